@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, Ref, RefCell};
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::task::{Context, Poll};
 
 use net::tls::{SEALED_MAX, TlsConfig, TlsSession};
@@ -131,14 +132,14 @@ impl Socket {
     /// Ends this side's output; the client may still send.
     pub(crate) fn shutdown_write(&self) -> io::Result<()> {
         self.send_close_notify()?;
-        net::shutdown_write(self.tcp())
+        net::shutdown(self.tcp(), Shutdown::Write)
     }
 
     /// Ends both directions, which wakes the tasks that wait for the socket.
     pub(crate) fn shutdown_both(&self) -> io::Result<()> {
         // A client that does not read misses this, too.
         let _ = self.send_close_notify();
-        net::shutdown_both(self.tcp())
+        net::shutdown(self.tcp(), Shutdown::Both)
     }
 
     /// Waits for input or its end, and copies it without consuming it. TLS is bypassed.

@@ -87,6 +87,14 @@ impl Inspection {
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
+
+    fn add(&mut self, segment: SegmentInfo) {
+        // A process begins another segment only after a whole block.
+        if let Some(before) = self.segments.last_mut().filter(|it| it.writer == segment.writer) {
+            before.damage.extend(before.tail.take());
+        }
+        self.segments.push(segment);
+    }
 }
 
 /// Reads the journal in `directory`, which a process may be writing.
@@ -127,16 +135,6 @@ fn inspect_on(disk: &dyn Disk) -> io::Result<Inspection> {
     }
     inspection.last_round = rounds.complete;
     Ok(inspection)
-}
-
-impl Inspection {
-    fn add(&mut self, segment: SegmentInfo) {
-        // A process begins another segment only after a whole block.
-        if let Some(before) = self.segments.last_mut().filter(|it| it.writer == segment.writer) {
-            before.damage.extend(before.tail.take());
-        }
-        self.segments.push(segment);
-    }
 }
 
 /// Reads the blocks of a segment.
@@ -220,6 +218,7 @@ mod tests {
     use std::fs;
 
     use replication::block::{self, Change, Header, Word};
+    use tempfile::TempDir;
     use types::{InfoHash, PeerKey, Role};
 
     use super::*;
@@ -277,15 +276,16 @@ mod tests {
         (Kind::WALK, body)
     }
 
+    fn write(folder: &TempDir, number: u64, bytes: &[u8]) {
+        fs::write(folder.path().join(file_name(number)), bytes).unwrap();
+    }
+
     #[test]
     fn counts_what_is_there() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |number: u64, bytes: &[u8]| {
-            fs::write(folder.path().join(file_name(number)), bytes).unwrap();
-        };
         assert_eq!(inspect(folder.path()).unwrap(), Inspection::default());
-        write(3, &segment(3, 0, &[mark(1, 0), changes(3), walk()]));
-        write(4, &segment(4, 0, &[walk(), mark(1, END), mark(2, 0), walk()]));
+        write(&folder, 3, &segment(3, 0, &[mark(1, 0), changes(3), walk()]));
+        write(&folder, 4, &segment(4, 0, &[walk(), mark(1, END), mark(2, 0), walk()]));
         let found = inspect(folder.path()).unwrap();
         let [first, second] = &found.segments[..] else { panic!("{found:?}") };
         assert_eq!((first.blocks, first.changes, first.walked), (3, 3, 2));
@@ -301,27 +301,24 @@ mod tests {
     #[test]
     fn reports_damage_but_not_the_end_of_a_killed_writer() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |number: u64, bytes: &[u8]| {
-            fs::write(folder.path().join(file_name(number)), bytes).unwrap();
-        };
         let whole = segment(1, 0, &[mark(1, 0), changes(2), walk()]);
-        write(1, &whole[..whole.len() - 5]);
+        write(&folder, 1, &whole[..whole.len() - 5]);
         let found = inspect(folder.path()).unwrap();
         assert!(found.segments[0].tail.is_some());
         assert_eq!(found.damaged(), 0);
         // The same writer's next segment shows that it went on.
-        write(2, &segment(2, 0, &[walk()]));
+        write(&folder, 2, &segment(2, 0, &[walk()]));
         assert_eq!(inspect(folder.path()).unwrap().damaged(), 1);
         let mut flipped = whole.clone();
         flipped[80] ^= 1;
-        write(1, &flipped);
+        write(&folder, 1, &flipped);
         let found = inspect(folder.path()).unwrap();
         assert_eq!((found.damaged(), found.segments[0].blocks), (1, 2));
-        write(1, &[b'x'; 100]);
+        write(&folder, 1, &[b'x'; 100]);
         let found = inspect(folder.path()).unwrap();
         assert_eq!(found.segments[0].unreadable.as_deref(), Some("the header is damaged"));
         assert_eq!(found.damaged(), 1);
-        write(4, &segment(4, 9, &[walk()]));
+        write(&folder, 4, &segment(4, 9, &[walk()]));
         let found = inspect(folder.path()).unwrap();
         assert_eq!(
             (found.damaged(), found.last_round),

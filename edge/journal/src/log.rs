@@ -30,7 +30,8 @@ pub(crate) struct SegmentLog {
     buffer: Vec<u8>,
     /// Numbers and bytes of the segments before.
     closed: Vec<(u64, u64)>,
-    bytes_max: u64,
+    /// The most bytes that the journal may have; 0 = unlimited.
+    pub(crate) bytes_max: u64,
 }
 
 impl SegmentLog {
@@ -78,11 +79,6 @@ impl SegmentLog {
     pub(crate) fn discard(&mut self) {
         // If it fails, a file of some bytes is left.
         let _ = self.disk.remove(self.header.number);
-    }
-
-    /// Sets the most bytes that the journal may have; 0 = unlimited.
-    pub(crate) fn set_bytes_max(&mut self, bytes_max: u64) {
-        self.bytes_max = bytes_max;
     }
 
     /// Returns the number of the segment that is written.

@@ -88,7 +88,7 @@ impl<'a> Rounds<'a> {
         status: Arc<Status>,
         (boot, turn): (u64, Turn),
     ) -> io::Result<Self> {
-        log.set_bytes_max(turn.pace.bytes_max);
+        log.bytes_max = turn.pace.bytes_max;
         let encoder = Encoder::new(feed, store, boot);
         let round = Round::new(0, turn, 0);
         let (last, synced) = (turn.elapsed, turn.elapsed);
@@ -125,7 +125,7 @@ impl<'a> Rounds<'a> {
 
     /// Does the work for the time since the last turn: writes the changes and a part of the walk.
     pub(crate) fn turn(&mut self, turn: Turn) -> io::Result<()> {
-        self.log.set_bytes_max(turn.pace.bytes_max);
+        self.log.bytes_max = turn.pace.bytes_max;
         let missed = self.write_changes(turn.now)?;
         self.note_missed(turn, missed)?;
         let is_hurried = self.is_hurried(turn.pace);

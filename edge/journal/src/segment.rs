@@ -73,9 +73,7 @@ impl SegmentHeader {
         bytes.extend([0; 4]);
         let crc = crc32c::crc32c(&bytes);
         bytes.extend(crc.to_le_bytes());
-        let mut header = [0; HEADER_LEN];
-        header.copy_from_slice(&bytes);
-        header
+        bytes.try_into().expect("the fields have the length of a header")
     }
 
     /// Reads the header at the beginning of `bytes`.

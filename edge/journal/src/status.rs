@@ -29,7 +29,7 @@ impl State {
     }
 }
 
-/// Why a journal stopped.
+/// The reason why a journal stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The disk or the quota is full.

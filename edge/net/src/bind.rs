@@ -46,30 +46,29 @@ fn bind_group(
     address: SocketAddr,
     count: usize,
     prepare: impl Fn(&Socket) -> io::Result<()>,
-) -> Result<Vec<Socket>, BindError> {
-    let fail = |cause| BindError::new(transport, address, cause);
-    let mut first = open(transport, address).map_err(fail)?;
-    prepare(&first).map_err(fail)?;
+) -> io::Result<Vec<Socket>> {
+    let prepared = || {
+        let socket = open(transport, address)?;
+        prepare(&socket)?;
+        io::Result::Ok(socket)
+    };
+    let first = prepared()?;
     if SHARES_BEFORE_BIND && count > 1 {
-        first.bind(&address.into()).map_err(fail)?;
-        first = open(transport, address).map_err(fail)?;
-        prepare(&first).map_err(fail)?;
-        share(&first).map_err(fail)?;
+        // Fails if the port is in use.
+        prepared()?.bind(&address.into())?;
+        share(&first)?;
     }
-    first.bind(&address.into()).map_err(fail)?;
+    first.bind(&address.into())?;
+    if !SHARES_BEFORE_BIND && count > 1 {
+        share(&first)?;
+    }
+    let bound = first.local_addr()?;
     let mut sockets = vec![first];
-    if count > 1 {
-        let bound = sockets[0].local_addr().map_err(fail)?;
-        if !SHARES_BEFORE_BIND {
-            share(&sockets[0]).map_err(fail)?;
-        }
-        for _ in 1..count {
-            let socket = open(transport, address).map_err(fail)?;
-            prepare(&socket).map_err(fail)?;
-            share(&socket).map_err(fail)?;
-            socket.bind(&bound).map_err(fail)?;
-            sockets.push(socket);
-        }
+    for _ in 1..count {
+        let socket = prepared()?;
+        share(&socket)?;
+        socket.bind(&bound)?;
+        sockets.push(socket);
     }
     Ok(sockets)
 }
@@ -87,36 +86,31 @@ pub(crate) fn adopt_or_bind(
     count: usize,
     prepare: impl Fn(&Socket) -> io::Result<()>,
 ) -> Result<Vec<Socket>, BindError> {
-    match inherited.is_empty() {
+    let sockets = match inherited.is_empty() {
         true => bind_group(transport, address, count, prepare),
-        false => adopt_group(transport, address, inherited, count, prepare),
-    }
+        false => adopt_group(inherited, count, prepare),
+    };
+    sockets.map_err(|cause| BindError::new(transport, address, cause))
 }
 
 /// Distributes inherited sockets among `count` workers. If there are fewer sockets than workers,
 /// workers share them. If there are more, all are kept, because the kernel distributes clients over
 /// all of them. `prepare` sets options on each socket; all become non-blocking.
 fn adopt_group(
-    transport: Transport,
-    address: SocketAddr,
     inherited: Vec<InheritedSocket>,
     count: usize,
     prepare: impl Fn(&Socket) -> io::Result<()>,
-) -> Result<Vec<Socket>, BindError> {
-    let adopt = || -> io::Result<Vec<Socket>> {
-        let mut sockets: Vec<Socket> = inherited.into_iter().map(|inherited| inherited.0).collect();
-        for socket in &sockets {
-            socket.set_nonblocking(true)?;
-            prepare(socket)?;
-        }
-        let distinct = sockets.len();
-        for number in distinct..count {
-            let shared = sockets.get(number % distinct.max(1)).map(Socket::try_clone);
-            sockets.extend(shared.transpose()?);
-        }
-        Ok(sockets)
-    };
-    adopt().map_err(|cause| BindError::new(transport, address, cause))
+) -> io::Result<Vec<Socket>> {
+    let mut sockets: Vec<Socket> = inherited.into_iter().map(|inherited| inherited.0).collect();
+    for socket in &sockets {
+        socket.set_nonblocking(true)?;
+        prepare(socket)?;
+    }
+    let distinct = sockets.len();
+    for number in distinct..count {
+        sockets.push(sockets[number % distinct].try_clone()?);
+    }
+    Ok(sockets)
 }
 
 /// Creates a socket of the address's family.
@@ -137,14 +131,10 @@ fn open(transport: Transport, address: SocketAddr) -> io::Result<Socket> {
 const SHARES_BEFORE_BIND: bool = cfg!(target_os = "freebsd");
 
 /// Permits other sockets of this user to bind the same address, and to take a share of the load.
-#[cfg(target_os = "freebsd")]
 fn share(socket: &Socket) -> io::Result<()> {
-    socket.set_reuse_port_lb(true)
-}
-
-/// Permits other sockets of this user to bind the same address.
-#[cfg(not(target_os = "freebsd"))]
-fn share(socket: &Socket) -> io::Result<()> {
+    #[cfg(target_os = "freebsd")]
+    return socket.set_reuse_port_lb(true);
+    #[cfg(not(target_os = "freebsd"))]
     socket.set_reuse_port(true)
 }
 
@@ -153,9 +143,10 @@ fn share(socket: &Socket) -> io::Result<()> {
 pub struct BindError {
     transport: Transport,
     address: SocketAddr,
-    cause: io::Error,
-    /// The process that has the port, if that is the cause and it is known.
-    owner: Option<SocketOwner>,
+    /// The kernel's error.
+    pub cause: io::Error,
+    /// The process that has the port, if that is the cause and this process may see it.
+    pub owner: Option<SocketOwner>,
 }
 
 impl BindError {
@@ -168,21 +159,6 @@ impl BindError {
     /// Returns `UDP` or `TCP`.
     pub fn transport(&self) -> &'static str {
         self.transport.label()
-    }
-
-    /// Returns the process that has the port, if that is the cause and this process may see it.
-    pub fn owner(&self) -> Option<&SocketOwner> {
-        self.owner.as_ref()
-    }
-
-    /// Returns the requested address.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns the kernel's error.
-    pub fn cause(&self) -> &io::Error {
-        &self.cause
     }
 
     /// Returns whether the kernel does not support the address family (IPv6 is disabled), so that this
@@ -246,7 +222,7 @@ mod tests {
     use super::*;
 
     fn bind(transport: Transport, address: &str, count: usize) -> Result<Vec<Socket>, BindError> {
-        bind_group(transport, address.parse().unwrap(), count, |_| Ok(()))
+        adopt_or_bind(transport, address.parse().unwrap(), Vec::new(), count, |_| Ok(()))
     }
 
     #[test]
@@ -258,7 +234,7 @@ mod tests {
                 assert_eq!(socket.local_addr().unwrap().as_socket(), Some(address));
             }
             let error = bind(transport, &address.to_string(), 2).unwrap_err();
-            assert_eq!(error.cause().kind(), io::ErrorKind::AddrInUse);
+            assert_eq!(error.cause.kind(), io::ErrorKind::AddrInUse);
             // TCP sockets that do not listen yet are in no table of the kernel.
             let by = match transport {
                 Transport::Udp => format!("pid {}: stop it", std::process::id()),
@@ -273,11 +249,10 @@ mod tests {
     #[test]
     fn inherited_sockets_are_shared_or_all_kept() {
         for transport in [Transport::Udp, Transport::Tcp] {
-            let address = "127.0.0.1:0".parse().unwrap();
-            for (inherited, workers, sockets) in [(1, 3, 3), (3, 2, 3), (2, 2, 2), (0, 2, 0)] {
-                let group = bind_group(transport, address, inherited.max(1), |_| Ok(())).unwrap();
-                let group = group.into_iter().take(inherited).map(InheritedSocket).collect();
-                let adopted = adopt_group(transport, address, group, workers, |_| Ok(())).unwrap();
+            for (inherited, workers, sockets) in [(1, 3, 3), (3, 2, 3), (2, 2, 2)] {
+                let group = bind(transport, "127.0.0.1:0", inherited).unwrap();
+                let group = group.into_iter().map(InheritedSocket).collect();
+                let adopted = adopt_group(group, workers, |_| Ok(())).unwrap();
                 assert_eq!(adopted.len(), sockets);
                 assert!(adopted.iter().all(|socket| socket.nonblocking().unwrap()));
             }

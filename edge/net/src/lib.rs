@@ -28,10 +28,7 @@ mod udp;
 
 pub use bind::{BindError, InheritedSocket};
 pub use socket_owner::SocketOwner;
-pub use tcp::{
-    TcpOptions, accept, bind_tcp, has_input, is_out_of_descriptors, receive, shutdown_both,
-    shutdown_write,
-};
+pub use tcp::{TcpOptions, accept, bind_tcp, has_input, is_out_of_descriptors, receive, shutdown};
 pub use udp::engine;
 pub use udp::{
     BATCH_MAX, Batch, BlockLists, Engine, Handler, REPLY_MAX, REQUEST_MAX, ReceiveLosses,

@@ -10,26 +10,22 @@ mod memory;
 mod notify;
 #[cfg(target_os = "linux")]
 mod priority;
-#[cfg(target_os = "linux")]
 mod sandbox;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
 
 #[cfg(target_os = "linux")]
 pub use capabilities::{Capability, drop_capabilities, missing_capabilities};
-pub use inherit::{DESCRIPTOR_PREFIXES, InheritError, InheritedSockets};
+pub use inherit::{DESCRIPTOR_PREFIXES, InheritedSockets};
 #[cfg(target_os = "linux")]
-pub use launch::{ExchangeProgram, Launcher};
+pub use launch::Launcher;
 pub use memory::{available_memory_bytes, memory_bytes};
 pub use notify::{Notifier, watchdog_interval};
 #[cfg(target_os = "linux")]
 pub use priority::{lower_priority, raise_priority};
-#[cfg(target_os = "linux")]
 pub use sandbox::{Sandbox, confine};
 #[cfg(not(target_os = "linux"))]
-pub use unsupported::{
-    ExchangeProgram, Launcher, Sandbox, confine, drop_capabilities, lower_priority, raise_priority,
-};
+pub use unsupported::{Launcher, drop_capabilities, lower_priority, raise_priority};
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
@@ -40,6 +36,7 @@ use nix::unistd::{
 };
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,6 +51,9 @@ pub struct SandboxPolicy {
     /// TCP ports to which connections can be opened, on any host.
     pub ports: Vec<u16>,
 }
+
+/// Exchanges the XDP program of a link: link and program.
+pub type ExchangeProgram = fn(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<()>;
 
 /// Returns the numbers of the cores that this process may run on.
 pub fn cores() -> Vec<usize> {
@@ -233,11 +233,16 @@ pub fn own_addresses() -> Vec<IpAddr> {
             let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
             v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
         })
-        .filter(|ip| match ip {
-            IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
-            IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
-        });
+        .filter(|ip| is_routed(*ip));
     addresses.collect()
+}
+
+/// Returns true if packets from beyond the link may reach an address of this machine.
+pub fn is_routed(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
+    }
 }
 
 /// Resources used by the process.

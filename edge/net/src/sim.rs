@@ -18,7 +18,7 @@ pub fn exchange(
     for part in datagrams.chunks(crate::BATCH_MAX) {
         batch.clear(LOCAL);
         for (from, bytes) in part {
-            let Some(place) = batch.next_request_slot() else { break };
+            let Some(place) = batch.next_request_buffer() else { break };
             let kept = bytes.len().min(REQUEST_MAX);
             place[..kept].copy_from_slice(&bytes[..kept]);
             batch.push(*from, bytes.len(), false);

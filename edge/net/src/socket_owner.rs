@@ -25,9 +25,7 @@ impl SocketOwner {
     /// Returns the process whose socket keeps `address` from being bound. `None` if this process may not
     /// see it, or the system has no /proc.
     pub(crate) fn find(transport: Transport, address: SocketAddr) -> Option<Self> {
-        let inodes = inodes(transport, address);
-        let links = inodes.iter().map(|inode| PathBuf::from(format!("socket:[{inode}]")));
-        let links: Vec<PathBuf> = links.collect();
+        let links = socket_links(transport, address);
         if links.is_empty() {
             return None;
         }
@@ -58,8 +56,8 @@ fn program_name(file_name: &OsStr) -> String {
     name.strip_suffix(REPLACED).unwrap_or(&name).to_owned()
 }
 
-/// Returns the inodes of the sockets that keep `address` from being bound.
-fn inodes(transport: Transport, address: SocketAddr) -> Vec<u64> {
+/// Returns what descriptors of the sockets that keep `address` from being bound link to.
+fn socket_links(transport: Transport, address: SocketAddr) -> Vec<PathBuf> {
     let tables = match transport {
         Transport::Udp => ["udp", "udp6"],
         Transport::Tcp => ["tcp", "tcp6"],
@@ -68,7 +66,8 @@ fn inodes(transport: Transport, address: SocketAddr) -> Vec<u64> {
     let text = text.map(Result::unwrap_or_default);
     let rows = text.iter().flat_map(|table| table.lines().skip(1)).filter_map(Row::parse);
     let rows = rows.filter(|row| transport == Transport::Udp || row.is_listening);
-    rows.filter(|row| row.conflicts_with(address)).map(|row| row.inode).collect()
+    let rows = rows.filter(|row| row.conflicts_with(address));
+    rows.map(|row| PathBuf::from(format!("socket:[{}]", row.inode))).collect()
 }
 
 /// A line of /proc/net/udp or one of its siblings.

@@ -118,22 +118,14 @@ pub fn has_input(socket: &impl AsFd) -> bool {
     }
 }
 
-/// Shuts down the sending direction. The peer may still send.
+/// Shuts down one direction or both. The peer may still send after [`Shutdown::Write`]; [`Shutdown::Both`] wakes tasks
+/// that wait for the socket.
 ///
 /// # Errors
 ///
 /// If the socket is not connected any more.
-pub fn shutdown_write(socket: &impl AsFd) -> io::Result<()> {
-    SockRef::from(socket).shutdown(Shutdown::Write)
-}
-
-/// Shuts down both directions, which wakes tasks that wait for the socket.
-///
-/// # Errors
-///
-/// If the socket is not connected any more.
-pub fn shutdown_both(socket: &impl AsFd) -> io::Result<()> {
-    SockRef::from(socket).shutdown(Shutdown::Both)
+pub fn shutdown(socket: &impl AsFd, how: Shutdown) -> io::Result<()> {
+    SockRef::from(socket).shutdown(how)
 }
 
 #[cfg(test)]
@@ -169,9 +161,9 @@ mod tests {
             assert_eq!(receive(&stream, &mut buffer).unwrap(), 5);
             let empty = receive(&stream, &mut buffer).unwrap_err();
             assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
-            shutdown_write(&stream).unwrap();
+            shutdown(&stream, Shutdown::Write).unwrap();
             assert_eq!(client.read(&mut buffer).unwrap(), 0);
-            shutdown_both(&stream).unwrap();
+            shutdown(&stream, Shutdown::Both).unwrap();
             assert_eq!(receive(&stream, &mut buffer).unwrap(), 0);
         }
     }

@@ -2,7 +2,6 @@
 //! over non-blocking sockets.
 
 mod certificate;
-mod challenge;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -66,7 +65,7 @@ impl TlsConfig {
         let resolver = Arc::clone(certificates) as Arc<dyn ResolvesServerCert>;
         let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
         config.ignore_client_order = true;
-        config.alpn_protocols = vec![b"http/1.1".to_vec(), challenge::PROTOCOL.to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), ACME_PROTOCOL.to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         if let Ok(ticketer) = aws_lc_rs::Ticketer::new() {
             config.ticketer = ticketer;
@@ -81,6 +80,10 @@ impl TlsConfig {
         Arc::clone(&self.0)
     }
 }
+
+/// The protocol of handshakes by which an ACME authority verifies that this server controls a host (RFC 8737). No data
+/// follows such a handshake.
+const ACME_PROTOCOL: &[u8] = b"acme-tls/1";
 
 /// Cipher suites in the server's order of preference, which overrides the client's. Many clients prefer
 /// AES-256, whose SHA-384 takes a sixth of a handshake; AES-128 is strong enough for a tracker.
@@ -165,8 +168,12 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        // A client that also offers HTTP gets HTTP.
+        let is_challenge = hello.alpn().is_some_and(|mut offered| {
+            offered.next() == Some(ACME_PROTOCOL) && offered.next().is_none()
+        });
         //= rfc8737#only-alpn
-        if challenge::is_acme_challenge(&hello) {
+        if is_challenge {
             return self.find_challenge(hello.server_name());
         }
         self.find(hello.server_name(), hello.signature_schemes())

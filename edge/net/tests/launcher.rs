@@ -6,7 +6,7 @@
 mod linux {
     use std::io::{BufRead, BufReader, Read, Write};
     use std::os::unix::net::UnixStream;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use tidegate_net::process::{InheritedSockets, Launcher};
 
@@ -43,11 +43,7 @@ mod linux {
         }
         // It ends.
         drop(first);
-        let since = Instant::now();
-        while start(&launcher).1 != "started\n" {
-            assert!(since.elapsed() < PATIENCE, "the launcher starts nothing any more");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        harness::wait_until("another start", || start(&launcher).1 == "started\n");
     }
 }
 

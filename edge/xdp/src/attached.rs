@@ -8,9 +8,9 @@ use arc_swap::ArcSwap;
 
 use super::handover::{Exchange, SharedLink, link_name, socket_names};
 use super::interface::{Interface, Network};
-use super::maps::{InterfaceMaps, LISTENERS_MAX, Maps, NextHop, QUEUES_MAX, load};
+use super::maps::{InterfaceMaps, LISTENERS_MAX, Maps, load};
 use super::netlink::Netlink;
-use super::next_hops::NextHops;
+use super::next_hops::{NextHop, NextHops};
 use super::queue::Queue;
 use super::run::{QueueStatus, WorkerQueue};
 use super::{
@@ -28,8 +28,8 @@ pub(super) struct Attached {
     /// The program, until it replaces that of the old process.
     waiting: Option<OwnedFd>,
     state: State,
-    /// The counts since the start, as of the last `Control::take_counts`, by listener.
-    pub(super) taken: Vec<ListenerCounts>,
+    /// The counts since the start, as of the last [`Self::take_counts`], by listener.
+    taken: Vec<ListenerCounts>,
     /// The destinations of replies, which the workers read.
     next_hops: Arc<ArcSwap<NextHops>>,
     queues: Vec<AttachedQueue>,
@@ -73,17 +73,15 @@ impl Attached {
                 (link, mode, None)
             }
         };
-        let taken = vec![ListenerCounts::default(); LISTENERS_MAX];
-        let state = State::Running;
         Ok(Self {
             interface,
             maps: own_maps,
             mode,
             link: Arc::new(Mutex::new(Some(link))),
             waiting,
-            state,
+            state: State::Running,
             next_hops: Arc::default(),
-            taken,
+            taken: vec![ListenerCounts::default(); LISTENERS_MAX],
             queues: Vec::new(),
         })
     }
@@ -140,7 +138,7 @@ impl Attached {
         let zero_copy = queue.is_zero_copy().unwrap_or(false);
         let status = Arc::new(status);
         self.queues.push(AttachedQueue { queue: number, zero_copy, status: Arc::clone(&status) });
-        WorkerQueue { queue, next_hops: Arc::clone(&self.next_hops), status }
+        WorkerQueue::new(queue, Arc::clone(&self.next_hops), status)
     }
 
     /// Opens the AF_XDP socket of a queue. The text is about zero copy, if that is not to be had. The error
@@ -192,16 +190,11 @@ impl Attached {
         }
     }
 
-    /// Returns what was counted since the start, by listener.
-    pub(super) fn counts(&self, listeners: usize) -> Vec<ListenerCounts> {
-        let mut counts = vec![ListenerCounts::default(); listeners];
-        // All: the number of queues may have grown since the start.
-        for (queue, listener) in
-            (0..QUEUES_MAX).flat_map(|queue| (0..listeners).map(move |it| (queue, it)))
-        {
-            counts[listener].add(&self.maps.counts(queue, listener));
-        }
-        counts
+    /// Returns what was counted for a listener since the last call.
+    pub(super) fn take_counts(&mut self, listener: usize) -> ListenerCounts {
+        let counts = self.maps.counts(listener);
+        let before = std::mem::replace(&mut self.taken[listener], counts);
+        counts.since(&before)
     }
 
     /// Sets the destinations of replies. Returns a sentence about each that has changed.

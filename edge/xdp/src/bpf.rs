@@ -113,9 +113,8 @@ pub fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
         value_len: spec.value_len,
         entries: spec.entries,
         map_flags,
-        inner_map: 0,
-        numa_node: 0,
         name: object_name(spec.name),
+        ..MapCreate::default()
     };
     // SAFETY: the attributes are those of the command and have no pointers.
     unsafe { bpf_descriptor(command::MAP_CREATE, &mut attributes) }
@@ -232,11 +231,9 @@ fn load(name: &str, license: &CStr, instructions: &[u64], log: &mut [u8]) -> io:
         log_level: if log.is_empty() { 0 } else { LOG_INSTRUCTIONS },
         log_len: log.len() as u32,
         log: if log.is_empty() { 0 } else { address(log.as_mut_ptr()) },
-        kernel_version: 0,
-        flags: 0,
         name: object_name(name),
-        ifindex: 0,
         attach_type: ATTACH_TYPE_XDP,
+        ..ProgLoad::default()
     };
     // SAFETY: instructions, licence and log live until the call returns; the kernel reads as many
     // instructions as there are, the licence up to its zero, and writes no more than the log holds.
@@ -281,12 +278,9 @@ pub fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<
     unsafe { bpf(command::LINK_UPDATE, &mut attributes) }.map(drop)
 }
 
-/// Returns the index of the interface that a link attaches its program to; 0 if it is gone.
-///
-/// # Errors
-///
-/// `InvalidInput` if the descriptor is no link of an XDP program.
-pub fn link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
+/// Returns the index of the interface that a link attaches its program to; 0 if it is gone. Fails with `InvalidInput`
+/// if the descriptor is no link of an XDP program.
+pub(super) fn link_ifindex(link: BorrowedFd<'_>) -> io::Result<u32> {
     const LINK_TYPE_XDP: u32 = 6;
     let mut info = LinkInfo::default();
     let mut attributes = GetInfo {
@@ -353,6 +347,7 @@ pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch: u32) 
 
 /// The attributes of `MAP_CREATE`, as far as Linux 5.10 has them. The layout of all of these structures
 /// is that of `union bpf_attr`.
+#[derive(Default)]
 #[repr(C)]
 struct MapCreate {
     map_type: u32,
@@ -386,6 +381,7 @@ impl Element {
     }
 }
 
+#[derive(Default)]
 #[repr(C)]
 struct ProgLoad {
     prog_type: u32,

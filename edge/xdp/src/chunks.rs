@@ -18,9 +18,9 @@ use net::engine::Span;
 
 /// Bytes of a chunk: those of a page.
 pub(super) const CHUNK_LEN: usize = 4096;
-/// Where the room for a reply's headers begins in a chunk.
+/// The offset in a chunk of the room for a reply's headers.
 const HEADERS_AT: usize = CHUNK_LEN / 2;
-/// Where the reply's payload begins in a chunk: on an even address, like the headers.
+/// The offset in a chunk of the reply's payload. It is even, like that of the headers.
 const REPLY_AT: usize = HEADERS_AT + HEADERS_MAX;
 
 const _: () = assert!(REPLY_AT + REPLY_MAX <= CHUNK_LEN && REPLY_AT.is_multiple_of(2));

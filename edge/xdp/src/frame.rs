@@ -40,7 +40,7 @@ pub struct Datagram {
     pub from: SocketAddr,
     /// The destination.
     pub to: SocketAddr,
-    /// Where the payload is in the frame.
+    /// The offsets of the payload in the frame, in bytes.
     pub payload: Range<usize>,
     /// The MAC address of the source.
     pub from_mac: [u8; 6],

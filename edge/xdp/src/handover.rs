@@ -13,6 +13,7 @@
 //! process can go on where it was. A process that takes over is in its sandbox when it exchanges the
 //! programs, so its launcher does it.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,9 +31,9 @@ const MEMORY: &str = DESCRIPTOR_PREFIXES[2];
 /// The time between two checks that the workers have parked.
 const POLL_PERIOD: Duration = Duration::from_millis(1);
 
-/// Descriptors that the old process has handed over, with their names.
+/// Descriptors that the old process has handed over, by name.
 #[derive(Debug, Default)]
-pub struct InheritedXdp(Vec<(String, OwnedFd)>);
+pub struct InheritedXdp(HashMap<String, OwnedFd>);
 
 /// A link that is closed early if its program cannot be exchanged.
 pub(super) type SharedLink = Arc<Mutex<Option<OwnedFd>>>;
@@ -40,8 +41,7 @@ pub(super) type SharedLink = Arc<Mutex<Option<OwnedFd>>>;
 /// The old process's side.
 pub struct HandOver {
     pub(super) steering: Steering,
-    /// True if datagrams are directed to AF_XDP sockets.
-    pub(super) redirect: bool,
+    /// The status of each AF_XDP socket. Without any, datagrams go to the UDP sockets.
     pub(super) queues: Vec<Arc<QueueStatus>>,
 }
 
@@ -62,17 +62,17 @@ pub(super) struct Exchange {
 impl InheritedXdp {
     /// Takes the inherited descriptors of the XDP program.
     pub fn from_inherited(inherited: &mut InheritedSockets) -> Self {
-        Self(inherited.take_descriptors())
+        Self(inherited.take_descriptors().into_iter().collect())
     }
 
     /// Returns whether an interface has a link.
     pub(super) fn has_link(&self, interface: &str) -> bool {
-        self.0.iter().any(|(name, _)| *name == link_name(interface))
+        self.0.contains_key(&link_name(interface))
     }
 
     /// Takes the link of an interface, unless it is that of an earlier interface of the same name.
     pub(super) fn take_link(&mut self, interface: &str, ifindex: u32) -> Option<OwnedFd> {
-        let link = self.take(&link_name(interface))?;
+        let link = self.0.remove(&link_name(interface))?;
         (bpf::link_ifindex(link.as_fd()).ok()? == ifindex).then_some(link)
     }
 
@@ -83,12 +83,7 @@ impl InheritedXdp {
         queue: u32,
     ) -> Option<(OwnedFd, OwnedFd)> {
         let [socket, memory] = socket_names(interface, queue);
-        Some((self.take(&socket)?, self.take(&memory)?))
-    }
-
-    fn take(&mut self, name: &str) -> Option<OwnedFd> {
-        let at = self.0.iter().position(|(it, _)| it == name)?;
-        Some(self.0.swap_remove(at).1)
+        Some((self.0.remove(&socket)?, self.0.remove(&memory)?))
     }
 }
 
@@ -129,7 +124,7 @@ impl HandOver {
     /// Continues as before.
     pub fn cancel(&self) {
         self.queues.iter().for_each(|queue| queue.park(false));
-        self.steering.set(self.redirect);
+        self.steering.set(!self.queues.is_empty());
     }
 }
 

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::ethtool::{Ethtool, Features};
 use super::netlink::{DefaultRoute, Link, LocalAddress, Netlink};
 use super::{Listener, Mode, XdpOptions};
+use net::process::is_routed;
 use primitives::IpPrefix;
 
 /// The machine's network, as it is at one moment.
@@ -280,14 +281,6 @@ impl Network {
             self.routes = netlink.default_routes()?;
         }
         Ok(())
-    }
-}
-
-/// Returns whether packets to `ip` can come from beyond the link.
-fn is_routed(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified(),
-        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local() && !ip.is_unspecified(),
     }
 }
 

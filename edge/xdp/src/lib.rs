@@ -35,7 +35,6 @@ pub mod bpf;
 mod chunks;
 #[cfg(target_os = "linux")]
 mod ethtool;
-#[cfg(target_os = "linux")]
 pub mod frame;
 #[cfg(target_os = "linux")]
 mod handover;
@@ -99,7 +98,7 @@ use primitives::IpPrefix;
 pub struct XdpOptions {
     /// Names of interfaces. Empty: those of the default routes and of the listeners' own addresses.
     pub interfaces: Vec<String>,
-    /// Where in the kernel the program runs.
+    /// The place in the kernel where the program runs.
     pub mode: Mode,
     /// True if the driver may write into our memory.
     pub zero_copy: bool,
@@ -117,7 +116,7 @@ pub struct XdpOptions {
     pub workers: usize,
 }
 
-/// Where in the kernel the program runs.
+/// The place in the kernel where the program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver if it can, in the generic path otherwise.
@@ -142,43 +141,31 @@ pub enum ReplyMac {
 }
 
 impl FromStr for ReplyMac {
-    type Err = ParseReplyMacError;
+    /// A text about what was expected.
+    type Err = &'static str;
 
     /// Parses `swap`, `gateway` or the address of an interface, such as `02:00:5e:10:00:01`.
-    fn from_str(text: &str) -> Result<Self, ParseReplyMacError> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         match text {
             "swap" => Ok(Self::Swap),
             "gateway" => Ok(Self::Gateway),
-            _ => parse_mac(text).map(Self::Fixed).ok_or(ParseReplyMacError),
+            _ => parse_mac(text)
+                .map(Self::Fixed)
+                .ok_or("expected `swap`, `gateway` or the MAC address of one interface"),
         }
     }
 }
 
 /// Parses six bytes in hex with colons between them. Addresses of groups belong to no interface.
 fn parse_mac(text: &str) -> Option<[u8; 6]> {
-    let mut bytes = text.split(':').map(|byte| {
+    let bytes = text.split(':').map(|byte| {
         let is_hex = byte.len() == 2 && byte.bytes().all(|digit| digit.is_ascii_hexdigit());
         if is_hex { u8::from_str_radix(byte, 16).ok() } else { None }
     });
-    let mut mac = [0; 6];
-    for place in &mut mac {
-        *place = bytes.next()??;
-    }
+    let mac: [u8; 6] = bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()?;
     let is_group = mac[0] & 1 == 1;
-    (bytes.next().is_none() && !is_group && mac != [0; 6]).then_some(mac)
+    (!is_group && mac != [0; 6]).then_some(mac)
 }
-
-/// A text that is not a [`ReplyMac`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ParseReplyMacError;
-
-impl fmt::Display for ParseReplyMacError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "expected `swap`, `gateway` or the MAC address of one interface")
-    }
-}
-
-impl std::error::Error for ParseReplyMacError {}
 
 /// A listener, as the program needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +208,7 @@ pub struct Rules {
 
 /// The time slices whose connection ids are valid. Slices count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdSlots {
+pub struct IdSlices {
     /// The key of all ids.
     pub key: [u8; 16],
     /// The slice of ids that are issued now. That before it is valid, too, unless it is 0.
@@ -302,7 +289,7 @@ pub struct InterfaceStatus {
     pub name: String,
     /// Its driver.
     pub driver: String,
-    /// Where the program runs: in the driver or in the generic path.
+    /// The mode that the program runs in: driver or generic.
     pub mode: Mode,
     /// True if the driver writes into our memory, for one queue at least.
     pub zero_copy: bool,
@@ -409,7 +396,7 @@ mod tests {
             "ff:ff:ff:ff:ff:ff",
             "00:00:00:00:00:00",
         ] {
-            assert_eq!(bad.parse::<ReplyMac>(), Err(ParseReplyMacError), "{bad}");
+            assert!(bad.parse::<ReplyMac>().is_err(), "{bad}");
         }
     }
 }

@@ -36,7 +36,7 @@ use super::bpf::{MapKind, MapSpec, Reference, create_map, load_program, relocate
 use super::interface::Endpoint;
 use super::next_hops::NextHops;
 use super::program::RELOCATIONS;
-use super::{ConnectRate, IdSlots, ListenerCounts, ProtocolNumbers, SetupError};
+use super::{ConnectRate, IdSlices, ListenerCounts, ProtocolNumbers, SetupError};
 use list::{UNUSED_V4, UNUSED_V6, network_words, raw_v4, raw_v6, replace, set};
 use mapped_words::{MappedWords, Words};
 
@@ -59,7 +59,7 @@ pub(super) const ON_LINK_MAX: usize = 8;
 /// of an AF_XDP socket has room for that in front of the reply.
 const STEERED_LEN_MAX: u64 = 1472;
 
-const SLOTS: usize = 4;
+const ID_ENTRIES: usize = 4;
 const RESULTS: usize = 16;
 const WORDS_OF_BANS: usize = (1 << 24) / 64;
 
@@ -98,19 +98,6 @@ pub(super) struct InterfaceMaps {
     sockets: OwnedFd,
 }
 
-/// The destination of replies in the link layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextHop {
-    /// The source of the request.
-    Swap,
-    /// Always this one.
-    Always([u8; 6]),
-    /// This one, and for hosts on the link the source of the request.
-    OffLink([u8; 6]),
-    /// It is not known: nothing is answered.
-    Unknown,
-}
-
 /// The words that all of the program's runs read.
 #[repr(C)]
 struct Config {
@@ -125,10 +112,10 @@ struct Config {
     head_len: AtomicU64,
     /// 0: nothing is banned; otherwise the number of the half of [`Bans`] that is in force.
     bans: AtomicU64,
-    /// The number of the slot of the current slice. That before it has the slice before, that after it the
+    /// The number of the entry of the current slice. That before it has the slice before, that after it the
     /// next one. The fourth is not read, so a turn to the next slice is one store.
     current: AtomicU64,
-    ids: [IdSlot; SLOTS],
+    ids: [IdEntry; ID_ENTRIES],
     /// Debt that a connect adds to its prefix, in units of 256 ns; 0 = unlimited.
     rate_cost: AtomicU64,
     /// The debt above which connects are dropped, in the same units.
@@ -159,7 +146,7 @@ struct Lengths {
 }
 
 #[repr(C)]
-struct IdSlot {
+struct IdEntry {
     /// 0 = not in use.
     slice: AtomicU64,
     key: [AtomicU64; 2],
@@ -344,23 +331,23 @@ impl Maps {
     /// Sets which connection ids are issued and valid. Call it at least as often as the slice changes and
     /// some seconds before, with `accepts_next`. Then no moment refuses an id that another part of the
     /// tracker issued. Ids of another key than before are refused at once.
-    pub(super) fn set_ids(&mut self, slots: &IdSlots) {
+    pub(super) fn set_ids(&mut self, slices: &IdSlices) {
         let config = self.config.view();
-        let key = words_of_key(&slots.key);
-        let slice = u64::from(slots.current);
-        let slot = |from_current: usize| {
+        let key = words_of_key(&slices.key);
+        let slice = u64::from(slices.current);
+        let entry = |from_current: usize| {
             let current = config.current.load(Ordering::Relaxed) as usize;
-            &config.ids[(current + from_current) % SLOTS]
+            &config.ids[(current + from_current) % ID_ENTRIES]
         };
-        if !slot(0).is(slice, key) {
-            slot(1).write(slice, key);
+        if !entry(0).is(slice, key) {
+            entry(1).write(slice, key);
             let current = config.current.load(Ordering::Relaxed) as usize;
-            set(&config.current, ((current + 1) % SLOTS) as u64);
+            set(&config.current, ((current + 1) % ID_ENTRIES) as u64);
         }
-        slot(SLOTS - 1).write(slice.saturating_sub(1), key);
-        let next = slots.current.checked_add(1).filter(|_| slots.accepts_next);
-        slot(1).write(next.map_or(0, u64::from), key);
-        slot(2).write(0, key);
+        entry(ID_ENTRIES - 1).write(slice.saturating_sub(1), key);
+        let next = slices.current.checked_add(1).filter(|_| slices.accepts_next);
+        entry(1).write(next.map_or(0, u64::from), key);
+        entry(2).write(0, key);
     }
 }
 
@@ -381,7 +368,7 @@ impl InterfaceMaps {
         })
     }
 
-    /// Has datagrams of `queue` go to an AF_XDP socket. A system call: not after the start.
+    /// Directs datagrams of `queue` to an AF_XDP socket. This is a system call: do it before the sandbox.
     pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd().to_ne_bytes();
         update_element(self.sockets.as_fd(), &SOCKETS, queue, &value)
@@ -409,15 +396,16 @@ impl InterfaceMaps {
         }
     }
 
-    /// Returns what was done since the start with the datagrams of a queue and a listener. Queues from
-    /// [`QUEUES_MAX`] on count as those with the same number modulo that.
-    pub(super) fn counts(&self, queue: usize, listener: usize) -> ListenerCounts {
-        let counts = &self.counts.view().0[queue % QUEUES_MAX][listener % LISTENERS_MAX];
-        let mut found = ListenerCounts::default();
-        for (found, count) in found.words_mut().iter_mut().zip(counts) {
-            *found = count.load(Ordering::Relaxed);
+    /// Returns what was done since the start with the datagrams of a listener. Sums over all queues: the interface
+    /// may have got more since.
+    pub(super) fn counts(&self, listener: usize) -> ListenerCounts {
+        let mut sum = ListenerCounts::default();
+        for queue in &self.counts.view().0 {
+            for (sum, count) in sum.words_mut().iter_mut().zip(&queue[listener]) {
+                *sum = sum.wrapping_add(count.load(Ordering::Relaxed));
+            }
         }
-        found
+        sum
     }
 }
 
@@ -459,19 +447,7 @@ fn endpoint_word(endpoint: &Endpoint) -> u64 {
     u64::from(port) << 16 | u64::from(endpoint.listener) << 8 | flags
 }
 
-impl NextHop {
-    fn word(self) -> u64 {
-        let (kind, [a, b, c, d, e, f]) = match self {
-            Self::Swap => (0, [0; 6]),
-            Self::Always(mac) => (1, mac),
-            Self::OffLink(mac) => (2, mac),
-            Self::Unknown => (3, [0; 6]),
-        };
-        u64::from_le_bytes([a, b, c, d, e, f, kind, 0])
-    }
-}
-
-impl IdSlot {
+impl IdEntry {
     fn is(&self, slice: u64, key: [u64; 2]) -> bool {
         let own_key = self.key.each_ref().map(|word| word.load(Ordering::Relaxed));
         self.slice.load(Ordering::Relaxed) == slice && own_key == key

@@ -19,7 +19,7 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-/// Where the payload of a route's message has the length of its destination's prefix: 0 for a default route.
+/// The offset in a route's message of the length of its destination's prefix: 0 for a default route.
 const ROUTE_PREFIX_AT: usize = 1;
 
 /// A socket for requests to the kernel.

@@ -1,13 +1,11 @@
-//! Where replies of AF_XDP sockets go in the link layer.
+//! Where replies go in the link layer: the rule that the program and the workers follow.
 
 use std::net::IpAddr;
 
 use primitives::IpPrefix;
 
-use super::maps::NextHop;
-
 /// The next hops of one interface. Replaced as a whole when the network changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NextHops {
     /// Of IPv4.
     pub(super) v4: NextHop,
@@ -17,11 +15,18 @@ pub(super) struct NextHops {
     pub(super) on_link: Vec<IpPrefix>,
 }
 
-impl Default for NextHops {
-    /// All replies go back to where the request came from.
-    fn default() -> Self {
-        Self { v4: NextHop::Swap, v6: NextHop::Swap, on_link: Vec::new() }
-    }
+/// The destination of replies over one family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum NextHop {
+    /// The source of the request.
+    #[default]
+    Swap,
+    /// Always this one.
+    Always([u8; 6]),
+    /// This one, and for hosts on the link the source of the request.
+    OffLink([u8; 6]),
+    /// It is not known: nothing is answered.
+    Unknown,
 }
 
 impl NextHops {
@@ -38,5 +43,19 @@ impl NextHops {
             NextHop::OffLink(mac) => Some(mac),
             NextHop::Unknown => None,
         }
+    }
+}
+
+impl NextHop {
+    /// Returns the word that the program reads: the address in its lower six bytes, in network order, and the kind
+    /// above it.
+    pub(super) fn word(self) -> u64 {
+        let (kind, [a, b, c, d, e, f]) = match self {
+            Self::Swap => (0, [0; 6]),
+            Self::Always(mac) => (1, mac),
+            Self::OffLink(mac) => (2, mac),
+            Self::Unknown => (3, [0; 6]),
+        };
+        u64::from_le_bytes([a, b, c, d, e, f, kind, 0])
     }
 }

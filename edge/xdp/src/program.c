@@ -47,7 +47,7 @@ static long (*const redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 
 // ---- Maps: maps.rs has the same structures, and the documentation of their words
 
-#define SLOTS 4
+#define ID_ENTRIES 4
 #define ENDPOINTS4 64
 #define ENDPOINTS6 32
 #define PASSED4 32
@@ -60,7 +60,7 @@ static long (*const redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 #define WAYS 8
 #define BUCKET_SETS (65536 / WAYS)
 
-struct id_slot {
+struct id_entry {
 	u64 slice;
 	u64 key0;
 	u64 key1;
@@ -90,7 +90,7 @@ struct config {
 	u64 head_len;
 	u64 bans;
 	u64 current;
-	struct id_slot ids[SLOTS];
+	struct id_entry ids[ID_ENTRIES];
 	u64 rate_cost;
 	u64 rate_tolerance;
 	u64 rate_secret[3];
@@ -306,16 +306,16 @@ INLINE u64 connection_id(u64 slice, u64 key0, u64 key1, const struct datagram *d
 }
 
 // Returns whether the id is that of the current slice, the one before, or the one after it, as far as
-// their slots are in use.
+// their entries are in use.
 INLINE int is_valid_id(u64 id, u64 current, const struct datagram *datagram, const int is_v6)
 {
-	// The slots in this order, counted from the current one modulo 4. Most ids are of the first.
+	// The entries in this order, counted from the current one modulo 4. Most ids are of the first.
 	u32 order = 0x130;
 	LOOP for (u32 i = 0; i < 3; i++) {
 		order >>= i ? 4 : 0;
-		volatile struct id_slot *slot = &config.ids[(current + order) % SLOTS];
-		u64 slice = slot->slice;
-		if (slice && id == connection_id(slice, slot->key0, slot->key1, datagram, is_v6))
+		volatile struct id_entry *entry = &config.ids[(current + order) % ID_ENTRIES];
+		u64 slice = entry->slice;
+		if (slice && id == connection_id(slice, entry->key0, entry->key1, datagram, is_v6))
 			return 1;
 	}
 	return 0;
@@ -435,9 +435,9 @@ INLINE void address_frame(const struct datagram *datagram, const int is_v6)
 // Turns a connect of the source into the answer with its id.
 INLINE int answer(const struct datagram *datagram, u64 current, const int is_v6)
 {
-	volatile struct id_slot *slot = &config.ids[current % SLOTS];
+	volatile struct id_entry *entry = &config.ids[current % ID_ENTRIES];
 	u64 id_be =
-		BE64(connection_id(slot->slice, slot->key0, slot->key1, datagram, is_v6));
+		BE64(connection_id(entry->slice, entry->key0, entry->key1, datagram, is_v6));
 	u8 *ip = datagram->ip, *udp = datagram->udp, *payload = udp + UDP_LEN;
 	address_frame(datagram, is_v6);
 
@@ -508,7 +508,7 @@ INLINE int serve(const struct datagram *datagram, const int is_v6)
 	if (datagram->len < config.head_len)
 		return datagram->flags & VERIFIES ? drop(datagram, TOO_SHORT) : steer(datagram);
 	// Without ids there is nothing to compare with.
-	if (!config.ids[current % SLOTS].slice || payload + HEAD_LEN > datagram->end)
+	if (!config.ids[current % ID_ENTRIES].slice || payload + HEAD_LEN > datagram->end)
 		return steer(datagram);
 
 	u64 id_be = LOAD64(payload);

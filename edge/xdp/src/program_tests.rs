@@ -15,7 +15,7 @@ use super::bpf::{TestRun, test_run};
 use super::interface::Endpoint;
 use super::maps::{InterfaceMaps, Maps, load};
 use super::next_hops::NextHops;
-use super::{IdSlots, ListenerCounts, ProtocolNumbers};
+use super::{IdSlices, ListenerCounts, ProtocolNumbers};
 use crate::test_frames::MAGIC;
 use model::{Model, Outcome, Verdict};
 
@@ -90,9 +90,9 @@ impl Program {
     /// Runs the program and its twin on a frame, and compares action, frame and counts. Returns the verdict.
     fn compare(&self, frame: &[u8]) -> Verdict {
         let expected = self.model.verdict(frame);
-        let before = self.interface.counts(0, expected.listener);
+        let before = self.interface.counts(expected.listener);
         let run = self.run(frame);
-        let after = self.interface.counts(0, expected.listener);
+        let after = self.interface.counts(expected.listener);
         assert_eq!(run.action, expected.action(), "{:?} of {frame:02x?}", expected.outcome);
         assert_eq!(run.frame, expected.frame, "the frame after {frame:02x?}");
         assert_eq!(after, counted(before, &expected), "counts after {frame:02x?}");
@@ -148,7 +148,7 @@ fn model() -> Model {
         bans: [("198.18.77.0", "198.18.79.255"), ("198.18.88.1", "198.18.88.255")]
             .map(|(first, last)| (first.parse().unwrap(), last.parse().unwrap()))
             .to_vec(),
-        ids: Some(IdSlots { key: KEY, current: 7, accepts_next: false }),
+        ids: Some(IdSlices { key: KEY, current: 7, accepts_next: false }),
         next_hops: NextHops::default(),
         vlans: vec![5, 4094],
     }

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
+use net::Batch;
 use net::engine::Area;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
@@ -36,12 +37,11 @@ pub(super) const CHUNKS_MAX: u32 = 1 << 18;
 const RELEASE_TIME: Duration = Duration::from_secs(1);
 
 /// An AF_XDP socket with its rings and chunks.
-#[derive(Debug)]
 pub struct Queue {
     socket: OwnedFd,
     memory: File,
-    /// `None` after [`Queue::take_area`].
-    area: Option<Area>,
+    /// A view of the chunks. Access only those that are in hand: the kernel writes into the others.
+    pub(super) batch: Batch,
     pub(super) rings: Rings,
 }
 
@@ -59,8 +59,8 @@ impl Queue {
         // A file, so that it can be handed over.
         let memory = File::from(memfd_create(c"tidegate-frames", MemfdFlags::CLOEXEC)?);
         memory.set_len(u64::from(chunks) * CHUNK_LEN as u64)?;
-        let (raw, close_on_exec) = (SocketType::RAW, SocketFlags::CLOEXEC);
-        let socket = rustix::net::socket_with(AddressFamily::XDP, raw, close_on_exec, None)?;
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None)?;
         let mapping = map_memory(&memory, chunks)?;
         register_memory(&socket, &mapping)?;
         sockopt::set_xdp_umem_fill_ring_size(&socket, chunks)?;
@@ -75,12 +75,8 @@ impl Queue {
 
     /// Takes over a socket of another process, by its [`Queue::descriptors`]. That process must have stopped
     /// serving it, between two turns: then no chunk is in hand, and what is in the rings continues from
-    /// there.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidData` if `memory` is not that of chunks; otherwise those of mmap(2).
-    pub fn inherit(socket: OwnedFd, memory: OwnedFd) -> io::Result<Self> {
+    /// there. Fails with `InvalidData` if `memory` is not that of chunks.
+    pub(super) fn inherit(socket: OwnedFd, memory: OwnedFd) -> io::Result<Self> {
         let memory = File::from(memory);
         let len = memory.metadata()?.len();
         let chunks = u32::try_from(len / CHUNK_LEN as u64).unwrap_or_default();
@@ -131,7 +127,7 @@ impl Queue {
         // SAFETY: nothing else in this process accesses the chunks. Those who access the area keep to chunks
         // in hand, into which the kernel does not write.
         let area = unsafe { Area::mapped(start, mapping.len(), mapping) };
-        Self { socket, memory, area: Some(area), rings }
+        Self { socket, memory, batch: Batch::over(area), rings }
     }
 
     fn bind(&self, ifindex: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
@@ -153,16 +149,12 @@ impl Queue {
     }
 
     /// Returns the descriptors of the socket and of its memory, for a process that takes over.
-    pub fn descriptors(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
+    pub(super) fn descriptors(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
         (self.socket.as_fd(), self.memory.as_fd())
     }
 
-    /// Returns whether the driver writes into the chunks itself.
-    ///
-    /// # Errors
-    ///
-    /// Before Linux 5.3.
-    pub fn is_zero_copy(&self) -> io::Result<bool> {
+    /// Returns whether the driver writes into the chunks itself. Fails before Linux 5.3.
+    pub(super) fn is_zero_copy(&self) -> io::Result<bool> {
         Ok(sockopt::xdp_options(&self.socket)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
@@ -178,12 +170,6 @@ impl Queue {
             tx_invalid: counts.tx_invalid_descs,
             tx_full: 0,
         })
-    }
-
-    /// Takes the memory of the chunks, once. Access only chunks that are in hand: the kernel writes into
-    /// the others.
-    pub(super) fn take_area(&mut self) -> Option<Area> {
-        self.area.take()
     }
 
     /// Returns whether the socket has lost its interface for good.

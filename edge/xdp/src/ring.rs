@@ -38,7 +38,7 @@ pub(super) struct Descriptor {
 
 const _: () = assert!(size_of::<Descriptor>() == size_of::<libc::xdp_desc>());
 
-/// Where the parts of a ring are in its mapping: offsets in bytes.
+/// The offsets of the parts of a ring in its mapping, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingLayout {
     pub(super) producer: usize,

@@ -21,8 +21,7 @@ use super::frame::Datagram;
 use super::next_hops::NextHops;
 use super::queue::Queue;
 use net::engine::{EngineIo, Round, Slot, SocketEngine, Span, engine_loop, sleep_until_readable};
-use net::{BATCH_MAX, run_udp};
-use net::{Batch, Handler, REPLY_MAX, UdpSocket, UdpWorker};
+use net::{BATCH_MAX, Handler, REPLY_MAX, UdpSocket, UdpWorker, run_udp};
 
 /// The sockets are served once in this many turns even if the queues are never empty.
 const TURNS_PER_SOCKET_TURN: u32 = 16;
@@ -35,17 +34,24 @@ const CACHE_LINE: u32 = 64;
 const UNSPECIFIED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// The AF_XDP sockets of a worker.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct WorkerQueues {
     pub(super) queues: Vec<WorkerQueue>,
 }
 
-/// An AF_XDP socket of a worker, and what the worker shares with those who set it up.
-#[derive(Debug)]
+/// An AF_XDP socket of a worker.
 pub(super) struct WorkerQueue {
     pub(super) queue: Queue,
-    pub(super) next_hops: Arc<ArcSwap<NextHops>>,
+    /// Replaced by the thread that follows changes of the network.
+    next_hops: Arc<ArcSwap<NextHops>>,
     pub(super) status: Arc<QueueStatus>,
+    /// The frames in hand.
+    frames: Vec<Frame>,
+    random: Random,
+    /// Frames that are not what the program steers.
+    unparsed: u64,
+    /// Replies for which the ring had no place.
+    tx_full: u64,
 }
 
 /// The status of a queue that is served. Other threads read it, and can have the worker leave the queue alone.
@@ -58,22 +64,6 @@ pub(super) struct QueueStatus {
     /// True if the socket has been closed, because its interface is gone or polling reported an error.
     closed: AtomicBool,
     drops: ArcSwap<RingDrops>,
-}
-
-/// A queue that is served.
-struct ServedQueue {
-    queue: Queue,
-    next_hops: Arc<ArcSwap<NextHops>>,
-    status: Arc<QueueStatus>,
-    /// A view of the queue's chunks.
-    batch: Batch,
-    /// The frames in hand.
-    frames: Vec<Frame>,
-    random: Random,
-    /// Frames that are not what the program steers.
-    unparsed: u64,
-    /// Replies for which the ring had no place.
-    tx_full: u64,
 }
 
 /// A frame in hand.
@@ -90,7 +80,7 @@ struct Listeners(Vec<SocketAddr>);
 
 /// The AF_XDP sockets of a worker, and its UDP sockets.
 struct XdpEngine {
-    queues: Vec<ServedQueue>,
+    queues: Vec<WorkerQueue>,
     listeners: Listeners,
     sockets: SocketEngine,
     turn: u32,
@@ -111,7 +101,7 @@ pub fn run(
         return run_udp(worker, handler, stop);
     }
     let mut engine = XdpEngine {
-        queues: queues.queues.into_iter().map(ServedQueue::new).collect(),
+        queues: queues.queues,
         listeners: Listeners(worker.sockets.iter().map(UdpSocket::local_addr).collect()),
         sockets: SocketEngine::new(worker)?,
         turn: 0,
@@ -134,7 +124,7 @@ impl EngineIo for XdpEngine {
 
     /// Also drops queues whose socket has an error.
     fn sleep(&mut self, wait: Duration) -> io::Result<()> {
-        let mut polls: Vec<libc::pollfd> = self.queues.iter().map(ServedQueue::poll).collect();
+        let mut polls: Vec<libc::pollfd> = self.queues.iter().map(WorkerQueue::poll).collect();
         polls.extend(self.sockets.polls());
         // Replies that the kernel could not take yet are tried again soon.
         let mut served = self.queues.iter_mut().filter(|queue| !queue.status.is_parked());
@@ -158,7 +148,7 @@ impl EngineIo for XdpEngine {
     }
 
     fn check(&mut self) {
-        self.queues.retain_mut(ServedQueue::check);
+        self.queues.retain_mut(WorkerQueue::check);
     }
 
     /// Serves frames that have arrived already, up to a full batch of each queue.
@@ -212,16 +202,17 @@ impl QueueStatus {
     }
 }
 
-impl ServedQueue {
-    fn new(own: WorkerQueue) -> Self {
-        let WorkerQueue { mut queue, next_hops, status } = own;
-        let batch = Batch::over(queue.take_area().expect("a queue is served once"));
+impl WorkerQueue {
+    pub(super) fn new(
+        queue: Queue,
+        next_hops: Arc<ArcSwap<NextHops>>,
+        status: Arc<QueueStatus>,
+    ) -> Self {
         let seed = u64::from(std::process::id()) ^ (queue.descriptors().0.as_raw_fd() as u64) << 32;
         Self {
             queue,
             next_hops,
             status,
-            batch,
             frames: Vec::with_capacity(BATCH_MAX),
             random: Random::new(seed),
             unparsed: 0,
@@ -268,7 +259,7 @@ impl ServedQueue {
         while received < BATCH_MAX {
             let Some((chunk, span)) = rings.receive() else { break };
             received += 1;
-            let area = self.batch.area();
+            let area = self.queue.batch.area();
             if let Some(begin) = rings.upcoming(PREFETCHED_AHEAD) {
                 area.prefetch(begin);
                 area.prefetch(begin + CACHE_LINE);
@@ -296,16 +287,16 @@ impl ServedQueue {
 
     /// Passes the first `count` frames, which are of one socket, to the handler, and queues the replies.
     fn serve(&mut self, socket: usize, count: usize, handler: &mut impl Handler) {
-        self.batch.clear(UNSPECIFIED);
+        let Queue { batch, rings, .. } = &mut self.queue;
+        batch.clear(UNSPECIFIED);
         for frame in self.frames.iter().take(count) {
-            self.batch.push_slot(frame.slot());
+            batch.push_slot(frame.slot());
         }
-        handler.batch(socket, &mut self.batch);
+        handler.batch(socket, batch);
         let (mut refused, mut blocked) = (0, 0);
         let next_hops = self.next_hops.load();
-        let rings = &mut self.queue.rings;
         for (at, Frame { chunk, datagram, .. }) in self.frames.drain(..count).enumerate() {
-            let len = self.batch.reply_len(at);
+            let len = batch.reply_len(at);
             if len == 0 {
                 rings.recycle(chunk);
                 continue;
@@ -318,7 +309,7 @@ impl ServedQueue {
                 continue;
             };
             let frame = chunk.reply_frame(len);
-            let buffer = self.batch.area().get_mut(frame);
+            let buffer = batch.area().get_mut(frame);
             let begin = datagram.write_reply_headers(buffer, mac, self.random.next() as u16);
             blocked += usize::from(!rings.transmit(chunk, frame, begin));
         }

@@ -18,7 +18,7 @@ use super::interface::{Endpoint, Interface, Network};
 use super::maps::{LISTENERS_MAX, Maps, PASSED_V4_MAX, PASSED_V6_MAX};
 use super::netlink::Netlink;
 use super::{
-    IdSlots, InterfaceStatus, Listener, ListenerCounts, ReplyMac, Rules, SetupError, WorkerQueues,
+    IdSlices, InterfaceStatus, Listener, ListenerCounts, ReplyMac, Rules, SetupError, WorkerQueues,
     XdpOptions,
 };
 use net::process::{Capability, missing_capabilities, raise_locked_memory_limit};
@@ -45,7 +45,6 @@ pub struct Xdp {
     pub queues: Vec<WorkerQueues>,
     /// The last steps of an upgrade, in a process that takes over.
     pub take_over: TakeOver,
-    redirect: bool,
     /// A sentence about each queue that has no AF_XDP socket: its datagrams come to the UDP sockets.
     pub warnings: Vec<String>,
 }
@@ -124,7 +123,7 @@ impl Xdp {
             blocks: Arc::default(),
             endpoints: Vec::new(),
         };
-        Ok(Self { control, queues, take_over, redirect: options.redirect, warnings })
+        Ok(Self { control, queues, take_over, warnings })
     }
 
     /// Returns copies of what an upgrade hands over, with their names. Call it before the queues are given
@@ -145,7 +144,6 @@ impl Xdp {
     pub fn hand_over(&self) -> HandOver {
         HandOver {
             steering: self.control.maps.steering(),
-            redirect: self.redirect,
             queues: self.control.interfaces.iter().flat_map(Attached::queue_statuses).collect(),
         }
     }
@@ -212,8 +210,8 @@ fn check_rights(redirect: bool) -> Result<(), String> {
 
 impl Control {
     /// Sets which connection ids are issued and valid. Call it at least every 250 ms.
-    pub fn set_ids(&mut self, slots: &IdSlots) {
-        self.maps.set_ids(slots);
+    pub fn set_ids(&mut self, slices: &IdSlices) {
+        self.maps.set_ids(slices);
     }
 
     /// Replaces the banned ranges, each by its first and last address. The program drops datagrams of IPv4
@@ -326,10 +324,8 @@ impl Control {
     pub fn take_counts(&mut self) -> Vec<ListenerCounts> {
         let mut taken = vec![ListenerCounts::default(); self.listeners.len()];
         for attached in &mut self.interfaces {
-            let counts = attached.counts(taken.len());
-            for ((taken, counts), before) in taken.iter_mut().zip(counts).zip(&mut attached.taken) {
-                taken.add(&counts.since(before));
-                *before = counts;
+            for (listener, taken) in taken.iter_mut().enumerate() {
+                taken.add(&attached.take_counts(listener));
             }
         }
         taken

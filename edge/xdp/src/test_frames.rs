@@ -51,11 +51,8 @@ pub(crate) fn connect_payload(transaction_id: u32) -> Vec<u8> {
 
 /// Returns an announce with a connection id.
 pub(crate) fn announce(from: &str, to: &str, id: u64) -> Vec<u8> {
-    frame(from, to, &announce_payload(id))
-}
-
-pub(crate) fn announce_payload(id: u64) -> Vec<u8> {
-    [&id.to_be_bytes()[..], &[0, 0, 0, 1, 9, 9, 9, 9], &[0x55; 82]].concat()
+    let payload = [&id.to_be_bytes()[..], &[0, 0, 0, 1, 9, 9, 9, 9], &[0x55; 82]].concat();
+    frame(from, to, &payload)
 }
 
 /// Returns the frame with a tag of its VLAN.

@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::{
-    IdSlots, Inspection, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError, XdpOptions,
+    IdSlices, Inspection, InterfaceStatus, Listener, ListenerCounts, Rules, SetupError, XdpOptions,
 };
 use net::process::InheritedSockets;
 use net::{Handler, SourceBlocks, UdpWorker, run_udp};
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct WorkerQueues(());
 
 pub struct Xdp {
@@ -98,7 +98,7 @@ impl Inspection {
 }
 
 impl Control {
-    pub fn set_ids(&mut self, _: &IdSlots) {
+    pub fn set_ids(&mut self, _: &IdSlices) {
         match self.0 {}
     }
 

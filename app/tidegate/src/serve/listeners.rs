@@ -109,7 +109,7 @@ pub(super) struct BindProblems {
 
 /// Returns whether a port is in use by a process that only root may see.
 fn is_unseen(error: &BindError) -> bool {
-    error.cause().kind() == io::ErrorKind::AddrInUse && error.owner().is_none() && !is_root()
+    error.cause.kind() == io::ErrorKind::AddrInUse && error.owner.is_none() && !is_root()
 }
 
 /// Returns whether a process is a tidegate, also if one of the two programs has another file name.
@@ -124,7 +124,7 @@ pub(super) fn check(config: &Config) -> BindProblems {
     let mut check = |address: &SocketAddr, is_default: bool, bound: Result<(), BindError>| {
         match bound {
             Err(error) if is_default && error.is_family_absent() => {}
-            Err(error) => match error.owner().filter(|owner| is_tidegate(owner)) {
+            Err(error) => match error.owner.as_ref().filter(|owner| is_tidegate(owner)) {
                 Some(owner) => problems.in_use_by_tidegate.push(format!(
                     "{} port {address} is in use by the running tidegate, pid {}",
                     error.transport(),

@@ -21,7 +21,7 @@ use tracker::{RequestKind, Tracker};
 use types::{Family, limits};
 use wire::udp;
 use xdp::{
-    ConnectRate, Control, HandOver, IdSlots, InheritedXdp, InterfaceStatus, ListenerCounts,
+    ConnectRate, Control, HandOver, IdSlices, InheritedXdp, InterfaceStatus, ListenerCounts,
     ProtocolNumbers, QueueState, Rules, TakeOver, WorkerQueues, Xdp, XdpOptions,
 };
 
@@ -264,7 +264,7 @@ impl Updater {
     pub(super) fn step(&mut self) {
         let slices = self.tracker.connection_id_slices(self.clock.now());
         // Before endpoints: without ids, all that comes to them would be dropped.
-        self.control.set_ids(&IdSlots {
+        self.control.set_ids(&IdSlices {
             key: slices.key,
             current: slices.current,
             accepts_next: slices.accepts_next,

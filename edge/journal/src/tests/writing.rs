@@ -169,7 +169,7 @@ fn segments_and_the_journal_have_a_longest_length() {
     log.write().unwrap();
     let lengths: Vec<_> = disk.files().into_values().map(|bytes| bytes.len()).collect();
     assert_eq!(lengths, [64 + 671 * block.len(), 64 + 29 * block.len()]);
-    log.set_bytes_max(log.bytes() + 150_000);
+    log.bytes_max = log.bytes() + 150_000;
     log.append(clock.now(), Kind::WALK, &block).unwrap();
     let error = log.append(clock.now(), Kind::WALK, &block).unwrap_err();
     assert_eq!(Failure::of(&error), Failure::Bound);

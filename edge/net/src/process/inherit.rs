@@ -52,8 +52,9 @@ impl InheritedSockets {
     ///
     /// # Errors
     ///
-    /// If LISTEN_FDS is no number, or a descriptor is not open, is no socket, or is one that no listener can use.
-    pub fn from_environment(known: &'static [&'static str]) -> Result<Self, InheritError> {
+    /// If LISTEN_FDS is no number, or a descriptor is not open, is no socket, or is one that no listener can use. The
+    /// text says what to change.
+    pub fn from_environment(known: &'static [&'static str]) -> io::Result<Self> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         let variable = |name: &str| std::env::var(name).ok();
         let own_pid = std::process::id();
@@ -66,9 +67,8 @@ impl InheritedSockets {
         for (number, name) in (FIRST_FD..).zip(socket_names) {
             // SAFETY: F_GETFD is valid for any number; nothing is read or written through it.
             if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
-                return Err(InheritError(format!(
-                    "LISTEN_FDS includes descriptor {number}, which is not open"
-                )));
+                let text = format!("LISTEN_FDS includes descriptor {number}, which is not open");
+                return Err(io::Error::other(text));
             }
             // SAFETY: it is open, and by the protocol it belongs to this process from its start. No
             // other code owns it, because this runs once, before anything else is opened.
@@ -106,20 +106,21 @@ impl InheritedSockets {
         address: SocketAddr,
     ) -> Vec<InheritedSocket> {
         let known = self.known;
-        let fits = |entry: &Entry| {
+        let fits = |entry: &mut Entry| {
             let Some((kind, bound)) = entry.bound else { return false };
             kind == transport
                 && bound.ip() == address.ip()
                 && (bound.port() == address.port() || address.port() == 0)
                 && (entry.name == name || !known.contains(&&*entry.name))
         };
-        self.extract(fits).into_iter().map(|entry| InheritedSocket(entry.socket)).collect()
+        self.sockets.extract_if(.., fits).map(|entry| InheritedSocket(entry.socket)).collect()
     }
 
     /// Removes and returns the stream `name`, which leads to the process that started this one.
     pub fn take_stream(&mut self, name: &str) -> Option<UnixStream> {
-        let streams = self.extract(|entry| entry.name == name && entry.bound.is_none());
-        streams.into_iter().next().map(|entry| UnixStream::from(OwnedFd::from(entry.socket)))
+        let is_it = |entry: &mut Entry| entry.name == name && entry.bound.is_none();
+        let stream = self.sockets.extract_if(.., is_it).next()?;
+        Some(OwnedFd::from(stream.socket).into())
     }
 
     /// Removes and returns what is for the XDP program, with its names.
@@ -131,20 +132,13 @@ impl InheritedSockets {
     pub fn into_unclaimed(self) -> Vec<String> {
         self.sockets.iter().map(Entry::to_string).collect()
     }
-
-    fn extract(&mut self, fits: impl Fn(&Entry) -> bool) -> Vec<Entry> {
-        let all = std::mem::take(&mut self.sockets);
-        let (taken, left) = all.into_iter().partition(fits);
-        self.sockets = left;
-        taken
-    }
 }
 
 impl Entry {
     /// Determines the kind of a descriptor and makes it close-on-exec.
-    fn examine(name: String, number: RawFd, descriptor: OwnedFd) -> Result<Self, InheritError> {
+    fn examine(name: String, number: RawFd, descriptor: OwnedFd) -> io::Result<Self> {
         let fail = |cause: io::Error| {
-            InheritError(format!(
+            io::Error::other(format!(
                 "inherited descriptor {number} (`{name}`) is not a usable socket: {cause}"
             ))
         };
@@ -160,13 +154,13 @@ impl Entry {
         let entry = Self { name: name.clone(), socket, bound };
         let Some((transport, address)) = bound else { return Ok(entry) };
         if address.is_ipv6() && !entry.socket.only_v6().map_err(fail)? {
-            return Err(InheritError(format!(
+            return Err(io::Error::other(format!(
                 "{entry} also accepts IPv4: set BindIPv6Only=ipv6-only in its socket unit"
             )));
         }
         #[cfg(any(target_os = "linux", target_os = "freebsd"))]
         if transport == Transport::Tcp && !entry.socket.is_listener().map_err(fail)? {
-            return Err(InheritError(format!(
+            return Err(io::Error::other(format!(
                 "{entry} does not listen: set Accept=no in its socket unit"
             )));
         }
@@ -189,7 +183,7 @@ impl fmt::Display for Entry {
 fn socket_names(
     variable: impl Fn(&str) -> Option<String>,
     own_pid: u32,
-) -> Result<Vec<String>, InheritError> {
+) -> io::Result<Vec<String>> {
     let (Some(pid), Some(count)) = (variable("LISTEN_PID"), variable("LISTEN_FDS")) else {
         return Ok(Vec::new());
     };
@@ -198,7 +192,7 @@ fn socket_names(
     }
     let read = count.parse().ok().filter(|count| *count <= SOCKETS_MAX);
     let count = read.ok_or_else(|| {
-        InheritError(format!(
+        io::Error::other(format!(
             "LISTEN_FDS: expected a number from 0 to {SOCKETS_MAX}, found `{count}`"
         ))
     })?;
@@ -209,23 +203,11 @@ fn socket_names(
     Ok(socket_names.map(String::from).collect())
 }
 
-/// The reason why an inherited socket cannot be used: a sentence that says what to change.
-#[derive(Debug)]
-pub struct InheritError(String);
-
-impl fmt::Display for InheritError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for InheritError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry(name: &str, socket: impl Into<OwnedFd>) -> Result<Entry, InheritError> {
+    fn entry(name: &str, socket: impl Into<OwnedFd>) -> io::Result<Entry> {
         Entry::examine(name.into(), 9, socket.into())
     }
 

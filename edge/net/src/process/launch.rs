@@ -44,6 +44,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::ExchangeProgram;
+
 /// Descriptors in one message. The kernel accepts at most 253.
 const PER_MESSAGE: usize = 128;
 /// The number of the first inherited descriptor (sd_listen_fds(3)).
@@ -73,9 +75,6 @@ enum Order {
     /// Exchanges the XDP program of a link: link and program.
     Exchange(Vec<OwnedFd>),
 }
-
-/// Exchanges the XDP program of a link: link and program.
-pub type ExchangeProgram = fn(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<()>;
 
 /// A handle to the launcher, which ends when this is dropped.
 #[derive(Debug)]
@@ -129,13 +128,7 @@ impl Launcher {
             let more = if parts.peek().is_some() { "+" } else { "." };
             let text = format!("{more}{}", names.join(":"));
             let numbers: Vec<RawFd> = part.iter().map(|(_, fd)| fd.as_raw_fd()).collect();
-            sendmsg::<()>(
-                self.orders.as_raw_fd(),
-                &[IoSlice::new(text.as_bytes())],
-                &[ControlMessage::ScmRights(&numbers)],
-                MsgFlags::MSG_NOSIGNAL,
-                None,
-            )?;
+            self.send(text.as_bytes(), &numbers)?;
         }
         Ok(())
     }
@@ -150,21 +143,23 @@ impl Launcher {
         link: BorrowedFd<'_>,
         program: BorrowedFd<'_>,
     ) -> io::Result<()> {
-        let orders = self.orders.as_raw_fd();
         setsockopt(&self.orders, ReceiveTimeout, &TimeVal::seconds(EXCHANGE_TIMEOUT_S))?;
-        sendmsg::<()>(
-            orders,
-            &[IoSlice::new(EXCHANGE)],
-            &[ControlMessage::ScmRights(&[link.as_raw_fd(), program.as_raw_fd()])],
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        )?;
+        self.send(EXCHANGE, &[link.as_raw_fd(), program.as_raw_fd()])?;
         let mut reply = [0; 4];
-        match recv(orders, &mut reply, MsgFlags::empty())? {
+        match recv(self.orders.as_raw_fd(), &mut reply, MsgFlags::empty())? {
             4 if reply == [0; 4] => Ok(()),
             4 => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(reply))),
             _ => Err(io::Error::other("the launcher has ended")),
         }
+    }
+
+    /// Sends one message: a text, and copies of descriptors.
+    fn send(&self, text: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
+        let text = [IoSlice::new(text)];
+        let descriptors = [ControlMessage::ScmRights(descriptors)];
+        let to = self.orders.as_raw_fd();
+        sendmsg::<()>(to, &text, &descriptors, MsgFlags::MSG_NOSIGNAL, None)?;
+        Ok(())
     }
 }
 
@@ -404,6 +399,13 @@ fn exit(code: i32) -> ! {
 mod tests {
     use super::*;
 
+    /// Returns a launcher, and where its orders come out.
+    fn launcher() -> (Launcher, OwnedFd) {
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::empty()).unwrap();
+        (Launcher { orders: ours }, theirs)
+    }
+
     #[test]
     fn spawn_fails_with_several_threads() {
         let other = std::thread::spawn(std::thread::park);
@@ -415,10 +417,7 @@ mod tests {
 
     #[test]
     fn transmits_orders_of_any_length() {
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .unwrap();
-        let launcher = Launcher { orders: ours };
+        let (launcher, theirs) = launcher();
         for count in [1, PER_MESSAGE, PER_MESSAGE + 1] {
             let (told, asked) = UnixStream::pair().unwrap();
             let one = || OwnedFd::from(asked.try_clone().unwrap());
@@ -446,10 +445,7 @@ mod tests {
     #[test]
     fn reports_why_a_program_cannot_be_exchanged() {
         let refuse: ExchangeProgram = |_, _| Err(io::Error::from_raw_os_error(libc::EBUSY));
-        let (ours, theirs) =
-            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .unwrap();
-        let launcher = Launcher { orders: ours };
+        let (launcher, theirs) = launcher();
         let serving = std::thread::spawn(move || {
             while let Some(Order::Exchange(descriptors)) = receive(&theirs).unwrap() {
                 send(theirs.as_raw_fd(), &exchange(&descriptors, refuse), MsgFlags::empty())

@@ -5,7 +5,6 @@
 
 use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::path::Path;
 use std::time::Duration;
 
 /// A socket to the service manager.
@@ -25,24 +24,19 @@ impl Notifier {
         let Some(to) = std::env::var_os("NOTIFY_SOCKET").filter(|to| !to.is_empty()) else {
             return Ok(None);
         };
-        Self::to(Path::new(&to)).map(Some)
-    }
-
-    /// Connects to `path`: a socket's path, or an abstract name after `@` (Linux).
-    fn to(path: &Path) -> io::Result<Self> {
-        let bytes = path.as_os_str().as_encoded_bytes();
-        let to = match bytes.strip_prefix(b"@") {
+        // A socket's path, or an abstract name after `@` (Linux).
+        let to = match to.as_encoded_bytes().strip_prefix(b"@") {
             #[cfg(target_os = "linux")]
             Some(name) => {
                 use std::os::linux::net::SocketAddrExt;
                 SocketAddr::from_abstract_name(name)?
             }
-            _ => SocketAddr::from_pathname(path)?,
+            _ => SocketAddr::from_pathname(to)?,
         };
         let socket = UnixDatagram::unbound()?;
         // A slow service manager must not block this process.
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, to })
+        Ok(Some(Self { socket, to }))
     }
 
     /// Sends `lines`: assignments such as `READY=1`, one on each line.

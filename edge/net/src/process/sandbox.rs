@@ -1,10 +1,12 @@
 //! The sandbox: after startup, the process gives up what serving does not need. Landlock restricts files
 //! and new TCP connections, seccomp restricts system calls. Linux.
 //!
-//! Restrictions that the kernel does not support are skipped and reported.
+//! Restrictions that the system does not support are skipped and reported.
 #![cfg_attr(test, allow(unsafe_code))]
 
+#[cfg(target_os = "linux")]
 mod landlock;
+#[cfg(target_os = "linux")]
 mod seccomp;
 
 use std::fmt;
@@ -12,13 +14,14 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::SandboxPolicy;
-use seccomp::Sockets;
 
 /// The restrictions in force.
 #[derive(Debug)]
 pub struct Sandbox {
     policy: SandboxPolicy,
-    files: Result<landlock::Restrictions, String>,
+    /// `Ok` if files are restricted: true if new TCP connections are, too.
+    files: Result<bool, String>,
+    /// `Ok` if system calls are restricted: the number of those that are always denied.
     calls: Result<usize, String>,
     /// Keeps the kernel's inode of /proc/self alive. If the kernel dropped it and created it again, the
     /// rule about it would not apply any more.
@@ -28,16 +31,24 @@ pub struct Sandbox {
 /// Restricts the calling thread, and all threads that it starts later, for good. Only files of `policy`
 /// and of /proc/self can be accessed. Without ports in `policy`, no sockets can be created; otherwise TCP
 /// sockets, which can connect only to these ports, and UDP sockets to resolve names. System calls that a
-/// server does not need are denied, and so are signals to other processes.
+/// server does not need are denied, and so are signals to other processes. Systems other than Linux restrict
+/// nothing.
 ///
 /// Sockets that are open already stay usable for what they are: TCP listeners accept and connections send,
 /// but neither can be connected elsewhere. Those of UDP listeners can send to any address.
 pub fn confine(policy: SandboxPolicy) -> Sandbox {
-    let proc_self = File::open("/proc/self").ok();
-    let files = landlock::restrict(&policy);
-    let sockets = if policy.ports.is_empty() { Sockets::None } else { Sockets::TcpAndUdp };
-    let calls = seccomp::restrict(sockets);
-    Sandbox { policy, files, calls, _proc_self: proc_self }
+    Sandbox {
+        _proc_self: File::open("/proc/self").ok(),
+        #[cfg(target_os = "linux")]
+        files: landlock::restrict(&policy),
+        #[cfg(target_os = "linux")]
+        calls: seccomp::restrict(&policy),
+        #[cfg(not(target_os = "linux"))]
+        files: Err("needs Linux".into()),
+        #[cfg(not(target_os = "linux"))]
+        calls: Err("needs Linux".into()),
+        policy,
+    }
 }
 
 impl Sandbox {
@@ -66,7 +77,7 @@ impl Sandbox {
 
     /// Returns whether Landlock restricts TCP to the ports of the policy.
     fn restricts_tcp(&self) -> bool {
-        self.files.as_ref().is_ok_and(|restrictions| restrictions.tcp)
+        self.files == Ok(true)
     }
 
     /// Writes which sockets can still be created.
@@ -138,6 +149,7 @@ fn list<T: fmt::Display>(
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
     use harness::Directory;
@@ -146,6 +158,7 @@ mod tests {
         MMsgHdr, SendAncillaryBuffer, SendFlags, Shutdown, bind, connect, connect_unspec, listen,
         sendmmsg, sendmsg_addr, sendto, shutdown,
     };
+    use socket2::{Domain, Socket, Type};
     use std::io::ErrorKind::PermissionDenied;
     use std::io::{self, IoSlice};
     use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -155,47 +168,15 @@ mod tests {
 
     /// Runs `test` in its own thread, since restrictions cannot be lifted.
     fn confined<T: Send + 'static>(
-        readable: Vec<PathBuf>,
-        test: impl FnOnce(&Sandbox) -> T + Send + 'static,
-    ) -> T {
-        confined_to(SandboxPolicy { readable, ..SandboxPolicy::default() }, test)
-    }
-
-    fn confined_to<T: Send + 'static>(
         policy: SandboxPolicy,
         test: impl FnOnce(&Sandbox) -> T + Send + 'static,
     ) -> T {
         thread::spawn(move || test(&confine(policy))).join().unwrap()
     }
 
-    fn folder() -> Directory {
-        let directory = Directory::new().unwrap();
-        fs::create_dir(directory.path("inner")).unwrap();
-        directory.write("inner/file", "x").unwrap();
-        directory
-    }
-
-    #[test]
-    fn files_elsewhere_cannot_be_opened() {
-        let (open, closed) = (folder(), folder());
-        let (inside, outside) = (open.path("inner/file"), closed.path("inner/file"));
-        let fresh = open.path("fresh");
-        confined(vec![open.root().into()], move |sandbox| {
-            assert_eq!(fs::read_to_string(&inside).unwrap(), "x");
-            assert!(sandbox.can_read(&inside));
-            if let Err(error) = &sandbox.files {
-                // Nothing to see on a kernel without Landlock, but that it says so.
-                assert!(sandbox.to_string().contains("not restricted"), "{error}");
-                return;
-            }
-            assert!(!sandbox.can_read(&outside));
-            assert_eq!(fs::read_to_string(&outside).unwrap_err().kind(), PermissionDenied);
-            assert_eq!(fs::write(&inside, "y").unwrap_err().kind(), PermissionDenied);
-            assert_eq!(fs::write(fresh, "y").unwrap_err().kind(), PermissionDenied);
-            assert!(fs::read_to_string("/proc/self/statm").is_ok());
-            assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 0);
-            assert!(fs::read_to_string("/proc/1/statm").is_err());
-        });
+    /// Returns a policy with nothing but ports.
+    fn ports(ports: &[u16]) -> SandboxPolicy {
+        SandboxPolicy { ports: ports.to_vec(), ..SandboxPolicy::default() }
     }
 
     #[test]
@@ -203,7 +184,7 @@ mod tests {
         let before = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = before.local_addr().unwrap();
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        confined(Vec::new(), move |sandbox| {
+        confined(ports(&[]), move |sandbox| {
             assert!(Command::new("/bin/true").spawn().is_err());
             assert_eq!(thread::spawn(|| 7).join().unwrap(), 7);
             // Sockets that are open already can be used.
@@ -221,17 +202,21 @@ mod tests {
     }
 
     #[test]
-    fn allows_writing_and_connecting_by_policy() {
-        let (open, closed) = (folder(), folder());
-        let [inside, outside] = [&open, &closed].map(|one| one.root().to_owned());
-        let [wanted, other] = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
-        let [wanted_at, other_at] = [&wanted, &other].map(|one| one.local_addr().unwrap());
+    fn files_and_ports_are_those_of_the_policy() {
+        let folders = [(); 3].map(|()| {
+            let directory = Directory::new().unwrap();
+            directory.write("file", "x").unwrap();
+            directory
+        });
+        let [readable, writable, other] = folders.each_ref().map(|it| it.root().to_owned());
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [wanted_at, other_at] = listeners.each_ref().map(|one| one.local_addr().unwrap());
         let policy = SandboxPolicy {
-            readable: Vec::new(),
-            writable: vec![inside.clone()],
+            readable: vec![readable.clone()],
+            writable: vec![writable.clone()],
             ports: vec![wanted_at.port()],
         };
-        confined_to(policy, move |sandbox| {
+        confined(policy, move |sandbox| {
             let make = |folder: &Path| {
                 fs::create_dir_all(folder.join("new"))?;
                 fs::write(folder.join("new/one"), "one")?;
@@ -242,18 +227,35 @@ mod tests {
                 File::open(folder.join("new"))?.sync_all()?;
                 io::Result::Ok(read)
             };
-            assert_eq!(make(&inside).unwrap(), "o");
-            assert!(sandbox.can_read(&inside) && sandbox.can_write(&inside));
+            assert_eq!(fs::read_to_string(readable.join("file")).unwrap(), "x");
+            assert_eq!(make(&writable).unwrap(), "o");
+            assert!(sandbox.can_read(&readable));
+            assert!(sandbox.can_read(&writable) && sandbox.can_write(&writable));
             TcpStream::connect(wanted_at).unwrap();
-            let Ok(restrictions) = &sandbox.files else { return };
-            assert!(!sandbox.can_write(&outside) && !sandbox.can_read(&outside));
-            assert_eq!(make(&outside).unwrap_err().kind(), PermissionDenied);
-            if restrictions.tcp {
+            if let Err(error) = &sandbox.files {
+                // Nothing to see on a kernel without Landlock, but that it says so.
+                assert!(sandbox.to_string().contains("not restricted"), "{error}");
+                return;
+            }
+            for folder in [&readable, &other] {
+                assert!(!sandbox.can_write(folder));
+                assert_eq!(make(folder).unwrap_err().kind(), PermissionDenied);
+                for file in ["file", "fresh"] {
+                    let error = fs::write(folder.join(file), "y").unwrap_err();
+                    assert_eq!(error.kind(), PermissionDenied, "{file}");
+                }
+            }
+            assert!(!sandbox.can_read(&other));
+            assert_eq!(fs::read(other.join("file")).unwrap_err().kind(), PermissionDenied);
+            assert!(fs::read_to_string("/proc/self/statm").is_ok());
+            assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 0);
+            assert!(fs::read_to_string("/proc/1/statm").is_err());
+            if sandbox.restricts_tcp() {
                 assert!(sandbox.can_connect(wanted_at.port()));
                 assert!(!sandbox.can_connect(other_at.port()));
                 assert_eq!(TcpStream::connect(other_at).unwrap_err().kind(), PermissionDenied);
                 let told =
-                    format!("writable: {}; new sockets: TCP only to port ", inside.display());
+                    format!("writable: {}; new sockets: TCP only to port ", writable.display());
                 assert!(sandbox.to_string().contains(&told), "{sandbox}");
             }
         });
@@ -294,40 +296,44 @@ mod tests {
             elsewhere.set_nonblocking(true).unwrap();
             Self { listener, accepted, _client, elsewhere }
         }
+
+        fn assert_none_is_connected(&self) {
+            let error = self.elsewhere.accept().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+    }
+
+    fn new_socket() -> Socket {
+        Socket::new(Domain::IPV4, Type::STREAM, None).unwrap()
     }
 
     #[test]
     fn open_sockets_cannot_be_connected_elsewhere() {
         let open = OpenSockets::new();
-        let elsewhere = open.elsewhere.local_addr().unwrap();
-        let idle =
-            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        let OpenSockets { listener, accepted, _client, elsewhere: target } = open;
-        confined(Vec::new(), move |_| {
-            shutdown(&listener, Shutdown::Both).unwrap();
-            assert_eq!(listen(&listener, 9), Err(Errno::PERM));
-            assert_eq!(bind(&listener, &elsewhere), Err(Errno::PERM));
-            assert_eq!(connect_unspec(&accepted), Err(Errno::PERM));
-            for socket in [listener.as_fd(), accepted.as_fd(), idle.as_fd()] {
+        let idle = new_socket();
+        confined(ports(&[]), move |_| {
+            let elsewhere = open.elsewhere.local_addr().unwrap();
+            shutdown(&open.listener, Shutdown::Both).unwrap();
+            assert_eq!(listen(&open.listener, 9), Err(Errno::PERM));
+            assert_eq!(bind(&open.listener, &elsewhere), Err(Errno::PERM));
+            assert_eq!(connect_unspec(&open.accepted), Err(Errno::PERM));
+            for socket in [open.listener.as_fd(), open.accepted.as_fd(), idle.as_fd()] {
                 assert_eq!(connect(socket, &elsewhere), Err(Errno::PERM));
                 assert_eq!(fast_open(socket, elsewhere), [libc::EPERM; 3]);
             }
+            open.assert_none_is_connected();
         });
-        assert_eq!(target.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
     fn no_socket_is_connected_without_connect() {
         let open = OpenSockets::new();
-        let elsewhere = open.elsewhere.local_addr().unwrap();
-        let OpenSockets { listener, accepted, _client, elsewhere: target } = open;
-        let policy = SandboxPolicy { ports: vec![443], ..SandboxPolicy::default() };
-        confined_to(policy, move |sandbox| {
-            let new = || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-            let [new, another] = [new().unwrap(), new().unwrap()];
-            shutdown(&listener, Shutdown::Both).unwrap();
-            connect_unspec(&accepted).unwrap();
-            for socket in [new.as_fd(), listener.as_fd(), accepted.as_fd()] {
+        confined(ports(&[443]), move |sandbox| {
+            let elsewhere = open.elsewhere.local_addr().unwrap();
+            let [new, another] = [new_socket(), new_socket()];
+            shutdown(&open.listener, Shutdown::Both).unwrap();
+            connect_unspec(&open.accepted).unwrap();
+            for socket in [new.as_fd(), open.listener.as_fd(), open.accepted.as_fd()] {
                 assert_eq!(fast_open(socket, elsewhere), [libc::EPERM; 3]);
                 assert_eq!(listen(socket, 9), Err(Errno::PERM));
                 if sandbox.restricts_tcp() {
@@ -337,8 +343,8 @@ mod tests {
             // TCP_ULP
             let arguments = [another.as_raw_fd().into(), libc::IPPROTO_TCP.into(), 31, 0];
             assert_eq!(call(libc::SYS_setsockopt, arguments), libc::EPERM);
+            open.assert_none_is_connected();
         });
-        assert_eq!(target.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     /// Makes a system call and returns its error, or 0.
@@ -376,7 +382,7 @@ mod tests {
 
     #[test]
     fn creates_no_sockets_without_ports() {
-        confined(Vec::new(), |_| {
+        confined(ports(&[]), |_| {
             assert_opens_none(&OTHER_FAMILIES);
             assert_opens_none(&[libc::AF_INET, libc::AF_INET6]);
         });
@@ -384,8 +390,7 @@ mod tests {
 
     #[test]
     fn creates_tcp_and_udp_sockets_with_ports() {
-        let policy = SandboxPolicy { ports: vec![443], ..SandboxPolicy::default() };
-        confined_to(policy, |sandbox| {
+        confined(ports(&[443]), |sandbox| {
             let (stream, datagram) = (libc::SOCK_STREAM, libc::SOCK_DGRAM);
             for family in [libc::AF_INET, libc::AF_INET6] {
                 for kind in [stream, datagram, stream | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK] {
@@ -415,12 +420,8 @@ mod tests {
     #[test]
     fn resolves_names_without_unix_and_netlink_sockets() {
         use std::net::ToSocketAddrs;
-        let policy = SandboxPolicy {
-            readable: vec!["/etc".into()],
-            ports: vec![53],
-            ..SandboxPolicy::default()
-        };
-        confined_to(policy, |_| {
+        let policy = SandboxPolicy { readable: vec!["/etc".into()], ..ports(&[53]) };
+        confined(policy, |_| {
             let found: Vec<_> = ("localhost", 80).to_socket_addrs().unwrap().collect();
             assert!(found.iter().any(|address| address.ip().is_loopback()), "{found:?}");
         });
@@ -428,7 +429,7 @@ mod tests {
 
     #[test]
     fn pairs_of_sockets_lead_nowhere_else() {
-        confined(Vec::new(), |_| {
+        confined(ports(&[]), |_| {
             std::os::unix::net::UnixStream::pair().unwrap();
             // One end could be connected to the socket of any program.
             let pair = std::os::unix::net::UnixDatagram::pair();
@@ -443,7 +444,7 @@ mod tests {
     fn permits_calls_about_the_own_process() {
         let own = libc::c_long::from(std::process::id());
         let files = libc::c_long::from(libc::RLIMIT_NOFILE);
-        confined(Vec::new(), move |_| {
+        confined(ports(&[]), move |_| {
             let cores = [u8::MAX; 128];
             let cores_at = cores.as_ptr().expose_provenance() as libc::c_long;
             let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -464,7 +465,7 @@ mod tests {
     #[test]
     fn denies_calls_that_reach_other_processes_or_the_system() {
         let parent = libc::c_long::from(std::os::unix::process::parent_id());
-        confined(Vec::new(), move |_| {
+        confined(ports(&[]), move |_| {
             let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
             let socket = socket.as_raw_fd().into();
             let remove = libc::IPC_RMID.into();
@@ -521,7 +522,7 @@ mod tests {
 
     #[test]
     fn denies_executable_memory() {
-        confined(Vec::new(), |sandbox| {
+        confined(ports(&[]), |sandbox| {
             assert!(sandbox.calls.is_ok(), "{sandbox}");
             let (len, private) = (4096, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             let map = |protection| {

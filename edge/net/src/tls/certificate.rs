@@ -51,26 +51,8 @@ pub enum ChainStatus {
 pub struct CertificateError {
     /// The file with the error.
     pub path: PathBuf,
-    kind: CertificateErrorKind,
-}
-
-#[derive(Debug)]
-pub(super) enum CertificateErrorKind {
-    Unreadable(io::Error),
-    Pem(PemError),
-    /// DER, not PEM.
-    Binary,
-    NoCertificate,
-    NoKey,
-    /// The file has the content of the other one.
-    Swapped,
-    Password,
-    /// The number of the certificate in its file, from 1.
-    X509(usize),
-    Version,
-    Rejected(rustls::Error),
-    Key,
-    Mismatch,
+    /// The fault of the file, and the remedy.
+    reason: String,
 }
 
 impl Certificate {
@@ -80,19 +62,10 @@ impl Certificate {
     ///
     /// If a file cannot be read or parsed, or they do not belong together. The error names the file and the remedy.
     pub fn read(files: &CertificateFiles) -> Result<Self, CertificateError> {
-        let error_at = |path: &Path, kind| CertificateError { path: path.to_owned(), kind };
-        let read = |path: &Path| {
-            fs::read(path).map_err(|error| error_at(path, CertificateErrorKind::Unreadable(error)))
-        };
-        let (chain, key) = (read(&files.chain)?, read(&files.key)?);
-        let chain = chain_of(&chain).map_err(|kind| error_at(&files.chain, kind))?;
-        let key = key_of(&key).map_err(|kind| error_at(&files.key, kind))?;
-        Self::new(chain, &key).map_err(|kind| match kind {
-            CertificateErrorKind::Key | CertificateErrorKind::Mismatch => {
-                error_at(&files.key, kind)
-            }
-            kind => error_at(&files.chain, kind),
-        })
+        let chain = read_file(&files.chain)?;
+        let key = read_file(&files.key)?;
+        let chain = Pem { path: &files.chain, text: &chain };
+        Self::matched(&chain, &Pem { path: &files.key, text: &key })
     }
 
     /// Parses a text with the chain and the key in any order, and checks that they match. `path` is
@@ -102,8 +75,8 @@ impl Certificate {
     ///
     /// If either is missing or cannot be parsed, or they do not match.
     pub fn from_pem(pem: &[u8], path: &Path) -> Result<Self, CertificateError> {
-        let read = || Self::new(chain_of(pem)?, &key_of(pem)?);
-        read().map_err(|kind| CertificateError { path: path.to_owned(), kind })
+        let pem = Pem { path, text: pem };
+        Self::matched(&pem, &pem)
     }
 
     /// Parses the answer to a challenge (RFC 8737) from such a text. Key and certificate are not compared,
@@ -113,41 +86,51 @@ impl Certificate {
     ///
     /// If either is missing or cannot be parsed.
     pub fn challenge_from_pem(pem: &[u8]) -> Result<Self, CertificateError> {
-        let read = || Self::unmatched(chain_of(pem)?, &key_of(pem)?);
-        read().map_err(|kind| CertificateError { path: "challenge".into(), kind })
+        let pem = Pem { path: Path::new("challenge"), text: pem };
+        Self::unmatched(&pem, &pem)
     }
 
-    pub(super) fn new(
-        chain: Vec<CertificateDer<'static>>,
-        key: &PrivateKeyDer<'_>,
-    ) -> Result<Self, CertificateErrorKind> {
+    fn matched(chain: &Pem<'_>, key: &Pem<'_>) -> Result<Self, CertificateError> {
         let certificate = Self::unmatched(chain, key)?;
         certificate.key.keys_match().map_err(|error| match error {
-            rustls::Error::InconsistentKeys(_) => CertificateErrorKind::Mismatch,
-            error => CertificateErrorKind::Rejected(error),
+            rustls::Error::InconsistentKeys(_) => key.error(
+                "does not match the certificate: name the key with which the certificate was requested",
+            ),
+            error => {
+                chain.error(format!("the certificate cannot be used ({error}): issue another one"))
+            }
         })?;
         Ok(certificate)
     }
 
-    fn unmatched(
-        chain: Vec<CertificateDer<'static>>,
-        key: &PrivateKeyDer<'_>,
-    ) -> Result<Self, CertificateErrorKind> {
-        let parsed =
-            chain.iter().zip(1..).map(|(der, number)| match X509Certificate::from_der(der) {
-                Ok((_, certificate)) => Ok(certificate),
-                Err(_) => Err(CertificateErrorKind::X509(number)),
-            });
+    fn unmatched(chain_pem: &Pem<'_>, key_pem: &Pem<'_>) -> Result<Self, CertificateError> {
+        let chain = chain_pem.chain()?;
+        let key = key_pem.key()?;
+        let parsed = chain.iter().zip(1..).map(|(der, number)| match X509Certificate::from_der(der) {
+            Ok((_, certificate)) => Ok(certificate),
+            Err(_) => Err(chain_pem.error(format!(
+                "certificate {number} is not a valid X.509 certificate: get it again from its issuer"
+            ))),
+        });
         let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
-        let own = parsed.first().ok_or(CertificateErrorKind::NoCertificate)?;
+        // A chain has at least one certificate.
+        let own = &parsed[0];
         if own.version() != X509Version::V3 {
-            return Err(CertificateErrorKind::Version);
+            return Err(chain_pem.error(
+                "the certificate has X.509 version 1, which clients reject: issue it with a subjectAltName, \
+                 which makes it version 3",
+            ));
         }
         let names = names(own);
         let valid = [own.validity().not_before, own.validity().not_after]
             .map(|time| instant(time.timestamp()));
         let chain_status = check_chain(&parsed);
-        let signing = any_supported_type(key).map_err(|_| CertificateErrorKind::Key)?;
+        let signing = any_supported_type(&key).map_err(|_| {
+            key_pem.error(
+                "unsupported key: expected RSA of at least 2048 bits, ECDSA on P-256, P-384 or P-521, or \
+                 Ed25519",
+            )
+        })?;
         let key = CertifiedKey::new(chain, signing);
         Ok(Self { key: Arc::new(key), names, valid, chain: chain_status })
     }
@@ -202,37 +185,83 @@ impl Certificate {
     }
 }
 
-fn chain_of(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateErrorKind> {
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(pem)
-        .collect::<Result<_, _>>()
-        .map_err(CertificateErrorKind::Pem)?;
-    match (chain.is_empty(), PrivateKeyDer::from_pem_slice(pem)) {
-        (false, _) => Ok(chain),
-        (true, Ok(_)) => Err(CertificateErrorKind::Swapped),
-        (true, Err(_)) if is_der(pem) => Err(CertificateErrorKind::Binary),
-        (true, Err(_)) => Err(CertificateErrorKind::NoCertificate),
-    }
-}
-
-fn key_of(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateErrorKind> {
-    PrivateKeyDer::from_pem_slice(pem).map_err(|error| {
-        // PKCS#8 has the mark in its first line, older forms in a header line.
-        let mark = b"ENCRYPTED";
-        let is_locked = pem.windows(mark.len()).any(|window| window == mark);
-        match error {
-            _ if is_locked => CertificateErrorKind::Password,
-            PemError::NoItemsFound if chain_of(pem).is_ok() => CertificateErrorKind::Swapped,
-            PemError::NoItemsFound if is_der(pem) => CertificateErrorKind::Binary,
-            PemError::NoItemsFound => CertificateErrorKind::NoKey,
-            error => CertificateErrorKind::Pem(error),
-        }
+fn read_file(path: &Path) -> Result<Vec<u8>, CertificateError> {
+    fs::read(path).map_err(|error| {
+        let remedy = match error.kind() {
+            io::ErrorKind::NotFound if path.is_relative() => {
+                ": the path starts in the working directory of the process"
+            }
+            io::ErrorKind::NotFound => ": check the path",
+            io::ErrorKind::PermissionDenied => {
+                ": the user of the process needs the permission to read it"
+            }
+            _ => "",
+        };
+        Pem { path, text: &[] }.error(format!("cannot be read: {error}{remedy}"))
     })
 }
 
-/// Returns whether a file begins as a long sequence in DER does.
-fn is_der(file: &[u8]) -> bool {
-    matches!(file, [0x30, 0x80..=0xff, ..])
+/// The content of a file.
+struct Pem<'a> {
+    path: &'a Path,
+    text: &'a [u8],
 }
+
+impl Pem<'_> {
+    /// Returns the certificates, at least one.
+    fn chain(&self) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+        let chain = CertificateDer::pem_slice_iter(self.text).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|error| self.pem_error(&error))?;
+        if !chain.is_empty() {
+            return Ok(chain);
+        }
+        Err(match PrivateKeyDer::from_pem_slice(self.text) {
+            Ok(_) => self.error(SWAPPED),
+            Err(_) if self.is_der() => self.error(BINARY),
+            Err(_) => self.error("contains no certificate: expected PEM with BEGIN CERTIFICATE"),
+        })
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>, CertificateError> {
+        PrivateKeyDer::from_pem_slice(self.text).map_err(|error| {
+            // PKCS#8 has the mark in its first line, older forms in a header line.
+            let mark = b"ENCRYPTED";
+            let is_locked = self.text.windows(mark.len()).any(|window| window == mark);
+            match error {
+                _ if is_locked => self
+                    .error("is encrypted: remove its password by `openssl pkey -in OLD -out NEW`"),
+                PemError::NoItemsFound if self.chain().is_ok() => self.error(SWAPPED),
+                PemError::NoItemsFound if self.is_der() => self.error(BINARY),
+                PemError::NoItemsFound => self.error(
+                    "contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY",
+                ),
+                error => self.pem_error(&error),
+            }
+        })
+    }
+
+    /// Returns whether the file begins as a long sequence in DER does.
+    fn is_der(&self) -> bool {
+        matches!(self.text, [0x30, 0x80..=0xff, ..])
+    }
+
+    fn error(&self, reason: impl Into<String>) -> CertificateError {
+        CertificateError { path: self.path.to_owned(), reason: reason.into() }
+    }
+
+    fn pem_error(&self, error: &PemError) -> CertificateError {
+        self.error(match error {
+            PemError::MissingSectionEnd { .. } => {
+                "is truncated: BEGIN without END: copy the whole file"
+            }
+            _ => "is not PEM: expected base64 between BEGIN and END",
+        })
+    }
+}
+
+const SWAPPED: &str = "contains what the other file should: swap chain and key";
+const BINARY: &str = "is binary (DER): convert it to PEM by `openssl x509 -inform der -in OLD -out NEW`, or a key \
+                      by `openssl pkey` with the same options";
 
 /// Compares only the names of issuers and subjects. Clients verify the signatures.
 fn check_chain(chain: &[X509Certificate<'_>]) -> ChainStatus {
@@ -289,57 +318,7 @@ impl fmt::Debug for Certificate {
 
 impl fmt::Display for CertificateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use CertificateErrorKind as Kind;
-        write!(f, "{}: ", self.path.display())?;
-        let text = match &self.kind {
-            Kind::Unreadable(error) => {
-                write!(f, "cannot be read: {error}")?;
-                match error.kind() {
-                    io::ErrorKind::NotFound if self.path.is_relative() => {
-                        ": the path starts in the working directory of the process"
-                    }
-                    io::ErrorKind::NotFound => ": check the path",
-                    io::ErrorKind::PermissionDenied => {
-                        ": the user of the process needs the permission to read it"
-                    }
-                    _ => "",
-                }
-            }
-            Kind::X509(number) => {
-                write!(f, "certificate {number} ")?;
-                "is not a valid X.509 certificate: get it again from its issuer"
-            }
-            Kind::Rejected(error) => {
-                write!(f, "the certificate cannot be used ({error})")?;
-                ": issue another one"
-            }
-            Kind::Pem(PemError::MissingSectionEnd { .. }) => {
-                "is truncated: BEGIN without END: copy the whole file"
-            }
-            Kind::Pem(_) => "is not PEM: expected base64 between BEGIN and END",
-            Kind::Binary => {
-                "is binary (DER): convert it to PEM by `openssl x509 -inform der -in OLD -out NEW`, or \
-                 a key by `openssl pkey` with the same options"
-            }
-            Kind::NoCertificate => "contains no certificate: expected PEM with BEGIN CERTIFICATE",
-            Kind::NoKey => "contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY",
-            Kind::Swapped => "contains what the other file should: swap chain and key",
-            Kind::Password => {
-                "is encrypted: remove its password by `openssl pkey -in OLD -out NEW`"
-            }
-            Kind::Version => {
-                "the certificate has X.509 version 1, which clients reject: \
-                 issue it with a subjectAltName, which makes it version 3"
-            }
-            Kind::Key => {
-                "unsupported key: expected RSA of at least 2048 bits, \
-                 ECDSA on P-256, P-384 or P-521, or Ed25519"
-            }
-            Kind::Mismatch => {
-                "does not match the certificate: name the key with which the certificate was requested"
-            }
-        };
-        f.write_str(text)
+        write!(f, "{}: {}", self.path.display(), self.reason)
     }
 }
 

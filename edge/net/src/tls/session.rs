@@ -13,7 +13,7 @@ use rustls::unbuffered::{
     UnbufferedStatus, WriteTraffic,
 };
 
-use super::{TlsConfig, challenge};
+use super::{ACME_PROTOCOL, TlsConfig};
 
 /// A TLS session, including its handshake.
 pub struct TlsSession {
@@ -88,7 +88,7 @@ impl TlsSession {
             self.queue_alert();
         }
         //= rfc8737#no-data
-        let is_proof = self.rustls.alpn_protocol() == Some(challenge::PROTOCOL);
+        let is_proof = self.rustls.alpn_protocol() == Some(ACME_PROTOCOL);
         let opened = if is_proof && !self.is_handshaking() {
             self.is_over = true;
             opened.map(|_| 0)

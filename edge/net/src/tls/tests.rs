@@ -4,12 +4,13 @@ mod certificates;
 mod challenges;
 mod sessions;
 
+use std::path::Path;
+
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair,
     PKCS_ECDSA_P256_SHA256,
 };
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 
 use super::*;
 
@@ -65,9 +66,8 @@ fn params(names: &[&str]) -> CertificateParams {
 }
 
 fn in_memory(chain: &str, key: &KeyPair) -> Certificate {
-    let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).map(Result::unwrap).collect();
-    let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap();
-    Certificate::new(chain, &key).unwrap()
+    let pem = [chain, &key.serialize_pem()].concat();
+    Certificate::from_pem(pem.as_bytes(), Path::new("in memory")).unwrap()
 }
 
 /// Returns the extension with the URL of the issuer's certificate, like those of public authorities.

@@ -167,7 +167,7 @@ impl Batch {
     /// Returns the buffer of every request, which is longer than [`REQUEST_MAX`], and of its control
     /// message.
     #[cfg(target_os = "linux")]
-    pub(super) fn request_slots(
+    pub(super) fn request_buffers(
         &mut self,
     ) -> impl Iterator<Item = (&mut [u8], &mut ControlMessage)> {
         let (requests, _) = self.area.all_mut().split_at_mut(BATCH_MAX * STRIDE);
@@ -181,7 +181,7 @@ impl Batch {
     }
 
     /// Returns the buffer for the next datagram, or `None` if the batch is full.
-    pub(crate) fn next_request_slot(&mut self) -> Option<&mut [u8]> {
+    pub(crate) fn next_request_buffer(&mut self) -> Option<&mut [u8]> {
         let at = self.slots.get(self.len)?.request.at;
         Some(self.area.get_mut(Span { at, len: STRIDE as u16 }))
     }

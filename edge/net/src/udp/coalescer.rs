@@ -56,7 +56,7 @@ pub(super) enum Next {
 
 /// Measures the load of a worker, and decides what it does after each round.
 pub(super) struct Coalescer {
-    /// When the last round ended.
+    /// The end of the last round.
     ended: Instant,
     /// Since when the worker is awake, but not from before the last round ended.
     awake_since: Instant,
@@ -122,7 +122,7 @@ mod tests {
     struct Worker {
         coalescer: Coalescer,
         now: Instant,
-        /// When the next datagram comes.
+        /// The time at which the next datagram comes.
         due: Instant,
     }
 

@@ -1,6 +1,7 @@
 //! Datagrams that the kernel dropped at UDP sockets because their receive buffers were full.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use super::UdpSocket;
 
@@ -9,21 +10,18 @@ use super::UdpSocket;
 /// The kernel has one count for these and for what a filter drops. While a filter blocks sources, nothing is counted.
 #[derive(Debug, Default)]
 pub struct ReceiveLosses {
-    #[cfg(target_os = "linux")]
     sockets: Vec<Watched>,
     lost: u64,
 }
 
-#[cfg(target_os = "linux")]
 #[derive(Debug)]
 struct Watched {
-    socket: std::os::fd::OwnedFd,
+    socket: OwnedFd,
     last: Reading,
 }
 
-/// Values that the kernel reports about a socket.
-#[cfg(target_os = "linux")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Values that the kernel reports about a socket. Other systems than Linux report none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Reading {
     /// Datagrams dropped since it was created. Wraps.
     drops: u32,
@@ -32,7 +30,7 @@ struct Reading {
 
 #[cfg(target_os = "linux")]
 impl Reading {
-    fn of(socket: &impl std::os::fd::AsFd) -> io::Result<Self> {
+    fn of(socket: &OwnedFd) -> io::Result<Self> {
         /// The last of what SO_MEMINFO returns.
         const SK_MEMINFO_DROPS: usize = 8;
         // Under another name for reading. Without room for it, only the length of the filter is returned.
@@ -44,35 +42,32 @@ impl Reading {
     }
 }
 
+#[cfg(not(target_os = "linux"))]
+impl Reading {
+    fn of(_: &OwnedFd) -> io::Result<Self> {
+        Ok(Self::default())
+    }
+}
+
 impl ReceiveLosses {
     /// Begins to count for these sockets. Elsewhere than on Linux nothing is counted.
     ///
     /// # Errors
     ///
     /// If a descriptor cannot be duplicated, or the kernel has no such count.
-    #[cfg_attr(
-        not(target_os = "linux"),
-        expect(unused_variables, reason = "only Linux has the count")
-    )]
     pub fn of<'a>(sockets: impl IntoIterator<Item = &'a UdpSocket>) -> io::Result<Self> {
-        #[cfg(target_os = "linux")]
-        {
-            let watch = |socket: &UdpSocket| {
-                let socket = socket.descriptor()?;
-                let last = Reading::of(&socket)?;
-                Ok(Watched { socket, last })
-            };
-            let sockets = sockets.into_iter().map(watch).collect::<io::Result<_>>()?;
-            Ok(Self { sockets, lost: 0 })
-        }
-        #[cfg(not(target_os = "linux"))]
-        Ok(Self::default())
+        let watch = |socket: &UdpSocket| {
+            let socket = socket.descriptor()?;
+            let last = Reading::of(&socket)?;
+            Ok(Watched { socket, last })
+        };
+        let sockets = sockets.into_iter().map(watch).collect::<io::Result<_>>()?;
+        Ok(Self { sockets, lost: 0 })
     }
 
     /// Returns how many datagrams were lost since counting began. Call about once a second: if a filter is attached
     /// now or was at the last call, what was dropped in between is not counted.
     pub fn count(&mut self) -> u64 {
-        #[cfg(target_os = "linux")]
         for Watched { socket, last } in &mut self.sockets {
             // Does not fail where it succeeded before.
             let Ok(now) = Reading::of(socket) else { continue };

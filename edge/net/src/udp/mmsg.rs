@@ -58,7 +58,7 @@ impl MmsgIo {
         let control_len = control_len(socket);
         let headers = self.headers.iter_mut().zip(self.vectors.iter_mut());
         for ((address, (header, vector)), (place, control)) in
-            self.addresses.iter_mut().zip(headers).zip(self.batch.request_slots())
+            self.addresses.iter_mut().zip(headers).zip(self.batch.request_buffers())
         {
             vector.iov_base = place.as_mut_ptr().cast();
             vector.iov_len = REQUEST_MAX;
@@ -68,7 +68,7 @@ impl MmsgIo {
             header.msg_iov = vector;
             header.msg_iovlen = 1;
             header.msg_control = control.as_mut_ptr();
-            header.msg_controllen = control_len;
+            header.msg_controllen = control_len as _;
             header.msg_flags = 0;
         }
         // SAFETY: the socket is open; all BATCH_MAX headers point to an address, a vector with one
@@ -116,7 +116,7 @@ impl MmsgIo {
             header.msg_iov = vector;
             header.msg_iovlen = 1;
             header.msg_control = null_mut();
-            header.msg_controllen = control_len;
+            header.msg_controllen = control_len as _;
             if control_len > 0 {
                 let control = self.batch.control(slot);
                 control.prepare_reply(is_v4);
@@ -169,18 +169,12 @@ impl MmsgIo {
     }
 }
 
-/// The type of `msg_controllen`.
-#[cfg(target_env = "musl")]
-type ControlLen = libc::socklen_t;
-#[cfg(not(target_env = "musl"))]
-type ControlLen = usize;
-
-/// Returns the length of the control message of each datagram on `socket`.
-fn control_len(socket: &UdpSocket) -> ControlLen {
+/// Returns the length of the control message of each datagram on `socket`. Callers convert it: musl has another type.
+fn control_len(socket: &UdpSocket) -> usize {
     match (socket.reports_destination, socket.local_addr().is_ipv4()) {
         (false, _) => 0,
-        (true, true) => ControlMessage::V4_LEN as ControlLen,
-        (true, false) => ControlMessage::V6_LEN as ControlLen,
+        (true, true) => ControlMessage::V4_LEN,
+        (true, false) => ControlMessage::V6_LEN,
     }
 }
 
@@ -199,23 +193,9 @@ fn receive_failed() -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::udp::tests::Echo;
     use crate::{UdpOptions, bind_udp};
     use std::time::Duration;
-
-    /// Counts replies that could not be sent.
-    #[derive(Default)]
-    struct Failures {
-        refused: usize,
-        blocked: usize,
-    }
-
-    impl Handler for Failures {
-        fn batch(&mut self, _: usize, _: &mut Batch) {}
-        fn idle(&mut self) {}
-        fn send_failed(&mut self, _: usize, datagrams: usize, blocked: bool) {
-            *if blocked { &mut self.blocked } else { &mut self.refused } += datagrams;
-        }
-    }
 
     /// A forged source may have port 0, as empty addresses have, to which no datagram can be sent.
     #[test]
@@ -237,9 +217,9 @@ mod tests {
         for slot in [0, 2, 3] {
             mmsg.addresses[slot] = RawSockAddr::EMPTY;
         }
-        let mut failures = Failures::default();
-        mmsg.send(0, &socket, &mut failures);
-        assert_eq!((failures.refused, failures.blocked), (3, 0));
+        let mut handler = Echo::default();
+        mmsg.send(0, &socket, &mut handler);
+        assert_eq!((handler.refused, handler.blocked), (3, 0));
         for expected in [1, 4] {
             let mut reply = [0; 2];
             assert_eq!(client.recv(&mut reply).unwrap(), 1);

@@ -22,7 +22,7 @@ pub(super) fn exchange(
 
 /// Receives waiting datagrams, up to a full batch.
 fn receive(socket: &Socket, batch: &mut Batch) -> io::Result<()> {
-    while let Some(place) = batch.next_request_slot() {
+    while let Some(place) = batch.next_request_buffer() {
         match socket.recv_from(place) {
             Ok((len, from)) => batch.push(from, len, false),
             Err(error) => match error.kind() {

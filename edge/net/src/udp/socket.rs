@@ -63,6 +63,7 @@ impl UdpSocket {
         // Only wildcard sockets need it, and it costs kernel time for every datagram.
         let reports_destination =
             address.ip().is_unspecified() && engine.of_sockets() == Engine::Mmsg;
+        #[cfg(target_os = "linux")]
         if reports_destination {
             enable_destination_info(&socket, address)?;
         }
@@ -163,10 +164,4 @@ fn enable_destination_info(socket: &Socket, address: SocketAddr) -> io::Result<(
         (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO)
     };
     crate::option::set(socket, level, name, 1)
-}
-
-/// Has no effect: the engine that needs it does not exist on this platform.
-#[cfg(not(target_os = "linux"))]
-fn enable_destination_info(_: &Socket, _: SocketAddr) -> io::Result<()> {
-    Ok(())
 }

@@ -12,12 +12,12 @@ use socket2::{SockFilter, SockRef, Socket};
 
 use super::{SOURCE_FILTER_MAX, UdpSocket};
 
-const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+pub(super) const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const STORE: u16 = libc::BPF_ST as u16;
 const RECALL: u16 = (libc::BPF_LD | libc::BPF_MEM) as u16;
 const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
-const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+pub(super) const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+pub(super) const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 impl UdpSocket {
     /// Makes the kernel drop datagrams from `networks` and no others. Uses the first [`SOURCE_FILTER_MAX`] of
@@ -36,11 +36,14 @@ impl UdpSocket {
 
 /// Removes the filter.
 pub(super) fn clear_filter(socket: &Socket) -> io::Result<()> {
-    match socket.detach_filter() {
-        // There was no filter, or this kernel has none (emulators, some sandboxes).
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOPROTOOPT)) => {
-            Ok(())
-        }
+    // There was no filter, or this kernel has none (emulators, some sandboxes).
+    ignore(&[libc::ENOENT, libc::ENOPROTOOPT], socket.detach_filter())
+}
+
+/// Counts errors with one of these codes as success.
+pub(super) fn ignore(codes: &[i32], result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error().is_some_and(|code| codes.contains(&code)) => Ok(()),
         other => other,
     }
 }

@@ -13,11 +13,9 @@ use libc::sock_filter;
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
 use super::UdpSocket;
+use super::source_filter::{JUMP_IF_EQUAL, LOAD, RETURN, ignore};
 use crate::option;
 
-const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 /// The offset that stands for the number of the core.
 const CORE: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_CPU) as u32;
 /// No socket has this number, so the kernel chooses by hash.
@@ -35,19 +33,10 @@ const CORES_MAX: usize = 2000;
 pub fn steer_udp(sockets: &[UdpSocket], cores: &[usize]) -> io::Result<()> {
     let [first, _, ..] = sockets else { return Ok(()) };
     if cores.is_empty() {
-        return match option::set(&first.socket, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0)
-        {
-            // There was no program, there is no group, or this kernel has neither.
-            Err(error)
-                if matches!(
-                    error.raw_os_error(),
-                    Some(libc::ENOENT | libc::EINVAL | libc::ENOPROTOOPT)
-                ) =>
-            {
-                Ok(())
-            }
-            other => other,
-        };
+        let detach = libc::SO_DETACH_REUSEPORT_BPF;
+        let detached = option::set(&first.socket, libc::SOL_SOCKET, detach, 0);
+        // There was no program, there is no group, or this kernel has neither.
+        return ignore(&[libc::ENOENT, libc::EINVAL, libc::ENOPROTOOPT], detached);
     }
     let mut program = program(cores);
     let len = program.len().try_into().map_err(io::Error::other)?;

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 /// Echoes datagrams and counts them.
 #[derive(Default)]
-struct Echo {
+pub(super) struct Echo {
     datagrams: usize,
     truncated: usize,
     idles: usize,
-    failed: usize,
+    /// Replies that could not be sent.
+    pub(super) refused: usize,
+    pub(super) blocked: usize,
     to: Vec<Option<IpAddr>>,
 }
 
@@ -30,8 +32,8 @@ impl Handler for Echo {
     fn idle(&mut self) {
         self.idles += 1;
     }
-    fn send_failed(&mut self, _: usize, datagrams: usize, _: bool) {
-        self.failed += datagrams;
+    fn send_failed(&mut self, _: usize, datagrams: usize, blocked: bool) {
+        *if blocked { &mut self.blocked } else { &mut self.refused } += datagrams;
     }
 }
 
@@ -81,7 +83,7 @@ fn both_engines_answer_over_both_families() {
                     echo(&clients[round % 2], format!("round {round}").as_bytes());
                 }
             });
-            assert_eq!((handler.datagrams, handler.failed), (200, 0));
+            assert_eq!((handler.datagrams, handler.refused, handler.blocked), (200, 0, 0));
             let here = Some(listen.parse::<SocketAddr>().unwrap().ip());
             assert!(handler.to.iter().all(|to| *to == here));
             assert!(handler.idles >= 1);

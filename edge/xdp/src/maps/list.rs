@@ -37,18 +37,12 @@ pub(super) fn replace<const N: usize>(
     let (entries, rest) = entries.split_at(entries.len().min(places.len()));
     let value = |place: &[AtomicU64; N]| place.each_ref().map(|word| word.load(Ordering::Relaxed));
     let old_len = len.load(Ordering::Relaxed) as usize;
-    let stays = |at: usize| at < old_len && entries.contains(&value(&places[at]));
-    let kept: Vec<bool> = (0..places.len()).map(stays).collect();
-    let present: Vec<[u64; N]> = places
-        .iter()
-        .zip(&kept)
-        .filter(|(_, kept)| **kept)
-        .map(|(place, _)| value(place))
-        .collect();
-    let mut missing = entries.iter().filter(|entry| !present.contains(entry));
+    let old: Vec<[u64; N]> = places.iter().take(old_len).map(value).collect();
+    let mut missing = entries.iter().filter(|entry| !old.contains(entry));
     let mut new_len = 0;
-    for (at, (place, kept)) in places.iter().zip(kept).enumerate() {
-        if !kept {
+    for (at, place) in places.iter().enumerate() {
+        let stays = old.get(at).is_some_and(|value| entries.contains(value));
+        if !stays {
             let entry = missing.next();
             write(place, unused, entry.unwrap_or(&unused));
             if entry.is_none() {
@@ -65,11 +59,10 @@ pub(super) fn replace<const N: usize>(
 /// entry that is not in use.
 fn write<const N: usize>(place: &[AtomicU64; N], unused: [u64; N], entry: &[u64; N]) {
     const ADDRESS_WORDS: usize = 2;
-    for at in (ADDRESS_WORDS..N).chain(0..N) {
-        let value = if at < ADDRESS_WORDS || N <= ADDRESS_WORDS { entry[at] } else { unused[at] };
-        set(&place[at], value);
-    }
     for at in ADDRESS_WORDS..N {
+        set(&place[at], unused[at]);
+    }
+    for at in 0..N {
         set(&place[at], entry[at]);
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct MappedWords<T> {
 ///
 /// # Safety
 ///
-/// It does.
+/// The type must consist of atomic words and have no padding.
 pub(super) unsafe trait Words: Send + Sync {}
 
 impl<T: Words> MappedWords<T> {

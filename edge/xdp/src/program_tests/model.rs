@@ -5,17 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use primitives::IpPrefix;
 use primitives::siphash::siphash_slice_ip;
 
-use crate::IdSlots;
+use crate::IdSlices;
 use crate::bpf::action;
 use crate::interface::Endpoint;
-use crate::maps::NextHop;
-use crate::next_hops::NextHops;
+use crate::next_hops::{NextHop, NextHops};
 use crate::test_frames::{MAGIC, naive_checksum, set_udp_checksum};
 
-/// Why a datagram of a listener had the fate that it had.
+/// The reason for what the program did with a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Outcome {
-    /// Not for a listener, or nothing that the program reads.
+    /// It is not for a listener, or nothing that the program reads.
     Foreign,
     Connect,
     Steered,
@@ -47,7 +46,7 @@ pub(super) struct Model {
     pub(super) passed: Vec<IpPrefix>,
     pub(super) blocked: Vec<IpPrefix>,
     pub(super) bans: Vec<(Ipv4Addr, Ipv4Addr)>,
-    pub(super) ids: Option<IdSlots>,
+    pub(super) ids: Option<IdSlices>,
     pub(super) next_hops: NextHops,
     pub(super) vlans: Vec<u16>,
 }
@@ -165,7 +164,7 @@ impl Model {
         let Some(head) = datagram.payload.first_chunk::<16>() else {
             return dropped(Outcome::TooShort);
         };
-        let (Some(slots), true) = (self.ids, answers || verifies) else {
+        let (Some(ids), true) = (self.ids, answers || verifies) else {
             return self.steer(datagram);
         };
         let head = u128::from_be_bytes(*head);
@@ -175,9 +174,9 @@ impl Model {
             0 if answers && datagram.payload.len() == 16 => Outcome::Connect,
             0 => self.steer(datagram),
             _ => {
-                let previous = slots.current.checked_sub(1).filter(|slice| *slice > 0);
-                let next = slots.current.checked_add(1).filter(|_| slots.accepts_next);
-                let slices = [Some(slots.current), previous, next];
+                let previous = ids.current.checked_sub(1).filter(|slice| *slice > 0);
+                let next = ids.current.checked_add(1).filter(|_| ids.accepts_next);
+                let slices = [Some(ids.current), previous, next];
                 let is_valid = slices.into_iter().flatten().any(|slice| id == self.id(slice, ip));
                 if is_valid { self.steer(datagram) } else { dropped(Outcome::BadId) }
             }
@@ -202,15 +201,8 @@ impl Model {
         let ip = datagram.from.ip();
         let (server_mac, client_mac): ([u8; 6], [u8; 6]) =
             (frame[..6].try_into().unwrap(), frame[6..12].try_into().unwrap());
-        let next_hop = if ip.is_ipv4() { self.next_hops.v4 } else { self.next_hops.v6 };
-        let destination = match next_hop {
-            NextHop::Unknown => return false,
-            NextHop::Always(mac) => mac,
-            NextHop::OffLink(mac) if !self.next_hops.on_link.iter().any(|net| net.contains(ip)) => {
-                mac
-            }
-            NextHop::OffLink(_) | NextHop::Swap => client_mac,
-        };
+        // The engine's own rule, so that program and engine are compared.
+        let Some(destination) = self.next_hops.mac(ip, client_mac) else { return false };
         frame[..6].copy_from_slice(&destination);
         frame[6..12].copy_from_slice(&server_mac);
         let packet = &mut frame[datagram.ip_at..];

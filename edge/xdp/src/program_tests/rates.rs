@@ -61,7 +61,7 @@ fn a_burst_is_answered_and_no_more() {
     assert_eq!(answered(&program, "[64:ff9b::198.19.0.1]:9", 20), 5);
     assert_eq!(answered(&program, "[64:ff9b::198.19.0.255]:9", 20), 0);
     assert_eq!(answered(&program, "[64:ff9b::198.19.1.0]:9", 20), 5);
-    let counts = program.interface.counts(0, 0);
+    let counts = program.interface.counts(0);
     assert_eq!((counts.connects, counts.over_rate, counts.dropped_bytes), (10, 50, 50 * 16));
     // Announces are none of its business.
     let id = program.model.id(7, "198.18.0.1".parse().unwrap());

@@ -7,7 +7,7 @@ use std::thread;
 use primitives::Random;
 use primitives::siphash::siphash_slice_ip;
 
-use super::{IdSlots, KEY, Program, model};
+use super::{IdSlices, KEY, Program, model};
 use crate::bpf::{action, test_run};
 use crate::test_frames::{announce, connect};
 use std::os::fd::AsFd;
@@ -32,9 +32,9 @@ fn id(slice: u32) -> u64 {
 const LATE: u32 = 15_000_000;
 
 /// Returns what the thread writes that keeps the program up to date.
-fn slots(now: u32) -> IdSlots {
+fn slices(now: u32) -> IdSlices {
     let accepts_next = LIFETIME - now % LIFETIME <= ACCEPTS_NEXT;
-    IdSlots { key: KEY, current: slice(now), accepts_next }
+    IdSlices { key: KEY, current: slice(now), accepts_next }
 }
 
 /// The thread comes late now and then, and user space issues ids meanwhile.
@@ -45,10 +45,10 @@ fn ids_are_good_for_a_lifetime_whoever_issued_them() {
     };
     let mut random = Random::new(5);
     let mut issued: Vec<(u32, u64)> = Vec::new();
-    program.maps.set_ids(&slots(0));
+    program.maps.set_ids(&slices(0));
     for now in 0..10 * LIFETIME {
         if random.below(8) > 0 {
-            program.maps.set_ids(&slots(now));
+            program.maps.set_ids(&slices(now));
         }
         // The program's own.
         let reply = program.run(&connect(CLIENT, SERVER));
@@ -75,7 +75,7 @@ fn slices_may_jump() {
     let Some(mut program) = Program::load(model()) else { return };
     for current in [1, 5, 6, 100, 99, 101, 1, LATE, LATE + 1, 2, u32::MAX] {
         for accepts_next in [false, true] {
-            program.model.ids = Some(IdSlots { key: KEY, current, accepts_next });
+            program.model.ids = Some(IdSlices { key: KEY, current, accepts_next });
             program.apply();
             program.compare(&connect(CLIENT, SERVER));
             for slice in
@@ -86,7 +86,7 @@ fn slices_may_jump() {
         }
     }
     // Another key, of the same slice.
-    program.model.ids = Some(IdSlots { key: [9; 16], current: 2, accepts_next: false });
+    program.model.ids = Some(IdSlices { key: [9; 16], current: 2, accepts_next: false });
     program.apply();
     program.compare(&announce(CLIENT, SERVER, id(2)));
     program.compare(&connect(CLIENT, SERVER));
@@ -103,7 +103,7 @@ fn what_stays_is_never_missing() {
     let run = |frame: &[u8]| test_run(descriptor.as_fd(), frame).unwrap().action;
     thread::scope(|scope| {
         scope.spawn(|| {
-            let ids = |current, accepts_next| IdSlots { key: KEY, current, accepts_next };
+            let ids = |current, accepts_next| IdSlices { key: KEY, current, accepts_next };
             let (endpoints, bans) = (program.model.endpoints.clone(), program.model.bans.clone());
             let (blocked, passed) = (program.model.blocked.clone(), program.model.passed.clone());
             for turn in 0_usize.. {

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use primitives::Random;
 
 use super::model::{Model, Outcome};
-use super::{IdSlots, KEY, Program, model};
-use crate::maps::NextHop;
+use super::{IdSlices, KEY, Program, model};
+use crate::next_hops::NextHop;
 use crate::test_frames::{MAGIC, frame_between, set_udp_checksum, tagged};
 
 /// Sources next to and within the networks of the model, and those that no answer reaches.
@@ -142,5 +142,5 @@ fn shake(random: &mut Random, model: &mut Model) {
     model.next_hops.on_link =
         vec!["198.18.0.0/17".parse().unwrap(), "2001:db8::/34".parse().unwrap()];
     let current = 1 + random.below(1000);
-    model.ids = Some(IdSlots { key: KEY, current, accepts_next: random.below(2) == 0 });
+    model.ids = Some(IdSlices { key: KEY, current, accepts_next: random.below(2) == 0 });
 }

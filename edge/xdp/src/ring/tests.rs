@@ -1,12 +1,9 @@
 //! Both sides of rings in plain memory, against a queue.
 
 use super::*;
-use crate::test_kernel::zeros;
+use crate::test_kernel::{LAYOUT, zeros};
 use primitives::Random;
 use std::collections::VecDeque;
-
-/// Where the parts are in the test's memory. The indices are on cache lines of their own, as the kernel's.
-const LAYOUT: RingLayout = RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
 
 fn memory(len: u32, index: u32) -> Arc<MmapRaw> {
     let mapping = zeros(LAYOUT.entries + len as usize * size_of::<Descriptor>());

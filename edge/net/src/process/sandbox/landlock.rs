@@ -9,20 +9,12 @@ use landlock::{
 
 use super::SandboxPolicy;
 
-/// Restrictions that this kernel's Landlock supports, besides those of files.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Restrictions {
-    pub(super) tcp: bool,
-}
-
 /// Restricts this thread, and threads that it starts later, to the files and ports of `allowed`. New TCP
-/// listeners and signals to other processes are denied. Skips what the kernel does not support. The error is the
-/// reason why nothing is restricted.
-pub(super) fn restrict(allowed: &SandboxPolicy) -> Result<Restrictions, String> {
+/// listeners and signals to other processes are denied. Skips what the kernel does not support: returns true if TCP
+/// ports are restricted. The error is the reason why nothing is restricted.
+pub(super) fn restrict(allowed: &SandboxPolicy) -> Result<bool, String> {
     match enforce(allowed).map_err(|error| error.to_string())?.landlock {
-        LandlockStatus::Available { effective_abi, .. } => {
-            Ok(Restrictions { tcp: effective_abi >= ABI::V4 })
-        }
+        LandlockStatus::Available { effective_abi, .. } => Ok(effective_abi >= ABI::V4),
         LandlockStatus::NotEnabled => Err("Landlock is disabled in this kernel".into()),
         LandlockStatus::NotImplemented => Err("this kernel has no Landlock".into()),
     }

@@ -16,6 +16,8 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
+use super::SandboxPolicy;
+
 /// Denied with any arguments.
 #[rustfmt::skip]
 const DENIED: &[c_long] = &[
@@ -68,7 +70,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Sockets that can still be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sockets {
+enum Sockets {
     /// None.
     None,
     /// TCP and UDP, over IPv4 and IPv6: UDP to resolve host names.
@@ -90,9 +92,11 @@ const REQUESTS: [c_int; 4] = [0x8901, 0x8902, 0x5412, 0x541C];
 const SENDERS: [(c_long, u8); 3] = [(SYS_sendto, 3), (SYS_sendmsg, 2), (SYS_sendmmsg, 3)];
 
 /// Denies this thread, and threads that it starts later, the listed calls, new processes, executable
-/// memory, signals to other processes, sockets other than `sockets`, and new uses of open sockets. Returns
-/// the number of calls that are always denied, or the reason of a failure.
-pub(super) fn restrict(sockets: Sockets) -> Result<usize, String> {
+/// memory, signals to other processes, and new uses of open sockets. Without ports in `allowed`, it denies all new
+/// sockets, otherwise those that are neither TCP nor UDP. Returns the number of calls that are always denied, or the
+/// reason of a failure.
+pub(super) fn restrict(allowed: &SandboxPolicy) -> Result<usize, String> {
+    let sockets = if allowed.ports.is_empty() { Sockets::None } else { Sockets::TcpAndUdp };
     let architecture = TargetArch::try_from(std::env::consts::ARCH)
         .map_err(|_| format!("no filter for {}", std::env::consts::ARCH))?;
     let rules = rules(sockets).map_err(|error| error.to_string())?;

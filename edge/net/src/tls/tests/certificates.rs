@@ -40,41 +40,27 @@ fn errors_name_the_right_file() {
         "RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nM",
     );
     let der = String::from_utf8_lossy(authority.der.as_ref()).into_owned();
-    let no_certificate = "chain.pem: contains no certificate: expected PEM with BEGIN CERTIFICATE";
-    let no_key = "key.pem: contains no private key: expected PEM with BEGIN (RSA, EC) PRIVATE KEY";
-    let cut = "is truncated: BEGIN without END: copy the whole file";
-    let binary = "is binary (DER): convert it to PEM by \
-                  `openssl x509 -inform der -in OLD -out NEW`, or a key by `openssl pkey` with the same \
-                  options";
-    let invalid = "is not a valid X.509 certificate: get it again from its issuer";
-    let mismatch = "key.pem: does not match the certificate: name the key with which the certificate \
-                    was requested";
-    let no_pem = "is not PEM: expected base64 between BEGIN and END";
-    let password = "key.pem: is encrypted: \
-                    remove its password by `openssl pkey -in OLD -out NEW`";
-    let swapped = "contains what the other file should: swap chain and key";
-    let kinds = "key.pem: unsupported key: expected RSA of at least 2048 bits, \
-                 ECDSA on P-256, P-384 or P-521, or Ed25519";
     for (chain, key, expected) in [
-        (&empty, &key, no_certificate),
-        (&chain, &empty, no_key),
-        (&der, &key, &format!("chain.pem: {binary}")),
-        (&chain, &der, &format!("key.pem: {binary}")),
-        (&short(&chain), &key, &format!("chain.pem: {cut}")),
-        (&chain, &short(&key), &format!("key.pem: {cut}")),
-        (&not_base64(&chain), &key, &format!("chain.pem: {no_pem}")),
-        (&chain, &not_base64(&key), &format!("key.pem: {no_pem}")),
-        (&no_der, &key, &format!("chain.pem: certificate 1 {invalid}")),
-        (&format!("{chain}{no_der}"), &key, &format!("chain.pem: certificate 2 {invalid}")),
-        (&chain, &locked, password),
-        (&chain, &locked_of_old, password),
-        (&chain, &pem("PRIVATE KEY", "MAA="), kinds),
-        (&chain, &ecdsa().serialize_pem(), mismatch),
-        (&authority.pem, &key, mismatch),
-        (&key, &chain, &format!("chain.pem: {swapped}")),
-        (&chain, &chain, &format!("key.pem: {swapped}")),
+        (&empty, &key, "chain.pem: contains no certificate: expected PEM"),
+        (&chain, &empty, "key.pem: contains no private key: expected PEM"),
+        (&der, &key, "chain.pem: is binary (DER): convert it"),
+        (&chain, &der, "key.pem: is binary (DER): convert it"),
+        (&short(&chain), &key, "chain.pem: is truncated: BEGIN without END"),
+        (&chain, &short(&key), "key.pem: is truncated: BEGIN without END"),
+        (&not_base64(&chain), &key, "chain.pem: is not PEM: expected base64"),
+        (&chain, &not_base64(&key), "key.pem: is not PEM: expected base64"),
+        (&no_der, &key, "chain.pem: certificate 1 is not a valid X.509 certificate"),
+        (&format!("{chain}{no_der}"), &key, "chain.pem: certificate 2 is not a valid X.509"),
+        (&chain, &locked, "key.pem: is encrypted: remove its password"),
+        (&chain, &locked_of_old, "key.pem: is encrypted: remove its password"),
+        (&chain, &pem("PRIVATE KEY", "MAA="), "key.pem: unsupported key: expected RSA"),
+        (&chain, &ecdsa().serialize_pem(), "key.pem: does not match the certificate"),
+        (&authority.pem, &key, "key.pem: does not match the certificate"),
+        (&key, &chain, "chain.pem: contains what the other file should"),
+        (&chain, &chain, "key.pem: contains what the other file should"),
     ] {
-        assert_eq!(read(chain, key).unwrap_err(), expected, "{chain}{key}");
+        let error = read(chain, key).unwrap_err();
+        assert!(error.starts_with(expected), "expected {expected}, found {error}");
     }
 }
 

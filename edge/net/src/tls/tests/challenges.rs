@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use rustls::SupportedProtocolVersion;
 
-use super::challenge::PROTOCOL;
 use super::sessions::{AUTHORITY, Pair, VERSIONS, client_config};
 use super::*;
 
@@ -38,20 +37,20 @@ fn challenge_certificate_is_for_challenges_only() {
         let [usual, proof] = [(); 2].map(|()| AUTHORITY.host(&["t.example"]));
         certificates.replace_obtained(vec![usual.clone()]);
         // There is no challenge.
-        let refused = |host| connect(&certificates, host, &[PROTOCOL], version).is_err();
+        let refused = |host| connect(&certificates, host, &[ACME_PROTOCOL], version).is_err();
         assert!(refused("t.example"));
         certificates.set_challenge(Some(proof.clone()));
-        let pair = connect(&certificates, "t.example", &[PROTOCOL], version).unwrap();
+        let pair = connect(&certificates, "t.example", &[ACME_PROTOCOL], version).unwrap();
         assert_eq!(shown(&pair), proof.der());
-        assert_eq!(pair.client.alpn_protocol(), Some(PROTOCOL));
+        assert_eq!(pair.client.alpn_protocol(), Some(ACME_PROTOCOL));
         assert!(pair.read.is_empty() && pair.server.is_over(), "no request is taken over it");
         assert!(refused("other.example"));
         // Other clients do not see it.
         let http: &[u8] = b"http/1.1";
-        for protocols in [&[][..], &[http], &[http, PROTOCOL], &[PROTOCOL, http]] {
+        for protocols in [&[][..], &[http], &[http, ACME_PROTOCOL], &[ACME_PROTOCOL, http]] {
             let pair = connect(&certificates, "t.example", protocols, version).unwrap();
             assert_eq!(shown(&pair), usual.der());
-            assert_ne!(pair.client.alpn_protocol(), Some(PROTOCOL));
+            assert_ne!(pair.client.alpn_protocol(), Some(ACME_PROTOCOL));
             assert!(!pair.read.is_empty() && !pair.server.is_over());
         }
         certificates.set_challenge(None);

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::mem::take;
 use std::sync::LazyLock;
 
+use primitives::Random;
 use rustls::{
     ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, SupportedProtocolVersion,
 };
@@ -65,15 +66,9 @@ pub(super) struct Pair {
     pub(super) read: Vec<u8>,
     /// Plaintext that the client has read.
     heard: Vec<u8>,
-    /// True if the client has received close_notify.
-    is_over: bool,
 }
 
 impl Pair {
-    fn new(server: &TlsConfig, client: &Arc<ClientConfig>) -> Self {
-        Self::of_host("tracker.test", server, client)
-    }
-
     pub(super) fn of_host(
         host: &'static str,
         server: &TlsConfig,
@@ -86,20 +81,11 @@ impl Pair {
             step: usize::MAX,
             read: Vec::new(),
             heard: Vec::new(),
-            is_over: false,
         }
     }
 
     fn of_version(version: &'static SupportedProtocolVersion) -> Self {
-        Self::new(&server_config(), &client_config(version).into())
-    }
-
-    /// Returns a pair after its handshake.
-    fn connected(version: &'static SupportedProtocolVersion) -> Self {
-        let mut pair = Self::of_version(version);
-        pair.run().unwrap();
-        assert!(!pair.client.is_handshaking() && !pair.server.is_handshaking());
-        pair
+        Self::of_host("tracker.test", &server_config(), &client_config(version).into())
     }
 
     /// Transfers bytes in both directions until both sides are idle.
@@ -137,13 +123,8 @@ impl Pair {
         while !bytes.is_empty() {
             self.client.read_tls(&mut bytes).unwrap();
             self.client.process_new_packets().unwrap();
-            match self.client.reader().read_to_end(&mut self.heard) {
-                Ok(_) => {
-                    self.is_over = true;
-                    return;
-                }
-                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
-            }
+            let end = self.client.reader().read_to_end(&mut self.heard).unwrap_err();
+            assert_eq!(end.kind(), ErrorKind::WouldBlock);
         }
     }
 
@@ -160,45 +141,30 @@ impl Pair {
         self.socket.room = usize::MAX;
     }
 
-    fn finish(&mut self) {
-        self.server.finish(&mut vec![0; SEALED_MAX], &mut self.socket).unwrap();
-    }
-
-    /// Returns the bytes that the client has read since the last call, and whether the stream has ended.
-    fn heard(&mut self) -> (Vec<u8>, bool) {
-        (take(&mut self.heard), self.is_over)
-    }
-
     /// Returns whether data passes in both directions.
     fn both_directions_work(&mut self) -> bool {
         self.client.writer().write_all(b"ping").unwrap();
         self.run().unwrap();
         self.write(b"pong", usize::MAX);
         self.run().unwrap();
-        take(&mut self.read) == b"ping" && self.heard() == (b"pong".to_vec(), false)
+        take(&mut self.read) == b"ping" && take(&mut self.heard) == b"pong"
     }
 }
 
-/// Returns bytes with a long period.
-fn pseudo_random(len: usize) -> Vec<u8> {
-    let mut state = 7_u32;
-    let next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
+fn random_bytes(len: usize) -> Vec<u8> {
+    let mut random = Random::new(7);
+    (0..len).map(|_| random.next() as u8).collect()
 }
 
 #[test]
 fn both_versions_work_with_any_fragmentation() {
-    let server = server_config();
     for (version, number) in
         VERSIONS.into_iter().zip([ProtocolVersion::TLSv1_3, ProtocolVersion::TLSv1_2])
     {
         for step in [usize::MAX, 1, 7, 1000] {
-            let mut pair = Pair::new(&server, &client_config(version).into());
+            let mut pair = Pair::of_version(version);
             pair.step = step;
-            let question = pseudo_random(40_000);
+            let question = random_bytes(40_000);
             pair.client.set_buffer_limit(None);
             pair.client.writer().write_all(&question).unwrap();
             pair.run().unwrap();
@@ -232,10 +198,10 @@ fn slow_socket_gets_all_bytes_in_order() {
             assert!(rounds < 10_000);
         }
         for room in [1, 100, 20_000, usize::MAX] {
-            let answer = pseudo_random(if room == 1 { 20_000 } else { 300_000 });
+            let answer = random_bytes(if room == 1 { 20_000 } else { 300_000 });
             pair.write(&answer, room);
             pair.run().unwrap();
-            assert!(pair.heard().0 == answer, "{room}");
+            assert!(take(&mut pair.heard) == answer, "{room}");
         }
         assert!(pair.both_directions_work());
     }
@@ -244,9 +210,10 @@ fn slow_socket_gets_all_bytes_in_order() {
 #[test]
 fn finish_sends_nothing_before_the_handshake() {
     let mut pair = Pair::of_version(VERSIONS[0]);
-    pair.finish();
+    let mut sealing = vec![0; SEALED_MAX];
+    pair.server.finish(&mut sealing, &mut pair.socket).unwrap();
     assert!(pair.socket.taken.is_empty());
-    let error = pair.server.write(b"x", &mut vec![0; SEALED_MAX], &mut pair.socket).unwrap_err();
+    let error = pair.server.write(b"x", &mut sealing, &mut pair.socket).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotConnected);
     pair.run().unwrap();
     assert!(pair.both_directions_work());
@@ -254,7 +221,8 @@ fn finish_sends_nothing_before_the_handshake() {
 
 #[test]
 fn accepts_key_updates() {
-    let mut pair = Pair::connected(VERSIONS[0]);
+    let mut pair = Pair::of_version(VERSIONS[0]);
+    pair.run().unwrap();
     for _ in 0..3 {
         pair.client.refresh_traffic_keys().unwrap();
         assert!(pair.both_directions_work());
@@ -285,7 +253,8 @@ fn limits_handshake_messages() {
 #[test]
 fn alerts_without_a_certificate() {
     let server = TlsConfig::new(&Arc::default());
-    let mut pair = Pair::new(&server, &client_config(VERSIONS[0]).into());
+    let client = client_config(VERSIONS[0]).into();
+    let mut pair = Pair::of_host("tracker.test", &server, &client);
     let up = pair.client_output();
     let error = pair.deliver_to_server(up).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData);
