@@ -57,8 +57,10 @@ cargo xtask TASK
   soak [MINUTES]         run all protocols, floods, reloads and upgrades for an hour (--help: options)
   cluster [STEP...]      let nodes, NATS servers, links and clocks of a cluster fail under load, and check that
                          all nodes agree; then real clients at different nodes (--full: long failures)
-  sim SEED               simulate a cluster in virtual time, and print what happens
-  sim --seeds N [FROM]   simulate N clusters by a release build, and print those that fail (default: from 0)
+  sim SEED [NAME]        simulate a cluster in virtual time, and print what happens (NAME: a scenario of
+                         edge/cluster/tests/simulation/faults.rs, default Mixed)
+  sim --seeds N [NAME]   simulate N clusters by a release build, and print those that fail; or, if NAME is a canary
+                         of host.rs, the first seed that catches it
   licences               write the list of licences that the dashboard shows
   release                build everything that is published of a version, from the commit that is checked out
                          (--target TARGET, --out DIR; --verify: twice, and compare the bytes)
@@ -115,9 +117,10 @@ fn run(words: &[&str]) -> Result<()> {
         ["screenshots-scene", name, folder, at] => {
             screenshots::run_scene(name, folder.as_ref(), at.as_ref())
         }
-        ["sim", "--seeds", seeds] => sim::run_many("0", seeds),
-        ["sim", "--seeds", seeds, from] => sim::run_many(from, seeds),
-        ["sim", seed] => sim::run_one(seed),
+        ["sim", "--seeds", seeds] => sim::run_many(seeds, sim::MIXED),
+        ["sim", "--seeds", seeds, name] => sim::run_many(seeds, name),
+        ["sim", seed] => sim::run_one(seed, sim::MIXED),
+        ["sim", seed, name] => sim::run_one(seed, name),
         ["fuzz", "all", seconds] => report(fuzz::search_all(seconds.parse()?)),
         ["fuzz", "minimize", names @ ..] => report(fuzz::minimize(names)),
         ["fuzz", name] => fuzz::search(name, None),

@@ -58,10 +58,6 @@ struct InFlight {
     ticket: u64,
     /// The number of its last block.
     last: u64,
-    /// When it was last published.
-    published_ms: u64,
-    /// True if it was published again.
-    is_retried: bool,
 }
 
 /// A walk over the peers that announced since blocks were dropped.
@@ -111,6 +107,10 @@ pub(crate) struct Outbound {
     bytes: usize,
     /// The first blocks of the queue.
     in_flight: Option<InFlight>,
+    /// When a message was last published.
+    published_ms: u64,
+    /// True if the last message was not acknowledged in time, or was dropped: messages follow at the pace of retries.
+    is_unanswered: bool,
     /// The number of the last block that went out live.
     live: u64,
     /// Where the last message is stored.
@@ -138,6 +138,8 @@ impl Outbound {
             queue: VecDeque::new(),
             bytes: 0,
             in_flight: None,
+            published_ms: 0,
+            is_unanswered: false,
             live: 0,
             sequence: 0,
             gone: Gone::default(),
@@ -176,7 +178,7 @@ impl Outbound {
     fn drop_oldest(&mut self) {
         let Some(oldest) = self.queue.pop_front() else { return };
         self.bytes -= oldest.block.len();
-        self.in_flight = None;
+        self.is_unanswered |= self.in_flight.take().is_some();
         self.counts.dropped_blocks += 1;
         self.gone.absorb(&oldest.block);
         self.walk = Walk::Waiting;
@@ -227,7 +229,7 @@ impl Outbound {
 
     /// Publishes the blocks that wait as one message, as many as fit, unless a message is in flight.
     fn publish_next(&mut self, now: Time, out: &mut Vec<Output>) {
-        if self.in_flight.is_some() || !self.is_open {
+        if self.in_flight.is_some() || !self.is_open || self.is_stalled(now) {
             return;
         }
         let Some(oldest) = self.queue.front() else { return };
@@ -245,24 +247,27 @@ impl Outbound {
             blocks.collect::<Vec<_>>().concat().into()
         };
         self.ticket += 1;
-        let ticket = self.ticket;
-        let published_ms = now.steady_ms;
-        self.in_flight = Some(InFlight { message, ticket, last, published_ms, is_retried: false });
-        self.publish(out);
+        self.in_flight = Some(InFlight { message, ticket: self.ticket, last });
+        self.publish(now, out);
+    }
+
+    /// Returns true while the log does not acknowledge, and a message was published less than [`RETRY_MS`] ago.
+    fn is_stalled(&self, now: Time) -> bool {
+        self.is_unanswered && now.steady_ms < self.published_ms + RETRY_MS
     }
 
     /// Publishes the message in flight again.
     fn publish_again(&mut self, now: Time, out: &mut Vec<Output>) {
-        if let Some(in_flight) = self.in_flight.as_mut().filter(|_| self.is_open) {
-            in_flight.published_ms = now.steady_ms;
-            in_flight.is_retried = true;
+        if self.in_flight.is_some() && self.is_open {
+            self.is_unanswered = true;
             self.counts.retries += 1;
-            self.publish(out);
+            self.publish(now, out);
         }
     }
 
-    fn publish(&mut self, out: &mut Vec<Output>) {
+    fn publish(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(InFlight { message, ticket, .. }) = &self.in_flight else { return };
+        self.published_ms = now.steady_ms;
         self.counts.messages += 1;
         self.counts.bytes += message.len() as u64;
         out.push(Output::PublishLog { ticket: *ticket, message: Arc::clone(message) });
@@ -272,6 +277,7 @@ impl Outbound {
     pub(crate) fn stored(&mut self, now: Time, ticket: u64, sequence: u64, out: &mut Vec<Output>) {
         let Some(stored) = self.in_flight.take_if(|it| it.ticket == ticket) else { return };
         self.sequence = sequence;
+        self.is_unanswered = false;
         while let Some(oldest) = self.queue.pop_front_if(|oldest| oldest.number <= stored.last) {
             self.bytes -= oldest.block.len();
             self.counts.stored_blocks += 1;
@@ -289,11 +295,10 @@ impl Outbound {
         if !self.is_open {
             return;
         }
-        match &self.in_flight {
-            Some(it) if now.steady_ms >= it.published_ms + RETRY_MS => self.publish_again(now, out),
-            Some(_) => {}
-            None => self.publish_next(now, out),
+        if now.steady_ms >= self.published_ms + RETRY_MS {
+            self.publish_again(now, out);
         }
+        self.publish_next(now, out);
         self.publish_overdue(now, out);
         self.catch_up(now, out);
     }
@@ -320,7 +325,8 @@ impl Outbound {
     fn catch_up(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(dirty_ms) = self.dirty_ms.filter(|_| self.may_walk) else { return };
         let room = (self.bytes_max / 2).saturating_sub(self.bytes);
-        if room == 0 || self.is_retrying() {
+        let is_in_flight = self.is_unanswered && self.in_flight.is_some();
+        if room == 0 || is_in_flight || self.is_stalled(now) {
             return;
         }
         match self.walk {
@@ -362,13 +368,9 @@ impl Outbound {
         }
     }
 
-    fn is_retrying(&self) -> bool {
-        self.in_flight.as_ref().is_some_and(|in_flight| in_flight.is_retried)
-    }
-
     /// Returns what becomes of blocks.
     pub(crate) fn state(&self) -> OutboundState {
-        if !self.is_open || self.is_retrying() {
+        if !self.is_open || self.is_unanswered && !self.queue.is_empty() {
             OutboundState::Held
         } else if self.dirty_ms.is_some() {
             OutboundState::CatchingUp

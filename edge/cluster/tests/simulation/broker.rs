@@ -1,7 +1,7 @@
 //! A model of NATS: messages in order on each connection, a stream with a leader that may be lost, and
 //! connections that break with all that is on its way.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use primitives::Random;
@@ -74,6 +74,8 @@ pub(crate) struct Stream {
     /// When it was made; 0 = there is none.
     pub(crate) id: u64,
     pub(crate) messages: VecDeque<Stored>,
+    /// Where each message is stored, also those that are gone.
+    sequences: BTreeMap<MessageId, u64>,
     pub(crate) last: u64,
     /// Until when there is no leader.
     no_leader_ms: u64,
@@ -258,6 +260,7 @@ impl Broker {
             for _ in 0..self.random.below(6) {
                 let Some(message) = self.stream.messages.pop_back() else { break };
                 self.stream.last -= 1;
+                self.stream.sequences.remove(&message.id);
                 self.lost.push(message);
             }
         }
@@ -271,6 +274,7 @@ impl Broker {
     /// The stream is deleted. The next node that looks it up makes another one.
     pub(crate) fn delete_stream(&mut self, now_ms: u64) {
         self.lost.extend(self.stream.messages.drain(..));
+        self.stream.sequences.clear();
         self.stream.id = 0;
         for link in &mut self.links {
             link.next = None;
@@ -296,13 +300,14 @@ impl Broker {
 
     /// Stores a message, unless the stream has it. Returns its sequence.
     fn store(&mut self, now_ms: u64, message: Stored) -> u64 {
-        let known = self.stream.messages.iter().rev().find(|known| known.id == message.id);
-        if let Some(known) = known.filter(|_| !self.stores_copies) {
-            return known.sequence;
+        let known = self.stream.sequences.get(&message.id);
+        if let Some(sequence) = known.filter(|_| !self.stores_copies) {
+            return *sequence;
         }
         let stored_ms = self.server_ms(now_ms);
         let stored = self.stream.append(Stored { stored_ms, ..message });
         let sequence = stored.sequence;
+        self.stream.sequences.insert(stored.id, sequence);
         self.stored.push(stored);
         sequence
     }
@@ -326,6 +331,17 @@ impl Broker {
     /// Returns the time of the servers, unix ms.
     pub(crate) fn server_ms(&self, now_ms: u64) -> u64 {
         (EPOCH_MS + now_ms).saturating_add_signed(self.ahead_ms)
+    }
+
+    /// Messages of the last 40 s are published once more.
+    pub(crate) fn replay(&mut self, now_ms: u64) {
+        let since_ms = self.server_ms(now_ms).saturating_sub(40_000);
+        let recent = self.stream.messages.iter().filter(|it| it.stored_ms >= since_ms);
+        for message in recent.cloned().collect::<Vec<_>>() {
+            if self.random.below(4) == 0 && now_ms >= self.stream.no_leader_ms {
+                self.store(now_ms, message);
+            }
+        }
     }
 
     /// The stream loses its oldest messages: it was too small.

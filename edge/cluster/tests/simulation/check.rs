@@ -7,10 +7,7 @@ use crate::clients::State;
 use crate::faults::{Fault, Planned, Scenario};
 use crate::host::{EPOCH_MS, Process, blocks, each_peer};
 use crate::world::World;
-use crate::{LIFETIME_S, Peer};
-
-/// Ages past which other nodes may have let a peer expire: a lifetime but the period of refreshes, in units.
-const OLD_UNITS: u32 = (LIFETIME_S - 128 - 64) / 16;
+use crate::{Peer, Times};
 
 fn running<'a, 'b>(world: &'b World<'a>) -> impl Iterator<Item = &'b Process<'a>> {
     world.slots.iter().filter_map(|slot| slot.process.as_ref())
@@ -125,11 +122,12 @@ pub(crate) fn same_peers(world: &World<'_>) -> Result<(), String> {
     let all: Vec<_> =
         running(world).map(|process| (process.number, process.peers(world.now_ms))).collect();
     let Some((first, expected)) = all.first() else { return Ok(()) };
+    let old_units = world.scenario.times().old_units();
     for (number, peers) in &all[1..] {
         let either = expected.keys().chain(peers.keys());
         for peer in either.filter(|peer| !world.tainted.contains_key(peer)) {
             let both = [expected.get(peer), peers.get(peer)];
-            let is_old = both.iter().flatten().any(|(_, age)| *age > OLD_UNITS);
+            let is_old = both.iter().flatten().any(|(_, age)| *age > old_units);
             let roles = both.map(|it| it.map(|it| it.0));
             let is_role = roles[0].is_some() && roles[1].is_some();
             if roles[0] != roles[1] && !is_old && !is_contested(world, *peer, is_role) {
@@ -193,6 +191,7 @@ pub(crate) fn truth(world: &World<'_>) -> Result<(), String> {
     }
     let nodes: Vec<_> =
         running(world).map(|process| (process.number, process.peers(world.now_ms))).collect();
+    let times: Times = world.scenario.times();
     let has_hang = world.faults.iter().any(|it| matches!(it.fault, Fault::Hang { .. }));
     for client in &world.clients {
         if world.tainted.contains_key(&client.peer) {
@@ -211,13 +210,17 @@ pub(crate) fn truth(world: &World<'_>) -> Result<(), String> {
         }
         for (number, peers) in &nodes {
             let known: Option<&(Role, u32)> = peers.get(&client.peer);
+            let silent_ms = world.now_ms - client.last_ms;
+            let is_old = silent_ms > u64::from(times.old_units()) * 16_000;
+            // Peers that expire are swept some seconds later.
+            let is_over = silent_ms > u64::from(times.lifetime_s + 64) * 1000;
             let is_right = match client.state {
-                State::Here(role) => known.is_some_and(|it| it.0 == role || is_any_role),
+                _ if is_over => known.is_none(),
+                State::Here(role) => is_old || known.is_some_and(|it| it.0 == role || is_any_role),
                 State::Stopped => known.is_none(),
                 State::Vanished => true,
             };
-            let is_old = world.now_ms > client.last_ms + u64::from(OLD_UNITS) * 16_000;
-            if !is_right && !is_old {
+            if !is_right {
                 return Err(format!(
                     "node {number} has {known:?} of {}",
                     describe(world, client.peer)

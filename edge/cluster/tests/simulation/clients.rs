@@ -4,7 +4,7 @@ use primitives::Random;
 use swarm::{Action, PeerCaps, StoreAnnounce};
 use types::{Families, InfoHash, PeerId, PeerKey, Role};
 
-use crate::{INTERVAL_S, Peer};
+use crate::{Peer, Times};
 
 /// What a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub(crate) struct Client {
     home: usize,
     /// How long it waits mostly, seconds.
     pause_s: u32,
+    /// How long it waits at most, seconds.
+    interval_s: u32,
     pub(crate) at: usize,
     /// When it last announced at another node than before, or after it had stopped, soon after.
     pub(crate) switched_ms: Option<u64>,
@@ -39,18 +41,24 @@ impl Client {
     pub(crate) fn new(
         number: u32,
         torrents: u32,
-        (slots, pause_s): (usize, u32),
+        (slots, pause_s, times): (usize, u32, Times),
         random: &mut Random,
     ) -> Self {
         let [_, b, c, d] = number.to_be_bytes();
         let home = random.below(slots as u32) as usize;
+        let key = if number % 4 == 3 {
+            PeerKey::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, b, c, d, 1, 1])
+        } else {
+            PeerKey::V4([10, b, c, d, 1, 1])
+        };
         Self {
-            peer: (InfoHash([random.below(torrents) as u8; 20]), PeerKey::V4([10, b, c, d, 1, 1])),
+            peer: (InfoHash([random.below(torrents) as u8; 20]), key),
             state: State::Stopped,
             last_ms: 0,
             next_ms: u64::from(random.below(20_000)),
             home,
             pause_s,
+            interval_s: times.interval_s,
             at: home,
             switched_ms: None,
             gap_ms: 0,
@@ -108,7 +116,7 @@ impl Client {
             self.gap_ms = now_ms - self.last_ms;
         }
         (self.state, self.last_ms, self.at) = (state, now_ms, at);
-        let most_s = if dice.is_multiple_of(3) { INTERVAL_S } else { self.pause_s };
+        let most_s = if dice.is_multiple_of(3) { self.interval_s } else { self.pause_s };
         self.next_ms = now_ms + 2000 + u64::from(random.below(most_s * 1000 - 2000));
         Some(StoreAnnounce {
             slot: 0,

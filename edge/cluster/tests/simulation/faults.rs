@@ -2,6 +2,8 @@
 
 use primitives::Random;
 
+use crate::Times;
+
 /// What happens to a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scenario {
@@ -15,11 +17,17 @@ pub(crate) enum Scenario {
     Stuck,
     /// Clocks of nodes and servers differ by minutes.
     WrongClocks,
+    /// Nodes are cut off or away for up to three lifetimes of peers.
+    Lifetimes,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Mixed, Self::Storm, Self::Apart, Self::Stuck, Self::WrongClocks];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Mixed, Self::Storm, Self::Apart, Self::Stuck, Self::WrongClocks, Self::Lifetimes];
+
+    pub(crate) fn times(self) -> Times {
+        if self == Self::Lifetimes { Times::SHORT } else { Times::USUAL }
+    }
 }
 
 /// A fault.
@@ -55,6 +63,8 @@ pub(crate) enum Fault {
     ClockJump { at: usize, by_ms: i64 },
     /// A store loses changes.
     Missed { at: usize },
+    /// Messages of the log are published once more: a node may have a consumer do that under their subjects.
+    Replay,
     /// Garbage is sent under a node's number.
     Garbage { at: usize },
     /// A second process with a node's number runs.
@@ -73,14 +83,15 @@ pub(crate) struct Planned {
 pub(crate) fn storm(random: &mut Random, slots: usize) -> Vec<Planned> {
     let planned = |nth: u64| {
         let from_ms = 10_000 + nth * 5000;
-        let fault = match nth % 3 {
+        let fault = match nth % 4 {
             0 => Fault::Disconnect { at: random.below(slots as u32) as usize },
             1 => Fault::Delay { at: random.below(slots as u32) as usize, most_ms: 4000 },
+            2 => Fault::Replay,
             _ => Fault::LeaderLoss { loses_end: false },
         };
         Planned { fault, from_ms, until_ms: from_ms + 4000 }
     };
-    (0..9).map(planned).collect()
+    (0..12).map(planned).collect()
 }
 
 /// Returns a cut that is longer than removals are remembered.
@@ -88,6 +99,24 @@ pub(crate) fn apart(random: &mut Random, slots: usize) -> Vec<Planned> {
     let at = random.below(slots as u32) as usize;
     let until_ms = 140_000 + u64::from(random.below(60_000));
     vec![Planned { fault: Fault::Cut { at }, from_ms: 10_000, until_ms }]
+}
+
+/// Returns faults that last for one to three lifetimes of peers.
+pub(crate) fn lifetimes(random: &mut Random, slots: usize, lifetime_s: u32) -> Vec<Planned> {
+    let lifetime_ms = u64::from(lifetime_s) * 1000;
+    let planned = |at: usize| {
+        let from_ms = 10_000 + u64::from(random.below(60_000));
+        let until_ms = from_ms + lifetime_ms + u64::from(random.below(2000 * lifetime_s));
+        let has_journal = random.below(2) == 0;
+        let fault = match random.below(4) {
+            0 => Fault::Cut { at },
+            1 => Fault::Part { links: 1 + random.below((1 << slots) - 1) },
+            2 => Fault::Kill { at, has_journal },
+            _ => Fault::LeaderLoss { loses_end: false },
+        };
+        Planned { fault, from_ms, until_ms }
+    };
+    (0..2).map(planned).collect()
 }
 
 /// Returns a fault under which messages arrive when removals that are later are forgotten.
@@ -110,7 +139,7 @@ pub(crate) fn plan(
         let from_ms = 15_000 + u64::from(random.below(end_ms as u32 - 20_000));
         let until_ms = (from_ms + 3000 + u64::from(random.below(37_000))).min(end_ms);
         let has_journal = random.below(2) == 0;
-        let fault = match random.below(16) {
+        let fault = match random.below(17) {
             0 => Fault::Delay { at, most_ms: 100 + random.below(5000) },
             1 => Fault::Loss { at, of_1000: 100 + random.below(901) },
             2 => Fault::Disconnect { at },
@@ -129,6 +158,7 @@ pub(crate) fn plan(
             12 => Fault::Missed { at },
             13 => Fault::Garbage { at },
             14 => Fault::LoseBeginning,
+            15 => Fault::Replay,
             _ => Fault::Twin { at },
         };
         let stops = |fault| match fault {

@@ -15,7 +15,7 @@ use crate::broker::{Broker, Down, Up};
 use crate::faults::Scenario;
 use crate::repairs::Repair;
 use crate::rows::TestRows;
-use crate::{INTERVAL_S, LIFETIME_S, Peer};
+use crate::{Peer, Times};
 
 /// The unix time at which simulations begin, ms.
 pub(crate) const EPOCH_MS: u64 = 1_700_000_003_000;
@@ -37,16 +37,28 @@ pub(crate) enum Canary {
     LateMessagesCount,
     /// Nodes do not know that their clocks are wrong.
     ClocksNotCompared,
+    /// Stores do not remember removals.
+    RemovalsForgotten,
+    /// Removals in blocks that were dropped are not told.
+    RemovalsNotTold,
+    /// What dropped blocks said of peers that are there is not told.
+    NoWalks,
+    /// Announces that change nothing are not told.
+    NoRefreshes,
 }
 
 impl Canary {
-    pub(crate) const ALL: [(Self, Scenario); 6] = [
+    pub(crate) const ALL: [(Self, Scenario); 10] = [
         (Self::CopiesStored, Scenario::Storm),
         (Self::OwnBlocksSkipped, Scenario::Storm),
         (Self::NoRepairs, Scenario::Storm),
         (Self::ContradictsWhileBehind, Scenario::Apart),
         (Self::LateMessagesCount, Scenario::Stuck),
         (Self::ClocksNotCompared, Scenario::WrongClocks),
+        (Self::RemovalsForgotten, Scenario::Stuck),
+        (Self::RemovalsNotTold, Scenario::Apart),
+        (Self::NoWalks, Scenario::Apart),
+        (Self::NoRefreshes, Scenario::Lifetimes),
     ];
 }
 
@@ -57,12 +69,12 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, times: Times) -> Self {
         let store = Store::new(&swarm::Options {
             shards: 2,
             hash_key: u128::from(seed).to_le_bytes(),
-            peer_lifetime_s: LIFETIME_S,
-            web_lifetime_s: LIFETIME_S,
+            peer_lifetime_s: times.lifetime_s,
+            web_lifetime_s: times.lifetime_s,
             keep_peer_ids: false,
             memory_budget: None,
         });
@@ -84,6 +96,7 @@ pub(crate) struct Parts {
     /// Milliseconds by which its wall clock is ahead.
     pub(crate) offset_ms: i64,
     pub(crate) queue_bytes: usize,
+    pub(crate) times: Times,
 }
 
 /// A process.
@@ -101,6 +114,7 @@ pub(crate) struct Process<'a> {
     pub(crate) hangs_until_ms: u64,
     random: Random,
     canary: Canary,
+    times: Times,
     /// Durable: they outlive the process.
     pub(crate) rows: Arc<TestRows>,
     repair: Option<Repair>,
@@ -119,7 +133,7 @@ impl<'a> Process<'a> {
         canary: Canary,
         restored: Option<&Copy>,
     ) -> Self {
-        let Parts { rows, offset_ms, queue_bytes } = parts;
+        let Parts { rows, offset_ms, queue_bytes, times } = parts;
         let unix_ms = (EPOCH_MS + now_ms).saturating_add_signed(offset_ms);
         let boot = unix_ms << 8 | u64::from(number);
         let encoder =
@@ -131,7 +145,7 @@ impl<'a> Process<'a> {
             zone: "a".to_owned(),
             policy: 1,
             queue_bytes,
-            peer_lifetime_s: LIFETIME_S,
+            peer_lifetime_s: times.lifetime_s,
             warm_wait_ms: 30_000,
             restored_ms: restored.map(|copy| copy.taken_ms),
         });
@@ -148,6 +162,7 @@ impl<'a> Process<'a> {
             hangs_until_ms: 0,
             random: Random::new(boot),
             canary,
+            times,
             rows,
             repair: None,
             unstored: BTreeMap::new(),
@@ -326,9 +341,10 @@ impl<'a> Process<'a> {
         self.input(now_ms, at, broker, Input::Figures(figures));
         self.input(now_ms, at, broker, Input::Tick);
         self.step_repair(now_ms, at, broker);
-        let period = replication::refresh_period_units(LIFETIME_S, INTERVAL_S);
-        self.home.store.keep_refreshes(if self.node.is_warm() { period } else { 0 });
-        self.home.store.remember_removals(true);
+        let has_refreshes = self.node.is_warm() && self.canary != Canary::NoRefreshes;
+        let period = if has_refreshes { self.times.refresh_units() } else { 0 };
+        self.home.store.keep_refreshes(period);
+        self.home.store.remember_removals(self.canary != Canary::RemovalsForgotten);
         if now_ms % 60_000 < 100 {
             self.home.store.forget_removals();
         }
@@ -339,6 +355,12 @@ impl<'a> Process<'a> {
         self.node.handle(self.time(now_ms), input, &mut outputs);
         for output in outputs {
             match output {
+                Output::PublishLog { ticket, message }
+                    if self.canary == Canary::RemovalsNotTold && has_old_removals(&message) =>
+                {
+                    let sequence = self.node.position().sequence;
+                    self.input(now_ms, at, broker, Input::Stored { ticket, sequence });
+                }
                 Output::PublishLog { ticket, message } => {
                     broker.send(now_ms, at, Up::Log { id: (self.boot, ticket), message });
                 }
@@ -354,6 +376,9 @@ impl<'a> Process<'a> {
                 }
                 Output::Repair { node, kinds } => {
                     self.repair = Some(Repair::begin(&self.rows, node, kinds));
+                }
+                Output::Walk { .. } if self.canary == Canary::NoWalks => {
+                    self.input(now_ms, at, broker, Input::WalkEnded);
                 }
                 Output::Walk { since_s } => {
                     let now = self.now(now_ms).tick;
@@ -467,6 +492,15 @@ pub(crate) fn blocks(message: &[u8]) -> impl Iterator<Item = Block<'_>> {
         rest = &rest[len..];
         Some(block)
     })
+}
+
+/// Returns true if a message reports peers that went before it was cut.
+fn has_old_removals(message: &[u8]) -> bool {
+    let mut has_any = false;
+    for block in blocks(message) {
+        each_peer(&block, |_, word| has_any |= word.is_gone() && word.age() > 0);
+    }
+    has_any
 }
 
 /// Visits the peers of a block of changes or a walk.

@@ -27,9 +27,28 @@ use world::{HOMES, World};
 /// A peer of a torrent.
 type Peer = (InfoHash, PeerKey);
 
-/// Short enough that peers expire while a seed runs.
-const LIFETIME_S: u32 = 600;
-const INTERVAL_S: u32 = 240;
+/// The lifetime of peers and their interval.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    lifetime_s: u32,
+    interval_s: u32,
+}
+
+impl Times {
+    /// Peers expire while some seeds run.
+    const USUAL: Self = Self { lifetime_s: 600, interval_s: 240 };
+    /// Peers expire while a fault lasts.
+    const SHORT: Self = Self { lifetime_s: 240, interval_s: 56 };
+
+    fn refresh_units(self) -> u32 {
+        replication::refresh_period_units(self.lifetime_s, self.interval_s)
+    }
+
+    /// Returns the age past which other nodes may have let a peer expire, in units.
+    fn old_units(self) -> u32 {
+        (self.lifetime_s - 64) / 16 - self.refresh_units()
+    }
+}
 
 fn run(seed: u64, scenario: Scenario, canary: Canary, trace: bool) -> Result<(), String> {
     let homes: Vec<OnceCell<host::Home>> = (0..HOMES).map(|_| OnceCell::new()).collect();
@@ -91,6 +110,11 @@ fn clusters_agree_when_messages_take_minutes() {
 }
 
 #[test]
+fn clusters_agree_after_lifetimes() {
+    assert_all(0..10, Scenario::Lifetimes);
+}
+
+#[test]
 fn clusters_agree_with_wrong_clocks() {
     assert_all(0..24, Scenario::WrongClocks);
 }
@@ -98,12 +122,16 @@ fn clusters_agree_with_wrong_clocks() {
 #[test]
 fn without_any_of_the_mechanisms_they_do_not() {
     for (canary, seeds) in [
-        (Canary::CopiesStored, 0..24),
+        (Canary::CopiesStored, 0..8),
         (Canary::OwnBlocksSkipped, 0..8),
         (Canary::NoRepairs, 0..8),
         (Canary::ContradictsWhileBehind, 20..24),
-        (Canary::LateMessagesCount, 0..24),
-        (Canary::ClocksNotCompared, 0..24),
+        (Canary::LateMessagesCount, 30..36),
+        (Canary::ClocksNotCompared, 0..8),
+        (Canary::RemovalsForgotten, 14..18),
+        (Canary::RemovalsNotTold, 0..8),
+        (Canary::NoWalks, 0..8),
+        (Canary::NoRefreshes, 0..8),
     ] {
         assert!(caught(canary, seeds).is_some(), "{canary:?} is not caught");
     }

@@ -11,7 +11,7 @@ use types::InfoHash;
 
 use crate::broker::{Broker, Link, Up};
 use crate::clients::Client;
-use crate::faults::{Fault, Planned, Scenario, apart, plan, storm, stuck};
+use crate::faults::{Fault, Planned, Scenario, apart, lifetimes, plan, storm, stuck};
 use crate::host::{Canary, Copy, Home, Parts, Process, blocks, each_peer};
 use crate::rows::{Key, Map, STAMPS, TestRows};
 use crate::{Peer, check};
@@ -79,7 +79,8 @@ impl<'a> World<'a> {
         trace: bool,
     ) -> Self {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(1));
-        let nodes = 3 + [0, 0, 0, 1, 1, 2, 4][random.below(7) as usize];
+        let nodes = 3 + [0, 0, 0, 1, 1, 2, 7][random.below(7) as usize];
+        let times = scenario.times();
         let has_wrong_clocks = scenario == Scenario::WrongClocks;
         let has_clock_faults = scenario == Scenario::Mixed && random.below(5) == 0;
         let end_ms = 60_000 + u64::from(random.below(60_000));
@@ -88,6 +89,7 @@ impl<'a> World<'a> {
             Scenario::Apart => (apart(&mut random, nodes), 30),
             Scenario::Stuck => (stuck(&mut random, nodes), 30),
             Scenario::Storm | Scenario::WrongClocks => (storm(&mut random, nodes), 4),
+            Scenario::Lifetimes => (lifetimes(&mut random, nodes, times.lifetime_s), 30),
         };
         let torrents = 5 + random.below(20);
         let clients = 40 + random.below(160);
@@ -97,7 +99,7 @@ impl<'a> World<'a> {
             broker: Broker::new(random.next()),
             slots: Vec::new(),
             clients: (0..clients)
-                .map(|number| Client::new(number, torrents, (nodes, pause_s), &mut random))
+                .map(|number| Client::new(number, torrents, (nodes, pause_s, times), &mut random))
                 .collect(),
             homes,
             next_home: 0,
@@ -174,7 +176,8 @@ impl<'a> World<'a> {
     }
 
     fn start(&mut self, at: usize, copy: Option<Copy>) {
-        let home = self.homes[self.next_home].get_or_init(|| Home::new(self.seed));
+        let home =
+            self.homes[self.next_home].get_or_init(|| Home::new(self.seed, self.scenario.times()));
         self.next_home += 1;
         let slot = &mut self.slots[at];
         if let Some(backup) = slot.backup.take() {
@@ -184,6 +187,7 @@ impl<'a> World<'a> {
             rows: Arc::clone(&slot.rows),
             offset_ms: slot.offset_ms,
             queue_bytes: self.queue_bytes,
+            times: self.scenario.times(),
         };
         let (number, canary) = (slot.number, self.canary);
         let process = Process::start(self.now_ms, number, home, parts, canary, copy.as_ref());
@@ -381,6 +385,7 @@ impl<'a> World<'a> {
             }
             Fault::Delete => self.broker.delete_stream(now_ms),
             Fault::LoseBeginning => self.broker.lose_beginning(),
+            Fault::Replay => self.broker.replay(now_ms),
             Fault::Stuck { at } => self.broker.links[at].is_stuck = true,
             Fault::Kill { at, has_journal } | Fault::Restart { at, has_journal } => {
                 let process = self.slots[at].process.as_ref();
