@@ -83,7 +83,12 @@ fn check_bounds(node: &Node, now: Time, out: &[Output]) {
     let snapshot = node.snapshot(now);
     assert!(snapshot.queue_bytes <= QUEUE as u64, "{} bytes wait", snapshot.queue_bytes);
     assert!(snapshot.nodes.len() < 256 && snapshot.events.len() <= 20);
-    assert!(snapshot.nodes.iter().all(|node| node.version.len() <= 256 && node.zone.len() <= 256));
+    assert!(
+        snapshot
+            .nodes
+            .iter()
+            .all(|node| node.says.version.len() <= 256 && node.says.zone.len() <= 256)
+    );
     assert!(!snapshot.is_mute || snapshot.outbound != OutboundState::Flowing);
     assert!(out.len() < 1000, "{} outputs", out.len());
     for output in out {

@@ -16,42 +16,52 @@ const KINDS_MAX: usize = 64;
 /// Characters of a version or zone that are kept.
 const WORD_MAX: usize = 64;
 
-/// A heartbeat.
+/// What a node tells the others of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Heartbeat {
-    pub(crate) node: u8,
-    pub(crate) boot: u64,
+pub struct Heartbeat {
+    /// Its number.
+    pub node: u8,
+    /// The start of its process: unix ms × 2⁸ + 8 random bits.
+    pub boot: u64,
     /// When it was sent, by the stream's clock, unix ms.
-    pub(crate) at_ms: u64,
+    pub at_ms: u64,
     /// By how much the sender's wall clock is ahead of the stream's.
-    pub(crate) clock_ahead_ms: i64,
-    pub(crate) version: String,
-    pub(crate) zone: String,
-    pub(crate) policy: u64,
+    pub clock_ahead_ms: i64,
+    /// The version of tidegate.
+    pub version: String,
+    /// Its zone. May be empty.
+    pub zone: String,
+    /// A digest of its policy.
+    pub policy: u64,
     /// Whether the sender says good-bye.
-    pub(crate) is_leaving: bool,
+    pub is_leaving: bool,
+    /// Whether it knows everything.
     #[serde(deserialize_with = "known_or_default")]
-    pub(crate) warmth: Warmth,
+    pub warmth: Warmth,
+    /// What becomes of its blocks.
     #[serde(deserialize_with = "known_or_default")]
-    pub(crate) outbound: OutboundState,
+    pub outbound: OutboundState,
     /// IPv4, IPv6 and WebTorrent peers.
-    pub(crate) peers: [u64; 3],
-    pub(crate) torrents: u64,
-    pub(crate) announces_per_s: u64,
-    pub(crate) queue_bytes: u64,
+    pub peers: [u64; 3],
+    /// Torrents.
+    pub torrents: u64,
+    /// Announces per second.
+    pub announces_per_s: u64,
+    /// Bytes of its blocks that are not stored.
+    pub queue_bytes: u64,
     /// The age of the oldest change that is not stored.
-    pub(crate) unstored_ms: u64,
+    pub unstored_ms: u64,
     /// Where the last message is stored.
-    pub(crate) stored: Position,
+    pub stored: Position,
     /// Up to where the log is applied.
-    pub(crate) applied: Position,
+    pub applied: Position,
     /// The largest lag that the sender sees.
-    pub(crate) lag_ms: u64,
+    pub lag_ms: u64,
     /// The node that is to tell all of its peers again, because the sender lacks some; 0 = none.
-    pub(crate) asks: u8,
+    pub asks: u8,
     /// Digests of the sender's rows, by kind.
-    pub(crate) rows: Vec<u64>,
+    pub rows: Vec<u64>,
 }
 
 /// Reads a state; one that only a later version knows is read as the default.

@@ -29,5 +29,5 @@ pub use host::{BoxFuture, Host, Letters, PeerTimes, Position, Rows, RowsError, R
 pub use node::{DropReason, Figures, Input, Node, Options, Output, Start, Time};
 pub use rows::{Neighbour, Repaired, answer, repair};
 pub use snapshot::{
-    ClusterEvent, MemberState, NodeSnapshot, OutboundState, Snapshot, Traffic, Warmth,
+    ClusterEvent, Heartbeat, MemberState, NodeSnapshot, OutboundState, Snapshot, Traffic, Warmth,
 };

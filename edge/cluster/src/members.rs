@@ -306,38 +306,24 @@ impl Members {
         log_last: u64,
         policy: u64,
     ) -> Vec<NodeSnapshot> {
-        let snapshot = |(node, member): (&u8, &Member)| {
+        let snapshot = |member: &Member| {
             let heartbeat = &member.heartbeat;
             let is_there = member.state != MemberState::Left;
             let theirs = heartbeat.applied;
             NodeSnapshot {
-                node: *node,
+                says: heartbeat.clone(),
                 state: member.state,
-                is_ignored: false,
-                differs: Vec::new(),
-                differs_ms: 0,
-                boot: heartbeat.boot,
                 silent_ms: now.steady_ms.saturating_sub(member.heard_ms),
-                version: heartbeat.version.clone(),
-                zone: heartbeat.zone.clone(),
-                warmth: heartbeat.warmth,
-                outbound: heartbeat.outbound,
                 has_same_policy: heartbeat.policy == policy,
-                peers: heartbeat.peers,
-                torrents: heartbeat.torrents,
-                announces_per_s: heartbeat.announces_per_s,
-                queue_bytes: heartbeat.queue_bytes,
-                position: theirs,
                 behind: match theirs.stream == applied.stream {
                     true => log_last.saturating_sub(theirs.sequence),
                     false => log_last,
                 },
-                their_lag_ms: heartbeat.lag_ms,
                 lag_ms: if is_there { member.covered.lag_ms(now) } else { 0 },
-                clock_ahead_ms: heartbeat.clock_ahead_ms,
+                ..NodeSnapshot::default()
             }
         };
-        self.members.iter().map(snapshot).collect()
+        self.members.values().map(snapshot).collect()
     }
 }
 

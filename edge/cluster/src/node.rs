@@ -596,9 +596,10 @@ impl Node {
         let mut nodes =
             self.members.snapshot(now, self.position, self.log_last, self.options.policy);
         for node in &mut nodes {
-            node.is_ignored = self.ignored.contains(&node.node);
-            node.differs = self.differences.kinds(node.node);
-            node.differs_ms = self.differences.lasting_ms(now, node.node);
+            let number = node.says.node;
+            node.is_ignored = self.ignored.contains(&number);
+            node.differs = self.differences.kinds(number);
+            node.differs_ms = self.differences.lasting_ms(now, number);
         }
         Snapshot {
             node: self.options.node,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::heartbeat::Heartbeat;
 use crate::host::Position;
 
 /// What there is to see of a node and of the others as it knows them.
@@ -102,48 +103,24 @@ pub enum MemberState {
 /// Another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSnapshot {
-    /// Its number.
-    pub node: u8,
+    /// What it says of itself.
+    pub says: Heartbeat,
     /// What it is to this node.
     pub state: MemberState,
     /// Whether it is ignored.
     pub is_ignored: bool,
-    /// Its boot.
-    pub boot: u64,
     /// Milliseconds since it was last heard of.
     pub silent_ms: u64,
-    /// Its version.
-    pub version: String,
-    /// Its zone.
-    pub zone: String,
-    /// Whether it knows everything.
-    pub warmth: Warmth,
-    /// What becomes of its blocks.
-    pub outbound: OutboundState,
     /// Whether its policy is this node's.
     pub has_same_policy: bool,
-    /// IPv4, IPv6 and WebTorrent peers.
-    pub peers: [u64; 3],
-    /// Torrents.
-    pub torrents: u64,
-    /// Announces per second.
-    pub announces_per_s: u64,
-    /// Bytes of its blocks that are not stored.
-    pub queue_bytes: u64,
-    /// Up to where it has applied the log.
-    pub position: Position,
     /// Messages of the log that it has not applied, as far as this node knows.
     pub behind: u64,
-    /// The largest lag that it sees, milliseconds.
-    pub their_lag_ms: u64,
     /// The kinds of its rows that differed from this node's when it was last heard.
     pub differs: Vec<u8>,
     /// Milliseconds since they began to differ; 0 if they do not.
     pub differs_ms: u64,
     /// How old what is missing here of its blocks may be, milliseconds.
     pub lag_ms: u64,
-    /// By how much its wall clock is ahead of the stream's, milliseconds, as it says.
-    pub clock_ahead_ms: i64,
 }
 
 /// Blocks, messages and bytes since the start.

@@ -173,7 +173,7 @@ pub(super) async fn watch(options: NatsOptions, status: Arc<Status>) {
             continue;
         };
         open.iter().filter(|text| !known.contains(*text)).for_each(|text| error!("{text}"));
-        status.set_open_doors(open.clone());
+        status.change(|overview| overview.open_doors.clone_from(&open));
         if open.is_empty() {
             return;
         }

@@ -245,7 +245,7 @@ impl<'a> Driver<'a> {
                 self.looking_up.take().iter().for_each(JoinHandle::abort);
                 self.input(Input::Disconnected, None);
             }
-            Event::SlowConsumer(_) => self.shared.status.count_slow(),
+            Event::SlowConsumer(_) => self.shared.status.change(|overview| overview.slow += 1),
             Event::ServerError(error) => self.complain(&format!("NATS refused: {error}")),
             Event::ClientError(error) if !self.link.is_connected() => {
                 self.warn_of_failure(&error.to_string());
@@ -357,7 +357,7 @@ impl<'a> Driver<'a> {
             Err(text) => {
                 self.failed_lookups += 1;
                 self.complain(&text);
-                self.shared.status.set_failure(Some(text));
+                self.shared.status.change(|overview| overview.failure = Some(text));
                 return self.look_up(RETRY_PAUSE);
             }
         };
@@ -366,7 +366,7 @@ impl<'a> Driver<'a> {
             Some(text) => self.complain(text),
             None => self.complaint = None,
         }
-        self.shared.status.set_failure(found.doubt.clone());
+        self.shared.status.change(|overview| overview.failure.clone_from(&found.doubt));
         self.shared.status.set_streams(vec![found.info.clone()]);
         let (asked_ms, server_ms) = (lookup.asked_ms, found.server_ms);
         self.input(Input::Clock { asked_ms, server_ms }, None);

@@ -1,7 +1,6 @@
 //! WebTorrent letters to and from browsers at other nodes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use async_nats::Subscriber;
 use bytes::Bytes;
@@ -23,12 +22,15 @@ pub(super) async fn send(link: Link, letters: Arc<dyn Letters>, status: Arc<Stat
             } else {
                 link.publish(link.subjects.letters(to), None, Bytes::from(body)).await.is_ok()
             };
-            if sent {
-                status.letters.sent.fetch_add(1, Ordering::Relaxed);
-                status.letters.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
-            } else {
-                status.letters.unsent.fetch_add(1, Ordering::Relaxed);
-            }
+            status.change(|overview| {
+                let counts = &mut overview.letters;
+                if sent {
+                    counts.sent += 1;
+                    counts.sent_bytes += bytes;
+                } else {
+                    counts.unsent += 1;
+                }
+            });
         }
     }
 }
@@ -46,10 +48,12 @@ pub(super) async fn receive(
             Err(reason) => drop(reason),
             Ok(from) if status.is_ignored(from) => drop(DropReason::Ignored),
             Ok(from) => {
-                let counts = &status.letters;
                 let is_good = letters.deliver(from, &message.payload);
-                let count = if is_good { &counts.delivered } else { &counts.damaged };
-                count.fetch_add(1, Ordering::Relaxed);
+                status.change(|overview| {
+                    let counts = &mut overview.letters;
+                    let count = if is_good { &mut counts.delivered } else { &mut counts.damaged };
+                    *count += 1;
+                });
             }
         }
     }

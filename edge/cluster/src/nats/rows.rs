@@ -2,7 +2,6 @@
 //! fetched from another node. NATS stores none of them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use async_nats::Subscriber;
@@ -14,7 +13,7 @@ use tracing::{info, warn};
 use super::inputs::Report;
 use super::link::Link;
 use super::options::NatsOptions;
-use super::status::Status;
+use super::status::{RowFigures, Status};
 use crate::heartbeat::Heartbeat;
 use crate::host::{BoxFuture, Rows, RowsError};
 use crate::node::DropReason;
@@ -54,14 +53,12 @@ pub(super) struct RowTasks {
 impl RowTasks {
     /// Publishes changes of this node. Other nodes find those that are lost by digests.
     pub(super) async fn publish(self) {
-        let counts = &self.status.rows;
         loop {
             let body = self.rows.next_changes().await;
             let subject = self.link.subjects.rows();
             let is_sent = !self.status.is_mute()
                 && self.link.publish(subject, None, body.into()).await.is_ok();
-            let count = if is_sent { &counts.sent } else { &counts.unsent };
-            count.fetch_add(1, Ordering::Relaxed);
+            self.count(|counts| if is_sent { &mut counts.sent } else { &mut counts.unsent });
         }
     }
 
@@ -76,7 +73,7 @@ impl RowTasks {
                     warn!(node = from, %error, "cannot merge changes: they are fetched later");
                     continue;
                 }
-                self.status.rows.received.fetch_add(1, Ordering::Relaxed);
+                self.count(|counts| &mut counts.received);
             }
         };
         tokio::join!(receiving, merging);
@@ -123,7 +120,6 @@ impl RowTasks {
 
     /// Repairs what the node decides on, one repair at a time.
     pub(super) async fn repair(self, mut repairs: mpsc::UnboundedReceiver<Wanted>) {
-        let counts = &self.status.rows;
         while let Some(Wanted { node, kinds }) = repairs.recv().await {
             let asked = Asked { link: &self.link, node, pause: PAUSE };
             match rows::repair(&*self.rows, node, &kinds, &asked).await {
@@ -131,16 +127,21 @@ impl RowTasks {
                 Ok(Repaired { ranges: 0, .. }) => {}
                 Ok(Repaired { ranges, bytes }) => {
                     info!(node, ranges, bytes, "fetched rows that differed from another node's");
-                    counts.repairs.fetch_add(1, Ordering::Relaxed);
+                    self.count(|counts| &mut counts.repairs);
                 }
                 Err(error) => {
                     warn!(node, %error, "cannot fetch rows that differ from another node's");
-                    counts.failed_repairs.fetch_add(1, Ordering::Relaxed);
+                    self.count(|counts| &mut counts.failed_repairs);
                 }
             }
             // Fails only while the thread ends.
             let _ = self.reports.send(Report::Repaired);
         }
+    }
+
+    /// Adds one to a count.
+    fn count(&self, count: impl FnOnce(&mut RowFigures) -> &mut u64) {
+        self.status.change(|overview| *count(&mut overview.rows) += 1);
     }
 
     fn drop(&self, reason: DropReason) {

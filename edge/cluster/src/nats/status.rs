@@ -31,48 +31,17 @@ pub struct Status {
     is_mute: AtomicBool,
     ignored: [AtomicBool; NODES],
     pub(super) applied: Applied,
-    pub(super) letters: LetterCounts,
-    pub(super) rows: RowCounts,
 }
 
 #[derive(Debug)]
 struct Shared {
-    snapshot: Snapshot,
-    server: Option<String>,
-    since: Instant,
-    reconnects: u64,
-    slow: u64,
-    streams: Vec<StreamInfo>,
+    overview: Overview,
+    connected_at: Instant,
     streams_at: Instant,
-    failure: Option<String>,
-    open_doors: Vec<String>,
-}
-
-/// Letters since the start.
-#[derive(Debug, Default)]
-pub(super) struct LetterCounts {
-    pub(super) sent: AtomicU64,
-    pub(super) sent_bytes: AtomicU64,
-    /// Not sent: NATS is away, the node is mute, or too many.
-    pub(super) unsent: AtomicU64,
-    pub(super) delivered: AtomicU64,
-    /// Did not add up.
-    pub(super) damaged: AtomicU64,
-}
-
-/// Messages of rows since the start.
-#[derive(Debug, Default)]
-pub(super) struct RowCounts {
-    pub(super) sent: AtomicU64,
-    /// Not sent: NATS is away, or the node is mute.
-    pub(super) unsent: AtomicU64,
-    pub(super) received: AtomicU64,
-    pub(super) repairs: AtomicU64,
-    pub(super) failed_repairs: AtomicU64,
 }
 
 /// All there is to see of a node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Overview {
     /// What the node knows.
     pub node: Snapshot,
@@ -137,26 +106,14 @@ impl Status {
     pub fn new() -> (Self, mpsc::UnboundedReceiver<Order>) {
         let (orders, receiver) = mpsc::unbounded_channel();
         let now = Instant::now();
-        let shared = Shared {
-            snapshot: Snapshot::default(),
-            server: None,
-            since: now,
-            reconnects: 0,
-            slow: 0,
-            streams: Vec::new(),
-            streams_at: now,
-            failure: None,
-            open_doors: Vec::new(),
-        };
+        let overview = Overview::default();
         let status = Self {
-            shared: Mutex::new(shared),
+            shared: Mutex::new(Shared { overview, connected_at: now, streams_at: now }),
             orders,
             is_warm: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
             ignored: [const { AtomicBool::new(false) }; NODES],
             applied: Applied::default(),
-            letters: LetterCounts::default(),
-            rows: RowCounts::default(),
         };
         (status, receiver)
     }
@@ -187,64 +144,38 @@ impl Status {
     pub fn overview(&self) -> Overview {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let shared = self.lock();
-        let rows = &self.rows;
         Overview {
-            node: shared.snapshot.clone(),
-            server: shared.server.clone(),
-            connection_age_s: shared.since.elapsed().as_secs_f64(),
-            reconnects: shared.reconnects,
-            slow: shared.slow,
-            streams: shared.streams.clone(),
+            connection_age_s: shared.connected_at.elapsed().as_secs_f64(),
             streams_age_s: shared.streams_at.elapsed().as_secs_f64(),
-            failure: shared.failure.clone(),
-            open_doors: shared.open_doors.clone(),
             applied: (load(&self.applied.blocks), load(&self.applied.ns) as f64 / 1e9),
             full: load(&self.applied.full),
-            letters: LetterFigures {
-                sent: load(&self.letters.sent),
-                sent_bytes: load(&self.letters.sent_bytes),
-                unsent: load(&self.letters.unsent),
-                delivered: load(&self.letters.delivered),
-                damaged: load(&self.letters.damaged),
-            },
-            rows: RowFigures {
-                sent: load(&rows.sent),
-                unsent: load(&rows.unsent),
-                received: load(&rows.received),
-                repairs: load(&rows.repairs),
-                failed_repairs: load(&rows.failed_repairs),
-            },
+            ..shared.overview.clone()
         }
+    }
+
+    /// Changes what there is to see.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Overview)) {
+        change(&mut self.lock().overview);
     }
 
     pub(super) fn set_snapshot(&self, snapshot: Snapshot, is_warm: bool) {
         self.is_mute.store(snapshot.is_mute, Ordering::Relaxed);
-        self.lock().snapshot = snapshot;
+        self.change(|overview| overview.node = snapshot);
         self.is_warm.store(is_warm, Ordering::Relaxed);
     }
 
     /// Notes that the connection was made, to `server`, or lost.
     pub(super) fn set_server(&self, server: Option<String>, is_again: bool) {
         let mut shared = self.lock();
-        (shared.server, shared.since) = (server, Instant::now());
-        shared.reconnects += u64::from(is_again);
+        shared.connected_at = Instant::now();
+        shared.overview.server = server;
+        shared.overview.reconnects += u64::from(is_again);
     }
 
     pub(super) fn set_streams(&self, streams: Vec<StreamInfo>) {
         let mut shared = self.lock();
-        (shared.streams, shared.streams_at) = (streams, Instant::now());
-    }
-
-    pub(super) fn set_failure(&self, failure: Option<String>) {
-        self.lock().failure = failure;
-    }
-
-    pub(super) fn set_open_doors(&self, open_doors: Vec<String>) {
-        self.lock().open_doors = open_doors;
-    }
-
-    pub(super) fn count_slow(&self) {
-        self.lock().slow += 1;
+        shared.streams_at = Instant::now();
+        shared.overview.streams = streams;
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {

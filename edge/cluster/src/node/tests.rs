@@ -292,7 +292,7 @@ fn members_come_and_go() {
     bed.hear(2, &heartbeat);
     let state = |bed: &Bed| bed.snapshot().nodes[0].state;
     let node = &bed.snapshot().nodes[0];
-    assert_eq!((node.node, node.torrents, node.version.len()), (2, 4, 64));
+    assert_eq!((node.says.node, node.says.torrents, node.says.version.len()), (2, 4, 64));
     bed.wait(3100);
     assert_eq!(state(&bed), MemberState::Suspect);
     bed.wait(7000);
@@ -304,7 +304,7 @@ fn members_come_and_go() {
     assert!(bed.hear(2, &next).contains(&Output::PurgeWeb { node: 2 }));
     bed.hear(2, &heartbeat);
     bed.hear(2, &Heartbeat { is_leaving: true, ..heartbeat });
-    assert_eq!((bed.snapshot().nodes[0].boot, state(&bed)), (6, MemberState::Alive));
+    assert_eq!((bed.snapshot().nodes[0].says.boot, state(&bed)), (6, MemberState::Alive));
     bed.hear(2, &Heartbeat { is_leaving: true, ..next });
     assert_eq!(state(&bed), MemberState::Left);
     bed.wait(3_600_000);
@@ -585,7 +585,7 @@ impl Bed {
 
     fn differs(&self, node: u8) -> Vec<u8> {
         let nodes = self.snapshot().nodes;
-        nodes.iter().find(|it| it.node == node).unwrap().differs.clone()
+        nodes.iter().find(|it| it.says.node == node).unwrap().differs.clone()
     }
 }
 

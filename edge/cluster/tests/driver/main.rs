@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod bad_input;
+mod fan_out;
 mod faults;
 mod node;
 mod origins;

@@ -47,8 +47,8 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
             continue;
         }
         for node in &snapshot.nodes {
-            let Some(other) = running(world).find(|it| it.boot == node.boot) else { continue };
-            let is_of_twin = |it: &Planned| matches!(it.fault, Fault::Twin { at } if at + 1 == usize::from(node.node));
+            let Some(other) = running(world).find(|it| it.boot == node.says.boot) else { continue };
+            let is_of_twin = |it: &Planned| matches!(it.fault, Fault::Twin { at } if at + 1 == usize::from(node.says.node));
             if world.now_ms < other.hangs_until_ms + 2000 || world.faults.iter().any(is_of_twin) {
                 continue;
             }
@@ -75,7 +75,7 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
                 let (number, lag_ms) = (process.number, node.lag_ms);
                 return Err(format!(
                     "node {number} shows a lag of {lag_ms} ms behind node {}, found {true_ms}",
-                    node.node
+                    node.says.node
                 ));
             }
         }

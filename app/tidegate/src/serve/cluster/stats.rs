@@ -154,8 +154,9 @@ fn own_row(own: &Own, node: &Snapshot, tracker: &Tracker) -> ClusterNode {
 }
 
 fn other(node: &NodeSnapshot) -> ClusterNode {
+    let says = &node.says;
     ClusterNode {
-        node: node.node,
+        node: says.node,
         state: match node.state {
             MemberState::Alive => NodeState::Alive,
             MemberState::Suspect => NodeState::Suspect,
@@ -163,20 +164,20 @@ fn other(node: &NodeSnapshot) -> ClusterNode {
             MemberState::Left => NodeState::Left,
         },
         ignored: node.is_ignored,
-        version: node.version.clone(),
-        zone: node.zone.clone(),
-        started: started_s(node.boot),
+        version: says.version.clone(),
+        zone: says.zone.clone(),
+        started: started_s(says.boot),
         heartbeat_age_s: seconds(node.silent_ms),
-        warm: node.warmth == Warmth::Warm,
-        log: log_state(node.outbound),
-        peers: node.peers.iter().sum(),
-        torrents: node.torrents,
-        announces_s: node.announces_per_s as f64,
+        warm: says.warmth == Warmth::Warm,
+        log: log_state(says.outbound),
+        peers: says.peers.iter().sum(),
+        torrents: says.torrents,
+        announces_s: says.announces_per_s as f64,
         lag_s: seconds(node.lag_ms),
-        their_lag_s: seconds(node.their_lag_ms),
+        their_lag_s: seconds(says.lag_ms),
         behind_blocks: node.behind,
-        clock_offset_s: node.clock_ahead_ms as f64 / 1000.0,
-        queue_bytes: node.queue_bytes,
+        clock_offset_s: says.clock_ahead_ms as f64 / 1000.0,
+        queue_bytes: says.queue_bytes,
         same_policy: node.has_same_policy,
         differing: node.differs.iter().map(|kind| kind_name(*kind)).collect(),
         differing_s: seconds(node.differs_ms),
