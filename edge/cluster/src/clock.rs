@@ -78,11 +78,6 @@ impl StreamClock {
         self.correction_ms
     }
 
-    /// Returns the time with the wall clock corrected: for blocks.
-    pub(crate) fn correct(&self, now: Time) -> Time {
-        Time { unix_ms: now.unix_ms.saturating_add_signed(-self.correction_ms), ..now }
-    }
-
     /// Returns the time of the stream, as exactly as it is known.
     pub(crate) fn stream_time(&self, now: Time) -> Time {
         Time { unix_ms: now.unix_ms.saturating_add_signed(-self.ahead_ms(now)), ..now }
@@ -123,7 +118,7 @@ mod tests {
             assert_eq!(clock.looked_up(now, 4900, UNIX_MS + 4950), 0);
             assert_eq!((clock.ahead_ms(now), clock.correction_ms()), (ahead_ms, correction_ms));
             assert_eq!(clock.is_wrong(now), is_wrong, "{ahead_ms}");
-            assert_eq!(clock.correct(now), at(5000, ahead_ms - correction_ms));
+            assert_eq!(clock.stream_time(now), at(5000, 0));
         }
     }
 

@@ -57,8 +57,10 @@ pub struct Node {
     disconnections: u64,
     /// When the connection was lost, until the log is looked up again.
     cut_ms: Option<u64>,
-    /// True if the node was apart from the others for longer than [`HOLD_MS`], until it has applied the log.
+    /// True if the node was apart from the others for longer than [`HOLD_MS`], until it knows what they know.
     is_behind: bool,
+    /// Times that [`Input::Settled`] is to come.
+    settling: u32,
     /// True if an event has said that the wall clock is wrong.
     is_clock_wrong: bool,
     /// When the first input came.
@@ -106,6 +108,7 @@ impl Node {
             disconnections: 0,
             cut_ms: None,
             is_behind: false,
+            settling: 0,
             is_clock_wrong: false,
             started_ms: None,
             collected_ms: None,
@@ -133,6 +136,7 @@ impl Node {
             self.tick_ms = now.steady_ms;
         }
         self.clock.follow(now);
+        self.outbound.set_correction(self.clock.is_known().then(|| self.clock.correction_ms()));
         match input {
             Input::Tick => self.tick(now, out),
             Input::Figures(figures) => self.figures = figures,
@@ -152,7 +156,7 @@ impl Node {
             Input::Missed => self.outbound.missed(self.tick_ms as i64 - HEARTBEAT_MS as i64),
             Input::WalkEnded => self.outbound.walk_ended(),
             Input::Stored { ticket, sequence } => {
-                self.outbound.stored(self.clock.correct(now), ticket, sequence, out);
+                self.outbound.stored(now, ticket, sequence, out);
             }
             Input::Live { from, message } => self.live(now, from, message, out),
             Input::Logged { sequence, stored_ms, from, message } => {
@@ -197,7 +201,7 @@ impl Node {
 
     fn open_or_close(&mut self, now: Time, out: &mut Vec<Output>) {
         let is_open = self.is_open(now);
-        self.outbound.set_open(self.clock.correct(now), is_open, out);
+        self.outbound.set_open(now, is_open, out);
     }
 
     fn tick(&mut self, now: Time, out: &mut Vec<Output>) {
@@ -214,7 +218,15 @@ impl Node {
             self.events.warn(now, text, out);
             self.warm_ms = Some(waited_ms);
         }
-        self.outbound.tick(self.clock.correct(now), out);
+        let [unstored_ms, _] = self.outbound.ages_ms(now);
+        if unstored_ms >= HOLD_MS && !self.is_behind {
+            // The log is out of reach, for reading, too.
+            self.fall_behind(now.steady_ms as i64 - unstored_ms as i64, out);
+        }
+        self.outbound.tick(now, out);
+        if self.outbound.applied(self.position.sequence) {
+            self.settle(out);
+        }
         let is_heard = |node| self.members.rows(node).is_some() && !self.ignored.contains(&node);
         self.differences.retain(is_heard);
         if self.is_open(now) {
@@ -235,6 +247,7 @@ impl Node {
             // Other nodes took this one for gone, and blocks waited for longer than it seems.
             let text = format!("this machine stood still for {} s", lost_ms / 1000);
             self.events.warn(now, text, out);
+            self.outbound.drop_all();
             self.fall_behind(now.steady_ms as i64 - lost_ms as i64, out);
         }
         let is_wrong = self.clock.is_wrong(now);
@@ -252,12 +265,12 @@ impl Node {
         }
     }
 
-    /// Notes that the node was apart from the others since a time of the steady clock. What it reads until it has
-    /// applied the log is older than what they know, and later messages may take it back: it contradicts nothing.
+    /// Notes that the node was apart from the others since a time of the steady clock. What it reads until it knows what
+    /// they know is older, and later messages may take it back: it contradicts nothing.
     fn fall_behind(&mut self, since_ms: i64, out: &mut Vec<Output>) {
         self.is_behind = true;
         out.push(Output::Behind(true));
-        self.outbound.was_apart(since_ms);
+        self.outbound.missed(since_ms);
     }
 
     /// The log was looked up.
@@ -347,19 +360,24 @@ impl Node {
             && self.position.sequence >= until
         {
             self.reading = ReadState::Current;
-            // The node has decided on the blocks up to here; threads are still applying them.
-            out.push(Output::Settle);
+            self.settle(out);
         }
     }
 
-    /// All blocks up to where the log ended are applied.
+    /// The node has decided on the blocks up to here; threads are still applying them.
+    fn settle(&mut self, out: &mut Vec<Output>) {
+        self.settling += 1;
+        out.push(Output::Settle);
+    }
+
+    /// All blocks are applied that were read by some time.
     fn settled(&mut self, now: Time, out: &mut Vec<Output>) {
-        if self.reading != ReadState::Current {
-            // It was looked up again meanwhile, and more is to be read.
+        self.settling = self.settling.saturating_sub(1);
+        if self.settling > 0 || self.reading != ReadState::Current {
+            // More was read since, or is to be read.
             return;
         }
-        self.outbound.allow_walks();
-        if std::mem::take(&mut self.is_behind) {
+        if self.outbound.settled() && std::mem::take(&mut self.is_behind) {
             out.push(Output::Behind(false));
         }
         let restored_ms = self.options.restored_ms.take();
@@ -388,13 +406,10 @@ impl Node {
 
     /// Takes a block that this node has cut.
     fn cut(&mut self, now: Time, block: &[u8], out: &mut Vec<Output>) {
-        let block = match Block::read(block) {
-            Ok((block, _)) => block,
-            Err(error) => return debug_assert!(false, "expected a block, found {error:?}"),
-        };
-        let mut header = block.header;
-        header.cut_ms = header.cut_ms.saturating_add_signed(-self.clock.correction_ms());
-        self.outbound.push(self.clock.correct(now), &header, block.body, out);
+        match Block::read(block) {
+            Ok((block, _)) => self.outbound.push(now, &block.header, block.body, out),
+            Err(error) => debug_assert!(false, "expected a block, found {error:?}"),
+        }
     }
 
     fn heard(&mut self, now: Time, from: u8, body: &[u8], out: &mut Vec<Output>) {
@@ -488,7 +503,7 @@ impl Node {
         if accepted.has_unknown {
             self.drop_message(DropReason::Kind);
         }
-        let now_ms = self.clock.correct(now).unix_ms;
+        let now_ms = self.clock.stream_time(now).unix_ms;
         if came_ms.saturating_sub(first_cut_ms) >= LATE_MS
             || now_ms.saturating_sub(first_cut_ms) > self.lifetime_ms()
         {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::seam::{Output, Time};
 use crate::snapshot::OutboundState;
 use gone::Gone;
-use replication::block::{self, Header, Kind};
+use replication::block::{self, Block, Header, Kind};
 
 /// Blocks wait for the log for this long. Removals are remembered for [`swarm::REMOVALS_KEPT_S`]; the rest of that is
 /// for clocks that differ, and for the time that a message is on its way.
@@ -44,11 +44,26 @@ const _: () = assert!(HOLD_MS < 1000 * swarm::REMOVALS_KEPT_S as u64);
 /// A block that is not stored.
 #[derive(Debug)]
 struct Queued {
-    block: Arc<[u8]>,
-    kind: Kind,
-    number: u64,
+    /// With the time by this node's wall clock.
+    header: Header,
+    body: Box<[u8]>,
     /// When it came, by the steady clock.
     since_ms: u64,
+    /// What the wall clock was ahead of the stream's then, if that was known.
+    correction_ms: Option<i64>,
+}
+
+impl Queued {
+    fn len(&self) -> usize {
+        block::HEADER_LEN + self.body.len()
+    }
+
+    /// Appends the block, with the time by the stream's clock.
+    fn write(&self, correction_ms: i64, out: &mut Vec<u8>) {
+        let correction_ms = self.correction_ms.unwrap_or(correction_ms);
+        let cut_ms = self.header.cut_ms.saturating_add_signed(-correction_ms);
+        block::write(&Header { cut_ms, ..self.header }, &self.body, out);
+    }
 }
 
 /// A message that is published and not acknowledged.
@@ -60,14 +75,22 @@ struct InFlight {
     last: u64,
 }
 
-/// A walk over the peers that announced since blocks were dropped.
+/// The way in which the others come to know what is in no block that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Walk {
-    /// It has not begun.
-    Waiting,
-    /// It is under way; when it was last asked for more.
+enum CatchUp {
+    /// There is nothing to be told.
+    Idle,
+    /// A block with this number or a later one is to be stored: what the others have told is before it in the log.
+    Marking { number: u64 },
+    /// It is stored here. The log is to be applied up to there: otherwise this node tells of peers that are gone.
+    Reading { sequence: u64 },
+    /// The node has read up to there, and threads are applying what it read.
+    Settling,
+    /// The node knows what the others know. First it tells which peers of dropped blocks are gone.
+    Telling,
+    /// Then it walks over the peers that announced since; when the walk was last asked for more.
     Walking { asked_ms: u64 },
-    /// It has ended; the number of its last block.
+    /// The walk has ended; the number of its last block.
     Ended { number: u64 },
 }
 
@@ -100,8 +123,8 @@ pub(crate) struct Outbound {
     ticket: u64,
     /// True if anything may be published.
     is_open: bool,
-    /// True if walks may begin.
-    may_walk: bool,
+    /// What this node's wall clock is ahead of the stream's; `None` before that is known.
+    correction_ms: Option<i64>,
     /// Blocks that are not stored, oldest first.
     queue: VecDeque<Queued>,
     bytes: usize,
@@ -120,7 +143,7 @@ pub(crate) struct Outbound {
     dirty_ms: Option<i64>,
     /// The same for what a walk under way may have missed.
     dirty_again_ms: Option<i64>,
-    walk: Walk,
+    catch_up: CatchUp,
     counts: OutboundCounts,
 }
 
@@ -134,7 +157,7 @@ impl Outbound {
             number: 0,
             ticket: 0,
             is_open: false,
-            may_walk: false,
+            correction_ms: None,
             queue: VecDeque::new(),
             bytes: 0,
             in_flight: None,
@@ -145,12 +168,17 @@ impl Outbound {
             gone: Gone::default(),
             dirty_ms: None,
             dirty_again_ms: None,
-            walk: Walk::Waiting,
+            catch_up: CatchUp::Idle,
             counts: OutboundCounts::default(),
         }
     }
 
-    /// Takes a block of this node. `header` has the time of its cut on the stream's clock.
+    /// Notes how many milliseconds this node's wall clock is ahead of the stream's; `None` if that is not known.
+    pub(crate) fn set_correction(&mut self, correction_ms: Option<i64>) {
+        self.correction_ms = correction_ms;
+    }
+
+    /// Takes a block of this node. `header` has the time of its cut by this node's wall clock.
     pub(crate) fn push(&mut self, now: Time, header: &Header, body: &[u8], out: &mut Vec<Output>) {
         self.enqueue(now, header, body);
         self.publish_next(now, out);
@@ -161,51 +189,61 @@ impl Outbound {
         self.number += 1;
         self.counts.cut_blocks += 1;
         let (node, boot, number) = (self.node.into(), self.boot, self.number);
-        let header = Header { node, boot, number, ..*header };
-        let mut block = Vec::with_capacity(block::HEADER_LEN + body.len());
-        block::write(&header, body, &mut block);
-        self.gone.correct(&block);
-        self.bytes += block.len();
-        let (block, kind) = (block.into(), header.kind);
-        self.queue.push_back(Queued { block, kind, number, since_ms: now.steady_ms });
+        let queued = Queued {
+            header: Header { node, boot, number, ..*header },
+            body: body.into(),
+            since_ms: now.steady_ms,
+            correction_ms: self.correction_ms,
+        };
+        self.gone.correct(&Block { header: queued.header, body });
+        self.bytes += queued.len();
+        self.queue.push_back(queued);
         while self.bytes > self.bytes_max {
             self.drop_oldest();
         }
     }
 
-    /// Drops the oldest block. What it says is told by other blocks later; a walk under way has lost a part of it, or
-    /// of what precedes it, and begins again.
+    /// Drops the oldest block. What it says is told in another way; a walk under way has lost a part of it, or of what
+    /// precedes it, and begins again.
     fn drop_oldest(&mut self) {
         let Some(oldest) = self.queue.pop_front() else { return };
-        self.bytes -= oldest.block.len();
+        self.bytes -= oldest.len();
         self.is_unanswered |= self.in_flight.take().is_some();
         self.counts.dropped_blocks += 1;
-        self.gone.absorb(&oldest.block);
-        self.walk = Walk::Waiting;
-        let again_ms = self.dirty_again_ms.take();
-        self.missed(again_ms.unwrap_or(i64::MAX).min(oldest.since_ms as i64));
+        self.gone.absorb(&Block { header: oldest.header, body: &oldest.body });
+        let again_ms = self.dirty_again_ms.take().unwrap_or(i64::MAX);
+        self.catch_up = CatchUp::Idle;
+        self.missed(again_ms.min(oldest.since_ms as i64));
+    }
+
+    /// Drops what has waited for too long.
+    fn drop_old(&mut self, now: Time) {
+        let is_old = |oldest: &Queued| now.steady_ms >= oldest.since_ms + HOLD_MS;
+        while self.queue.front().is_some_and(is_old) {
+            self.drop_oldest();
+        }
+    }
+
+    /// Drops all that waits, because it waited for longer than it seems.
+    pub(crate) fn drop_all(&mut self) {
+        while !self.queue.is_empty() {
+            self.drop_oldest();
+        }
     }
 
     /// Notes that changes since `since_ms` are in no block, and only a walk can tell them.
     pub(crate) fn missed(&mut self, since_ms: i64) {
-        let dirty_ms = match self.walk {
-            Walk::Walking { .. } => &mut self.dirty_again_ms,
-            _ => {
-                self.walk = Walk::Waiting;
-                &mut self.dirty_ms
-            }
-        };
+        let is_walking = matches!(self.catch_up, CatchUp::Walking { .. });
+        let dirty_ms = if is_walking { &mut self.dirty_again_ms } else { &mut self.dirty_ms };
         *dirty_ms = Some(dirty_ms.map_or(since_ms, |known| known.min(since_ms)));
+        if matches!(self.catch_up, CatchUp::Idle | CatchUp::Ended { .. }) {
+            self.mark();
+        }
     }
 
-    /// Drops what waits, because the node was apart from the others since `since_ms`. Walks begin when
-    /// [`Self::allow_walks`] says that the node knows what the others know.
-    pub(crate) fn was_apart(&mut self, since_ms: i64) {
-        self.may_walk = false;
-        while !self.queue.is_empty() {
-            self.drop_oldest();
-        }
-        self.missed(since_ms);
+    /// The next block marks a place in the log.
+    fn mark(&mut self) {
+        self.catch_up = CatchUp::Marking { number: self.number + 1 };
     }
 
     /// Notes whether anything may be published.
@@ -220,34 +258,51 @@ impl Outbound {
     /// Notes that the stream counts from 1 again.
     pub(crate) fn begin_stream(&mut self) {
         self.sequence = 0;
+        if matches!(self.catch_up, CatchUp::Reading { .. } | CatchUp::Settling) {
+            self.mark();
+        }
     }
 
-    /// Lets walks begin: the node knows what the others know. Before, it would tell of peers that are gone.
-    pub(crate) fn allow_walks(&mut self) {
-        self.may_walk = true;
+    /// Notes up to where the log is applied, apart from what threads are still applying. Returns true if
+    /// [`Self::settled`] is to be called when they have.
+    pub(crate) fn applied(&mut self, applied: u64) -> bool {
+        let is_there =
+            matches!(self.catch_up, CatchUp::Reading { sequence } if applied >= sequence);
+        if is_there {
+            self.catch_up = CatchUp::Settling;
+        }
+        is_there
+    }
+
+    /// Notes that all is applied that was read. Returns true if the node knows by that what the others know.
+    pub(crate) fn settled(&mut self) -> bool {
+        let is_awaited = self.catch_up == CatchUp::Settling;
+        if is_awaited {
+            self.catch_up = CatchUp::Telling;
+        }
+        is_awaited
     }
 
     /// Publishes the blocks that wait as one message, as many as fit, unless a message is in flight.
     fn publish_next(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.drop_old(now);
         if self.in_flight.is_some() || !self.is_open || self.is_stalled(now) {
             return;
         }
-        let Some(oldest) = self.queue.front() else { return };
-        let (mut last, mut blocks, mut len) = (oldest.number, 0, 0);
+        let correction_ms = self.correction_ms.unwrap_or_default();
+        let (mut message, mut last) = (Vec::new(), 0);
         for queued in &self.queue {
-            if blocks > 0 && len + queued.block.len() > MESSAGE_MAX {
+            if !message.is_empty() && message.len() + queued.len() > MESSAGE_MAX {
                 break;
             }
-            (last, blocks, len) = (queued.number, blocks + 1, len + queued.block.len());
+            queued.write(correction_ms, &mut message);
+            last = queued.header.number;
         }
-        let message = if blocks == 1 {
-            Arc::clone(&oldest.block)
-        } else {
-            let blocks = self.queue.iter().take(blocks).map(|queued| &*queued.block);
-            blocks.collect::<Vec<_>>().concat().into()
-        };
+        if message.is_empty() {
+            return;
+        }
         self.ticket += 1;
-        self.in_flight = Some(InFlight { message, ticket: self.ticket, last });
+        self.in_flight = Some(InFlight { message: message.into(), ticket: self.ticket, last });
         self.publish(now, out);
     }
 
@@ -258,6 +313,7 @@ impl Outbound {
 
     /// Publishes the message in flight again.
     fn publish_again(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.drop_old(now);
         if self.in_flight.is_some() && self.is_open {
             self.is_unanswered = true;
             self.counts.retries += 1;
@@ -278,9 +334,13 @@ impl Outbound {
         let Some(stored) = self.in_flight.take_if(|it| it.ticket == ticket) else { return };
         self.sequence = sequence;
         self.is_unanswered = false;
-        while let Some(oldest) = self.queue.pop_front_if(|oldest| oldest.number <= stored.last) {
-            self.bytes -= oldest.block.len();
+        let is_stored = |oldest: &mut Queued| oldest.header.number <= stored.last;
+        while let Some(oldest) = self.queue.pop_front_if(is_stored) {
+            self.bytes -= oldest.len();
             self.counts.stored_blocks += 1;
+        }
+        if matches!(self.catch_up, CatchUp::Marking { number } if stored.last >= number) {
+            self.catch_up = CatchUp::Reading { sequence };
         }
         self.end_walk();
         self.publish_next(now, out);
@@ -288,10 +348,7 @@ impl Outbound {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Time, out: &mut Vec<Output>) {
-        let is_old = |oldest: &Queued| now.steady_ms >= oldest.since_ms + HOLD_MS;
-        while self.queue.front().is_some_and(is_old) {
-            self.drop_oldest();
-        }
+        self.drop_old(now);
         if !self.is_open {
             return;
         }
@@ -305,66 +362,84 @@ impl Outbound {
 
     /// Publishes blocks live that are not stored in time. Walks can wait.
     fn publish_overdue(&mut self, now: Time, out: &mut Vec<Output>) {
-        let first = self.queue.partition_point(|queued| queued.number <= self.live);
+        let correction_ms = self.correction_ms.unwrap_or_default();
+        let first = self.queue.partition_point(|queued| queued.header.number <= self.live);
         let mut left = LIVE_BYTES;
         for queued in self.queue.range(first..) {
             if now.steady_ms < queued.since_ms + OVERDUE_MS || left == 0 {
                 break;
             }
-            self.live = queued.number;
-            if queued.kind != Kind::WALK {
-                left = left.saturating_sub(queued.block.len());
+            self.live = queued.header.number;
+            if queued.header.kind != Kind::WALK {
+                left = left.saturating_sub(queued.len());
                 self.counts.live_blocks += 1;
-                out.push(Output::PublishLive { block: Arc::clone(&queued.block) });
+                let mut block = Vec::with_capacity(queued.len());
+                queued.write(correction_ms, &mut block);
+                out.push(Output::PublishLive { block: block.into() });
             }
         }
     }
 
-    /// Tells the others what was dropped: first which peers are gone, then a walk, at a bounded rate and while the log
-    /// acknowledges.
+    /// Tells the others what is in no block, at a bounded rate and while the log acknowledges.
     fn catch_up(&mut self, now: Time, out: &mut Vec<Output>) {
-        let Some(dirty_ms) = self.dirty_ms.filter(|_| self.may_walk) else { return };
+        let Some(dirty_ms) = self.dirty_ms else { return };
         let room = (self.bytes_max / 2).saturating_sub(self.bytes);
         let is_in_flight = self.is_unanswered && self.in_flight.is_some();
         if room == 0 || is_in_flight || self.is_stalled(now) {
             return;
         }
-        match self.walk {
-            Walk::Waiting if !self.gone.is_empty() => {
-                let header = Header { cut_ms: now.unix_ms, ..changes() };
+        match self.catch_up {
+            CatchUp::Marking { .. } if self.queue.is_empty() => self.push_changes(now, &[], out),
+            CatchUp::Telling if !self.gone.is_empty() => {
                 let body = self.gone.take_some(now.unix_ms);
-                self.push(now, &header, &body, out);
+                self.push_changes(now, &body, out);
             }
-            Walk::Waiting => {
+            CatchUp::Telling => {
                 self.counts.walks += 1;
-                self.walk = Walk::Walking { asked_ms: now.steady_ms };
+                self.catch_up = CatchUp::Walking { asked_ms: now.steady_ms };
                 let since_s = age_ms(now, dirty_ms).min(self.lifetime_ms) / 1000;
                 out.push(Output::Walk { since_s: since_s as u32 + 1 });
             }
-            Walk::Walking { asked_ms } => {
-                self.walk = Walk::Walking { asked_ms: now.steady_ms };
+            CatchUp::Walking { asked_ms } => {
+                self.catch_up = CatchUp::Walking { asked_ms: now.steady_ms };
                 let pause_ms = now.steady_ms.saturating_sub(asked_ms).min(WALK_PAUSE_MS);
                 let bytes = (WALK_BYTES_PER_S * pause_ms / 1000) as usize;
                 out.push(Output::WalkMore { bytes: bytes.min(room) });
             }
-            Walk::Ended { .. } => {}
+            _ => {}
         }
+    }
+
+    /// Publishes a block of changes that is cut now.
+    fn push_changes(&mut self, now: Time, body: &[u8], out: &mut Vec<Output>) {
+        let header = Header {
+            kind: Kind::CHANGES,
+            has_ids: false,
+            node: 0,
+            boot: 0,
+            number: 0,
+            cut_ms: now.unix_ms,
+        };
+        self.push(now, &header, body, out);
     }
 
     /// The walk has ended.
     pub(crate) fn walk_ended(&mut self) {
-        if let Walk::Walking { .. } = self.walk {
-            self.walk = Walk::Ended { number: self.number };
+        if let CatchUp::Walking { .. } = self.catch_up {
+            self.catch_up = CatchUp::Ended { number: self.number };
             self.end_walk();
         }
     }
 
-    /// Once the last block of the walk is stored, nothing is dirty any more.
+    /// Once the last block of the walk is stored, nothing is dirty any more, unless the walk missed something.
     fn end_walk(&mut self) {
-        let Walk::Ended { number } = self.walk else { return };
-        if self.queue.front().is_none_or(|oldest| oldest.number > number) {
+        let CatchUp::Ended { number } = self.catch_up else { return };
+        if self.queue.front().is_none_or(|oldest| oldest.header.number > number) {
             self.dirty_ms = self.dirty_again_ms.take();
-            self.walk = Walk::Waiting;
+            self.catch_up = CatchUp::Idle;
+            if self.dirty_ms.is_some() {
+                self.mark();
+            }
         }
     }
 
@@ -404,9 +479,4 @@ impl Outbound {
 /// Returns the milliseconds since a time of the steady clock.
 fn age_ms(now: Time, since_ms: i64) -> u64 {
     (now.steady_ms as i64).saturating_sub(since_ms).max(0) as u64
-}
-
-/// Returns the header of a block of changes without node, number and time.
-fn changes() -> Header {
-    Header { kind: Kind::CHANGES, has_ids: false, node: 0, boot: 0, number: 0, cut_ms: 0 }
 }

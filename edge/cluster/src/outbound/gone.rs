@@ -16,7 +16,7 @@ const AGE_MAX: u64 = 8190;
 /// Milliseconds of a unit of age.
 const UNIT_MS: u64 = AGE_UNIT_S as u64 * 1000;
 
-/// Peers that are gone, and when they went, in units of age since 1970.
+/// Peers that are gone, and when they went, in units of age since 1970 by this node's wall clock.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     peers: BTreeMap<(InfoHash, PeerKey), u64>,
@@ -28,7 +28,7 @@ impl Gone {
     }
 
     /// Remembers the removals in a block that is dropped. Call in the order of blocks.
-    pub(super) fn absorb(&mut self, block: &[u8]) {
+    pub(super) fn absorb(&mut self, block: &Block<'_>) {
         each_change(block, |cut_unit, peer, word| {
             if !word.is_gone() {
                 self.peers.remove(&peer);
@@ -39,7 +39,7 @@ impl Gone {
     }
 
     /// Forgets the peers of a later block, which reports them itself.
-    pub(super) fn correct(&mut self, block: &[u8]) {
+    pub(super) fn correct(&mut self, block: &Block<'_>) {
         if !self.is_empty() {
             each_change(block, |_, peer, _| {
                 self.peers.remove(&peer);
@@ -47,7 +47,8 @@ impl Gone {
         }
     }
 
-    /// Takes some peers. Returns the body of a block of changes, cut at `now_ms`, that reports them as gone.
+    /// Takes some peers. Returns the body of a block of changes, cut at `now_ms` by the wall clock, that reports them as
+    /// gone.
     pub(super) fn take_some(&mut self, now_ms: u64) -> Vec<u8> {
         let mut changes = Vec::new();
         while changes.len() < CHUNK
@@ -64,9 +65,7 @@ impl Gone {
 }
 
 /// Visits the changes in a block of changes, with the time of its cut in units of age since 1970.
-fn each_change(block: &[u8], mut visit: impl FnMut(u64, (InfoHash, PeerKey), Word)) {
-    // Blocks that come here were cut by this node.
-    let Ok((block, _)) = Block::read(block) else { return };
+fn each_change(block: &Block<'_>, mut visit: impl FnMut(u64, (InfoHash, PeerKey), Word)) {
     if block.header.kind != Kind::CHANGES {
         return;
     }

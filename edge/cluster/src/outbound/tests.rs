@@ -20,11 +20,10 @@ fn seeder() -> Word {
     Word::present(0, Role::Seeder, false)
 }
 
-/// Returns one that is open, has room for `bytes`, and may walk.
+/// Returns one that is open and has room for `bytes`.
 fn open(bytes: usize) -> Outbound {
     let mut outbound = Outbound::new(3, 99, bytes, 2700);
     outbound.set_open(at(0), true, &mut Vec::new());
-    outbound.allow_walks();
     outbound
 }
 
@@ -32,8 +31,12 @@ fn open(bytes: usize) -> Outbound {
 fn push(outbound: &mut Outbound, now: Time, changed: &[Change]) -> Vec<Output> {
     let (mut body, mut out) = (Vec::new(), Vec::new());
     encode_changes(changed, &[], &mut body);
-    outbound.push(now, &Header { cut_ms: now.unix_ms, ..changes() }, &body, &mut out);
+    outbound.push(now, &header(now, Kind::CHANGES), &body, &mut out);
     out
+}
+
+fn header(now: Time, kind: Kind) -> Header {
+    Header { kind, has_ids: false, node: 0, boot: 0, number: 0, cut_ms: now.unix_ms }
 }
 
 /// Returns the headers of a message's blocks.
@@ -103,10 +106,9 @@ fn blocks_that_wait_follow_as_one_message() {
 #[test]
 fn messages_are_no_longer_than_the_longest_block() {
     let mut outbound = open(64 << 20);
-    let header = Header { kind: Kind::SESSIONS, ..changes() };
     let mut out = Vec::new();
     for len in [1, block::BODY_MAX / 2, block::BODY_MAX / 2, block::BODY_MAX, 1] {
-        outbound.push(at(5), &header, &vec![0; len], &mut out);
+        outbound.push(at(5), &header(at(5), Kind::SESSIONS), &vec![0; len], &mut out);
     }
     for ticket in 1..5 {
         outbound.stored(at(6), ticket, ticket, &mut out);
@@ -146,8 +148,7 @@ fn a_block_that_is_not_stored_in_time_goes_out_live_once() {
     assert_eq!(live(&ticks(&mut outbound, 500..600)), [1]);
     assert_eq!(live(&ticks(&mut outbound, 600..9000)), [2]);
     // Walks can wait.
-    let walk = Header { kind: Kind::WALK, ..changes() };
-    outbound.push(at(9000), &walk, &[], &mut Vec::new());
+    outbound.push(at(9000), &header(at(9000), Kind::WALK), &[], &mut Vec::new());
     assert!(live(&ticks(&mut outbound, 9000..12_000)).is_empty());
     assert_eq!(outbound.counts().live_blocks, 2);
 }
@@ -159,11 +160,14 @@ struct CaughtUp {
     since_s: u32,
 }
 
-/// Stores all that is published until nothing is left to be told.
+/// Stores and applies all that is published until nothing is left to be told.
 fn catch_up(outbound: &mut Outbound, from_ms: u64) -> CaughtUp {
     let mut caught_up = CaughtUp::default();
     for ms in (from_ms..from_ms + 20_000).step_by(100) {
         let mut out = Vec::new();
+        if outbound.applied(outbound.stored_sequence()) {
+            assert!(outbound.settled());
+        }
         outbound.tick(at(ms), &mut out);
         let mut next = 0;
         while let Some(output) = out.get(next).cloned() {
@@ -175,7 +179,10 @@ fn catch_up(outbound: &mut Outbound, from_ms: u64) -> CaughtUp {
                         let mut add = |key, word| caught_up.words.push((PeerKey::V4(key), word));
                         group.v4.for_each(|peer| add(peer.key, peer.word));
                     }
-                    outbound.stored(at(ms), ticket, ticket, &mut out);
+                    outbound.stored(at(ms), ticket, 100 + ticket, &mut out);
+                    if outbound.applied(100 + ticket) {
+                        assert!(outbound.settled());
+                    }
                 }
                 Output::Walk { since_s } => caught_up.since_s = since_s,
                 Output::WalkMore { bytes } if bytes > 0 => outbound.walk_ended(),
@@ -231,31 +238,49 @@ fn what_there_is_no_room_for_is_told_in_another_way() {
 }
 
 #[test]
-fn a_node_that_was_apart_tells_nothing_until_it_knows_what_others_know() {
+fn a_node_tells_nothing_until_it_has_read_up_to_a_mark() {
     let mut outbound = open(1 << 20);
-    outbound.set_open(at(1000), false, &mut Vec::new());
-    push(&mut outbound, at(50_000), &[change(1, seeder())]);
-    outbound.was_apart(1000);
-    outbound.set_open(at(60_000), true, &mut Vec::new());
-    assert_eq!(ticks(&mut outbound, 60_000..70_000), []);
+    outbound.missed(-3000);
     assert_eq!(outbound.state(), OutboundState::CatchingUp);
-    outbound.allow_walks();
-    assert!((69..=71).contains(&catch_up(&mut outbound, 70_000).since_s));
+    // An empty block, if nothing else is to be published.
+    assert_eq!(logged(&ticks(&mut outbound, 1000..1100)), [(1, vec![1])]);
+    assert!(!outbound.applied(500));
+    stored(&mut outbound, 1100, 1);
+    assert_eq!(ticks(&mut outbound, 1200..9000), []);
+    assert!(!outbound.applied(100) && !outbound.settled());
+    assert!(outbound.applied(101) && !outbound.applied(102));
+    // Threads are applying it.
+    assert_eq!(ticks(&mut outbound, 9000..10_000), []);
+    assert!(outbound.settled());
+    assert_eq!(ticks(&mut outbound, 10_000..10_100), [Output::Walk { since_s: 14 }]);
+}
+
+#[test]
+fn a_stream_that_counts_anew_is_marked_anew() {
+    let mut outbound = open(1 << 20);
+    outbound.missed(0);
+    ticks(&mut outbound, 1000..1100);
+    stored(&mut outbound, 1100, 1);
+    outbound.begin_stream();
+    assert!(!outbound.applied(500));
+    assert_eq!(logged(&ticks(&mut outbound, 1200..1300)), [(2, vec![2])]);
 }
 
 #[test]
 fn a_walk_that_lost_blocks_begins_again() {
     let mut outbound = open(1 << 20);
     outbound.missed(-3000);
-    assert_eq!(outbound.state(), OutboundState::CatchingUp);
+    ticks(&mut outbound, 900..1000);
+    stored(&mut outbound, 900, 1);
+    assert!(outbound.applied(101) && outbound.settled());
     assert_eq!(ticks(&mut outbound, 1000..1100), [Output::Walk { since_s: 5 }]);
-    outbound.push(at(1100), &Header { kind: Kind::WALK, ..changes() }, &[], &mut Vec::new());
+    outbound.push(at(1100), &header(at(1100), Kind::WALK), &[], &mut Vec::new());
     // It is not stored: no more is asked for, and it is dropped.
     let is_more = |output: &Output| matches!(output, Output::WalkMore { .. });
-    assert_eq!(ticks(&mut outbound, 1100..2000).iter().filter(|it| is_more(it)).count(), 9);
+    assert_eq!(ticks(&mut outbound, 1100..2100).iter().filter(|it| is_more(it)).count(), 10);
     assert!(!ticks(&mut outbound, 2100..31_000).iter().any(is_more));
-    assert_eq!(ticks(&mut outbound, 31_100..31_200), [Output::Walk { since_s: 35 }]);
-    assert_eq!(catch_up(&mut outbound, 31_200).since_s, 0);
+    assert_eq!(logged(&ticks(&mut outbound, 31_100..32_000)), [(3, vec![3])]);
+    assert_eq!(catch_up(&mut outbound, 32_000).since_s, 36);
 }
 
 #[test]
@@ -266,8 +291,10 @@ fn changes_that_a_store_lost_are_told_by_a_walk() {
     assert_eq!((caught_up.words.len(), caught_up.since_s), (0, 5));
     // A loss during the walk begins another one.
     outbound.missed(30_000);
-    let out = ticks(&mut outbound, 31_000..31_200);
-    assert!(matches!(out[..], [Output::Walk { .. }, Output::WalkMore { .. }]), "{out:?}");
+    let [(ticket, _)] = logged(&ticks(&mut outbound, 31_000..31_100))[..] else { panic!() };
+    stored(&mut outbound, 31_100, ticket);
+    assert!(outbound.applied(100 + ticket) && outbound.settled());
+    assert!(ticks(&mut outbound, 31_100..31_200).contains(&Output::Walk { since_s: 2 }));
     outbound.missed(31_000);
     outbound.walk_ended();
     assert_eq!(outbound.state(), OutboundState::CatchingUp);

@@ -368,6 +368,10 @@ impl Broker {
         {
             self.receive(now_ms, at, message);
         }
+        let is_shorter = self.links[at].next.is_some_and(|next| next > self.stream.last + 1);
+        if is_shorter && now_ms.is_multiple_of(5000) {
+            self.links[at].lookup_ms.get_or_insert(now_ms);
+        }
         if self.links[at].lookup_ms.is_some_and(|at_ms| now_ms >= at_ms) {
             self.look_up(now_ms, at);
         }

@@ -128,7 +128,7 @@ fn without_any_of_the_mechanisms_they_do_not() {
         (Canary::ContradictsWhileBehind, 20..24),
         (Canary::LateMessagesCount, 30..36),
         (Canary::ClocksNotCompared, 0..8),
-        (Canary::RemovalsForgotten, 14..18),
+        (Canary::RemovalsForgotten, 18..22),
         (Canary::RemovalsNotTold, 0..8),
         (Canary::NoWalks, 0..8),
         (Canary::NoRefreshes, 0..8),

@@ -217,6 +217,11 @@ impl<'a> World<'a> {
             self.tainted.insert(*peer, self.now_ms);
             self.has_lost = true;
         }
+        // It may have known of announces that it did not tell, because it had not read that the peers are gone.
+        if process.node.position().sequence < self.broker.stream.last {
+            let own = self.clients.iter().filter(|client| client.at == at);
+            self.tainted.extend(own.map(|client| (client.peer, self.now_ms)));
+        }
         let slot = &mut self.slots[at];
         slot.was_ended = true;
         self.broker.disconnect(self.now_ms, at);
@@ -448,7 +453,9 @@ impl<'a> World<'a> {
                 self.broker.stream.messages.back().filter(|_| len.is_multiple_of(2))
             {
                 bytes = message.message.to_vec();
-                bytes[len % 70] ^= 1 << (len % 8);
+                if let Some(byte) = bytes.get_mut(len % 70) {
+                    *byte ^= 1 << (len % 8);
+                }
             }
             let bytes: Arc<[u8]> = bytes.into();
             let message = match len % 3 {
