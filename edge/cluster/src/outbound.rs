@@ -25,6 +25,8 @@ use replication::block::{self, Block, Header, Kind};
 /// Blocks wait for the log for this long. Removals are remembered for [`swarm::REMOVALS_KEPT_S`]; the rest of that is
 /// for clocks that differ, and for the time that a message is on its way.
 pub(crate) const HOLD_MS: u64 = 30_000;
+/// Changes are cut more often than this.
+const CUT_PERIOD_MS: i64 = 1000;
 /// The longest message: that of the longest block.
 const MESSAGE_MAX: usize = block::HEADER_LEN + block::BODY_MAX;
 /// A message that is not acknowledged is published again after this time. A stream without a leader gets one within
@@ -49,6 +51,8 @@ struct Queued {
     body: Box<[u8]>,
     /// When it came, by the steady clock.
     since_ms: u64,
+    /// When the first of its changes happened at the earliest: they wait to be cut, for long if the thread does.
+    changed_ms: i64,
     /// What the wall clock was ahead of the stream's then, if that was known.
     correction_ms: Option<i64>,
 }
@@ -121,6 +125,8 @@ pub(crate) struct Outbound {
     number: u64,
     /// The ticket of the last message.
     ticket: u64,
+    /// When time last passed.
+    tick_ms: u64,
     /// True if anything may be published.
     is_open: bool,
     /// What this node's wall clock is ahead of the stream's; `None` before that is known.
@@ -156,6 +162,7 @@ impl Outbound {
             lifetime_ms: u64::from(lifetime_s) * 1000,
             number: 0,
             ticket: 0,
+            tick_ms: u64::MAX,
             is_open: false,
             correction_ms: None,
             queue: VecDeque::new(),
@@ -193,6 +200,7 @@ impl Outbound {
             header: Header { node, boot, number, ..*header },
             body: body.into(),
             since_ms: now.steady_ms,
+            changed_ms: self.tick_ms.min(now.steady_ms) as i64 - CUT_PERIOD_MS,
             correction_ms: self.correction_ms,
         };
         self.gone.correct(&Block { header: queued.header, body });
@@ -213,7 +221,7 @@ impl Outbound {
         self.gone.absorb(&Block { header: oldest.header, body: &oldest.body });
         let again_ms = self.dirty_again_ms.take().unwrap_or(i64::MAX);
         self.catch_up = CatchUp::Idle;
-        self.missed(again_ms.min(oldest.since_ms as i64));
+        self.missed(again_ms.min(oldest.changed_ms));
     }
 
     /// Drops what has waited for too long.
@@ -348,6 +356,7 @@ impl Outbound {
 
     /// Time has passed.
     pub(crate) fn tick(&mut self, now: Time, out: &mut Vec<Output>) {
+        self.tick_ms = now.steady_ms;
         self.drop_old(now);
         if !self.is_open {
             return;

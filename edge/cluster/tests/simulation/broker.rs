@@ -226,6 +226,14 @@ impl Broker {
         link.reconnect_ms = now_ms + away_ms;
     }
 
+    /// A node looks the stream up every 5 s. It takes note if the stream ends before what the node has applied.
+    pub(crate) fn look_again(&mut self, now_ms: u64, link: usize, applied: u64) {
+        let is_up = self.links[link].is_up && self.links[link].next.is_some();
+        if is_up && applied > self.stream.last && now_ms.is_multiple_of(5000) {
+            self.links[link].lookup_ms.get_or_insert(now_ms);
+        }
+    }
+
     /// A node reads the log from a place on.
     pub(crate) fn read(&mut self, link: usize, start: cluster::Start) {
         let next = match start {
@@ -367,10 +375,6 @@ impl Broker {
         while let Some((_, message)) = self.links[at].up.pop_front_if(|(at_ms, _)| *at_ms <= now_ms)
         {
             self.receive(now_ms, at, message);
-        }
-        let is_shorter = self.links[at].next.is_some_and(|next| next > self.stream.last + 1);
-        if is_shorter && now_ms.is_multiple_of(5000) {
-            self.links[at].lookup_ms.get_or_insert(now_ms);
         }
         if self.links[at].lookup_ms.is_some_and(|at_ms| now_ms >= at_ms) {
             self.look_up(now_ms, at);

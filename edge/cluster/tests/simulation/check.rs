@@ -146,13 +146,15 @@ pub(crate) fn same_peers(world: &World<'_>) -> Result<(), String> {
 /// Whether a peer was at several nodes within a minute. What they say of its role within 16 s has the same
 /// mark: then the log's order decides, but for a node where it has announced since. Where clocks differ, so
 /// does what they say of its presence. So it is with a peer that stopped and came again within 16 s, if the block that
-/// tells that it came again waited for too long.
+/// tells that it came again waited for too long; a thread that hangs cuts a stop as if it happened now.
 fn is_contested(world: &World<'_>, peer: Peer, is_role: bool) -> bool {
     let mut clients = world.clients.iter();
     let Some(client) = clients.find(|it| it.peer == peer && it.switched_ms.is_some()) else {
         return false;
     };
-    is_role || world.has_clock_faults || client.gap_ms < 17_000 && world.walked.contains(&peer)
+    let has_hang = world.faults.iter().any(|it| matches!(it.fault, Fault::Hang { .. }));
+    let is_close = client.gap_ms < 17_000 || has_hang;
+    is_role || world.has_clock_faults || is_close && world.walked.contains(&peer)
 }
 
 fn describe(world: &World<'_>, peer: Peer) -> String {

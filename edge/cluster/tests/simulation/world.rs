@@ -254,6 +254,7 @@ impl<'a> World<'a> {
         }
         let most = if *slow { 1 } else { 200 };
         process.receive(now_ms, at, &mut self.broker, most);
+        self.broker.look_again(now_ms, at, process.node.position().sequence);
         if (now_ms / STEP_MS + at as u64 * 3).is_multiple_of(10) {
             process.flush(now_ms, at, &mut self.broker);
             process.tick(now_ms, at, &mut self.broker);
