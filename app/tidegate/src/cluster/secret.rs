@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
-use tracker::PreviousSecrets;
+use tracker::SharedSecrets;
 
 use crate::config::ClusterConfig;
 use crate::permissions::check_secret;
@@ -50,8 +50,8 @@ impl ClusterSecrets {
     }
 
     /// Returns the keys of what is accepted beside that.
-    pub(crate) fn previous(&self) -> Option<PreviousSecrets> {
-        self.second.as_ref().map(|secret| PreviousSecrets {
+    pub(crate) fn previous(&self) -> Option<SharedSecrets> {
+        self.second.as_ref().map(|secret| SharedSecrets {
             connection_ids: derive(secret, "tidegate connection ids"),
             offers: derive(secret, "tidegate offers"),
         })
