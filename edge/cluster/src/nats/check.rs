@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::doors;
 use super::driver::now;
-use super::link::Link;
+use super::link::{Link, REFUSED, is_refusal};
 use super::options::NatsOptions;
 use super::streams;
 use crate::heartbeat::Heartbeat;
@@ -80,15 +80,12 @@ async fn check_servers(options: &NatsOptions, findings: &mut Vec<Finding>) -> Op
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer".to_owned(),
         };
-        let is_refused = failure.contains("uthorization") || failure.contains("uthentication");
-        let remedy = if is_refused {
-            "check cluster.nkey or cluster.certificate, and the server's users"
+        let remedy = if is_refusal(&failure) {
+            REFUSED
         } else {
             "check that it runs, and its address, port and certificate"
         };
-        findings.push(Finding::Problem(format!(
-            "cluster.servers: cannot connect to {server}: {failure}: {remedy}"
-        )));
+        findings.push(Finding::Problem(format!("cannot connect to {server}: {failure}: {remedy}")));
     }
     first
 }
@@ -133,13 +130,11 @@ async fn check_cluster(
         return findings.push(Finding::Problem("the connection to NATS has ended".into()));
     };
     findings.extend(check_rights(options, link, &mut events).await);
-    let wanted = streams::data_config(link, options);
-    findings.extend(match streams::look_up(&link.jetstream, &wanted.name, TIMEOUT).await {
+    let needs = streams::data_config(link, options);
+    findings.extend(match streams::look_up(&link.jetstream, &needs.name, TIMEOUT).await {
         Err(text) => Some(Finding::Problem(text)),
-        Ok(None) => Some(Finding::Problem(streams::missing(&wanted.name))),
-        Ok(Some(found)) => found.doubt(&wanted).map(|text| {
-            Finding::Warning(format!("{text}: run `tidegate cluster streams` to change that"))
-        }),
+        Ok(None) => Some(Finding::Problem(streams::missing(&needs.name))),
+        Ok(Some(found)) => found.doubt(&needs).map(Finding::Warning),
     });
     findings.extend(check_nodes(link, heartbeats, is_running).await);
 }
@@ -152,16 +147,16 @@ async fn check_rights(
 ) -> Vec<Finding> {
     if !doors::has_users(options, link) {
         return vec![Finding::Warning(
-            "the NATS servers have no users: anyone who reaches them can speak as any node; \
-             `tidegate cluster nats-config` prints a configuration with users"
+            "the NATS servers have no users: anyone who reaches them can speak as any node: run them with the \
+             configuration that `tidegate cluster init` makes"
                 .into(),
         )];
     }
     let found = doors::try_all(link, events).await;
     if found.is_own_shut {
         return vec![Finding::Problem(format!(
-            "this node may not publish in its own name: give its user the rights that `tidegate cluster \
-             nats-config` prints for node {}",
+            "this node may not publish in its own name: its join file is not that of node {0}: make one by `tidegate \
+             cluster invite {0}`",
             options.node
         ))];
     }
@@ -192,8 +187,8 @@ async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) ->
         if from == link.subjects.node() {
             if !is_running {
                 findings.push(Finding::Problem(format!(
-                    "cluster.node: another tracker has the number {from} (tidegate {}): give each node its \
-                     own",
+                    "cluster.join: another tracker has the number {from} (tidegate {}): make a join file for each \
+                     node",
                     heartbeat.version
                 )));
             }
@@ -209,7 +204,7 @@ async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) ->
     }
     if is_foreign {
         findings.push(Finding::Problem(
-            "cluster.secret: other nodes have another secret: copy the file from one of them"
+            "cluster.join: other nodes have another secret: make a new join file by `tidegate cluster invite`"
                 .into(),
         ));
     }
