@@ -167,8 +167,10 @@ fn obey(command: Command) {
             drop(reply.send(outcome));
         }
         Command::ReloadFiles(reply) => drop(reply.send(Ok(()))),
-        Command::ClusterResync(reply) | Command::Upgrade(reply) => drop(reply.send(Ok(()))),
-        Command::NodeIgnored { .. } => {}
+        Command::Upgrade(reply) => drop(reply.send(Ok(()))),
+        Command::NodeIgnored { .. } | Command::SecretsRecorded(_) => {}
+        // Outside clusters, the API sends neither.
+        Command::ChangeSecret { .. } | Command::Drain { .. } => {}
         Command::LogLevels(levels, reply) => drop(reply.send(levels.unwrap_or_default())),
     }
 }
