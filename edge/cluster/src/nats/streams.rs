@@ -533,4 +533,29 @@ mod tests {
         let text = too_short(Duration::from_secs(3899), &needs()).unwrap();
         assert!(text.contains("run `tidegate cluster set lifetime 3600`"), "{text}");
     }
+
+    #[test]
+    fn a_stream_that_fills_before_its_messages_are_old_is_named() {
+        let info = |bytes: u64, span_min: u64| -> Info {
+            let wanted = StreamSettings { replicas: 1, bytes: 100 << 20, lifetime_s: 3300 };
+            let info = serde_json::json!({
+                "config": described(&wanted.config(&needs())),
+                "created": "2026-01-01T00:00:00Z",
+                "state": {
+                    "messages": 9, "bytes": bytes << 20, "first_seq": 1, "last_seq": 9, "consumer_count": 0,
+                    "first_ts": "2026-01-01T00:00:00Z", "last_ts": format!("2026-01-01T00:{span_min:02}:00Z"),
+                },
+            });
+            serde_json::from_value(info).unwrap()
+        };
+        // Of an hour.
+        for (bytes, span_min, is_full) in
+            [(80, 10, false), (81, 10, true), (99, 53, true), (99, 54, false)]
+        {
+            assert_eq!(too_full(&info(bytes, span_min)).is_some(), is_full, "{bytes} {span_min}");
+        }
+        let text = too_full(&info(90, 20)).unwrap();
+        assert!(text.contains("messages of 1200 s, and it should keep those of 3600 s"), "{text}");
+        assert!(text.ends_with("`tidegate cluster set size` with more than 100 MiB"), "{text}");
+    }
 }
