@@ -12,7 +12,6 @@ use anyhow::{Context, Result, anyhow, ensure};
 use cluster::nats::{NatsOptions, NatsUser, Rights, SecretIds, StreamSettings};
 use nkeys::{KeyPair, KeyPairType};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::join::{self, Join};
 use super::nats_config::ServerPlan;
@@ -62,9 +61,9 @@ pub(super) struct OperatorFile {
     /// Nodes by number.
     #[serde(default)]
     nodes: BTreeMap<String, NodeRecord>,
-    /// Users that were removed, by public key.
+    /// The numbers of nodes whose users were removed, by public key of these.
     #[serde(default)]
-    removed: BTreeMap<String, RemovedRecord>,
+    removed: BTreeMap<String, u8>,
 }
 
 /// The settings of the stream when the operator last changed them. The stream itself has those in force.
@@ -80,14 +79,6 @@ struct StreamRecord {
 struct NodeRecord {
     seed: String,
     zone: String,
-}
-
-/// A user that was removed.
-#[derive(Serialize, Deserialize)]
-struct RemovedRecord {
-    node: u8,
-    /// Unix time, seconds.
-    time: u64,
 }
 
 /// The operator's folder.
@@ -254,11 +245,9 @@ impl OperatorFolder {
     /// If the node was never invited.
     pub(super) fn remove(&mut self, node: u8) -> Result<String> {
         if let Some(record) = self.file.nodes.remove(&node.to_string()) {
-            let time = token::now();
-            let key = token::key_of(&record.seed)?.public_key();
-            self.file.removed.insert(key, RemovedRecord { node, time });
+            self.file.removed.insert(token::key_of(&record.seed)?.public_key(), node);
             // Servers keep the later one of two tokens.
-            self.file.account_issued = time.max(self.file.account_issued + 1);
+            self.file.account_issued = token::now().max(self.file.account_issued + 1);
         }
         ensure!(self.was_removed(node), "node {node} was not invited from this folder");
         self.account_token(&self.keys()?)
@@ -266,7 +255,7 @@ impl OperatorFolder {
 
     /// Returns whether a node of this number was removed once.
     pub(super) fn was_removed(&self, node: u8) -> bool {
-        self.file.removed.values().any(|removed| removed.node == node)
+        self.file.removed.values().any(|removed| *removed == node)
     }
 
     /// Makes the next secret, and notes it.
@@ -346,10 +335,8 @@ impl OperatorFolder {
     /// Returns the token of the account that the nodes are users of.
     fn account_token(&self, keys: &Keys) -> Result<String> {
         let OperatorFile { name, account_issued, removed, .. } = &self.file;
-        let removed: Map<String, Value> =
-            removed.iter().map(|(key, removed)| (key.clone(), removed.time.into())).collect();
         let subject = Subject { key: &keys.account, name, issued: *account_issued, expires: None };
-        token::of_account(&subject, &keys.operator, &removed)
+        token::of_account(&subject, &keys.operator, removed.keys())
     }
 }
 

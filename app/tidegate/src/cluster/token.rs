@@ -16,6 +16,8 @@ const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
 const VERSION: u32 = 2;
 /// No limit.
 const UNLIMITED: i32 = -1;
+/// The end of the year 9999, unix time in seconds.
+const LAST_TIME: u64 = 253_402_300_799;
 
 /// The subject of a token.
 pub(super) struct Subject<'a> {
@@ -54,12 +56,11 @@ pub(super) fn of_operator(subject: &Subject<'_>, system_account: &KeyPair) -> Re
     sign(subject, subject.key, claims)
 }
 
-/// Returns the token of an account. `removed` are the public keys of users that are refused, with the time of their
-/// removal.
-pub(super) fn of_account(
+/// Returns the token of an account. `removed` are the public keys of users that are refused.
+pub(super) fn of_account<'a>(
     subject: &Subject<'_>,
     operator: &KeyPair,
-    removed: &serde_json::Map<String, Value>,
+    removed: impl Iterator<Item = &'a String>,
 ) -> Result<String> {
     let mut claims = json!({
         "type": "account",
@@ -78,9 +79,9 @@ pub(super) fn of_account(
             "consumer": UNLIMITED,
         },
     });
-    if !removed.is_empty() {
-        claims["revocations"] = Value::Object(removed.clone());
-    }
+    // Tokens of theirs that were issued before this time: all.
+    let revocations = removed.map(|key| (key.clone(), LAST_TIME.into()));
+    claims["revocations"] = Value::Object(revocations.collect());
     sign(subject, operator, claims)
 }
 

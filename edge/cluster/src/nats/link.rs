@@ -86,8 +86,8 @@ impl Identity {
         if !ids.split('+').any(|id| known.iter().any(|known| known == id)) {
             if !self.has_warned.swap(true, Ordering::Relaxed) {
                 warn!(
-                    "other nodes have another secret: if it was changed while this node was away, make a new \
-                     join file by `tidegate cluster invite`, put it in place of cluster.join, and restart"
+                    "another node has another secret: if the secret was changed while this node was away, make a \
+                     new join file by `tidegate cluster invite`, put it in place of cluster.join, and restart"
                 );
             }
             return Err(DropReason::Secret);

@@ -102,7 +102,7 @@ fn run<T>(
         let link = Link::connect_once(&options, events).await.map_err(|error| {
             let error = error.to_string();
             let remedy = if is_refusal(&error) {
-                "they were set up by another operator's folder: use that one"
+                "another operator's folder has set them up, or their clocks differ by minutes"
             } else {
                 "check that they run, and their addresses"
             };

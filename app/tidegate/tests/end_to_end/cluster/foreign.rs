@@ -34,7 +34,7 @@ fn a_node_with_another_secret_is_not_heard() {
         assert_eq!(Udp::connect(node.udp4()).scrape(0xaa), [0, 0, 1]);
         assert_eq!(alive(node), 1.0);
     }
-    stranger.wait_for_log("other nodes have another secret");
+    stranger.wait_for_log("another node has another secret");
     let b = cluster.node(3);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
 }
