@@ -13,6 +13,7 @@ use cluster::nats::{self, StreamChanges, StreamSettings};
 use serde_json::json;
 
 use super::operator::{OperatorFolder, write_private};
+use super::secret::Secret;
 use super::server::Server;
 use super::{copies, hex};
 use crate::admin::{ClusterApi, NodeArgs};
@@ -252,16 +253,16 @@ fn rotate_secret(dir: &Path, api: &ClusterApi) -> Result<String> {
     // An interrupted change is continued.
     if api.secret_number()? >= folder.secret().number.into() {
         folder.next_secret()?;
-        folder.write()?;
     }
-    let secret = folder.secret();
-    let step = |issue: bool| json!({ "number": secret.number, "secret": hex(&secret.bytes), "issue": issue });
-    api.change_secret(&step(false))?;
+    let Secret { number, bytes, .. } = folder.secret();
+    let digits = hex(&bytes);
+    api.change_secret(&json!({ "number": number, "secret": digits, "issue": false }))?;
+    // Not before: nodes that are invited from now on have it. Not later: nodes may issue by it.
+    folder.write()?;
     let away = api.wait_for_secrets()?;
-    api.change_secret(&step(true))?;
+    api.change_secret(&json!({ "number": number, "secret": digits, "issue": true }))?;
     let mut text = format!(
-        "the secret has the number {} now. The old one is accepted until the peers of now have expired\n",
-        secret.number
+        "the secret has the number {number} now. The old one is accepted until all present peers have expired\n"
     );
     if !away.is_empty() {
         let _ = writeln!(

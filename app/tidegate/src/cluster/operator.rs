@@ -258,11 +258,11 @@ impl OperatorFolder {
         self.file.removed.values().any(|removed| *removed == node)
     }
 
-    /// Makes the next secret, and notes it.
-    pub(super) fn next_secret(&mut self) -> Result<Secret> {
+    /// Makes the next secret.
+    pub(super) fn next_secret(&mut self) -> Result<()> {
         self.file.secret_number += 1;
         self.file.secret = random()?;
-        Ok(self.secret())
+        Ok(())
     }
 
     /// Returns the secret that was made last.

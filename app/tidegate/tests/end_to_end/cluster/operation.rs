@@ -130,6 +130,9 @@ fn a_secret_that_the_folder_did_not_make_is_refused() {
     let refused = cluster.operator.run_by_api("rotate-secret", a.admin_address(), TOKEN);
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("use the operator's folder that made it"), "{refused}");
+    // The folder has what it had: join files that are made now have the first secret.
+    let join = fs::read_to_string(cluster.invite(2)).unwrap();
+    assert!(join.contains("secret_number = 1"), "{join}");
 }
 
 /// Begins a command that uses the API of a node.
