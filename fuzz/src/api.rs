@@ -168,7 +168,9 @@ fn obey(command: Command) {
         }
         Command::ReloadFiles(reply) => drop(reply.send(Ok(()))),
         Command::Upgrade(reply) => drop(reply.send(Ok(()))),
-        Command::NodeIgnored { .. } => {}
+        Command::NodeIgnored { .. } | Command::SecretsRecorded(_) => {}
+        // Outside clusters, the API sends neither.
+        Command::ChangeSecret { .. } | Command::Drain { .. } => {}
         Command::LogLevels(levels, reply) => drop(reply.send(levels.unwrap_or_default())),
     }
 }

@@ -26,7 +26,6 @@ mod torrent;
 use crate::command::{Tally, is_root};
 use crate::workspace::{binary, root, target};
 use anyhow::{Context, Result, ensure};
-pub(crate) use authority::Authority;
 use case::{CASES, Case};
 pub(crate) use network::set_up as set_up_network;
 use std::fs;

@@ -28,7 +28,7 @@ use api::escape;
 use table::{Column, Table};
 
 pub(crate) use api::{Api, Endpoint};
-pub(crate) use cluster::NodeCommand;
+pub(crate) use cluster::{ClusterApi, NodeArgs, NodeCommand};
 pub(crate) use endpoint::ApiArgs;
 pub(crate) use error::ApiError;
 pub(crate) use event_stream::SseMessage;

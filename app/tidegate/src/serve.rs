@@ -9,7 +9,9 @@ mod approval;
 mod build;
 mod check;
 mod cluster;
+mod commands;
 mod confine;
+mod draining;
 mod geo;
 mod listeners;
 mod log;
@@ -53,7 +55,6 @@ use tracker::Tracker;
 
 use crate::access::{self, AccessState};
 use crate::acme::{self, CertStore};
-use crate::cluster::secret::ClusterSecrets;
 use crate::config::{Config, Settings, Transport};
 use build::{check_leftover, new_tracker, read_certificates};
 pub(crate) use check::{Findings, check};
@@ -112,21 +113,21 @@ pub(crate) fn serve(
     let supervisor = Supervisor::from_environment();
     let mut old_process = OldProcess::from_inherited(&mut inherited);
     let mut handoff = old_process.as_mut().map_or_else(HandoffState::fresh, OldProcess::handoff)?;
-    let secrets = config.cluster.as_ref().map(ClusterSecrets::read).transpose()?;
-    match &secrets {
-        Some(secrets) => {
-            (handoff.connection_ids, handoff.sessions) =
-                (secrets.connection_ids(), secrets.sessions());
-        }
-        None => handoff.sessions = secret::session_key(&config, handoff.sessions)?,
+    let cluster = OpenCluster::open(&config)?;
+    let join = cluster.as_ref().map(OpenCluster::join);
+    let shared_secrets = join.map(|join| join.secret().keys());
+    if let (Some(join), Some(shared)) = (join, shared_secrets) {
+        handoff.connection_ids = shared.connection_ids;
+        handoff.sessions = join.session_key();
+    } else {
+        handoff.sessions = secret::session_key(&config, handoff.sessions)?;
     }
     // These may arrive early, and must not end the process. SIGTERM and SIGINT may, until it serves.
     let signals = Signals::new([SIGHUP, SIGUSR2]).context("cannot listen to signals")?;
     config.warnings().iter().for_each(|warning| warn!("{warning}"));
     let watcher = access::FileWatcher::new(&config);
-    let cluster = OpenCluster::open(&config, secrets.as_ref())?;
-    let tracker = Arc::new(new_tracker(&config, &handoff, secrets.as_ref())?);
-    cluster.iter().for_each(|cluster| cluster.join(&tracker));
+    let tracker = Arc::new(new_tracker(&config, &handoff, shared_secrets)?);
+    cluster.iter().for_each(|cluster| cluster.attach(&tracker));
     let mut access = AccessState::default();
     reload::apply(&config, &tracker, &mut access)?;
     let certificates = read_certificates(&config)?;
@@ -135,6 +136,7 @@ pub(crate) fn serve(
     let (xdp, udp_fallback) = xdp::open(&mut config, &bound, of_xdp)?;
     check_leftover(inherited, old_process.is_some())?;
     confine::become_user(&config)?;
+    cluster.as_ref().map_or(Ok(()), OpenCluster::check_readable)?;
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
@@ -212,7 +214,7 @@ impl Opened {
         let engine = xdp::engine_text(&config, self.xdp.as_ref());
         let startup_text = bound.startup_text(&config, &engine, &urls);
         let dashboard = bound.dashboard_url(&config);
-        let sandbox = confine::confine(&config, file.as_deref()).map(Arc::new);
+        let sandbox = confine::confine(&config, file.as_deref(), &self.cluster).map(Arc::new);
         if config.cluster.is_some() {
             handoff.align_clock(began_ms);
         }
@@ -345,6 +347,8 @@ struct Start {
 enum End {
     /// A signal to stop.
     Signal(i32),
+    /// Clients have moved to other nodes.
+    Drained,
     /// The process with this id serves instead.
     HandedOver(u32),
     /// A thread ended unasked.
@@ -389,7 +393,11 @@ impl Serving {
             if checked_at.elapsed() >= WATCH_PERIOD {
                 self.reloader.reload_changed_files(&self.events);
                 self.reloader.log.report_omitted(false);
+                self.cluster.secrets().inspect(|secrets| secrets.expire());
                 checked_at = Instant::now();
+                if self.workers.is_drained() {
+                    break End::Drained;
+                }
             }
         };
         self.stop(end)
@@ -431,10 +439,11 @@ impl Serving {
         let take_over = xdp.as_mut().map(OpenXdp::take_over).unwrap_or_default();
         self.workers.start_followers(followers.subscribe(), access, self.events.clone())?;
         self.workers.start_sweep(config.cluster.is_some())?;
-        let site = self.workers.site(bound.public_urls(), config);
+        let node = self.cluster.node();
+        let site = self.workers.site(bound.public_urls(), config, node);
         self.workers.start_udp(bound.udp, config, xdp.as_mut())?;
         xdp.map_or(Ok(()), |xdp| self.workers.start_xdp(xdp, xdp_rules.clone()))?;
-        self.workers.start_http(bound.tcp, &tls, &site, config)?;
+        self.workers.start_http(bound.tcp, &tls, &site, config, node)?;
         // A reload may add certificates, but cannot open a listener for them.
         if config.listens(Transport::Tls) {
             let challenges = Arc::clone(&config.challenges);
@@ -517,46 +526,11 @@ impl Serving {
         }
     }
 
-    fn execute(&mut self, command: Command) {
-        let events = &self.events;
-        match command {
-            // Fails only if the requester has given up, here and below.
-            Command::Settings(reply) => drop(reply.send(self.reloader.list())),
-            Command::Reload(reply) => {
-                self.reloader.reload_and_reply(events, PendingReplies::to(reply))
-            }
-            Command::SetOverrides { values, dry_run: true, reply } => {
-                self.reloader.validate(values, reply);
-            }
-            Command::SetOverrides { values, dry_run: false, reply } => {
-                self.reloader.overrides = values;
-                self.reloader.reload_and_reply(events, PendingReplies::to(reply));
-            }
-            Command::ReloadFiles(reply) => {
-                self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
-            }
-            Command::NodeIgnored { node, is_ignored } => self.cluster.ignore(node, is_ignored),
-            Command::Upgrade(reply) => {
-                let outcome = match self.upgrader.obstacle() {
-                    Some(obstacle) => Err(obstacle),
-                    None if self.request_upgrade() => Ok(()),
-                    None => Err("an upgrade is already in progress".into()),
-                };
-                drop(reply.send(outcome));
-            }
-            Command::LogLevels(levels, reply) => {
-                let log = &mut self.reloader.log;
-                levels.into_iter().for_each(|levels| log.set_levels(levels));
-                drop(reply.send(log.levels().clone()));
-            }
-        }
-    }
-
     fn stop(mut self, end: End) -> Result<()> {
         match &end {
             // The new process is ready instead.
             End::HandedOver(pid) => info!("process {pid} has taken over; stopping"),
-            End::Signal(_) | End::Failed(_) => {
+            End::Signal(_) | End::Drained | End::Failed(_) => {
                 self.workers.metric_sources().status.ready.store(false, Ordering::Relaxed);
                 self.supervisor.stopping();
             }
@@ -565,6 +539,10 @@ impl Serving {
             let signal = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
             info!(signal, "stopping");
             self.reloader.hub.annotate(AnnotationKind::Stop, format!("Stopped by {signal}"));
+        }
+        if let End::Drained = end {
+            info!("drained; stopping");
+            self.reloader.hub.annotate(AnnotationKind::Stop, "Stopped after it was drained");
         }
         let is_handed_over = matches!(end, End::HandedOver(_));
         if is_handed_over {
@@ -590,7 +568,7 @@ impl Serving {
         self.reloader.log.report_omitted(true);
         match end {
             End::Failed(ended) => bail!("{} {}", ended.name, ended.reason),
-            End::Signal(_) | End::HandedOver(_) => Ok(()),
+            End::Signal(_) | End::Drained | End::HandedOver(_) => Ok(()),
         }
     }
 }

@@ -12,17 +12,25 @@
 //! as many as the difference exceeds [`NEXT_SLICE_S`].
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use arc_swap::ArcSwap;
 use primitives::siphash::siphash_slice_ip;
 use types::Tick;
 
 pub(crate) struct ConnectionIds {
-    key: [u8; 16],
-    /// Key of ids that are accepted, but not issued.
-    previous_key: Option<[u8; 16]>,
+    keys: ArcSwap<Keys>,
     /// Unix time at tick 0; 0 outside clusters.
     unix_offset_s: AtomicU32,
+}
+
+/// Keys of connection ids.
+struct Keys {
+    /// Key of the ids that are issued.
+    current: [u8; 16],
+    /// Key of ids that are accepted, but not issued.
+    previous: Option<[u8; 16]>,
 }
 
 /// The connection ids that are issued and valid now, for an XDP program that issues and verifies them.
@@ -44,8 +52,14 @@ pub struct ConnectionIdSlices {
 const NEXT_SLICE_S: u32 = 10;
 
 impl ConnectionIds {
-    pub(crate) fn new(key: [u8; 16], previous_key: Option<[u8; 16]>) -> Self {
-        Self { key, previous_key, unix_offset_s: AtomicU32::new(0) }
+    pub(crate) fn new(current: [u8; 16], previous: Option<[u8; 16]>) -> Self {
+        let keys = ArcSwap::from_pointee(Keys { current, previous });
+        Self { keys, unix_offset_s: AtomicU32::new(0) }
+    }
+
+    /// Issues ids by `current` from now on, and accepts those of `previous`, too.
+    pub(crate) fn replace_keys(&self, current: [u8; 16], previous: Option<[u8; 16]>) {
+        self.keys.store(Arc::new(Keys { current, previous }));
     }
 
     /// Sets the unix time at tick 0, seconds.
@@ -57,7 +71,7 @@ impl ConnectionIds {
     /// Returns the id of `ip` in the current slice of `lifetime_s` seconds.
     //= bep15#connection-id-unguessable
     pub(crate) fn issue(&self, now: Tick, lifetime_s: u32, ip: IpAddr) -> u64 {
-        mac(&self.key, slice(self.time(now), lifetime_s), ip)
+        mac(&self.keys.load().current, slice(self.time(now), lifetime_s), ip)
     }
 
     /// Returns whether `id` is that of `ip` in the current slice, in the one before it or, near the end of
@@ -65,15 +79,17 @@ impl ConnectionIds {
     //= bep15#connection-id-lifetime
     pub(crate) fn verify(&self, now: Tick, lifetime_s: u32, ip: IpAddr, id: u64) -> bool {
         let time = self.time(now);
-        verify(&self.key, (time, lifetime_s), ip, id)
-            || self.previous_key.is_some_and(|key| verify(&key, (time, lifetime_s), ip, id))
+        let keys = self.keys.load();
+        verify(&keys.current, (time, lifetime_s), ip, id)
+            || keys.previous.is_some_and(|key| verify(&key, (time, lifetime_s), ip, id))
     }
 
     pub(crate) fn slices(&self, now: Tick, lifetime_s: u32) -> ConnectionIdSlices {
         let time = self.time(now);
+        let keys = self.keys.load();
         ConnectionIdSlices {
-            key: self.key,
-            has_previous_key: self.previous_key.is_some(),
+            key: keys.current,
+            has_previous_key: keys.previous.is_some(),
             current: slice(time, lifetime_s),
             accepts_next: accepts_next(time, lifetime_s),
         }
@@ -217,7 +233,9 @@ mod tests {
         const NEW: [u8; 16] = [8; 16];
         let steps = [(OLD, None), (OLD, Some(NEW)), (NEW, Some(OLD)), (NEW, None)];
         let nodes = steps.map(|(key, previous)| {
-            let node = ConnectionIds::new(key, previous);
+            // As nodes do, while they serve.
+            let node = ConnectionIds::new(OLD, None);
+            node.replace_keys(key, previous);
             node.set_unix_offset(1_800_000_000);
             node
         });

@@ -32,7 +32,7 @@ use std::net::IpAddr;
 use std::slice;
 use std::sync::Arc;
 
-use arc_swap::Guard;
+use arc_swap::{ArcSwap, Guard};
 use arrayvec::ArrayVec;
 use swarm::{Action, Store, StoreAnnounce};
 use types::{Announce, Event, Families, InfoHash, PeerKey, Refusal, SwarmCounts, Tick, limits};
@@ -86,15 +86,15 @@ pub struct Secrets {
     /// sessions.
     pub sessions: [u8; 16],
     /// The secrets by which other nodes still issue, or issue already, while a cluster's secret changes.
-    pub previous: Option<PreviousSecrets>,
+    pub previous: Option<SharedSecrets>,
 }
 
-/// Secrets of connection ids and tags that are accepted, but not issued.
+/// Secrets that the nodes of a cluster share, and that change while they serve.
 #[derive(Clone, Copy)]
-pub struct PreviousSecrets {
-    /// The other [`Secrets::connection_ids`].
+pub struct SharedSecrets {
+    /// See [`Secrets::connection_ids`].
     pub connection_ids: [u8; 16],
-    /// The other [`Secrets::offers`].
+    /// See [`Secrets::offers`].
     pub offers: [u8; 16],
 }
 
@@ -148,8 +148,15 @@ pub struct Tracker {
     live: LiveLists,
     downloads: Downloads,
     full_scrapes: FullScrapes,
-    offer_key: [u8; 16],
-    previous_offer_key: Option<[u8; 16]>,
+    offer_keys: ArcSwap<OfferKeys>,
+}
+
+/// Keys of the tags of WebTorrent offers.
+struct OfferKeys {
+    /// Key of the tags of new offers.
+    current: [u8; 16],
+    /// Key of tags that are accepted beside them.
+    previous: Option<[u8; 16]>,
 }
 
 impl Tracker {
@@ -176,9 +183,20 @@ impl Tracker {
             live: LiveLists::new(keys.limits),
             downloads: Downloads::new(keys.limits),
             full_scrapes: FullScrapes::default(),
-            offer_key: keys.offers,
-            previous_offer_key: keys.previous.map(|previous| previous.offers),
+            offer_keys: ArcSwap::from_pointee(OfferKeys {
+                current: keys.offers,
+                previous: keys.previous.map(|previous| previous.offers),
+            }),
         }
+    }
+
+    /// Replaces the secrets that nodes of a cluster share, but for that of sessions: issues by `current` from now on,
+    /// and accepts what `previous` has issued.
+    pub fn replace_secrets(&self, current: SharedSecrets, previous: Option<SharedSecrets>) {
+        let ids = previous.map(|previous| previous.connection_ids);
+        self.connection_ids.replace_keys(current.connection_ids, ids);
+        let previous = previous.map(|previous| previous.offers);
+        self.offer_keys.store(Arc::new(OfferKeys { current: current.offers, previous }));
     }
 
     /// Replaces the policy, for every worker from its next batch on.

@@ -136,7 +136,7 @@ impl Tracker {
     /// Returns the network of a client that makes offers.
     pub fn offer_network(&self, from: IpAddr) -> OfferNetwork {
         let network = self.settings.load().limits.network(from).address();
-        OfferNetwork(siphash_ip::<1, 3>(&self.offer_key, network) as u32)
+        OfferNetwork(siphash_ip::<1, 3>(&self.offer_keys.load().current, network) as u32)
     }
 
     /// Returns the tag of the offer `id` of `from` to `to`.
@@ -147,13 +147,13 @@ impl Tracker {
         from: &PeerId,
         to: &PeerId,
     ) -> OfferTag {
-        tag(&self.offer_key, [&info_hash.0, &id.0, &from.0, &to.0])
+        tag(&self.offer_keys.load().current, [&info_hash.0, &id.0, &from.0, &to.0])
     }
 
-    /// Returns the tag of the same offer if it came from a node that issues by [`PreviousSecrets`], if there
+    /// Returns the tag of the same offer if it came from a node that issues by [`Secrets::previous`], if there
     /// are any.
     ///
-    /// [`PreviousSecrets`]: crate::PreviousSecrets
+    /// [`Secrets::previous`]: crate::Secrets::previous
     pub fn previous_offer_tag(
         &self,
         info_hash: &InfoHash,
@@ -161,8 +161,8 @@ impl Tracker {
         from: &PeerId,
         to: &PeerId,
     ) -> Option<OfferTag> {
-        let key = self.previous_offer_key.as_ref()?;
-        Some(tag(key, [&info_hash.0, &id.0, &from.0, &to.0]))
+        let key = self.offer_keys.load().previous?;
+        Some(tag(&key, [&info_hash.0, &id.0, &from.0, &to.0]))
     }
 }
 

@@ -18,6 +18,8 @@ pub struct ClusterStats {
     pub name: String,
     /// The number of this node.
     pub node: u8,
+    /// The number of the secret by which this node issues.
+    pub secret_number: u32,
     /// The NATS server that this node is connected to; `None` if it is connected to none.
     pub server: Option<String>,
     /// Seconds since the connection was made or lost.

@@ -1,7 +1,7 @@
 //! Commands that the API sends to the application, about configuration, files and log levels. The
 //! application handles them one by one and replies to each through the channel inside it.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -34,11 +34,42 @@ pub enum Command {
         /// Whether it is ignored.
         is_ignored: bool,
     },
+    /// Returns the secrets of the cluster after a step of their change, as JSON to be recorded; or why it cannot be made.
+    ChangeSecret {
+        /// The step.
+        step: SecretStep,
+        /// Receives the secrets, or a sentence.
+        reply: oneshot::Sender<Result<String, String>>,
+    },
+    /// The secrets of the cluster are recorded, as JSON. [`crate::Records::cluster_secrets`] returns those at the start.
+    SecretsRecorded(String),
+    /// Ends readiness, waits until clients have moved to other nodes, and stops. The reply is sent when that begins.
+    Drain {
+        /// Seconds after which it stops in any case.
+        for_s: u32,
+        /// Receives nothing.
+        reply: oneshot::Sender<()>,
+    },
     /// Sets the log levels until the next reload, if given, and returns those in force.
     LogLevels(Option<LogLevels>, oneshot::Sender<LogLevels>),
     /// Starts a new process that takes over. The reply is sent when that begins; it is a sentence if that is
     /// impossible now.
     Upgrade(oneshot::Sender<Result<(), String>>),
+}
+
+/// A step of a change of the cluster's secret.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretStep {
+    /// The number of the new secret: one more than that of the present one.
+    #[schema(minimum = 1)]
+    pub number: u32,
+    /// The new secret, 64 hex digits.
+    #[schema(pattern = "^[0-9a-fA-F]{64}$")]
+    pub secret: String,
+    /// false: all nodes accept the secret. true: they issue by it, and accept the old one for as long as clients and the
+    /// log need it.
+    pub issue: bool,
 }
 
 /// The configuration in force.

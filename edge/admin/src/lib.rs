@@ -52,7 +52,9 @@ pub use clock::{ClockReading, UnixTime};
 pub use cluster::{
     ClusterEvent, ClusterNode, ClusterRecords, ClusterStats, ClusterStream, LogState, NodeState,
 };
-pub use control::{Command, ReloadOutcome, Setting, SettingKind, SettingSection, Settings};
+pub use control::{
+    Command, ReloadOutcome, SecretStep, Setting, SettingKind, SettingSection, Settings,
+};
 pub use events::{Event, EventHub, EventKind};
 pub use live::Live;
 pub use log_levels::{AUDIT, LogLevels, area_of};

@@ -121,6 +121,12 @@ impl LiveState for Live {
 
     fn apply(&mut self, change: RecordOp, source: ChangeSource<'_>) {
         let (api, tracker) = (&*self.0, self.0.tracker());
+        if let RecordOp::SettingsPut(values) = &change
+            && let Some((_, Some(secrets))) =
+                values.iter().find(|(name, _)| name == settings::SECRETS)
+        {
+            api.control(Command::SecretsRecorded(secrets.clone()));
+        }
         match change {
             RecordOp::ListAdded { list, hashes } => edit_list(tracker, list, &hashes, true),
             RecordOp::ListRemoved { list, hashes } => edit_list(tracker, list, &hashes, false),

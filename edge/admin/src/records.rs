@@ -12,6 +12,7 @@
 //! records.
 
 mod changes;
+mod copies;
 mod digests;
 mod failure;
 mod health;
@@ -35,6 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+pub use copies::{CopyCounts, Replaced, backup, restore};
 pub use failure::{OpenError, RecordsError};
 pub use health::RecordsHealth;
 pub use offline::{OfflineCounts, OfflineKey, OfflineRecords};

@@ -34,12 +34,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use check::{Finding, check};
-pub use operator::make_streams;
-pub use options::NatsOptions;
+pub use operator::{Made, make_stream, update_account};
+pub use options::{NatsOptions, NatsUser, SecretIds};
 pub use rights::Rights;
 pub use rows::fetch_rows;
 pub use status::{LetterFigures, Order, Overview, RowFigures, Status};
-pub use streams::StreamInfo;
+pub use streams::{StreamChanges, StreamInfo, StreamSettings};
 
 use crate::host::{Host, Letters, Rows};
 use crate::node;
@@ -88,7 +88,7 @@ pub enum Stop {
 ///
 /// # Errors
 ///
-/// If a thread cannot be started, or a URL or the nkey is none.
+/// If a thread cannot be started, or a URL or the user's key is malformed.
 pub fn run(setup: Setup, stop: watch::Receiver<Stop>) -> io::Result<()> {
     let lower_priority = setup.lower_priority;
     let runtime = tokio::runtime::Builder::new_current_thread()

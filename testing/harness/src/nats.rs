@@ -4,6 +4,7 @@
 //! servers find it again. Its files go with [`Nats`].
 
 mod client;
+mod operator;
 
 use std::env;
 use std::fs;
@@ -22,6 +23,7 @@ use crate::network::Namespace;
 use crate::{Directory, PATIENCE, Process, http, signal, unused_address, wait_for};
 
 pub use client::{Client, Message};
+pub use operator::{Operator, User, UserRights};
 
 /// The argument of `go install`. The version pins its dependencies as well.
 pub const MODULE: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
@@ -48,23 +50,6 @@ pub fn obstacle() -> Option<String> {
     let program = program();
     let missing = || format!("without {}: run `cargo xtask setup`", program.display());
     (!program.is_file()).then(missing)
-}
-
-/// Makes the streams by the configuration `file`, with the nkey of an operator if the servers have users.
-///
-/// # Errors
-///
-/// If `program`, a tracker, cannot make them: what it says.
-pub fn make_streams(program: &Path, file: &Path, key: Option<&Path>) -> Result<()> {
-    let mut command = Command::new(program);
-    command.args(["cluster", "streams", "--config"]).arg(file);
-    if let Some(key) = key {
-        command.arg("--nkey").arg(key);
-    }
-    let output = command.output().context("tidegate cluster streams")?;
-    let message = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "tidegate cluster streams: {message}");
-    Ok(())
 }
 
 /// Where a server listens.
@@ -121,20 +106,36 @@ impl Nats {
     /// As [`Self::start`].
     pub fn start_with(servers: usize, configuration: &str) -> Result<Self> {
         let places: Vec<_> = (0..servers).map(|_| Addresses::unused()).collect();
-        let mut nats = Self::new(&places, configuration)?;
+        let mut nats = Self::new(&places, |_, _| Ok(configuration.to_owned()))?;
         nats.start_all()?;
         Ok(nats)
     }
 
-    /// The same on hosts of a network. This thread must be able to reach the addresses.
+    /// Starts servers at these addresses with the users of an operator.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_operated(places: &[Addresses], operator: &Operator) -> Result<Self> {
+        let configuration =
+            |server: usize, data: &Path| operator.server_configuration(server, data);
+        let mut nats = Self::new(places, configuration)?;
+        nats.start_all()?;
+        Ok(nats)
+    }
+
+    /// The same on hosts of a network. This thread must be able to reach the addresses. The servers accept connections
+    /// without TLS, too: [`Client`] speaks none.
     ///
     /// # Errors
     ///
     /// As [`Self::start`].
     #[cfg(target_os = "linux")]
-    pub fn start_in(hosts: &[(Arc<Namespace>, Addresses)], configuration: &str) -> Result<Self> {
+    pub fn start_in(hosts: &[(Arc<Namespace>, Addresses)], operator: &Operator) -> Result<Self> {
         let places: Vec<_> = hosts.iter().map(|(_, addresses)| *addresses).collect();
-        let mut nats = Self::new(&places, configuration)?;
+        let mut nats = Self::new(&places, |server, data| {
+            Ok(operator.server_configuration(server, data)? + "allow_non_tls: true\n")
+        })?;
         for (server, (namespace, _)) in nats.servers.iter_mut().zip(hosts) {
             server.namespace = Some(Arc::clone(namespace));
         }
@@ -142,14 +143,22 @@ impl Nats {
         Ok(nats)
     }
 
-    fn new(places: &[Addresses], configuration: &str) -> Result<Self> {
+    /// Returns servers that do not run. `configuration` returns that of each, counted from 0, with a folder for its data.
+    fn new(
+        places: &[Addresses],
+        configuration: impl Fn(usize, &Path) -> Result<String>,
+    ) -> Result<Self> {
         if let Some(obstacle) = obstacle() {
             anyhow::bail!(obstacle);
         }
         let directory = Directory::new()?;
-        directory.write("nats.conf", configuration)?;
-        let server = |(index, addresses)| Server::new(index, addresses, places, directory.root());
-        let servers = places.iter().enumerate().map(server).collect();
+        let mut servers = Vec::new();
+        for (index, addresses) in places.iter().enumerate() {
+            let server = Server::new(index, addresses, places, directory.root());
+            let data = directory.path(&server.name);
+            directory.write(&format!("{}.conf", server.name), configuration(index, &data)?)?;
+            servers.push(server);
+        }
         Ok(Self { servers, directory })
     }
 
@@ -160,7 +169,7 @@ impl Nats {
         self.wait_until_ready()
     }
 
-    /// The folder of its configuration, and of what the servers write: `n1.log`, ...
+    /// The folder of configurations, and of what the servers write: `n1.conf`, `n1.log`, and so on.
     pub fn folder(&self) -> &Path {
         self.directory.root()
     }
@@ -303,7 +312,7 @@ impl Server {
         let (client, monitor) = (addresses.client, addresses.monitor);
         // Options are stronger than the file.
         let mut command = vec![
-            format!("--config={}", folder.join("nats.conf").display()),
+            format!("--config={}", folder.join(format!("{name}.conf")).display()),
             format!("--name={name}"),
             format!("--addr={}", client.ip()),
             format!("--port={}", client.port()),

@@ -29,7 +29,6 @@ mod nodes;
 mod report;
 mod scale;
 #[cfg(target_os = "linux")]
-mod security;
 #[cfg(target_os = "linux")]
 mod seen;
 #[cfg(target_os = "linux")]

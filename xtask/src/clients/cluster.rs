@@ -7,11 +7,10 @@ use super::torrent::Torrent;
 use crate::tracker::{self, Counts};
 use crate::workspace::binary;
 use anyhow::{Context, Result};
-use harness::nats::{Nats, make_streams};
+use harness::nats::{Nats, Operator};
 use harness::{Process, Tracker, wait_for};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,9 +26,10 @@ const REPLY_MAX: Duration = Duration::from_secs(30);
 /// the same.
 pub(super) fn transfer(&Pair([seeder, leecher], protocol, family): &Pair, at: &Path) -> Result<()> {
     let nats = Nats::start(1)?;
-    fs::write(at.join("streams.toml"), configuration(0, &nats, at)?)?;
-    make_streams(&binary(), &at.join("streams.toml"), None)?;
-    let nodes = [start_node(0, &nats, at)?, start_node(1, &nats, at)?];
+    let servers = [nats.address(0).to_string()];
+    let operator = Operator::init(&binary(), &at.join("operator"), "clients", &servers)?;
+    operator.run("set size 64MiB")?;
+    let nodes = [start_node(0, &operator, at)?, start_node(1, &operator, at)?];
     let torrents = PORTS.map(|port| Torrent::new(&protocol.announce_url(family, port, None)));
     let seeder = peer("seeder", (seeder, 2), &torrents[0], family, at)?;
     let leecher = peer("leecher", (leecher, 3), &torrents[1], family, at)?;
@@ -52,24 +52,20 @@ pub(super) fn transfer(&Pair([seeder, leecher], protocol, family): &Pair, at: &P
 }
 
 /// Starts a node in a folder of its own.
-fn start_node(number: usize, nats: &Nats, at: &Path) -> Result<Tracker> {
+fn start_node(number: u8, operator: &Operator, at: &Path) -> Result<Tracker> {
     let folder = at.join(format!("node{number}"));
     fs::create_dir_all(&folder)?;
-    tracker::start(&folder, &configuration(number, nats, at)?)
+    tracker::start(&folder, &configuration(number, operator)?)
 }
 
-fn configuration(number: usize, nats: &Nats, at: &Path) -> Result<String> {
-    let secret = at.join("secret");
-    fs::write(&secret, "5e".repeat(32))?;
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
-    let (servers, port) = (nats.urls("nats"), PORTS[number]);
+fn configuration(number: u8, operator: &Operator) -> Result<String> {
+    let join = operator.invite_without_user(number + 1)?;
+    let port = PORTS[usize::from(number)];
     let listen = format!("listen = [\"0.0.0.0:{port}\", \"[::]:{port}\"]\n");
     Ok(format!(
         "[udp]\n{listen}[http]\n{listen}[admin]\nlisten = [\"127.0.0.1:{}\"]\n\
-         [cluster]\nname = \"clients\"\nnode = {}\nservers = {servers:?}\nsecret = [{secret:?}]\n\
-         replicas = 1\nstream_mib = 64\n",
+         [cluster]\njoin = {join:?}\n",
         port + 1,
-        number + 1,
     ))
 }
 

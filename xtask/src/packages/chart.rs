@@ -39,13 +39,7 @@ const CASES: &[(&[&str], &[&str])] = &[
             "cluster.nodes=5",
             "admin.tokenSecretName=token",
         ],
-        &[
-            "\"replicas\":5",
-            "pod-index",
-            "node-$(TIDEGATE_CLUSTER__NODE).nk",
-            "PodDisruptionBudget",
-            "\"start\":1",
-        ],
+        &["\"replicas\":5", "pod-index", "node-$(NODE).join", "PodDisruptionBudget", "\"start\":1"],
     ),
 ];
 
@@ -154,7 +148,7 @@ impl Program {
             // Kubernetes takes it from the pod.
             let value = variable["value"].as_str().unwrap_or("1");
             if name != "TIDEGATE_BOOTSTRAP_TOKEN" {
-                show.env(name, value.replace("$(TIDEGATE_CLUSTER__NODE)", "1"));
+                show.env(name, value.replace("$(NODE)", "1"));
             }
         }
         let shown = output(show)?;

@@ -1,17 +1,16 @@
 //! The states in which the dashboard is pictured.
 
 use super::take;
-use crate::clients::{Authority, set_up_network};
+use crate::clients::set_up_network;
 use crate::command::{command, output};
 use crate::tracker::{self, TOKEN};
 use crate::workspace::{binary, root};
 use anyhow::{Context, Result};
-use harness::nats::{Addresses, Nats, make_streams};
+use harness::nats::{Addresses, Nats, Operator};
 use harness::network::Link;
 use harness::network::sites::{Backbone, Sites, backbone_address, public_address};
 use harness::{Process, Tracker, wait_for};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -158,25 +157,14 @@ fn partition(folder: &Path, at: &Path) -> Result<()> {
     let sites = Sites::new(3, Backbone::Switch)?;
     let hosts: Vec<_> =
         (1..=3).map(|host| (Arc::clone(sites.host(host)), nats_addresses(host))).collect();
-    let secret = at.join("secret");
-    fs::write(&secret, "5e".repeat(32))?;
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
     let _inside = sites.clients().enter()?;
-    let addresses = [1, 2, 3].map(|host| format!("IP:{}", backbone_address(host)));
-    Authority::create(at)?.issue("server", &addresses.join(","))?;
-    // The harness speaks no TLS.
-    let tls = format!(
-        "allow_non_tls: true\ntls {{ cert_file: {:?}, key_file: {:?} }}\n",
-        at.join("server.pem"),
-        at.join("server.key")
-    );
-    let nats = Nats::start_in(&hosts, &tls)?;
-    let urls = nats.urls("tls");
-    fs::write(at.join("streams.toml"), node_section(1, (at, &secret), &urls))?;
-    make_streams(&binary(), &at.join("streams.toml"), None)?;
+    let addresses = [1, 2, 3].map(|host| backbone_address(host).to_string());
+    let operator = Operator::init(&binary(), &at.join("operator"), "example", &addresses)?;
+    let _nats = Nats::start_in(&hosts, &operator)?;
+    operator.run("set")?;
     let mut nodes = Vec::new();
     for number in 1..=3 {
-        nodes.push(start_node(&sites, number, (at, &secret), &urls)?);
+        nodes.push(start_node(&sites, number, at, &operator)?);
     }
     let _loads = [1, 2, 3].map(|number| load_of(number, at));
     for number in 1..=3 {
@@ -212,32 +200,19 @@ fn nats_addresses(host: u8) -> Addresses {
     Addresses { client: address(4222), routes: address(6222), monitor: 8222 }
 }
 
-fn start_node(
-    sites: &Sites,
-    number: u8,
-    files: (&Path, &Path),
-    servers: &[String],
-) -> Result<Tracker> {
-    let folder = files.0.join(format!("node{number}"));
+fn start_node(sites: &Sites, number: u8, at: &Path, operator: &Operator) -> Result<Tracker> {
+    let folder = at.join(format!("node{number}"));
     fs::create_dir_all(&folder)?;
+    operator.run(&format!("invite {number} --zone site-{number}"))?;
+    let join = operator.folder().join(format!("node-{number}.join"));
     let address = public_address(number);
     let cluster = format!(
         "[udp]\nlisten = [\"{address}:6969\"]\n[http]\nlisten = [\"{address}:6969\"]\n[admin]\nlisten = [\"{address}:6970\"]\n\
-         hosts = [\"*\"]\n{}",
-        node_section(number, files, servers)
+         hosts = [\"*\"]\n[cluster]\njoin = {join:?}\n"
     );
     let mut command = Command::new(binary());
     command.arg("serve").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
     Tracker::start_in(sites.host(number), command, &folder, &configuration(&folder, &cluster)?)
-}
-
-/// Returns `[cluster]` of a node.
-fn node_section(number: u8, (at, secret): (&Path, &Path), servers: &[String]) -> String {
-    format!(
-        "[cluster]\nname = \"example\"\nnode = {number}\nzone = \"site-{number}\"\nservers = {servers:?}\n\
-         secret = [{secret:?}]\nreplicas = 3\nca = {:?}\n",
-        Authority::file(at)
-    )
 }
 
 fn load_of(node: u8, at: &Path) -> Result<Process> {

@@ -29,6 +29,11 @@ pub(crate) enum NodeCommand {
     Ignore(OtherNodeArgs),
     /// Undo that a node is ignored.
     Heed(OtherNodeArgs),
+    /// Stop a running node when its clients have moved to others.
+    ///
+    /// Its /health/ready fails from now on, so that load balancers and routers send clients elsewhere. It stops when no
+    /// request has come for 5 seconds and no WebSocket is open, or after --for.
+    Drain(DrainArgs),
 }
 
 /// How to reach a running node.
@@ -41,10 +46,20 @@ pub(crate) struct NodeArgs {
     json: bool,
 }
 
+/// How long a node waits for its clients to move, and how to reach it.
+#[derive(Args)]
+pub(crate) struct DrainArgs {
+    /// Seconds after which it stops in any case.
+    #[arg(long = "for", value_name = "SECONDS", default_value_t = 60, value_parser = value_parser!(u32).range(..=86_400))]
+    for_s: u32,
+    #[command(flatten)]
+    args: NodeArgs,
+}
+
 /// A node, and how to reach another one that runs.
 #[derive(Args)]
 pub(crate) struct OtherNodeArgs {
-    /// The number of the node, as in its [cluster] node.
+    /// The number of the node.
     #[arg(value_parser = value_parser!(u8).range(1..))]
     node: u8,
     #[command(flatten)]
@@ -54,6 +69,14 @@ pub(crate) struct OtherNodeArgs {
 /// Changes on their way arrive, and differences are repaired, within this time.
 const VERIFY_TIMEOUT: Duration = Duration::from_secs(10);
 const VERIFY_PERIOD: Duration = Duration::from_millis(300);
+/// A node that does not get the new secret within this time has no connection to the others.
+const SECRET_TIMEOUT: Duration = Duration::from_secs(30);
+/// The kind of records that has the secrets.
+const SECRETS_KIND: &str = "settings";
+/// How often a node that is drained is looked at.
+const DRAIN_PERIOD: Duration = Duration::from_millis(500);
+/// A node that is drained has ended within this time after its last second.
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 const NODES: &[Column] = &[
     column("node", "/node", Format::Count),
@@ -91,6 +114,9 @@ impl NodeCommand {
         let (args, request, done) = match self {
             Self::Status(args) => return status(&args.session(config)?),
             Self::Verify(args) => return verify(&args.session(config)?),
+            Self::Drain(DrainArgs { for_s, args }) => {
+                return drain(&args.session(config)?, *for_s);
+            }
             Self::Ignore(OtherNodeArgs { node, args }) => (
                 args,
                 format!("POST /cluster/nodes/{node}/ignore"),
@@ -113,6 +139,11 @@ impl NodeArgs {
     fn session(&self, config: Option<&Path>) -> Result<Session, ApiError> {
         Ok(Session { api: Api::new(self.api_args.endpoint(config, true)?)?, json: self.json })
     }
+
+    /// Returns the API of the node, for commands of the operator.
+    pub(crate) fn cluster_api(&self, config: Option<&Path>) -> Result<ClusterApi, ApiError> {
+        Ok(ClusterApi(self.session(config)?.api))
+    }
 }
 
 fn status(session: &Session) -> Result<bool, ApiError> {
@@ -125,10 +156,25 @@ fn status(session: &Session) -> Result<bool, ApiError> {
 
 /// Compares the records of all nodes with those of the node that answers.
 fn verify(session: &Session) -> Result<bool, ApiError> {
+    let (node, comparisons) = compare(&session.api, VERIFY_TIMEOUT, Comparison::is_equal)?;
+    let are_equal = comparisons.iter().all(Comparison::is_equal);
+    let nodes: Vec<Value> = comparisons.iter().map(Comparison::result).collect();
+    let result = json!({ "node": node, "equal": are_equal, "nodes": nodes });
+    session.print_value(&result, verify_text)?;
+    Ok(are_equal)
+}
+
+/// Compares the records of all nodes with those of the node that answers, until `is_fine` holds for each of them or the
+/// time is over. Returns the number of the node that answers, and the comparisons.
+fn compare(
+    api: &Api,
+    timeout: Duration,
+    is_fine: fn(&Comparison) -> bool,
+) -> Result<(Value, Vec<Comparison>), ApiError> {
     let started = Instant::now();
     let mut comparisons: Vec<Comparison> = Vec::new();
     loop {
-        let cluster = session.api.request("GET /cluster", None)?;
+        let cluster = api.request("GET /cluster", None)?;
         let elapsed = started.elapsed();
         for node in items_of(&cluster, "nodes")? {
             if node["node"] == cluster["node"] || node["state"] == "left" {
@@ -140,14 +186,71 @@ fn verify(session: &Session) -> Result<bool, ApiError> {
                 None => comparisons.push(Comparison::new(node, elapsed)),
             }
         }
-        let are_equal = comparisons.iter().all(Comparison::is_equal);
-        if are_equal || elapsed >= VERIFY_TIMEOUT {
-            let nodes: Vec<Value> = comparisons.iter().map(Comparison::result).collect();
-            let result = json!({ "node": cluster["node"], "equal": are_equal, "nodes": nodes });
-            session.print_value(&result, verify_text)?;
-            return Ok(are_equal);
+        if comparisons.iter().all(is_fine) || elapsed >= timeout {
+            return Ok((cluster["node"].clone(), comparisons));
         }
         thread::sleep(VERIFY_PERIOD);
+    }
+}
+
+/// Drains a node, and waits until it has stopped.
+fn drain(session: &Session, for_s: u32) -> Result<bool, ApiError> {
+    let cluster = session.api.request("GET /cluster", None)?;
+    let node = &cluster["node"];
+    session.api.request("POST /cluster/drain", Some(&json!({ "for_s": for_s })))?;
+    session.print_done(format!(
+        "node {node} is not ready any more, and stops when its clients have moved, within {for_s} s"
+    ))?;
+    let started = Instant::now();
+    let longest = Duration::from_secs(for_s.into()) + STOP_TIMEOUT;
+    while session.api.request("GET /cluster", None).is_ok() {
+        if started.elapsed() >= longest {
+            return Err(ApiError::Failed(format!("node {node} does not stop: see its log")));
+        }
+        thread::sleep(DRAIN_PERIOD);
+    }
+    session.print_done(format!("node {node} has stopped"))?;
+    Ok(true)
+}
+
+/// What commands of the operator do by the API of any node that runs.
+pub(crate) struct ClusterApi(Api);
+
+impl ClusterApi {
+    /// Makes all nodes drop what a node sends.
+    pub(crate) fn ignore(&self, node: u8) -> Result<(), ApiError> {
+        self.0.request(&format!("POST /cluster/nodes/{node}/ignore"), None).map(drop)
+    }
+
+    /// Returns the number of the secret by which nodes issue.
+    pub(crate) fn secret_number(&self) -> Result<u64, ApiError> {
+        let cluster = self.0.request("GET /cluster", None)?;
+        cluster["secret_number"].as_u64().ok_or_else(|| {
+            ApiError::Failed("the node is of an earlier version: upgrade all nodes first".into())
+        })
+    }
+
+    /// Makes all nodes accept a new secret, or issue by it.
+    pub(crate) fn change_secret(&self, step: &Value) -> Result<(), ApiError> {
+        self.0.request("PUT /cluster/secret", Some(step)).map(drop)
+    }
+
+    /// Waits until all nodes that are heard have the recorded secrets. Returns the nodes that are not heard.
+    pub(crate) fn wait_for_secrets(&self) -> Result<Vec<String>, ApiError> {
+        let has_them = |it: &Comparison| !it.is_heard() || it.is_equal_in(SECRETS_KIND);
+        let (_, comparisons) = compare(&self.0, SECRET_TIMEOUT, has_them)?;
+        let names = |is_wanted: fn(&Comparison) -> bool| -> Vec<String> {
+            comparisons.iter().filter(|it| is_wanted(it)).map(|it| it.node.to_string()).collect()
+        };
+        let without = names(|it| it.is_heard() && !it.is_equal_in(SECRETS_KIND));
+        if without.is_empty() {
+            return Ok(names(|it| !it.is_heard()));
+        }
+        Err(ApiError::Failed(format!(
+            "nodes without the new secret: {}. All nodes accept the old one; see `tidegate cluster status`, and repeat \
+             the command",
+            without.join(", ")
+        )))
     }
 }
 
@@ -183,6 +286,11 @@ impl Comparison {
 
     fn is_heard(&self) -> bool {
         self.last["state"] == "alive" && self.last["ignored"] == false
+    }
+
+    /// Whether records of a kind are equal.
+    fn is_equal_in(&self, kind: &str) -> bool {
+        self.differing.as_ref().is_some_and(|kinds| !kinds.contains(kind))
     }
 
     fn is_equal(&self) -> bool {

@@ -1,5 +1,7 @@
 //! Why a command that uses the management API fails.
 
+use std::fmt;
+
 use crate::cli::UsageError;
 
 /// Why a command ends early.
@@ -12,6 +14,17 @@ pub(crate) enum ApiError {
     /// The reader of standard output is gone, e.g. `head`.
     OutputClosed,
 }
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Failed(text) => formatter.write_str(text),
+            Self::OutputClosed => formatter.write_str("the reader of standard output is gone"),
+        }
+    }
+}
+
+impl std::error::Error for ApiError {}
 
 impl From<UsageError> for ApiError {
     fn from(UsageError(text): UsageError) -> Self {

@@ -1,129 +1,359 @@
-//! `tidegate cluster secret`, `nats-config` and `streams`: what is needed to set up a cluster.
+//! The commands of a cluster's operator, who has the folder that `tidegate cluster init` makes.
 
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use clap::{Subcommand, value_parser};
-use cluster::nats;
+use anyhow::{Context, Error, Result, anyhow, ensure};
+use clap::{Args, Subcommand, value_parser};
+use cluster::nats::{self, StreamChanges, StreamSettings};
+use serde_json::json;
 
-use super::nats_config;
-use super::secret::SECRET_LEN;
-use crate::cli::{self, UsageError};
+use super::operator::{OperatorFolder, write_private};
+use super::secret::Secret;
+use super::server::Server;
+use super::{copies, hex};
+use crate::admin::{ClusterApi, NodeArgs};
+use crate::cli;
+use crate::config::is_cluster_name;
+
+/// The least size of the stream, in MiB.
+const SIZE_MIB_MIN: u64 = 16;
+/// The most servers that store each message: NATS allows no more.
+const REPLICAS_MAX: usize = 5;
+/// The longest lifetime of peers, seconds: that of tracker.peer_lifetime_s.
+const LIFETIME_S_MAX: u32 = 7 * 86_400;
+
+/// Where the operator's folder is.
+#[derive(Args)]
+pub(crate) struct FolderArgs {
+    /// The folder that `tidegate cluster init` made.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
 
 #[derive(Subcommand)]
-pub(crate) enum SetupCommand {
-    /// Print a new secret for `cluster.secret`. All nodes need the same one.
-    Secret {
-        /// Write it to this new file instead, which only its owner can read.
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-    },
-    /// Print a configuration for nats-server, with a user for each node and no more rights than it needs.
-    ///
-    /// Addresses and certificates are to be filled in. `cluster` here is the tracker's, which may have one
-    /// NATS server or several.
-    NatsConfig {
-        /// The cluster's name, as in `cluster.name`.
+pub(crate) enum OperatorCommand {
+    /// Make everything that a new cluster needs: keys, and a folder with configuration and certificates for each NATS server.
+    Init {
+        /// The cluster's name, of a-z 0-9 -.
         #[arg(long)]
         name: String,
-        /// How many nodes: they have the numbers 1, 2, 3, …
-        #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..))]
-        nodes: u8,
-        /// How many NATS servers.
-        #[arg(long, default_value_t = 3, value_parser = value_parser!(u8).range(1..=9))]
-        servers: u8,
-        /// Make an nkey for each node: write its seed, for `cluster.nkey`, to node-N.nk in this directory, and
-        /// that of the operator, for `tidegate cluster streams`, to operator.nk. Seeds that are there already
-        /// are used. Without it, the users' public keys are to be filled in.
+        /// The hosts of the NATS servers, as nodes reach them: t1.example.org,t2.example.org:4333. Use one of this machine,
+        /// 127.0.0.1, to try it out without TLS.
+        #[arg(long, value_delimiter = ',', required = true)]
+        servers: Vec<String>,
+        /// The new folder for all of it [default: the name of the cluster].
         #[arg(long, value_name = "DIR")]
-        keys: Option<PathBuf>,
+        dir: Option<PathBuf>,
     },
-    /// Make the stream at the NATS servers, or change it to be as the configuration says.
+    /// Make the join file of a node, which its configuration names as cluster.join.
     ///
-    /// Run it once before the first node starts, and again after a change of `cluster.replicas`,
-    /// `cluster.stream_mib` or the lifetime of peers. Nodes have no right to do this: they check the stream.
-    Streams {
-        /// The nkey of the operator, which `nats-config --keys` made: operator.nk. Without it, that of the
-        /// configuration is used.
+    /// No server has to be changed for a new node. Repeated for a node, it gives the same user at the servers; after
+    /// `tidegate cluster remove`, a new one.
+    Invite {
+        /// The number of the node. Each node has its own.
+        #[arg(value_parser = value_parser!(u8).range(1..))]
+        node: u8,
+        /// Where the node is, of a-z 0-9 -, e.g. fra.
+        #[arg(long)]
+        zone: Option<String>,
+        /// The new file [default: node-N.join in the operator's folder].
         #[arg(long, value_name = "FILE")]
-        nkey: Option<PathBuf>,
-        /// Make the stream smaller, too, if the configuration says so: messages of all nodes may be lost.
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        folder: FolderArgs,
+    },
+    /// Make the stream at the NATS servers, or change its settings, and print them.
+    ///
+    /// Keys: replicas (servers that store each message), size (e.g. 8GiB), lifetime (the longest tracker.peer_lifetime_s of
+    /// any node). The stream is the home of its settings: nodes look whether they suffice, and change nothing.
+    Set {
+        /// New values, e.g. `size 16GiB replicas 3`.
+        #[arg(value_name = "KEY VALUE", num_args = 0..)]
+        changes: Vec<String>,
+        /// Make the stream smaller, too: messages of all nodes may be lost.
         #[arg(long)]
         shrink: bool,
+        #[command(flatten)]
+        folder: FolderArgs,
+    },
+    /// Remove a node for good: its user at the NATS servers, and what it may still send.
+    ///
+    /// The servers disconnect it and refuse it from now on, and the other nodes drop its messages. It serves the clients
+    /// that reach it until it is stopped, from its own memory. Then change the secret, if somebody else may have it.
+    Remove {
+        /// The number of the node.
+        #[arg(value_parser = value_parser!(u8).range(1..))]
+        node: u8,
+        #[command(flatten)]
+        folder: FolderArgs,
+        #[command(flatten)]
+        api: NodeArgs,
+    },
+    /// Change the secret that all nodes share, while they serve.
+    ///
+    /// All nodes that run accept the new one before any issues by it, so no client is refused. The old one is accepted for
+    /// the lifetime of peers and six minutes more: a node that is away for longer needs a new join file.
+    RotateSecret {
+        #[command(flatten)]
+        folder: FolderArgs,
+        #[command(flatten)]
+        api: NodeArgs,
+    },
+    /// Copy the records of this machine's node while it runs: keys, lists, bans, tokens, webhooks, settings and counts.
+    Backup {
+        /// The new file. It has secrets in it, and only its owner can read it.
+        file: PathBuf,
+    },
+    /// Put a copy in place of the records of this machine's node, which must not run.
+    ///
+    /// What other nodes have changed since comes from them when the node starts. The records from before are kept beside
+    /// it.
+    Restore {
+        /// A file of `tidegate cluster backup`.
+        file: PathBuf,
     },
 }
 
-impl SetupCommand {
-    /// Runs the command. `streams` reads the configuration in `config`.
-    pub(crate) fn run(&self, config: Option<&Path>) -> Result<bool, UsageError> {
-        match self {
-            Self::Secret { out } => {
-                let secret = new_secret()?;
-                match out {
-                    Some(path) => write_private(path, &secret)?,
-                    None => drop(cli::print(&secret)?),
-                }
+impl OperatorCommand {
+    /// Runs the command. The configuration in `config` tells where the API is, unless the command does.
+    pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
+        let text = match self {
+            Self::Init { name, servers, dir } => init(name, servers, dir.as_deref()),
+            Self::Invite { node, zone, out, folder } => {
+                invite(&folder.dir, *node, zone.as_deref(), out.as_deref())
             }
-            Self::NatsConfig { name, nodes, servers, keys } => {
-                let key = |user: &str| match keys {
-                    Some(directory) => nats_config::public_key(directory, user).map(Some),
-                    None => Ok(None),
-                };
-                let layout = nats_config::Layout {
-                    name,
-                    servers: *servers,
-                    operator: key("operator")?,
-                    keys: (1..=*nodes)
-                        .map(|node| key(&format!("node-{node}")))
-                        .collect::<Result<_, _>>()?,
-                };
-                cli::print(&nats_config::text(&layout)?)?;
-            }
-            Self::Streams { nkey, shrink } => {
-                return make_streams(config, nkey.as_deref(), *shrink);
+            Self::Set { changes, shrink, folder } => set(&folder.dir, changes, *shrink),
+            Self::Remove { node, folder, api } => api
+                .cluster_api(config)
+                .map_err(Error::from)
+                .and_then(|api| remove(&folder.dir, *node, &api)),
+            Self::Backup { file } => copies::backup(config, file),
+            Self::Restore { file } => copies::restore(config, file),
+            Self::RotateSecret { folder, api } => api
+                .cluster_api(config)
+                .map_err(Error::from)
+                .and_then(|api| rotate_secret(&folder.dir, &api)),
+        };
+        match text {
+            Ok(text) => cli::exit(cli::print(&text)),
+            Err(error) => {
+                cli::print_error(format!("{error:#}"));
+                ExitCode::FAILURE
             }
         }
-        Ok(true)
     }
 }
 
-/// Makes the stream. Returns false if that fails.
-fn make_streams(
-    config: Option<&Path>,
-    nkey: Option<&Path>,
-    may_shrink: bool,
-) -> Result<bool, UsageError> {
-    let (_, config) =
-        crate::load(config).map_err(|problems| UsageError(problems.join("\ntidegate: ")))?;
-    let Some(cluster) = &config.cluster else {
-        return Err(UsageError("cluster.name is not set: name the configuration of a node".into()));
+fn init(name: &str, servers: &[String], dir: Option<&Path>) -> Result<String> {
+    ensure!(
+        !name.is_empty() && is_cluster_name(name),
+        "--name: expected at most 32 characters of a-z 0-9 -, found `{name}`"
+    );
+    let servers: Vec<Server> = servers
+        .iter()
+        .map(|text| text.parse().map_err(|why| anyhow!("--servers: {why}")))
+        .collect::<Result<_>>()?;
+    let folder = OperatorFolder::create(dir.unwrap_or_else(|| Path::new(name)), name, &servers)?;
+    let mut text = format!("made the folder {}:\n", folder.path().display());
+    text += "  cluster.toml     the operator's keys: they stay here, and no machine needs them\n";
+    for (number, server) in (1..).zip(&servers) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  server-{number}         for the NATS server {}", server.host);
+    }
+    text += "next: `tidegate cluster invite 1` and so on, in this folder\n";
+    Ok(text)
+}
+
+fn invite(dir: &Path, node: u8, zone: Option<&str>, out: Option<&Path>) -> Result<String> {
+    if let Some(zone) = zone {
+        ensure!(
+            is_cluster_name(zone),
+            "--zone: expected at most 32 characters of a-z 0-9 -, found `{zone}`"
+        );
+    }
+    let mut folder = OperatorFolder::open(dir)?;
+    let was_removed = folder.was_removed(node);
+    let join = folder.invite(node, zone)?.text()?;
+    folder.write()?;
+    let file = match out {
+        Some(file) => {
+            write_new(file, &join)?;
+            file.to_owned()
+        }
+        None => {
+            let file = folder.path().join(format!("node-{node}.join"));
+            write_private(&file, &join)?;
+            file
+        }
     };
-    let nkey = nkey.or(cluster.nkey.as_deref());
-    // Nothing that the streams have is in the secret.
-    let made = super::options_of_user(&config, cluster, nkey, Vec::new())
-        .and_then(|options| Ok(nats::make_streams(&options, may_shrink)?));
-    match made {
-        Ok(done) => cli::print(&format!("{done}\n")),
-        Err(error) => {
-            cli::print_error(format!("{error:#}"));
-            Ok(false)
-        }
+    let mut text = format!(
+        "made {}: copy it to the machine of node {node}, and name it there: cluster.join\n",
+        file.display()
+    );
+    if was_removed {
+        let _ = writeln!(
+            text,
+            "node {node} was removed before: the others ignore it until `tidegate cluster heed {node}`"
+        );
     }
-}
-
-fn new_secret() -> Result<String, UsageError> {
-    let mut secret = [0; SECRET_LEN];
-    getrandom::fill(&mut secret)
-        .map_err(|error| UsageError(format!("cannot get random numbers: {error}")))?;
-    let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{digits}\n"))
+    Ok(text)
 }
 
 /// Writes a new file that only its owner can read.
-pub(super) fn write_private(path: &Path, text: &str) -> Result<(), UsageError> {
+fn write_new(path: &Path, text: &str) -> Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| UsageError(format!("cannot write {}: {error}", path.display())))
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn set(dir: &Path, changes: &[String], may_shrink: bool) -> Result<String> {
+    let changes = parse_changes(changes)?;
+    let mut folder = OperatorFolder::open(dir)?;
+    let made = nats::make_stream(&folder.options()?, folder.settings(), changes, may_shrink)?;
+    folder.set_settings(made.settings);
+    folder.write()?;
+    Ok(format!("{}\n{}", made.done, settings_text(made.settings)))
+}
+
+fn remove(dir: &Path, node: u8, api: &ClusterApi) -> Result<String> {
+    let mut folder = OperatorFolder::open(dir)?;
+    let token = folder.remove(node)?;
+    // First: a token that is made later must refuse the user, too.
+    folder.write()?;
+    let options = folder.system_options()?;
+    let servers = nats::update_account(&options, &token)
+        .context("the user of the node is not removed at the NATS servers: repeat the command")?;
+    api.ignore(node).with_context(|| {
+        format!(
+            "the NATS servers refuse node {node} from now on. The other nodes do not ignore it yet: run `tidegate cluster \
+             ignore {node}`"
+        )
+    })?;
+    let mut text = format!(
+        "removed node {node}: the NATS servers {} have disconnected it and refuse it, and the other nodes ignore it\n",
+        servers.join(", ")
+    );
+    let away = options.servers.len() - servers.len();
+    if away > 0 {
+        let _ = writeln!(
+            text,
+            "{away} NATS servers are away: they take it from the others when they are back"
+        );
+    }
+    Ok(text)
+}
+
+fn rotate_secret(dir: &Path, api: &ClusterApi) -> Result<String> {
+    let mut folder = OperatorFolder::open(dir)?;
+    // An interrupted change is continued.
+    if api.secret_number()? >= folder.secret().number.into() {
+        folder.next_secret()?;
+    }
+    let Secret { number, bytes, .. } = folder.secret();
+    let digits = hex(&bytes);
+    api.change_secret(&json!({ "number": number, "secret": digits, "issue": false }))?;
+    // Not before: nodes that are invited from now on have it. Not later: nodes may issue by it.
+    folder.write()?;
+    let away = api.wait_for_secrets()?;
+    api.change_secret(&json!({ "number": number, "secret": digits, "issue": true }))?;
+    let mut text = format!(
+        "the secret has the number {number} now. The old one is accepted until all present peers have expired\n"
+    );
+    if !away.is_empty() {
+        let _ = writeln!(
+            text,
+            "nodes that are away: {}. One that is not back by then needs a new join file: `tidegate cluster invite`",
+            away.join(", ")
+        );
+    }
+    Ok(text)
+}
+
+fn settings_text(settings: StreamSettings) -> String {
+    let StreamSettings { replicas, bytes, lifetime_s } = settings;
+    let mib = bytes >> 20;
+    let size =
+        if mib.is_multiple_of(1024) { format!("{}GiB", mib >> 10) } else { format!("{mib}MiB") };
+    format!("replicas  {replicas}\nsize      {size}\nlifetime  {lifetime_s}\n")
+}
+
+/// Reads keys and values, which alternate.
+fn parse_changes(words: &[String]) -> Result<StreamChanges> {
+    let mut changes = StreamChanges::default();
+    for pair in words.chunks(2) {
+        let [key, value] = pair else {
+            return Err(anyhow!("expected KEY VALUE, found `{}` alone", pair.join(" ")));
+        };
+        match key.as_str() {
+            "replicas" => {
+                let replicas = value.parse().ok().filter(|it| (1..=REPLICAS_MAX).contains(it));
+                changes.replicas = Some(replicas.with_context(|| {
+                    format!("replicas: expected 1 to {REPLICAS_MAX}, found `{value}`")
+                })?);
+            }
+            "size" => {
+                let mib = parse_mib(value).filter(|mib| *mib >= SIZE_MIB_MIN);
+                let mib = mib.with_context(|| {
+                    format!("size: expected at least {SIZE_MIB_MIN}MiB, e.g. 8GiB, found `{value}`")
+                })?;
+                changes.bytes = Some(mib << 20);
+            }
+            "lifetime" => {
+                let seconds = value.parse().ok().filter(|it| (1..=LIFETIME_S_MAX).contains(it));
+                changes.lifetime_s = Some(seconds.with_context(|| {
+                    format!("lifetime: expected 1 to {LIFETIME_S_MAX} seconds, found `{value}`")
+                })?);
+            }
+            _ => return Err(anyhow!("expected replicas, size or lifetime, found `{key}`")),
+        }
+    }
+    Ok(changes)
+}
+
+/// Reads a size such as 256MiB or 8GiB.
+fn parse_mib(text: &str) -> Option<u64> {
+    let (digits, shift) = match (text.strip_suffix("MiB"), text.strip_suffix("GiB")) {
+        (Some(digits), _) => (digits, 0),
+        (_, Some(digits)) => (digits, 10),
+        _ => return None,
+    };
+    // More bytes than that are no number of NATS.
+    let size: u32 = digits.parse().ok()?;
+    Some(u64::from(size) << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(text: &str) -> Result<StreamChanges, String> {
+        let words: Vec<String> = text.split_whitespace().map(String::from).collect();
+        parse_changes(&words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn reads_keys_and_values() {
+        let all =
+            StreamChanges { replicas: Some(3), bytes: Some(16 << 30), lifetime_s: Some(3600) };
+        assert_eq!(changes("replicas 3 size 16GiB lifetime 3600"), Ok(all));
+        assert_eq!(changes("size 16MiB").unwrap().bytes, Some(16 << 20));
+        assert_eq!(changes(""), Ok(StreamChanges::default()));
+        for (bad, why) in [
+            ("replicas", "expected KEY VALUE, found `replicas` alone"),
+            ("replica 3", "expected replicas, size or lifetime, found `replica`"),
+            ("replicas 6", "replicas: expected 1 to 5"),
+            ("size 8", "size: expected at least 16MiB"),
+            ("size 8MiB", "size: expected at least 16MiB"),
+            ("size -8GiB", "size: expected at least 16MiB"),
+            ("lifetime 0", "lifetime: expected 1 to "),
+        ] {
+            let text = changes(bad).unwrap_err();
+            assert!(text.starts_with(why), "{bad}: {text}");
+        }
+    }
 }

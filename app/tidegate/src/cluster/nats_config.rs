@@ -1,161 +1,142 @@
-//! A configuration of nats-server for a cluster of trackers.
+//! Configurations of the NATS servers of a cluster.
 
-use std::fmt::Write;
 use std::path::Path;
 
-use cluster::nats::Rights;
-use nkeys::{KeyPair, KeyPairType};
+use super::server::Server;
 
-use super::command::write_private;
-use super::read_seed;
-use crate::cli::UsageError;
-use crate::config::is_cluster_name;
+/// Where a server on a machine of its own has its configuration, and where its data.
+const PLACES: [&str; 2] = ["/etc/nats", "/var/lib/nats"];
+/// How often servers compare the users that are removed.
+const COMPARE_PERIOD: &str = "10s";
 
-/// What the configuration is for.
-pub(super) struct Layout<'a> {
+/// What all servers of a cluster have in common.
+pub(super) struct ServerPlan<'a> {
     /// The name of the trackers' cluster.
     pub(super) name: &'a str,
-    /// NATS servers.
-    pub(super) servers: u8,
-    /// The public key of the operator, if it is known.
-    pub(super) operator: Option<String>,
-    /// The public key of each node, as far as it is known.
-    pub(super) keys: Vec<Option<String>>,
+    pub(super) servers: &'a [Server],
+    /// The token of the operator.
+    pub(super) operator: &'a str,
+    /// The public key of the account of administration.
+    pub(super) system_account: &'a str,
+    /// Accounts by public key, with their tokens.
+    pub(super) accounts: [(&'a str, &'a str); 2],
 }
 
-/// Returns the public key of a user, whose seed is in `directory`. Makes the seed if there is none.
-pub(super) fn public_key(directory: &Path, user: &str) -> Result<String, UsageError> {
-    let path = directory.join(format!("{user}.nk"));
-    if !path.exists() {
-        let mut random = [0; 32];
-        getrandom::fill(&mut random)
-            .map_err(|error| UsageError(format!("cannot get random numbers: {error}")))?;
-        let pair = KeyPair::new_from_raw(KeyPairType::User, random).map_err(usage)?;
-        let text = format!("# nkey of {user}\n{}\n", pair.seed().map_err(usage)?);
-        write_private(&path, &text)?;
+impl ServerPlan<'_> {
+    /// Returns the configuration of a server, counted from 1, whose files are in `folder` for now. Those of servers on this
+    /// machine stay there; others are copied to [`PLACES`].
+    pub(super) fn text(&self, number: usize, folder: &Path) -> String {
+        let Self { name, operator, system_account, .. } = self;
+        let Some(server) = self.servers.get(number.wrapping_sub(1)) else { return String::new() };
+        let here = folder.display().to_string();
+        let [files, data] = match server.is_loopback() {
+            true => [here.clone(), format!("{here}/data")],
+            false => PLACES.map(String::from),
+        };
+        let listen = listen_address(server);
+        let port = server.port;
+        let mut text = format!(
+            "# NATS server {number} of the cluster {name} of trackers. Made by `tidegate cluster init`.\n\
+             # nats-server -c {files}/nats-server.conf\n\n\
+             server_name: \"{name}-{number}\"\n\
+             listen: \"{listen}:{port}\"\n\n\
+             # The log of the trackers. Free space for `tidegate cluster set size` must be there.\n\
+             jetstream {{\n  store_dir: \"{data}\"\n}}\n\n\
+             # The operator's key has signed the accounts, and theirs the users: a new node needs no change here.\n\
+             operator: {operator}\n\
+             system_account: {system_account}\n\
+             resolver {{\n  type: full\n  dir: \"{data}/accounts\"\n  allow_delete: false\n  interval: \"{COMPARE_PERIOD}\"\n}}\n\
+             resolver_preload {{\n"
+        );
+        for (account, token) in &self.accounts {
+            text += &format!("  {account}: {token}\n");
+        }
+        text += "}\n";
+        if !server.is_loopback() {
+            let files = tls_files(&files);
+            text += &format!("\ntls {{\n{files}}}\n");
+        }
+        if self.servers.len() > 1 {
+            text += &self.routes(server, &files);
+        }
+        text
     }
-    let seed = read_seed(&path).map_err(|error| UsageError(format!("{error:#}")))?;
-    Ok(KeyPair::from_seed(&seed).map_err(usage)?.public_key())
-}
 
-fn usage(error: nkeys::error::Error) -> UsageError {
-    UsageError(format!("cannot make an nkey: {error}"))
-}
-
-/// Returns the configuration.
-// Writing to a `String` cannot fail.
-pub(super) fn text(layout: &Layout<'_>) -> Result<String, UsageError> {
-    let Layout { name, servers, operator, keys } = layout;
-    if name.is_empty() || !is_cluster_name(name) {
-        return Err(UsageError(format!(
-            "--name: expected at most 32 characters of a-z 0-9 -, found `{name}`"
-        )));
+    /// Returns how a server reaches the others.
+    fn routes(&self, server: &Server, files: &str) -> String {
+        let (name, listen, port) = (self.name, listen_address(server), server.routes_port());
+        let is_here = server.is_loopback();
+        let tls = match is_here {
+            true => String::new(),
+            false => format!(
+                "  tls {{\n{}    ca_file: \"{files}/ca.pem\"\n    verify: true\n  }}\n",
+                tls_files(files)
+            ),
+        };
+        let scheme = if is_here { "nats" } else { "tls" };
+        let route = |it: &Server| format!("    \"{scheme}://{}:{}\"\n", it.host, it.routes_port());
+        let routes: String = self.servers.iter().map(route).collect();
+        format!(
+            "\n# The NATS servers among themselves.\n\
+             cluster {{\n  name: \"nats-{name}\"\n  listen: \"{listen}:{port}\"\n{tls}  routes: [\n{routes}  ]\n}}\n"
+        )
     }
-    let mut text = format!("{HEAD}{}", jetstream());
-    if *servers > 1 {
-        let _ = write!(text, "{}", routes(name, *servers));
+}
+
+fn tls_files(folder: &str) -> String {
+    format!("    cert_file: \"{folder}/server.pem\"\n    key_file: \"{folder}/server-key.pem\"\n")
+}
+
+/// Returns the addresses at which a server listens.
+fn listen_address(server: &Server) -> &str {
+    match server.host.as_str() {
+        host if server.is_loopback() => host,
+        host if host.starts_with('[') => "[::]",
+        _ => "0.0.0.0",
     }
-    let _ = write!(
-        text,
-        "\n# A user for each node. None can publish in the name of another, read what is not for it, or change a \
-         stream.\nauthorization {{\n  users: [\n"
-    );
-    for (node, key) in (1..).zip(keys) {
-        text.push_str(&user(&format!("Node {node}"), key.as_deref(), &Rights::of_node(name, node)));
-    }
-    text.push_str(&user(
-        "Operator, for `tidegate cluster streams`",
-        operator.as_deref(),
-        &Rights::of_operator(name),
-    ));
-    text.push_str("  ]\n}\n");
-    Ok(text)
-}
-
-fn user(who: &str, key: Option<&str>, rights: &Rights) -> String {
-    let name = who.split(',').next().unwrap_or(who);
-    let placeholder = format!("PUBLIC_KEY_OF_{}", name.to_uppercase().replace(' ', "_"));
-    format!(
-        "    {{\n      # {who}.\n      nkey: {}\n      permissions: {{\n        \
-         publish: {{ allow: [{}] }}\n        subscribe: {{ allow: [{}] }}\n      }}\n    }}\n",
-        key.unwrap_or(&placeholder),
-        quoted(&rights.publish),
-        quoted(&rights.subscribe)
-    )
-}
-
-const HEAD: &str = "\
-# nats-server -c FILE. The lines with PATH, HOST and SERVER are to be filled in.
-listen: 0.0.0.0:4222
-server_name: SERVER  # another one on each server
-
-# Nodes of trackers connect with tls://, unless they run on the same machine.
-tls {
-  cert_file: \"PATH/server.pem\"
-  key_file: \"PATH/server-key.pem\"
-}
-";
-
-fn jetstream() -> &'static str {
-    "\n# The stream: cluster.stream_mib.\n\
-     jetstream {\n  store_dir: \"PATH/jetstream\"\n  max_file_store: 16G\n}\n"
-}
-
-fn routes(name: &str, servers: u8) -> String {
-    let routes: Vec<_> =
-        (1..=servers).map(|server| format!("    \"tls://HOST_{server}:6222\"")).collect();
-    format!(
-        "\n# The NATS servers among themselves.\n\
-         cluster {{\n  name: \"nats-{name}\"\n  listen: 0.0.0.0:6222\n  tls {{\n    \
-         cert_file: \"PATH/server.pem\"\n    key_file: \"PATH/server-key.pem\"\n    ca_file: \
-         \"PATH/ca.pem\"\n    verify: true\n  }}\n  routes: [\n{}\n  ]\n}}\n",
-        routes.join("\n")
-    )
-}
-
-fn quoted(patterns: &[String]) -> String {
-    let quoted: Vec<_> = patterns.iter().map(|pattern| format!("\"{pattern}\"")).collect();
-    format!("\n          {}\n        ", quoted.join("\n          "))
 }
 
 #[cfg(test)]
 mod tests {
-    use harness::Directory;
-
     use super::*;
 
-    #[test]
-    fn gives_each_node_its_own_subjects() {
-        let layout =
-            Layout { name: "c", servers: 3, operator: None, keys: vec![Some("UAAA".into()), None] };
-        let text = text(&layout).unwrap();
-        for part in [
-            "nkey: UAAA",
-            "nkey: PUBLIC_KEY_OF_NODE_2",
-            "\"tg.c.d.2\"",
-            "\"tg.c.w.*.2\"",
-            "\"tg.c.i.2.>\"",
-            "HOST_3",
-        ] {
-            assert!(text.contains(part), "{part} is missing in {text}");
-        }
-        // Only the operator may change streams.
-        let (nodes, operator) = text.split_once("nkey: PUBLIC_KEY_OF_OPERATOR").unwrap();
-        for call in ["CREATE", "UPDATE"] {
-            assert!(!nodes.contains(&format!("STREAM.{call}")), "{text}");
-            assert!(operator.contains(&format!("$JS.API.STREAM.{call}.TG_c_D")), "{text}");
-        }
-        let one = Layout { servers: 1, ..layout };
-        assert!(!super::text(&one).unwrap().contains("routes"), "{text}");
-        assert!(super::text(&Layout { name: "C", ..one }).is_err());
+    fn text(servers: &[&str]) -> String {
+        let servers: Vec<Server> = servers.iter().map(|it| it.parse().unwrap()).collect();
+        let plan = ServerPlan {
+            name: "c",
+            servers: &servers,
+            operator: "eyJ.o",
+            system_account: "ASYS",
+            accounts: [("AC", "eyJ.a"), ("ASYS", "eyJ.s")],
+        };
+        plan.text(1, Path::new("/tmp/c/server-1"))
     }
 
     #[test]
-    fn makes_keys_once() {
-        let directory = Directory::new().unwrap();
-        let key = public_key(directory.root(), "node-1").unwrap();
-        assert!(key.starts_with('U') && key.len() == 56, "{key}");
-        assert_eq!(public_key(directory.root(), "node-1").unwrap(), key);
-        assert_ne!(public_key(directory.root(), "node-2").unwrap(), key);
+    fn servers_on_machines_of_their_own_use_tls() {
+        let text = text(&["t1.example.org", "t2.example.org", "2001:db8::3"]);
+        for part in [
+            "server_name: \"c-1\"\nlisten: \"0.0.0.0:4222\"",
+            "store_dir: \"/var/lib/nats\"",
+            "operator: eyJ.o\nsystem_account: ASYS",
+            "  AC: eyJ.a\n  ASYS: eyJ.s\n",
+            "tls {\n    cert_file: \"/etc/nats/server.pem\"",
+            "listen: \"0.0.0.0:6222\"",
+            "ca_file: \"/etc/nats/ca.pem\"\n    verify: true",
+            "\"tls://t2.example.org:6222\"\n    \"tls://[2001:db8::3]:6222\"\n",
+        ] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+    }
+
+    #[test]
+    fn servers_for_trying_it_out_have_their_files_beside_them() {
+        let one = text(&["127.0.0.1"]);
+        for part in ["listen: \"127.0.0.1:4222\"", "dir: \"/tmp/c/server-1/data/accounts\""] {
+            assert!(one.contains(part), "{part} is missing in {one}");
+        }
+        assert!(!one.contains("tls") && !one.contains("routes"), "{one}");
+        let two = text(&["127.0.0.1:5001", "127.0.0.1:5002"]);
+        assert!(two.contains("\"nats://127.0.0.1:7002\"") && !two.contains("tls"), "{two}");
     }
 }

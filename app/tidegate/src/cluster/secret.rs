@@ -1,67 +1,161 @@
 //! The secret that all nodes of a cluster share. Keys derive from it by HKDF-SHA256, so nothing has to be
 //! distributed when a node starts.
+//!
+//! It is changed in two steps, so that no client is refused: all nodes accept the new one, then they issue by it, and
+//! accept the old one for as long as anything of it is around. The list of secrets is a row of the records.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context, Result, ensure};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
-use tracker::PreviousSecrets;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use tracker::SharedSecrets;
 
-use crate::config::ClusterConfig;
-use crate::permissions::check_secret;
+use super::hex;
 
-/// Bytes of a secret; its file has two hex digits for each.
+/// Bytes of a secret; as text it has two hex digits for each.
 pub(crate) const SECRET_LEN: usize = 32;
 
-/// The secrets of a cluster.
-pub(crate) struct ClusterSecrets {
-    /// By which this node issues and signs.
-    first: [u8; SECRET_LEN],
-    /// By which other nodes may, while the secret changes.
-    second: Option<[u8; SECRET_LEN]>,
+/// A secret of a cluster.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Secret {
+    /// 1 for the first, and one more with each change.
+    pub(crate) number: u32,
+    #[serde(rename = "secret", serialize_with = "write", deserialize_with = "read")]
+    pub(crate) bytes: [u8; SECRET_LEN],
+    /// Until when it is accepted, unix time in seconds; `None` = until it is changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
 }
 
-impl ClusterSecrets {
-    /// Reads the files of `cluster.secret`.
-    pub(crate) fn read(config: &ClusterConfig) -> Result<Self> {
-        let secrets = config.secrets.iter().map(|path| read(path)).collect::<Result<Vec<_>>>()?;
-        let (first, rest) = secrets.split_first().context("cluster.secret: expected a file")?;
-        ensure!(
-            rest.first() != Some(first),
-            "cluster.secret: both files have the same secret: `tidegate cluster secret` makes a new one"
-        );
-        Ok(Self { first: *first, second: rest.first().copied() })
+impl Secret {
+    pub(crate) fn new(number: u32, bytes: [u8; SECRET_LEN]) -> Self {
+        Self { number, bytes, until: None }
     }
 
-    /// Returns the key of connection ids.
-    pub(crate) fn connection_ids(&self) -> [u8; 16] {
-        derive(&self.first, "tidegate connection ids")
+    /// Returns the keys of connection ids and offers.
+    pub(crate) fn keys(&self) -> SharedSecrets {
+        SharedSecrets {
+            connection_ids: derive(&self.bytes, "tidegate connection ids"),
+            offers: derive(&self.bytes, "tidegate offers"),
+        }
     }
 
-    /// Returns the key of the tags of WebTorrent offers.
-    pub(crate) fn offers(&self) -> [u8; 16] {
-        derive(&self.first, "tidegate offers")
+    /// Returns what names the secret in messages.
+    fn id(&self) -> [u8; 4] {
+        derive(&self.bytes, "tidegate id")
+    }
+}
+
+/// The secrets that nodes accept. They issue by the first.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Secret>", into = "Vec<Secret>")]
+pub(crate) struct Secrets {
+    first: Secret,
+    others: Vec<Secret>,
+}
+
+impl From<Secret> for Secrets {
+    fn from(first: Secret) -> Self {
+        Self { first, others: Vec::new() }
+    }
+}
+
+impl TryFrom<Vec<Secret>> for Secrets {
+    type Error = &'static str;
+
+    fn try_from(mut list: Vec<Secret>) -> Result<Self, Self::Error> {
+        if list.is_empty() {
+            return Err("expected a secret");
+        }
+        Ok(Self { first: list.remove(0), others: list })
+    }
+}
+
+impl From<Secrets> for Vec<Secret> {
+    fn from(secrets: Secrets) -> Self {
+        [vec![secrets.first], secrets.others].concat()
+    }
+}
+
+/// A step of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nodes accept the new secret.
+    Accept,
+    /// Nodes issue by it, and accept the old one until this unix time, in seconds.
+    Issue { old_until: u64 },
+}
+
+impl Secrets {
+    /// Returns the secrets of a node with this one in its join file: those that are recorded, unless the file is newer.
+    pub(crate) fn of_node(join: Secret, recorded: Option<Self>) -> Self {
+        let is_known = |recorded: &Self| recorded.numbers().any(|number| number >= join.number);
+        recorded.filter(is_known).unwrap_or_else(|| join.into())
     }
 
-    /// Returns the key of sessions.
-    pub(crate) fn sessions(&self) -> [u8; 16] {
-        derive(&self.first, "tidegate sessions")
+    /// Returns the number of the secret by which nodes issue.
+    pub(crate) fn number(&self) -> u32 {
+        self.first.number
     }
 
-    /// Returns the keys of what is accepted beside that.
-    pub(crate) fn previous(&self) -> Option<PreviousSecrets> {
-        self.second.as_ref().map(|secret| PreviousSecrets {
-            connection_ids: derive(secret, "tidegate connection ids"),
-            offers: derive(secret, "tidegate offers"),
+    fn numbers(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.first.number).chain(self.others.iter().map(|secret| secret.number))
+    }
+
+    /// Returns the secrets after a step of the change to `new`. A step that has been made changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster has a later secret, or another one with this number.
+    pub(crate) fn changed(&self, new: &Secret, step: Step) -> Result<Self, String> {
+        let number = new.number;
+        let known = self.first.number;
+        if number < known || number == known && new.bytes != self.first.bytes {
+            return Err(format!(
+                "the cluster has a secret with the number {known} already: use the operator's folder that made it"
+            ));
+        }
+        if number == known {
+            return Ok(self.clone());
+        }
+        let others = self.others.iter().filter(|secret| secret.number < known).cloned();
+        Ok(match step {
+            Step::Accept => Self {
+                first: self.first.clone(),
+                others: [new.clone()].into_iter().chain(others).collect(),
+            },
+            Step::Issue { old_until } => {
+                let old = Secret { until: Some(old_until), ..self.first.clone() };
+                Self { first: new.clone(), others: [old].into_iter().chain(others).collect() }
+            }
         })
+    }
+
+    /// Removes those that are accepted no longer. Returns whether there were any.
+    pub(crate) fn expire(&mut self, now: u64) -> bool {
+        let count = self.others.len();
+        self.others.retain(|secret| secret.until.is_none_or(|until| now < until));
+        self.others.len() < count
+    }
+
+    /// Returns the keys by which nodes issue.
+    pub(crate) fn keys(&self) -> SharedSecrets {
+        self.first.keys()
+    }
+
+    /// Returns the keys that are accepted beside them.
+    pub(crate) fn previous_keys(&self) -> Option<SharedSecrets> {
+        self.others.first().map(Secret::keys)
     }
 
     /// Returns what names the secrets in messages, the first one first.
     pub(crate) fn ids(&self) -> Vec<[u8; 4]> {
-        let secrets = [Some(&self.first), self.second.as_ref()];
-        secrets.into_iter().flatten().map(|secret| derive(secret, "tidegate id")).collect()
+        std::iter::once(&self.first).chain(&self.others).map(Secret::id).collect()
     }
+}
+
+/// Returns the key of sessions. It stays when the secret changes: nodes exchange sessions by it, and progress of users
+/// would be lost.
+pub(crate) fn session_key(bytes: &[u8; SECRET_LEN]) -> [u8; 16] {
+    derive(bytes, "tidegate sessions")
 }
 
 /// Returns bytes that follow from a secret and `info`, and say nothing about either.
@@ -83,61 +177,53 @@ impl KeyType for Len {
     }
 }
 
-fn read(path: &Path) -> Result<[u8; SECRET_LEN]> {
-    let name = path.display();
-    check_secret(path).context("cluster.secret")?;
-    let text =
-        fs::read_to_string(path).with_context(|| format!("cluster.secret: cannot read {name}"))?;
-    parse(text.trim()).with_context(|| {
-        format!(
-            "cluster.secret: {name}: expected {} hex digits: `tidegate cluster secret` makes them",
-            2 * SECRET_LEN
-        )
-    })
-}
-
-fn parse(text: &str) -> Option<[u8; SECRET_LEN]> {
+/// Reads hex digits: two for each byte.
+pub(crate) fn parse(text: &str) -> Option<[u8; SECRET_LEN]> {
     let mut secret = [0; SECRET_LEN];
-    if text.len() != 2 * SECRET_LEN || !text.is_ascii() {
+    if text.len() != 2 * SECRET_LEN || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     for (byte, at) in secret.iter_mut().zip((0..).step_by(2)) {
-        let digits =
-            text.get(at..at + 2).filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()))?;
-        *byte = u8::from_str_radix(digits, 16).ok()?;
+        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
     }
     Some(secret)
 }
 
+/// Writes a secret as hex digits.
+pub(super) fn write<S: Serializer>(
+    bytes: &[u8; SECRET_LEN],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&hex(bytes))
+}
+
+/// Reads what [`write`] has written.
+pub(super) fn read<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<[u8; SECRET_LEN], D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse(&text).ok_or_else(|| {
+        serde::de::Error::custom(format!("expected a secret of {} hex digits", 2 * SECRET_LEN))
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use harness::Directory;
-
     use super::*;
 
-    fn hex(byte: u8) -> String {
-        format!("{byte:02x}").repeat(SECRET_LEN)
+    fn secret(number: u32) -> Secret {
+        Secret::new(number, [number as u8; SECRET_LEN])
     }
 
-    fn file(directory: &Directory, name: &str, text: &str, mode: u32) -> std::path::PathBuf {
-        let path = directory.write(name, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        path
+    fn numbers(secrets: &Secrets) -> Vec<u32> {
+        secrets.numbers().collect()
     }
 
     #[test]
     fn keys_follow_from_the_secret() {
-        let one = ClusterSecrets { first: [1; 32], second: None };
-        let both = ClusterSecrets { first: [2; 32], second: Some([1; 32]) };
-        assert_ne!(one.connection_ids(), one.offers());
-        assert_ne!(one.connection_ids(), both.connection_ids());
-        let previous = both.previous().unwrap();
-        assert_eq!(previous.connection_ids, one.connection_ids());
-        assert_eq!(previous.offers, one.offers());
-        assert_eq!(both.ids()[1], one.ids()[0]);
-        assert!(one.previous().is_none() && one.ids().len() == 1);
+        let one = Secrets::from(secret(1));
+        assert_ne!(one.keys().connection_ids, one.keys().offers);
+        assert_ne!(one.keys().connection_ids, Secrets::from(secret(2)).keys().connection_ids);
         // RFC 5869 with an empty salt, computed by another program: all nodes and versions must agree.
         let id = u32::from_be_bytes(one.ids()[0]);
         assert_eq!(format!("{id:08x}"), EXPECTED_ID);
@@ -146,24 +232,53 @@ mod tests {
     const EXPECTED_ID: &str = "a6a3402b";
 
     #[test]
-    fn reads_only_secrets() {
-        let directory = Directory::new().unwrap();
-        let good = file(&directory, "good", &format!("{}\n", hex(0xab)), 0o600);
-        assert_eq!(read(&good).unwrap(), [0xab; 32]);
-        assert!(read(&file(&directory, "group", &hex(1), 0o640)).is_ok());
-        for (text, mode, why) in [
-            (hex(1), 0o644, "other users can read or change it (mode 644): chmod 600 it"),
-            (hex(1), 0o660, "mode 660"),
-            ("ab".into(), 0o600, "expected 64 hex digits"),
-            (hex(1).replace('1', "g"), 0o600, "expected 64 hex digits"),
-            (hex(1).replacen("01", "+1", 1), 0o600, "expected 64 hex digits"),
-            (String::new(), 0o600, "expected 64 hex digits"),
-        ] {
-            let error = format!("{:#}", read(&file(&directory, "bad", &text, mode)).unwrap_err());
-            assert!(error.starts_with("cluster.secret: ") && error.contains(why), "{error}");
-            fs::remove_file(directory.path("bad")).unwrap();
+    fn a_change_is_accepted_first_and_issued_then() {
+        let old = Secrets::from(secret(1));
+        let accepting = old.changed(&secret(2), Step::Accept).unwrap();
+        assert_eq!(numbers(&accepting), [1, 2]);
+        assert!(accepting.changed(&secret(2), Step::Accept) == Ok(accepting.clone()));
+        let issue = Step::Issue { old_until: 100 };
+        let mut issuing = accepting.changed(&secret(2), issue).unwrap();
+        assert_eq!(numbers(&issuing), [2, 1]);
+        assert_eq!(issuing.previous_keys().unwrap().offers, old.keys().offers);
+        assert_eq!(issuing.ids(), [secret(2).id(), secret(1).id()]);
+        // Repeated, with a later time.
+        assert!(issuing.changed(&secret(2), Step::Issue { old_until: 900 }) == Ok(issuing.clone()));
+        // The next change comes before the old one is over.
+        let next = issuing.changed(&secret(3), Step::Accept).unwrap();
+        assert_eq!(numbers(&next), [2, 3, 1]);
+        assert_eq!(numbers(&next.changed(&secret(3), issue).unwrap()), [3, 2, 1]);
+        for bad in [secret(1), Secret::new(2, [9; SECRET_LEN])] {
+            let why = issuing.changed(&bad, Step::Accept).err().unwrap();
+            assert!(why.contains("a secret with the number 2 already"), "{why}");
         }
-        let error = format!("{:#}", read(&directory.path("none")).unwrap_err());
-        assert!(error.contains("cannot read"), "{error}");
+        assert!(!issuing.expire(99) && issuing.expire(100) && !issuing.expire(101));
+        assert_eq!(numbers(&issuing), [2]);
+    }
+
+    #[test]
+    fn the_newer_of_the_record_and_the_join_file_holds() {
+        let issuing = Secrets::from(secret(1)).changed(&secret(2), Step::Issue { old_until: 9 });
+        let recorded = issuing.unwrap();
+        let of_node = |number| Secrets::of_node(secret(number), Some(recorded.clone()));
+        assert_eq!(
+            [1, 2, 3].map(|number| numbers(&of_node(number))),
+            [vec![2, 1], vec![2, 1], vec![3]]
+        );
+        assert_eq!(numbers(&Secrets::of_node(secret(1), None)), [1]);
+        let text = serde_json::to_string(&recorded).unwrap();
+        assert!(serde_json::from_str::<Secrets>(&text).unwrap() == recorded);
+        for bad in ["[]", "{}", "[{\"number\":1,\"secret\":\"00\"}]"] {
+            assert!(serde_json::from_str::<Secrets>(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn reads_hex_digits_only() {
+        let good = "ab".repeat(SECRET_LEN);
+        assert_eq!(parse(&good), Some([0xab; SECRET_LEN]));
+        for bad in ["", "ab", &good.replacen("ab", "+b", 1), &good.replacen("ab", "äb", 1)] {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
     }
 }

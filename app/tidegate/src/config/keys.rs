@@ -489,41 +489,16 @@ settings! {
     /// them learns to the others. A new value of a key here applies after a restart or an upgrade
     /// (SIGUSR2). See docs/cluster.md.
     ["cluster"] cluster: ClusterSection {
-        /// The cluster's name, of a-z 0-9 -, the same on all nodes. Empty = no cluster.
-        name: Text = "";
-        /// This node's number, from 1 to 255. Each node has its own.
-        node: Int(0, 255) = 0;
-        /// NATS servers, e.g. ["tls://nats-1.example.org:4222"]. Only these are connected to. Unencrypted
-        /// connections, nats://, are accepted to this machine only.
-        servers: List = [];
-        /// File with the seed of the nkey that this node proves to the servers. `tidegate cluster
-        /// nats-config` makes one for each node.
-        nkey: Text = "";
-        /// PEM file with a certificate for servers that require one, and its intermediate
-        /// certificates.
-        certificate: Text = "";
-        /// PEM file with the certificate's private key.
-        key: Text = "";
-        /// PEM file with the authorities that sign the servers' certificates. Empty = those of the system.
-        ca: Text = "";
-        /// Files with a secret each: 64 hex digits, which `tidegate cluster secret` prints, readable by
-        /// their owner only. All nodes have the same. To change it, add the new one as the second on all
-        /// nodes, then make it the first, then remove the other.
-        secret: List = [];
-        /// Where this node is, of a-z 0-9 -, e.g. "fra". A node that starts asks nodes of its own zone
-        /// first.
+        /// This node's join file, which `tidegate cluster invite` makes: the cluster's name, this node's number, its
+        /// user at the NATS servers, and the secret that all nodes share. Only its owner may read it. Empty = no cluster.
+        join: Text = "";
+        /// Where this node is, of a-z 0-9 -, e.g. "fra". Empty = as the join file says.
         zone: Text = "";
         /// Milliseconds for which changes are collected before they are sent.
         flush_ms: Int(5, 500) = 50;
         /// MiB of changes that wait while NATS is away. When they are used up, all peers that have
         /// announced meanwhile are sent afterwards.
         queue_mib: Int(1, 4096) = 64;
-        /// Size of the stream that holds the changes of a peer's lifetime, in MiB. Without room for all,
-        /// the oldest are dropped, and a node that starts without a journal lacks them.
-        stream_mib: Int(16, 1 << 24) = 8192;
-        /// Servers that store each message of the streams. 1 with fewer than three servers.
-        /// `tidegate cluster streams` makes the streams with this and stream_mib.
-        replicas: Int(1, 5) = 3;
         /// Seconds after which /health/ready no longer waits for what the other nodes know.
         warm_wait_s: Int(0, 3600) = 30;
         /// MiB per second of WebTorrent messages to other nodes.

@@ -60,8 +60,27 @@ pub(super) fn unknown_section(name: &str) -> String {
     format!("unknown section [{name}]{}", suggestion.unwrap_or_default())
 }
 
-/// Says that there is no such key, and which one may be meant.
+/// Keys of 1.0.0 that are gone, and what takes their place.
+const REMOVED: [(&str, &str); 10] = [
+    ("cluster.name", IN_JOIN_FILE),
+    ("cluster.node", IN_JOIN_FILE),
+    ("cluster.servers", IN_JOIN_FILE),
+    ("cluster.nkey", IN_JOIN_FILE),
+    ("cluster.certificate", IN_JOIN_FILE),
+    ("cluster.key", IN_JOIN_FILE),
+    ("cluster.ca", IN_JOIN_FILE),
+    ("cluster.secret", IN_JOIN_FILE),
+    ("cluster.stream_mib", "is a setting of the stream now: `tidegate cluster set size 8GiB`"),
+    ("cluster.replicas", "is a setting of the stream now: `tidegate cluster set replicas 3`"),
+];
+const IN_JOIN_FILE: &str = "is in the join file now: make one by `tidegate cluster init` and `tidegate cluster invite`, \
+                            and name it in cluster.join";
+
+/// Says that there is no such key, and what takes its place or may be meant.
 pub(super) fn unknown_key(name: &str) -> String {
+    if let Some((_, successor)) = REMOVED.iter().find(|(removed, _)| *removed == name) {
+        return format!("`{name}` {successor}");
+    }
     let sections = Sections::default();
     let known = sections.all().into_iter().map(|setting| setting.key().name);
     let suggestion = nearest(name, known).map(|near| format!(": did you mean `{near}`?"));

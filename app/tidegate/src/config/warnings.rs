@@ -7,9 +7,7 @@ use tracker::Access;
 use types::Scope;
 
 use super::key::unique;
-use super::{
-    AcmeConfig, Challenge, ClusterConfig, Config, ListenerGroup, ListenerPolicyConfig, Transport,
-};
+use super::{AcmeConfig, Challenge, Config, ListenerGroup, ListenerPolicyConfig, Transport};
 
 /// Returns what to know of a listener's policy.
 fn policy_warnings(policy: &ListenerPolicyConfig) -> Vec<String> {
@@ -72,7 +70,7 @@ impl Config {
                     .into(),
             );
         }
-        warnings.extend(self.cluster.iter().flat_map(|cluster| self.cluster_warnings(cluster)));
+        warnings.extend(self.cluster.as_ref().and_then(|_| self.cluster_warning()));
         warnings.extend(self.xdp_warning());
         warnings.extend(self.acme.iter().filter_map(|acme| self.acme_warning(acme)));
         warnings.extend(unique(self.groups.iter().filter_map(ListenerGroup::warning).collect()));
@@ -92,29 +90,20 @@ impl Config {
         warnings
     }
 
-    /// Returns what to know of a cluster.
-    fn cluster_warnings(&self, cluster: &ClusterConfig) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if cluster.nkey.is_none() && cluster.certificate.is_none() {
-            warnings.push(
-                "cluster.nkey and cluster.certificate are empty: the NATS servers cannot tell nodes apart, \
-                 so anyone who reaches them can speak as any node"
-                    .into(),
-            );
-        }
+    /// Returns a warning if peers live too short for a cluster.
+    fn cluster_warning(&self) -> Option<String> {
         let policy = &self.policy;
         let spare_s = policy
             .peer_lifetime_s
             .saturating_sub(policy.interval_s + policy.interval_jitter_s + 120);
-        if spare_s < 64 {
-            warnings.push(format!(
+        (spare_s < 64).then(|| {
+            format!(
                 "tracker.peer_lifetime_s is {}, less than {}, the interval and three minutes more: each \
                  announce is sent to all nodes, instead of one in several minutes",
                 policy.peer_lifetime_s,
                 policy.interval_s + policy.interval_jitter_s + 184
-            ));
-        }
-        warnings
+            )
+        })
     }
 
     /// Returns a warning if a key of `[xdp]` has no effect.

@@ -6,11 +6,10 @@ use anyhow::{Context, Result, bail};
 use net::process::InheritedSockets;
 use net::tls::Certificates;
 use tracing::{info, warn};
-use tracker::{Options, Secrets, StoreOptions, Tracker};
+use tracker::{Options, Secrets, SharedSecrets, StoreOptions, Tracker};
 
 use super::upgrade::HandoffState;
 use crate::certificates;
-use crate::cluster::secret::ClusterSecrets;
 use crate::config::{Config, worker_count};
 
 /// Checks for inherited sockets that belong to no listener. In an upgrade, the old process may have
@@ -31,11 +30,11 @@ pub(super) fn check_leftover(inherited: InheritedSockets, is_upgrade: bool) -> R
     )
 }
 
-/// Returns the tracker. In a cluster, keys that other nodes need derive from its secrets.
+/// Returns the tracker. In a cluster, keys that other nodes need derive from its secret: these are `shared`.
 pub(super) fn new_tracker(
     config: &Config,
     handoff: &HandoffState,
-    cluster: Option<&ClusterSecrets>,
+    shared: Option<SharedSecrets>,
 ) -> Result<Tracker> {
     let mut secrets = [[0; 16]; 3];
     getrandom::fill(secrets.as_flattened_mut())
@@ -53,9 +52,8 @@ pub(super) fn new_tracker(
         memory_budget: config.memory_budget,
     };
     let HandoffState { connection_ids, sessions, .. } = *handoff;
-    let offers = cluster.map_or(offers, ClusterSecrets::offers);
-    let previous = cluster.and_then(ClusterSecrets::previous);
-    let keys = Secrets { connection_ids, offers, limits, sessions, previous };
+    let offers = shared.map_or(offers, |shared| shared.offers);
+    let keys = Secrets { connection_ids, offers, limits, sessions, previous: None };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
 }
 

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use net::process::Identity;
 
-use cluster::nats::{self, Finding};
+use cluster::nats::{self, Finding, SecretIds};
 
 use super::swarms::file_system;
 use super::{listeners, places, state, xdp};
 use crate::access::{self, TorrentFolders};
-use crate::cluster::nats_options;
-use crate::cluster::secret::ClusterSecrets;
+use crate::cluster::secret::Secrets;
+use crate::cluster::{Join, nats_options};
 use crate::config::Config;
 use crate::{acme, certificates};
 
@@ -66,13 +66,14 @@ fn geo_problems(config: &Config) -> Vec<String> {
     named.filter_map(problem).collect()
 }
 
-/// Reads the files of the cluster, and asks the NATS servers.
+/// Reads the join file, and asks the NATS servers.
 fn check_cluster(config: &Config, is_running: bool, findings: &mut Findings) {
     let Some(cluster) = &config.cluster else { return };
-    let options = ClusterSecrets::read(cluster)
-        .and_then(|secrets| nats_options(config, cluster, &secrets))
-        .and_then(|options| Ok(nats::check(&options, is_running)?));
-    match options {
+    let found = Join::read(&cluster.join).and_then(|join| {
+        let ids = SecretIds::from(Secrets::from(join.secret()).ids());
+        Ok(nats::check(&nats_options(config, cluster, &join, ids), is_running)?)
+    });
+    match found {
         Err(error) => findings.problems.push(format!("{error:#}")),
         Ok(found) => {
             for finding in found {

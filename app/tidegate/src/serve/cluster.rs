@@ -3,9 +3,10 @@
 mod host;
 mod letters;
 mod records;
+mod secrets;
 mod stats;
 
-use std::path::PathBuf;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -26,26 +27,19 @@ use tracker::{Access, Tracker};
 
 use super::swarms::unix_ms;
 use super::workers::Workers;
-use crate::cluster::nats_options;
-use crate::cluster::secret::ClusterSecrets;
+use crate::cluster::{Join, nats_options};
 use crate::config::{ClusterConfig, Config};
 use host::TrackerHost;
 use letters::WorkerLetters;
 use records::ClusterRecords;
+use secrets::LiveSecrets;
 use stats::Own;
 
-/// Where the certificates of authorities are on the systems that we know.
-const AUTHORITIES: [&str; 6] = [
-    "/etc/ssl",
-    "/etc/pki",
-    "/etc/ca-certificates",
-    "/usr/share/ca-certificates",
-    "/usr/local/share/ca-certificates",
-    "/usr/lib/ssl",
-];
 /// A node that is configured, and has not started.
 pub(super) struct OpenCluster {
     config: ClusterConfig,
+    join: Join,
+    secrets: Arc<LiveSecrets>,
     options: NatsOptions,
     /// The boot's number.
     boot: u64,
@@ -89,15 +83,19 @@ impl ClusterInputs {
 }
 
 impl OpenCluster {
-    /// Opens the node, if there is a cluster. Reads its files.
-    pub(super) fn open(config: &Config, secrets: Option<&ClusterSecrets>) -> Result<Option<Self>> {
-        let (Some(cluster), Some(secrets)) = (&config.cluster, secrets) else { return Ok(None) };
-        let options = nats_options(config, cluster, secrets)?;
+    /// Opens the node, if there is a cluster. Reads its join file.
+    pub(super) fn open(config: &Config) -> Result<Option<Self>> {
+        let Some(cluster) = &config.cluster else { return Ok(None) };
+        let join = Join::read(&cluster.join)?;
+        let secrets = Arc::new(LiveSecrets::new(join.secret()));
+        let options = nats_options(config, cluster, &join, secrets.ids());
         let mut random = [0];
         getrandom::fill(&mut random).context("cannot get random numbers from the system")?;
         let (status, orders) = Status::new();
         Ok(Some(Self {
             config: cluster.clone(),
+            join,
+            secrets,
             options,
             boot: unix_ms() << 8 | u64::from(random[0]),
             policy: policy_digest(config),
@@ -105,6 +103,26 @@ impl OpenCluster {
             is_ignored: Arc::default(),
             orders,
         }))
+    }
+
+    /// Returns the join file.
+    pub(super) fn join(&self) -> &Join {
+        &self.join
+    }
+
+    /// Checks that the present user can read the join file: the client of NATS reads it with each connection.
+    pub(super) fn check_readable(&self) -> Result<()> {
+        if self.join.has_authority() {
+            let path = self.config.join.display();
+            File::open(&self.config.join).with_context(|| {
+                format!("cluster.join: the tracker's user cannot read {path}: chown it")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn zone(&self) -> &str {
+        if self.config.zone.is_empty() { self.join.zone() } else { &self.config.zone }
     }
 
     /// Returns what reads its statistics.
@@ -117,12 +135,13 @@ impl OpenCluster {
         let (status, tracker) = (Arc::clone(&self.status), Arc::clone(tracker));
         let records = Arc::clone(records);
         let own = Own {
-            name: self.config.name.clone(),
-            node: self.config.node,
+            name: self.join.cluster.clone(),
+            node: self.join.node,
             boot: self.boot,
-            zone: self.config.zone.clone(),
+            zone: self.zone().to_owned(),
             started: Instant::now(),
             is_ignored: Arc::clone(&self.is_ignored),
+            secrets: Arc::clone(&self.secrets),
         };
         Box::new(move || {
             let letters = letters.get().map(RemoteLetters::counts).unwrap_or_default();
@@ -138,6 +157,14 @@ impl OpenCluster {
             Ok(None) => {}
             Err(error) => warn!(%error, "starting without all records of other nodes"),
         }
+        // Before it reads what the others have sent under them.
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let read = runtime.map(|runtime| runtime.block_on(records.cluster_secrets()));
+        match read {
+            Ok(Ok(recorded)) => recorded.iter().for_each(|it| self.secrets.take_recorded(it)),
+            Ok(Err(error)) => warn!(%error, "starting with the secret of the join file"),
+            Err(error) => warn!(%error, "starting with the secret of the join file"),
+        }
     }
 
     /// Fetches records, and shows what there is to see. The thread starts later.
@@ -151,31 +178,34 @@ impl OpenCluster {
 
     /// Lets the records replicate, and ignores the nodes that they say. Call before their thread starts.
     pub(super) fn replicate(&self, writer: &mut Writer) -> Result<()> {
-        writer.replicate(self.config.node, unix_ms).context("state.dir")?;
+        writer.replicate(self.join.node, unix_ms).context("state.dir")?;
         let ignored = admin::ignored_nodes(writer).context("state.dir")?;
         ignored.into_iter().for_each(|node| self.ignore(node, true));
         Ok(())
     }
 
     fn ignore(&self, node: u8, is_ignored: bool) {
-        ignore((self.config.node, &self.is_ignored), &self.status, node, is_ignored);
+        ignore((self.join.node, &self.is_ignored), &self.status, node, is_ignored);
     }
 
     /// Lets `tracker` be this node. Call before there are peers.
-    pub(super) fn join(&self, tracker: &Tracker) {
-        tracker.store().set_node(self.config.node);
+    pub(super) fn attach(&self, tracker: &Arc<Tracker>) {
+        tracker.store().set_node(self.join.node);
         tracker.downloads().replicate();
+        self.secrets.attach(tracker);
     }
 
     /// Starts the thread.
     pub(super) fn start(self, workers: &mut Workers, inputs: ClusterInputs) -> Result<Cluster> {
-        let Self { config, options, boot, policy, status, is_ignored, orders } = self;
+        let zone = self.zone().to_owned();
+        let Self { config, join, secrets, options, boot, policy, status, is_ignored, orders } =
+            self;
         let peer_lifetime_s = options.peer_lifetime_s;
         let node = cluster::Options {
-            node: config.node,
+            node: join.node,
             boot,
             version: env!("CARGO_PKG_VERSION").into(),
-            zone: config.zone.clone(),
+            zone,
             policy,
             queue_bytes: config.queue_bytes,
             peer_lifetime_s,
@@ -202,8 +232,8 @@ impl OpenCluster {
         };
         let (stop, receiver) = watch::channel(Stop::No);
         let thread = workers.start_cluster(move || Ok(nats::run(setup, receiver)?))?;
-        info!(name = config.name, node = config.node, "node of a cluster");
-        Ok(Cluster { node: config.node, status, is_ignored, stop, thread })
+        info!(name = join.cluster, node = join.node, "node of a cluster");
+        Ok(Cluster { node: join.node, secrets, status, is_ignored, stop, thread })
     }
 }
 
@@ -229,6 +259,24 @@ impl ClusterState {
             other => other,
         };
         Ok(())
+    }
+
+    /// Returns the number of this node, if it is one.
+    pub(super) fn node(&self) -> Option<u8> {
+        match self {
+            Self::None => None,
+            Self::Waiting(waiting) => Some(waiting.0.join.node),
+            Self::Running(cluster) => Some(cluster.node),
+        }
+    }
+
+    /// Returns the secrets of this node, if it is one.
+    pub(super) fn secrets(&self) -> Option<&LiveSecrets> {
+        match self {
+            Self::None => None,
+            Self::Waiting(waiting) => Some(&waiting.0.secrets),
+            Self::Running(cluster) => Some(&cluster.secrets),
+        }
     }
 
     /// Drops what another node sends from now on, or no longer.
@@ -260,6 +308,7 @@ impl ClusterState {
 /// A node whose thread runs.
 pub(super) struct Cluster {
     node: u8,
+    secrets: Arc<LiveSecrets>,
     status: Arc<Status>,
     is_ignored: Arc<AtomicBool>,
     stop: watch::Sender<Stop>,
@@ -287,14 +336,6 @@ impl Cluster {
             thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-/// Returns the directories that connections to NATS read, because of `config`.
-pub(super) fn readable(config: &ClusterConfig) -> Vec<PathBuf> {
-    if !config.uses_tls() || config.ca.is_some() {
-        return Vec::new();
-    }
-    AUTHORITIES.iter().map(PathBuf::from).filter(|path| path.is_dir()).collect()
 }
 
 /// Returns a digest of what should be the same on all nodes.

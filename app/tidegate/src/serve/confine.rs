@@ -7,9 +7,10 @@ use anyhow::{Context, Result};
 use net::process::{self, Identity, Sandbox, SandboxPolicy};
 use tracing::{info, warn};
 
+use super::cluster::OpenCluster;
 use super::{places, state, swarms};
 use crate::acme;
-use crate::config::{AcmeConfig, ClusterConfig, Config, TokenConfig};
+use crate::config::{AcmeConfig, Config, TokenConfig};
 
 /// Where the C library reads how to resolve host names.
 const RESOLVER: &str = "/etc/resolv.conf";
@@ -57,7 +58,11 @@ fn drop_capabilities() {
 }
 
 /// Gives up the rights that serving does not need, if configured. `file` is the configuration file.
-pub(super) fn confine(config: &Config, file: Option<&Path>) -> Option<Sandbox> {
+pub(super) fn confine(
+    config: &Config,
+    file: Option<&Path>,
+    cluster: &Option<OpenCluster>,
+) -> Option<Sandbox> {
     if !config.sandbox {
         return None;
     }
@@ -65,29 +70,27 @@ pub(super) fn confine(config: &Config, file: Option<&Path>) -> Option<Sandbox> {
     if process::is_root() {
         drop_capabilities();
     }
-    let sandbox = process::confine(allowed(config, file));
+    let sandbox = process::confine(allowed(config, file, cluster));
     info!("sandbox: {sandbox}");
     Some(sandbox)
 }
 
-fn allowed(config: &Config, file: Option<&Path>) -> SandboxPolicy {
+fn allowed(config: &Config, file: Option<&Path>, cluster: &Option<OpenCluster>) -> SandboxPolicy {
     let files = file.into_iter().chain(config.files());
     let acme = config.acme.as_ref();
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
     ports.extend(&config.webhook_ports);
     ports.extend(config.trace.as_ref().map(|trace| trace.port));
     ports.extend(config.tokens.as_ref().and_then(TokenConfig::port));
-    let cluster = config.cluster.as_ref();
-    ports.extend(cluster.iter().flat_map(|cluster| &cluster.servers).map(|server| server.port));
+    ports.extend(cluster.iter().flat_map(|cluster| cluster.join().ports()));
     // Connecting to hosts requires resolving their names.
     let resolver = (!ports.is_empty()).then_some(Path::new(RESOLVER));
     if !ports.is_empty() {
         ports.push(DNS_PORT);
     }
     let authorities = acme.and_then(|acme| acme.ca.as_deref());
-    let of_cluster = cluster.into_iter().flat_map(ClusterConfig::files).map(PathBuf::as_path);
+    let of_cluster = config.cluster.as_ref().map(|cluster| cluster.join.as_path());
     let mut readable = directories(files.chain(authorities).chain(resolver).chain(of_cluster));
-    readable.extend(cluster.into_iter().flat_map(super::cluster::readable));
     let folders =
         config.folders().flat_map(|path| [std::path::absolute(path), path.canonicalize()]);
     readable.extend(folders.flatten());

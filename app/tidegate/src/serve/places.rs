@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::program;
-use crate::config::{ClusterConfig, Config};
+use crate::config::Config;
 
 /// Links on the way to one file. The kernel follows as many.
 const LINKS_MAX: usize = 40;
@@ -17,7 +17,7 @@ pub(super) fn check(config: &Config, file: Option<&Path>) -> Result<()> {
     let program = program::path();
     let own = [("the configuration file", file), ("the program", Some(program.as_path()))];
     let own = own.into_iter().filter_map(|(kind, path)| Some((kind, path?)));
-    let of_cluster = config.cluster.iter().flat_map(ClusterConfig::files).map(PathBuf::as_path);
+    let of_cluster = config.cluster.as_ref().map(|cluster| cluster.join.as_path());
     let authorities = config.acme.as_ref().and_then(|acme| acme.ca.as_deref());
     let named = config.files().chain(config.folders()).chain(of_cluster).chain(authorities);
     let named = named.map(|path| ("a file that the configuration names", path));

@@ -25,6 +25,7 @@ use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
 use super::approval::Approval;
+use super::draining::{Draining, Traffic};
 use super::geo::GeoCounter;
 use super::listeners::BoundListener;
 use super::swarms::{OpenJournal, unix_ms};
@@ -56,6 +57,8 @@ pub(super) struct Workers {
     xdp_steps: Option<Arc<AtomicU64>>,
     /// WebTorrent messages for other nodes, in a cluster, from when the HTTP workers start.
     letters: Arc<OnceLock<RemoteLetters>>,
+    /// Present while clients are moving to other nodes.
+    draining: Option<Draining>,
     threads: Vec<(String, JoinHandle<()>)>,
     on_exit: Arc<dyn Fn(ThreadExit) + Send + Sync>,
 }
@@ -104,6 +107,7 @@ impl Workers {
             sweeps: Arc::default(),
             xdp_steps: None,
             letters: Arc::default(),
+            draining: None,
             threads: Vec::new(),
             on_exit: Arc::new(on_exit),
         }
@@ -112,6 +116,33 @@ impl Workers {
     /// Returns what the admin listener reports.
     pub(super) fn metric_sources(&self) -> &MetricSources {
         &self.metric_sources
+    }
+
+    /// Ends readiness, and begins to wait until clients have moved to other nodes, for as long as `longest`.
+    pub(super) fn drain(&mut self, longest: Duration) {
+        info!(
+            seconds = longest.as_secs(),
+            "draining: waiting until clients have moved, then stopping"
+        );
+        self.metric_sources.status.ready.store(false, Ordering::Relaxed);
+        self.draining = Some(Draining::begin(longest, self.traffic()));
+    }
+
+    /// Returns true when clients have moved, or the time is over.
+    pub(super) fn is_drained(&mut self) -> bool {
+        let traffic = self.traffic();
+        self.draining.as_mut().is_some_and(|draining| draining.is_over(traffic))
+    }
+
+    /// Returns what clients have done and hold, as the workers last reported it.
+    fn traffic(&self) -> Traffic {
+        let all = self.registry.read();
+        let requests = all.iter().flat_map(|(_, counters)| counters.requests.as_flattened()).sum();
+        let is_web =
+            |listener: &Listener| matches!(listener.protocol, Protocol::Ws | Protocol::Wss);
+        let of_web = all.iter().filter(|(listener, _)| is_web(listener));
+        let web_sockets = of_web.map(|(_, counters)| counters.connections_open).sum();
+        Traffic { requests, web_sockets }
     }
 
     /// Sets the engine of UDP that is reported, and why it is not the configured one, if so. Call once.
@@ -225,8 +256,13 @@ impl Workers {
         })
     }
 
-    /// Returns what pages and statistics of HTTP workers show.
-    pub(super) fn site(&self, urls: Vec<PublicUrl>, config: &Config) -> Arc<Site> {
+    /// Returns what pages and statistics of HTTP workers show. `node` is the number of a node of a cluster.
+    pub(super) fn site(
+        &self,
+        urls: Vec<PublicUrl>,
+        config: &Config,
+        node: Option<u8>,
+    ) -> Arc<Site> {
         // Uptime is the process's, as in metrics.
         let uptime_s = || start().1.elapsed().as_secs();
         Arc::new(Site::new(SiteOptions {
@@ -235,7 +271,7 @@ impl Workers {
             registry: Arc::clone(&self.registry),
             uptime_s: Box::new(uptime_s),
             version: env!("CARGO_PKG_VERSION"),
-            node: config.cluster.as_ref().map_or(0, |cluster| cluster.node),
+            node: node.unwrap_or(0),
         }))
     }
 
@@ -246,18 +282,18 @@ impl Workers {
         tls: &TlsConfig,
         site: &Arc<Site>,
         config: &Config,
+        node: Option<u8>,
     ) -> Result<()> {
         let workers = distribute(listeners, worker_count(config.http_workers));
-        let links = match &config.cluster {
-            None => WorkerLink::for_workers(workers.len()),
-            Some(cluster) => {
-                let (node, bytes_per_s) = (cluster.node, cluster.relay_bytes_per_s);
-                let (links, letters) =
-                    WorkerLink::for_workers_of_node(workers.len(), node, bytes_per_s);
-                // Set once: the workers start once.
-                let _ = self.letters.set(letters);
-                links
-            }
+        let links = if let (Some(cluster), Some(node)) = (&config.cluster, node) {
+            let bytes_per_s = cluster.relay_bytes_per_s;
+            let (links, letters) =
+                WorkerLink::for_workers_of_node(workers.len(), node, bytes_per_s);
+            // Set once: the workers start once.
+            let _ = self.letters.set(letters);
+            links
+        } else {
+            WorkerLink::for_workers(workers.len())
         };
         for (number, (sockets_of_worker, link)) in workers.into_iter().zip(links).enumerate() {
             let listener = |(socket, group): (TcpListener, ListenerGroup)| {

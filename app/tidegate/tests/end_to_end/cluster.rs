@@ -2,51 +2,100 @@
 
 mod failures;
 mod foreign;
+mod operation;
 mod peers;
 mod private;
 mod records;
 mod webtorrent;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
-use harness::nats::Nats;
+use harness::nats::{Addresses, Client, Nats, Operator};
 
 use crate::api::TOKEN;
 use crate::clients::{Torrent, Udp};
-use crate::process::{Directory, Tracker, run, stderr};
+use crate::process::{Directory, Tracker};
 
 /// The cluster's name, which is part of subjects and streams.
 const NAME: &str = "test";
 /// The stream of swarms.
 const SWARMS: &str = "TG_test_D";
-/// Two secrets.
-const SECRETS: [&str; 2] = ["11", "22"];
 
-/// NATS servers, and what nodes share besides.
+/// The folder of an operator whose servers do not run.
+pub(crate) struct Folder {
+    pub(crate) operator: Operator,
+    pub(crate) directory: Directory,
+}
+
+impl Folder {
+    /// Makes the folder for a server that is not there.
+    pub(crate) fn without_server() -> Self {
+        Self::new(vec![Addresses::unused().client.to_string()])
+    }
+
+    fn new(servers: Vec<String>) -> Self {
+        let directory = Directory::new();
+        let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+        let folder = directory.path("operator");
+        let operator = Operator::init(program, &folder, NAME, &servers).unwrap();
+        Self { operator, directory }
+    }
+
+    /// Makes the join file of a node.
+    pub(crate) fn invite(&self, number: u8) -> PathBuf {
+        self.operator.invite(number).unwrap()
+    }
+}
+
+/// NATS servers, and the folder of their operator.
 pub(crate) struct Cluster {
     pub(crate) nats: Nats,
-    directory: Directory,
+    pub(crate) operator: Operator,
+    pub(crate) directory: Directory,
+    has_users: bool,
 }
 
 impl Cluster {
-    /// Starts one server or three.
+    /// Starts one server or three, which tell no users apart: a test may say anything.
     pub(crate) fn start(servers: usize) -> Self {
-        let directory = Directory::new();
-        for digits in SECRETS {
-            let file = directory.write(digits, &digits.repeat(32));
-            fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
-        }
-        let cluster = Self { nats: Nats::start(servers).unwrap(), directory };
-        cluster.make_streams();
+        Self::new(Nats::start(servers).unwrap())
+    }
+
+    /// Starts servers as operators do: with users.
+    pub(crate) fn start_with_users(servers: usize) -> Self {
+        let places: Vec<_> = (0..servers).map(|_| Addresses::unused()).collect();
+        let hosts = places.iter().map(|place| place.client.to_string()).collect();
+        let Folder { operator, directory } = Folder::new(hosts);
+        let nats = Nats::start_operated(&places, &operator).unwrap();
+        let cluster = Self { nats, operator, directory, has_users: true };
+        cluster.operator.run("set size 64MiB").unwrap();
         cluster
     }
 
-    /// Makes the streams as an operator does.
-    fn make_streams(&self) {
-        let config = self.directory.write("streams.toml", &self.section(1, SECRETS[0], ""));
-        let output = run(&["cluster", "streams", "--config", config.to_str().unwrap()]);
-        assert!(output.status.success(), "{}", stderr(&output));
+    /// Makes a cluster of servers without users.
+    fn new(nats: Nats) -> Self {
+        let hosts = nats.running().map(|server| nats.address(server).to_string()).collect();
+        let Folder { operator, directory } = Folder::new(hosts);
+        let cluster = Self { nats, operator, directory, has_users: false };
+        // All tests share a disk.
+        cluster.operator.run("set size 64MiB").unwrap();
+        cluster
+    }
+
+    /// Makes the join file of a node.
+    pub(crate) fn invite(&self, number: u8) -> PathBuf {
+        let invited = match self.has_users {
+            true => self.operator.invite(number),
+            false => self.operator.invite_without_user(number),
+        };
+        invited.unwrap()
+    }
+
+    /// Opens a connection to the first server, by which everything may be done.
+    pub(crate) fn superuser(&self) -> Client {
+        let user = self.operator.superuser().unwrap();
+        Client::connect(self.nats.address(0), Some(&user)).unwrap()
     }
 
     /// Starts a node, and waits until it has caught up with the others.
@@ -56,30 +105,38 @@ impl Cluster {
 
     /// The same with more lines of `[cluster]`, or more sections.
     pub(crate) fn node_with(&self, number: u8, more: &str) -> Tracker {
-        self.node_by(number, SECRETS[0], more)
+        start(&self.invite(number), more)
     }
 
-    /// The same with a secret of its own.
-    fn node_by(&self, number: u8, secret: &str, more: &str) -> Tracker {
-        let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
-        Tracker::start_with(Directory::new(), &self.section(number, secret, more), &variables)
+    /// The same with a secret that the other nodes do not have.
+    fn stranger(&self, number: u8, more: &str) -> Tracker {
+        let join = fs::read_to_string(self.invite(number)).unwrap();
+        let secret = join.lines().find(|line| line.starts_with("secret =")).unwrap();
+        let other = format!("secret = {:?}", "5e".repeat(32));
+        let path = self.operator.folder().join("stranger.join");
+        // With the mode of the file.
+        fs::copy(self.invite(number), &path).unwrap();
+        fs::write(&path, join.replace(secret, &other)).unwrap();
+        start(&path, more)
     }
 
     /// Starts a node whose records and journal stay.
-    fn node_with_state(&self, number: u8) -> Tracker {
-        let state = self.directory.path(&format!("state{number}"));
+    pub(crate) fn node_with_state(&self, number: u8) -> Tracker {
+        let state = self.state(number);
         self.node_with(number, &format!("[state]\ndir = {state:?}\n"))
     }
 
-    fn section(&self, number: u8, secret: &str, more: &str) -> String {
-        let (servers, secret) = (self.nats.urls("nats"), self.directory.path(secret));
-        // The servers of all tests share a disk.
-        format!(
-            "[cluster]\nname = {NAME:?}\nnode = {number}\nservers = {servers:?}\nsecret = [{secret:?}]\n\
-             replicas = {}\nstream_mib = 64\nflush_ms = 10\n{more}",
-            servers.len()
-        )
+    /// Where the records of [`Self::node_with_state`] are.
+    pub(crate) fn state(&self, number: u8) -> PathBuf {
+        self.directory.path(&format!("state{number}"))
     }
+}
+
+/// Starts a node with a join file.
+pub(crate) fn start(join: &Path, more: &str) -> Tracker {
+    let section = format!("[cluster]\njoin = {join:?}\nflush_ms = 10\n{more}");
+    let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
+    Tracker::start_with(Directory::new(), &section, &variables)
 }
 
 /// Waits until nodes hear each other.

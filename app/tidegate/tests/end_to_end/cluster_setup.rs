@@ -1,148 +1,214 @@
-//! `tidegate cluster secret`, `tidegate cluster nats-config`, `tidegate cluster streams`, and what `config check` says of a cluster: with
-//! real NATS servers.
+//! `tidegate cluster init`, `invite` and `set`, and what `config check` says of a cluster: with real NATS servers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use harness::nats::{self, Client, Nats};
+use harness::nats::{self, Client, Operator, UserRights};
 use serde_json::Value;
 
 use crate::api::{Caller, TOKEN};
-use crate::cluster::wait_until_joined;
+use crate::cluster::{Cluster, Folder, wait_until_joined};
 use crate::process::{Directory, Tracker, run, stderr, stdout, tidegate};
 
-/// Starts a NATS server with this configuration, or returns `None` where there is none.
-fn nats(configuration: &str) -> Option<Nats> {
-    if let Some(obstacle) = nats::obstacle() {
-        eprintln!("skipped {obstacle}");
-        return None;
-    }
-    Some(Nats::start_with(1, configuration).unwrap())
+/// Returns why there are no tests with servers, if so.
+fn is_missing() -> bool {
+    let obstacle = nats::obstacle();
+    obstacle.iter().for_each(|obstacle| eprintln!("skipped {obstacle}"));
+    obstacle.is_some()
 }
 
-/// Runs a command that must succeed. Returns what it prints.
-fn succeed(arguments: &[&str]) -> String {
+/// Runs a command that must fail. Returns what it says.
+fn fail(arguments: &[&str]) -> String {
     let output = run(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
-    stdout(&output)
+    assert!(!output.status.success(), "{arguments:?}: {}", stdout(&output));
+    stderr(&output)
 }
 
-/// Writes the configuration of a node. `more` are further lines of `[cluster]`.
-fn node(directory: &Directory, node: u8, url: &str, more: &str) -> String {
-    let secret = directory.path("secret");
-    if !secret.exists() {
-        succeed(&["cluster", "secret", "--out", secret.to_str().unwrap()]);
-    }
+/// Returns what `config check` says of a node with this join file, and whether the configuration is valid.
+fn check(join: &Path) -> (String, bool) {
+    let directory = Directory::new();
     let text = format!(
-        "[udp]\nlisten = []\n[http]\nlisten = []\n[admin]\nlisten = []\n[cluster]\nname = \"c\"\nnode = \
-         {node}\nservers = [\"{url}\"]\nsecret = [\"{}\"]\nreplicas = 1\nstream_mib = 64\n{more}\n",
-        secret.display()
+        "[udp]\nlisten = []\n[http]\nlisten = []\n[admin]\nlisten = []\n[cluster]\njoin = {join:?}\n"
     );
-    directory.write(&format!("node-{node}.toml"), &text).to_str().unwrap().to_owned()
-}
-
-/// Returns what `config check` says, and whether the configuration is valid.
-fn check(file: &str) -> (String, bool) {
-    let output = tidegate(&["config", "check", "--config", file]).output().unwrap();
+    let file = directory.write("node.toml", &text);
+    let output = tidegate(&["config", "check", "--config", file.to_str().unwrap()]).output();
+    let output = output.unwrap();
     (stderr(&output), output.status.success())
 }
 
+/// Returns what the check of a join file must find.
+fn check_problem(join: &Path) -> String {
+    let (said, is_valid) = check(join);
+    assert!(!is_valid, "{said}");
+    said
+}
+
 #[test]
-fn secrets_are_new_and_private() {
+fn init_makes_private_files_and_overwrites_nothing() {
     let directory = Directory::new();
-    let [one, two] = [(); 2].map(|()| succeed(&["cluster", "secret"]));
-    assert!(one != two && one.trim().len() == 64, "{one}{two}");
-    let path = directory.path("secret");
-    let arguments = ["cluster", "secret", "--out", path.to_str().unwrap()];
-    assert_eq!(succeed(&arguments), "");
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert_eq!(fs::read_to_string(&path).unwrap().trim().len(), 64);
-    // A secret in use is not replaced.
-    assert!(!run(&arguments).status.success());
-}
-
-/// Returns what `tidegate cluster nats-config` prints of users, whose keys it makes in `directory`.
-fn users(directory: &Directory, nodes: &str) -> String {
-    let keys = directory.path("");
-    let keys = keys.to_str().unwrap();
-    let layout = ["--name", "c", "--nodes", nodes, "--servers", "1", "--keys", keys];
-    let printed = succeed(&[&["cluster", "nats-config"], &layout[..]].concat());
-    printed[printed.find("authorization {").unwrap()..].to_owned()
-}
-
-/// Returns the line of `[cluster]` with the key of a user.
-fn key(directory: &Directory, user: &str) -> String {
-    format!("nkey = {:?}", directory.path(&format!("{user}.nk")))
-}
-
-/// Makes the streams by the configuration `file`, as the operator if there is a key.
-fn make_streams(directory: &Directory, file: &str) -> (String, bool) {
-    let nkey = directory.path("operator.nk");
-    let mut arguments = vec!["cluster", "streams", "--config", file];
-    if nkey.exists() {
-        arguments.extend(["--nkey", nkey.to_str().unwrap()]);
+    let folder = directory.path("c");
+    let folder = folder.to_str().unwrap();
+    let servers = "t1.example.org,t2.example.org:4333,192.0.2.3";
+    let init = ["cluster", "init", "--name", "c", "--servers", servers, "--dir", folder];
+    let output = run(&init);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(said.contains("server-3") && said.contains("tidegate cluster invite 1"), "{said}");
+    let mode = |name: &str| {
+        fs::metadata(Path::new(folder).join(name)).unwrap().permissions().mode() & 0o777
+    };
+    let files = ["nats-server.conf", "ca.pem", "server.pem", "server-key.pem"];
+    for server in 1..=3 {
+        assert_eq!(mode(&format!("server-{server}")), 0o700);
+        files.iter().for_each(|name| assert_eq!(mode(&format!("server-{server}/{name}")), 0o600));
     }
-    let output = run(&arguments);
-    (stdout(&output) + &stderr(&output), output.status.success())
+    assert_eq!((mode(""), mode("cluster.toml")), (0o700, 0o600));
+    let before = fs::read(directory.path("c/cluster.toml")).unwrap();
+    let said = fail(&init);
+    assert!(said.contains("cannot make the folder") && said.contains("--dir"), "{said}");
+    assert_eq!(fs::read(directory.path("c/cluster.toml")).unwrap(), before);
+    for (name, servers, why) in [
+        ("My cluster", "t1", "--name: expected at most 32 characters"),
+        (
+            "c",
+            "t1,127.0.0.1",
+            "--servers: expected servers on this machine, to try it out, or on others",
+        ),
+        ("c", "t1,t1", "--servers: two servers have a port in common"),
+        ("c", "127.0.0.1:4222,127.0.0.1:6222", "--servers: two servers have a port in common"),
+        ("c", "tls://t1", "--servers: expected a host"),
+    ] {
+        let other = directory.path("other");
+        let other = other.to_str().unwrap();
+        let said = fail(&["cluster", "init", "--name", name, "--servers", servers, "--dir", other]);
+        assert!(said.contains(why) && !Path::new(other).exists(), "{said}");
+    }
 }
 
 #[test]
-fn users_of_the_printed_configuration_speak_only_as_themselves() {
-    let directory = Directory::new();
-    let Some(server) = nats(&users(&directory, "2")) else { return };
-    let url = server.urls("nats").remove(0);
-    let file = |number: u8, user: &str| node(&directory, number, &url, &key(&directory, user));
-    let (said, is_valid) = check(&file(1, "node-1"));
-    assert!(!is_valid && said.contains("the stream TG_c_D does not exist: run"), "{said}");
-    // A node may not make the streams, and the operator does it once.
-    let output = run(&["cluster", "streams", "--config", &file(1, "node-1")]);
-    assert!(!output.status.success(), "{}", stdout(&output));
-    let (said, is_done) = make_streams(&directory, &file(1, "node-1"));
-    assert!(is_done && said == "made the stream TG_c_D\n", "{said}");
-    let (said, is_done) = make_streams(&directory, &file(1, "node-1"));
-    assert!(is_done && said.contains("the stream TG_c_D is as it should be"), "{said}");
+fn a_repeated_invitation_is_the_same_user() {
+    let cluster = Folder::without_server();
+    let read = |join: &Path| fs::read_to_string(join).unwrap();
+    let seed =
+        |text: &str| text.lines().find(|line| line.starts_with("seed =")).unwrap().to_owned();
+    let first = read(&cluster.invite(4));
+    let mode = fs::metadata(cluster.invite(4)).unwrap().permissions().mode();
+    assert_eq!((mode & 0o777, seed(&read(&cluster.invite(4)))), (0o600, seed(&first)));
+    cluster.operator.run("invite 4 --zone fra").unwrap();
+    // The zone stays, too.
+    assert!(read(&cluster.invite(4)).contains("zone = \"fra\""));
+    assert_ne!(seed(&read(&cluster.invite(5))), seed(&first));
+    // A file of the operator's choice is new.
+    let out = cluster.directory.path("out");
+    let command = format!("invite 4 --out {}", out.display());
+    cluster.operator.run(&command).unwrap();
+    assert_eq!(seed(&read(&out)), seed(&first));
+    assert!(cluster.operator.run(&command).unwrap_err().to_string().contains("cannot write"));
+    assert!(cluster.operator.run("invite 256").is_err());
+}
+
+#[test]
+fn an_operators_folder_that_is_none_is_named() {
+    let cluster = Folder::without_server();
+    let file = cluster.operator.folder().join("cluster.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    let said = || cluster.operator.run("invite 1").unwrap_err().to_string();
+    for (text, why) in [
+        (
+            good.replace("operator_version = 1", "operator_version = 2"),
+            "a later version of tidegate",
+        ),
+        (good.replace("account_seed", "seed"), "the file is damaged: restore it from a backup"),
+        (good.replacen("SA", "SB", 1), "a seed is damaged"),
+        (String::new(), "expected the file of an operator"),
+    ] {
+        fs::write(&file, &text).unwrap();
+        assert!(said().contains(why), "{why}: {}", said());
+        assert_eq!(fs::read_to_string(&file).unwrap(), text, "it is left as it is");
+    }
+    fs::write(&file, &good).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(said().contains("other users can read or change it"), "{}", said());
+    fs::remove_file(&file).unwrap();
+    assert!(said().contains("name the folder that `tidegate cluster init` made by --dir"));
+}
+
+#[test]
+fn users_of_join_files_speak_only_as_themselves() {
+    if is_missing() {
+        return;
+    }
+    let cluster = Cluster::start_with_users(1);
+    let mut client = cluster.superuser();
+    client.jetstream("STREAM.DELETE.TG_test_D", "").unwrap();
+    let said = check_problem(&cluster.invite(1));
+    assert!(
+        said.contains("the stream TG_test_D does not exist: run `tidegate cluster set`"),
+        "{said}"
+    );
+    // Only the operator makes the stream, once.
+    let said = cluster.operator.run("set").unwrap();
+    assert_eq!(said, "made the stream TG_test_D\nreplicas  1\nsize      64MiB\nlifetime  2700\n");
+    let said = cluster.operator.run("set").unwrap();
+    assert!(said.contains("the stream TG_test_D is as it should be"), "{said}");
     for number in [1, 2] {
-        let (said, is_valid) = check(&file(number, &format!("node-{number}")));
+        let (said, is_valid) = check(&cluster.invite(number));
         assert!(is_valid && !said.contains("warning: "), "{said}");
         assert!(said.contains("no node of the cluster runs"), "{said}");
     }
-    // Node 1 with the key of node 2.
-    let (said, is_valid) = check(&file(1, "node-2"));
-    assert!(!is_valid && said.contains("this node may not publish in its own name"), "{said}");
-    // Without a key.
-    let (said, is_valid) = check(&node(&directory, 1, &url, ""));
-    assert!(!is_valid && said.contains("check cluster.nkey"), "{said}");
-    assert!(said.contains("cluster.nkey and cluster.certificate are empty"), "{said}");
+    // Node 1 with the user of node 2.
+    let join = cluster.invite(1);
+    Operator::replace_user(&join, &Operator::user_of(&cluster.invite(2)).unwrap()).unwrap();
+    let said = check_problem(&join);
+    assert!(said.contains("this node may not publish in its own name"), "{said}");
+    // Without a user.
+    let said = check_problem(&cluster.operator.invite_without_user(1).unwrap());
+    assert!(said.contains("make a new one by `tidegate cluster invite`"), "{said}");
+}
+
+#[test]
+fn users_that_the_servers_do_not_know_are_refused() {
+    if is_missing() {
+        return;
+    }
+    let cluster = Cluster::start_with_users(1);
+    let ended = UserRights { publish: &["tg.>"], subscribe: &["tg.>"], ends_in_s: -5 };
+    let ended = cluster.operator.user(ended).unwrap();
+    let foreign = Folder::without_server().operator.superuser().unwrap();
+    let refused = "make a new one by `tidegate cluster invite`";
+    for (name, user) in [("ended", ended), ("foreign", foreign)] {
+        let join = cluster.invite(1);
+        Operator::replace_user(&join, &user).unwrap();
+        let said = check_problem(&join);
+        assert!(said.contains(refused), "{name}: {said}");
+        assert!(Client::connect(cluster.nats.address(0), Some(&user)).is_err(), "{name}");
+    }
+    let join = cluster.invite(1);
+    let text = fs::read_to_string(&join).unwrap();
+    let (before, token) = text.split_once("jwt = \"eyJ").unwrap();
+    fs::write(&join, format!("{before}jwt = \"eyK{token}")).unwrap();
+    let said = check_problem(&join);
+    assert!(said.contains(refused), "garbled: {said}");
 }
 
 /// Node 1 is an attacker with its own rights; nodes 2 and 3 are trackers.
 #[test]
 fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
-    let directory = Directory::new();
-    let users = users(&directory, "3");
-    // The harness has no nkeys. The rights stay.
-    let (before, rest) = users.split_once("nkey: ").unwrap();
-    let rest = rest.split_once('\n').unwrap().1;
-    let Some(server) = nats(&format!("{before}user: one, password: one\n{rest}")) else { return };
-    let url = server.urls("nats").remove(0);
-    let file = node(&directory, 2, &url, &key(&directory, "node-2"));
-    assert!(make_streams(&directory, &file).1);
-    let nodes = [2, 3].map(|number: u8| {
-        let text = fs::read_to_string(&file).unwrap();
-        let section =
-            text.split_once("[cluster]").unwrap().1.replace("node-2", &format!("node-{number}"));
-        let section =
-            format!("[cluster]{}", section.replace("node = 2", &format!("node = {number}")));
-        Tracker::start_with(Directory::new(), &section, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)])
-    });
+    if is_missing() {
+        return;
+    }
+    let cluster = Cluster::start_with_users(1);
+    let one = Operator::user_of(&cluster.invite(1)).unwrap();
+    let nodes = [2, 3].map(|number| cluster.node(number));
     wait_until_joined(&nodes.each_ref());
     let [two, three] = &nodes;
-    let connect = || Client::connect(server.address(0), Some(["one", "one"])).unwrap();
+    let connect = || Client::connect(cluster.nats.address(0), Some(&one)).unwrap();
     let mut ear = connect();
-    ear.subscribe("tg.c.h.*").unwrap();
+    ear.subscribe("tg.test.h.*").unwrap();
     let heartbeat = loop {
         let message = ear.next_message().unwrap();
-        if message.subject == "tg.c.h.3" {
+        if message.subject == "tg.test.h.3" {
             break message;
         }
     };
@@ -154,32 +220,38 @@ fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
     Caller::of(two).expect(204, "POST /cluster/nodes/1/ignore", None);
     // What the servers refuse.
     for (call, body) in [
-        ("UPDATE", r#"{"name":"TG_c_D","republish":{"src":"tg.c.d.1","dest":"tg.c.h.3"}}"#),
-        ("UPDATE", r#"{"name":"TG_c_D","subject_transform":{"src":"tg.c.d.1","dest":"tg.c.d.3"}}"#),
-        ("UPDATE", r#"{"name":"TG_c_D","subjects":["tg.c.d.*"],"max_msgs":1}"#),
+        (
+            "UPDATE",
+            r#"{"name":"TG_test_D","republish":{"src":"tg.test.d.1","dest":"tg.test.h.3"}}"#,
+        ),
+        (
+            "UPDATE",
+            r#"{"name":"TG_test_D","subject_transform":{"src":"tg.test.d.1","dest":"tg.test.d.3"}}"#,
+        ),
+        ("UPDATE", r#"{"name":"TG_test_D","subjects":["tg.test.d.*"],"max_msgs":1}"#),
         ("DELETE", ""),
         ("PURGE", ""),
     ] {
-        assert_refused(connect(), &format!("$JS.API.STREAM.{call}.TG_c_D"), "", body);
+        assert_refused(connect(), &format!("$JS.API.STREAM.{call}.TG_test_D"), "", body);
     }
-    for subject in ["tg.c.h.3", "tg.c.d.3", "tg.c.r.3", "tg.c.l.3", "tg.c.w.2.3", "tg.c.q.2.3"] {
-        assert_refused(connect(), subject, &headers, &leaving);
+    for kind in ["h", "d", "r", "l", "w.2", "q.2"] {
+        assert_refused(connect(), &format!("tg.test.{kind}.3"), &headers, &leaving);
     }
     // What they do not: the server delivers a stored message to any subject, and nodes send answers to any.
     let origin = || two.sum("tidegate_cluster_drops_total", &[("reason", "origin")]);
     let before = origin();
     let mut client = connect();
-    client.publish("tg.c.d.1", &headers, leaving.as_bytes()).unwrap();
-    let consumer = r#"{"stream_name":"TG_c_D","config":{"name":"x","filter_subject":"tg.c.d.1","ack_policy":"none","deliver_policy":"all"}}"#;
-    client.publish("$JS.API.CONSUMER.CREATE.TG_c_D.x", "", consumer.as_bytes()).unwrap();
+    client.publish("tg.test.d.1", &headers, leaving.as_bytes()).unwrap();
+    let consumer = r#"{"stream_name":"TG_test_D","config":{"name":"x","filter_subject":"tg.test.d.1","ack_policy":"none","deliver_policy":"all"}}"#;
+    client.publish("$JS.API.CONSUMER.CREATE.TG_test_D.x", "", consumer.as_bytes()).unwrap();
     client.flush().unwrap();
     two.wait_until("a delivery is dropped", |_| {
         // The consumer is made after the request for it was received: until then, this reaches nothing.
-        client.publish("$JS.API.CONSUMER.MSG.NEXT.TG_c_D.x tg.c.h.3", "", b"1").unwrap();
+        client.publish("$JS.API.CONSUMER.MSG.NEXT.TG_test_D.x tg.test.h.3", "", b"1").unwrap();
         origin() > before
     });
     let before = origin();
-    client.publish("tg.c.q.2.1 tg.c.h.2", &headers, b"").unwrap();
+    client.publish("tg.test.q.2.1 tg.test.h.2", &headers, b"").unwrap();
     two.wait_until("a question is dropped", |_| origin() > before);
     for node in [two, three] {
         assert_eq!(node.metric("tidegate_cluster_nodes{state=\"alive\"}"), 2.0, "{}", node.log());
@@ -190,111 +262,197 @@ fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
     assert!(!cluster["problems"].to_string().contains("rights"), "{cluster}");
 }
 
-/// Grants node 1 more of a right, `publish` or `subscribe`. Checks that the check and the running node name these doors,
-/// and not what is in `shut`.
-fn check_open(right: &str, more: &str, expected: &[&str], shut: &str) {
-    let directory = Directory::new();
-    let (before, after) =
-        (format!("{right}: {{ allow: ["), format!("{right}: {{ allow: [ {more},"));
-    let Some(server) = nats(&users(&directory, "1").replacen(&before, &after, 1)) else { return };
-    let url = server.urls("nats").remove(0);
-    let file = node(&directory, 1, &url, &key(&directory, "node-1"));
-    assert!(make_streams(&directory, &file).1);
-    let (said, is_valid) = check(&file);
-    assert!(!is_valid && !said.contains(shut), "{said}");
-    let text = fs::read_to_string(&file).unwrap();
-    let section = format!("[cluster]{}", text.split_once("[cluster]").unwrap().1);
-    let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
-    let tracker = Tracker::start_with(Directory::new(), &section, &variables);
+/// The rights of node 1, of which a test gives it more.
+const PUBLISH: [&str; 11] = [
+    "tg.test.d.1",
+    "tg.test.l.1",
+    "tg.test.r.1",
+    "tg.test.h.1",
+    "tg.test.w.*.1",
+    "tg.test.q.*.1",
+    "tg.test.i.>",
+    "$JS.API.STREAM.INFO.TG_test_D",
+    "$JS.API.CONSUMER.CREATE.TG_test_D.*",
+    "$JS.API.CONSUMER.INFO.TG_test_D.*",
+    "$JS.API.CONSUMER.MSG.NEXT.TG_test_D.*",
+];
+const SUBSCRIBE: [&str; 6] = [
+    "tg.test.l.*",
+    "tg.test.r.*",
+    "tg.test.h.*",
+    "tg.test.w.1.*",
+    "tg.test.q.1.*",
+    "tg.test.i.1.>",
+];
+
+/// Gives node 1 more of the rights to publish and to subscribe. Checks that the check and the running node name these
+/// doors, and not what is in `shut`.
+fn check_open(more: [&[&str]; 2], expected: &[&str], shut: &str) {
+    let cluster = Cluster::start_with_users(1);
+    let [publish, subscribe] = more;
+    let rights = UserRights {
+        publish: &[&PUBLISH, publish].concat(),
+        subscribe: &[&SUBSCRIBE, subscribe].concat(),
+        ends_in_s: 3600,
+    };
+    let join = cluster.invite(1);
+    Operator::replace_user(&join, &cluster.operator.user(rights).unwrap()).unwrap();
+    let said = check_problem(&join);
+    assert!(!said.contains(shut), "{said}");
+    let tracker = crate::cluster::start(&join, "");
     let problems =
         || Caller::of(&tracker).expect(200, "GET /cluster", None)["problems"].to_string();
     tracker.wait_until("a problem", |_| problems().contains("\"rights\""));
-    let remedy = "give its user only the rights that `tidegate cluster nats-config` prints";
+    let remedy = "with a join file of `tidegate cluster invite`";
     for door in expected.iter().chain([&remedy]) {
         assert!(said.contains(door) && problems().contains(door), "{door}: {said}{}", problems());
     }
     // Trying changes nothing.
-    assert!(make_streams(&directory, &file).0.contains("the stream TG_c_D is as it should be"));
+    let said = cluster.operator.run("set").unwrap();
+    assert!(said.contains("the stream TG_test_D is as it should be"), "{said}");
 }
 
 #[test]
 fn rights_that_are_too_wide_are_named() {
-    // As nodes had them that were set up by an earlier version.
-    let updates = ["$JS.API.STREAM.CREATE.TG_c_D", "$JS.API.STREAM.UPDATE.TG_c_D"];
-    let quoted = updates.map(|call| format!("{call:?}")).join(", ");
-    check_open("publish", &quoted, &updates, "publish in the name of others");
+    if is_missing() {
+        return;
+    }
+    // As nodes had them once.
+    let updates = ["$JS.API.STREAM.CREATE.TG_test_D", "$JS.API.STREAM.UPDATE.TG_test_D"];
+    check_open([&updates, &[]], &updates, "publish in the name of others");
     let all = [
         "publish in the name of others",
-        "tg.c.d.2",
-        "tg.c.l.2",
-        "tg.c.r.2",
-        "tg.c.h.2",
-        "tg.c.w.0.2",
-        "tg.c.q.0.2",
-        "STREAM.DELETE.TG_c_D",
-        "STREAM.PURGE.TG_c_D",
-        "DIRECT.GET.TG_c_D",
+        "tg.test.d.2",
+        "tg.test.l.2",
+        "tg.test.r.2",
+        "tg.test.h.2",
+        "tg.test.w.0.2",
+        "tg.test.q.0.2",
+        "STREAM.DELETE.TG_test_D",
+        "STREAM.PURGE.TG_test_D",
+        "DIRECT.GET.TG_test_D",
     ];
-    check_open("publish", "\">\"", &all, "subscribe to what is not for it");
-    let read =
-        ["subscribe to what is not for it", "tg.c.i.2.>", "tg.c.w.2.*", "tg.c.d.*", "$JS.API.>"];
-    check_open("subscribe", "\">\"", &read, "publish in the name of others");
+    check_open([&[">"], &[]], &all, "subscribe to what is not for it");
+    let read = [
+        "subscribe to what is not for it",
+        "tg.test.i.2.>",
+        "tg.test.w.2.*",
+        "tg.test.d.*",
+        "$JS.API.>",
+    ];
+    check_open([&[], &[">"]], &read, "publish in the name of others");
+}
+
+/// The rights above are those of join files, or the doors above would say less.
+#[test]
+fn join_files_have_these_rights() {
+    let cluster = Folder::without_server();
+    let claims = Operator::user_of(&cluster.invite(1)).unwrap().claims().unwrap();
+    assert_eq!(claims["nats"]["pub"]["allow"], serde_json::json!(PUBLISH));
+    assert_eq!(claims["nats"]["sub"]["allow"], serde_json::json!(SUBSCRIBE));
 }
 
 #[test]
 fn the_check_names_what_is_wrong_and_the_remedy() {
-    let directory = Directory::new();
-    let Some(server) = nats("") else { return };
-    let url = server.urls("nats").remove(0);
-    let file = node(&directory, 1, &url, "");
-    let (said, is_valid) = check(&file);
-    assert!(!is_valid && said.contains("the NATS servers have no users"), "{said}");
-    assert!(
-        said.contains("the stream TG_c_D does not exist: run `tidegate cluster streams`"),
-        "{said}"
-    );
-    let mut client = server.client(0).unwrap();
-    let body = r#"{"name":"TG_c_D","subjects":["tg.c.d.*"],"storage":"file","max_msgs":1}"#;
-    client.jetstream("STREAM.CREATE.TG_c_D", body).unwrap();
-    let (said, is_valid) = check(&file);
+    if is_missing() {
+        return;
+    }
+    let cluster = Cluster::start(1);
+    let join = cluster.invite(1);
+    let (said, _) = check(&join);
+    assert!(said.contains("the NATS servers have no users"), "{said}");
+    let mut client = cluster.nats.client(0).unwrap();
+    client.jetstream("STREAM.DELETE.TG_test_D", "").unwrap();
+    let body = r#"{"name":"TG_test_D","subjects":["tg.test.d.*"],"storage":"file","max_msgs":1}"#;
+    client.jetstream("STREAM.CREATE.TG_test_D", body).unwrap();
+    let (said, is_valid) = check(&join);
     assert!(is_valid && said.contains("max_msgs 1, which must not be set"), "{said}");
     // It has no limit of bytes, and would have one.
-    let (said, is_done) = make_streams(&directory, &file);
-    assert!(!is_done && said.contains("repeat the command with --shrink"), "{said}");
-    let said = succeed(&["cluster", "streams", "--config", &file, "--shrink"]);
+    let said = cluster.operator.run("set").unwrap_err().to_string();
+    assert!(said.contains("repeat the command with --shrink"), "{said}");
+    let said = cluster.operator.run("set --shrink").unwrap();
     assert!(
-        said.contains("changed: the stream TG_c_D has") && said.contains("max_msgs 1"),
+        said.contains("changed: the stream TG_test_D has") && said.contains("max_msgs 1"),
         "{said}"
     );
-    let (said, is_valid) = check(&file);
+    let (said, is_valid) = check(&join);
     assert!(is_valid && !said.contains("must not be set"), "{said}");
-    // Another tracker has the number, and another secret.
-    client.publish("tg.c.h.5", "Tidegate: 00000000\r\n", b"{}").unwrap();
-    // No server at all.
-    let nothing = format!("nats://{}", harness::unused_address());
-    let file = node(&directory, 1, &nothing, "");
-    let (said, is_valid) = check(&file);
-    assert!(!is_valid && said.contains("cannot connect to nats://"), "{said}");
-    assert!(said.contains("check that it runs"), "{said}");
-    let (said, is_done) = make_streams(&directory, &file);
-    assert!(!is_done && said.contains("cannot connect to NATS"), "{said}");
 }
 
 #[test]
-fn files_that_others_can_read_are_refused() {
-    let directory = Directory::new();
-    let file = node(&directory, 1, "nats://127.0.0.1:1", "");
-    let secret = directory.path("secret");
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
-    for arguments in [&["config", "check", "--config", &file][..], &["--config", &file]] {
-        let output = run(arguments);
-        assert!(!output.status.success());
-        let said = stderr(&output);
-        assert!(
-            said.contains("other users can read or change it (mode 644): chmod 600 it"),
-            "{said}"
-        );
+fn servers_that_do_not_answer_are_named() {
+    let cluster = Folder::without_server();
+    let said = check_problem(&cluster.invite(1));
+    assert!(
+        said.contains("cannot connect to nats://") && said.contains("check that it runs"),
+        "{said}"
+    );
+    let said = cluster.operator.run("set").unwrap_err().to_string();
+    assert!(said.contains("cannot connect to the NATS servers"), "{said}");
+}
+
+/// Two nodes made the stream larger and smaller in turns once, by what their configurations said.
+#[test]
+fn nodes_with_other_lifetimes_leave_the_stream_as_it_is() {
+    if is_missing() {
+        return;
     }
+    let cluster = Cluster::start_with_users(1);
+    let longer = "[tracker]\npeer_lifetime_s = 5400\n";
+    let [a, b] = [cluster.node(1), cluster.node_with(2, longer)];
+    wait_until_joined(&[&a, &b]);
+    let problems =
+        |node: &Tracker| Caller::of(node).expect(200, "GET /cluster", None)["problems"].to_string();
+    let remedy = "tidegate cluster set lifetime 5400";
+    b.wait_until("a problem", |it| problems(it).contains(remedy));
+    assert!(!problems(&a).contains("stream"), "{}", problems(&a));
+    let mut client = cluster.superuser();
+    let mut settings = || {
+        let info = client.jetstream("STREAM.INFO.TG_test_D", "").unwrap();
+        ["max_bytes", "max_age", "num_replicas"].map(|key| info["config"][key].clone())
+    };
+    let before = settings();
+    assert_eq!(before[..2], [Value::from(64 << 20), 3_000_000_000_000_u64.into()]);
+    // Some look-ups later.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    assert_eq!(settings(), before);
+    // The remedy.
+    let said = cluster.operator.run("set lifetime 5400").unwrap();
+    assert!(said.contains("lifetime  5400"), "{said}");
+    for node in [&a, &b] {
+        node.wait_until("no problem", |it| !problems(it).contains("stream"));
+    }
+    assert!(
+        cluster.operator.run("set lifetime 2700").unwrap_err().to_string().contains("--shrink")
+    );
+}
+
+#[test]
+fn a_damaged_join_file_is_refused_at_the_start() {
+    let cluster = Folder::without_server();
+    let join = cluster.invite(1);
+    let text = fs::read_to_string(&join).unwrap();
+    let refused = |why: &str| {
+        let section = format!("[cluster]\njoin = {join:?}\n");
+        let directory = Directory::new();
+        let file = directory.write("tidegate.toml", &crate::process::config(0, 0, &section));
+        for arguments in [&["config", "check", "--config"][..], &["serve", "--config"]] {
+            let arguments = [arguments, &[file.to_str().unwrap()]].concat();
+            let mut command = tidegate(&arguments);
+            let output = command.env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN).output().unwrap();
+            let said = stderr(&output);
+            assert!(!output.status.success() && said.contains(why), "{why}: {said}");
+        }
+    };
+    fs::set_permissions(&join, fs::Permissions::from_mode(0o644)).unwrap();
+    refused("other users can read or change it (mode 644): chmod 600 it");
+    fs::set_permissions(&join, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&join, text.replace("node = 1", "node = 0")).unwrap();
+    refused("the join file is damaged: expected the number of a node, 1 to 255, found 0");
+    fs::write(&join, text.replace("join_version = 1", "join_version = 9")).unwrap();
+    refused("a later version of tidegate has made this join file");
+    fs::copy(cluster.operator.folder().join("cluster.toml"), &join).unwrap();
+    refused("expected a join file, which `tidegate cluster invite` makes");
 }
 
 /// Publishes a message that the server must refuse.

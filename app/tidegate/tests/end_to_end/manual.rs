@@ -61,7 +61,7 @@ fn completes_in_shells() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = run(&["completions", shell]);
         assert!(output.status.success(), "{shell}");
-        assert!(stdout(&output).contains("nats-config"), "{shell}");
+        assert!(stdout(&output).contains("rotate-secret"), "{shell}");
     }
     assert_eq!(run(&["completions", "tcsh"]).status.code(), Some(2));
     // bash accepts the script, and completes by it.

@@ -93,9 +93,8 @@ fn accepts_the_example_of_a_node() {
     let shown = run(&["config", "show", "--config", &file]);
     assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
     let shown = stdout(&shown);
-    for expected in ["cluster.name = \"example\"", "cluster.node = 1", "cluster.zone = \"fra\""] {
-        assert!(shown.contains(expected), "{expected}\n{shown}");
-    }
+    let join = "cluster.join = \"/run/credentials/tidegate.service/join\"";
+    assert!(shown.contains(join), "{shown}");
 }
 
 #[test]
@@ -119,7 +118,7 @@ fn passes_secrets_to_the_example_of_a_node() {
         assert!(example.contains(&format!("\"{inside}\"")), "{credential}");
         assert!(compose.contains(&format!("- {file}:{inside}:ro")), "{credential}");
     }
-    assert_eq!(values("cluster/cluster.conf", "LoadCredential").len(), 2);
+    assert_eq!(values("cluster/cluster.conf", "LoadCredential").len(), 1);
     assert!(["/etc/tidegate", "/etc/nats"].into_iter().all(mounted), "{compose}");
     let state = format!("/var/lib/{}", value("tidegate.service", "StateDirectory"));
     assert!(
@@ -128,45 +127,25 @@ fn passes_secrets_to_the_example_of_a_node() {
     );
 }
 
-/// The commands of docs/cluster.md, as they stand there, make what nats-server accepts.
+/// What `tidegate cluster init` makes, nats-server accepts, where the unit and the compose file look for it.
 #[test]
-fn makes_the_files_of_a_cluster_as_documented() {
-    let text = fs::read_to_string(folder().join("../docs/cluster.md")).unwrap();
-    let mut blocks = text.split("```sh,run\n").filter_map(|rest| rest.split("```").next());
-    let script = blocks.find(|block| block.contains("mkdir -m 700 cluster")).unwrap();
-    if Command::new("openssl").arg("version").output().is_err() {
+fn makes_configurations_of_nats_servers() {
+    let unit = value("cluster/nats.service", "ExecStart");
+    let compose = fs::read_to_string(folder().join("cluster/compose.yaml")).unwrap();
+    let path = "/etc/nats/nats-server.conf";
+    assert!(unit.ends_with(path) && compose.contains(&format!("\"{path}\"")), "{unit}");
+    if harness::nats::obstacle().is_some() {
         return;
     }
     let directory = Directory::new();
-    let program = Path::new(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap();
-    let paths = std::env::var("PATH").unwrap();
-    let mut shell = Command::new("bash");
-    shell.args(["-e", "-c", script]).current_dir(directory.path("."));
-    let output = shell.env("PATH", format!("{}:{paths}", program.display())).output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    let folder = directory.path("cluster");
-    for node in 1..=3 {
-        let file = folder.join(format!("nats-{node}.conf"));
-        let conf = fs::read_to_string(&file).unwrap();
-        let used = conf.lines().map(|line| line.split('#').next().unwrap()).collect::<String>();
-        for placeholder in ["PATH", "HOST", "SERVER"] {
-            assert!(!used.contains(placeholder), "{placeholder}\n{conf}");
-        }
-        assert!(
-            used.contains(&format!("server_name: t{node}"))
-                && used.contains("tls://t2.example.org:6222")
-        );
-        assert!(folder.join(format!("node-{node}.nk")).exists());
-        if harness::nats::obstacle().is_some() {
-            continue;
-        }
-        let here = |name: &str| folder.join(name).display().to_string();
-        let conf = conf
-            .replace("/etc/nats/server.pem", &here(&format!("server-{node}.pem")))
-            .replace("/etc/nats/server-key.pem", &here(&format!("server-key-{node}.pem")))
-            .replace("/etc/nats/ca.pem", &here("ca.pem"))
-            .replace("/var/lib/nats", &here("jetstream"));
-        fs::write(&file, conf).unwrap();
+    let here = directory.path("c");
+    let hosts = ["t1.example.org", "192.0.2.2", "2001:db8::3"].map(String::from);
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
+    let operator = harness::nats::Operator::init(program, &here, "c", &hosts).unwrap();
+    for server in 0..hosts.len() {
+        let data = directory.path(&format!("data-{server}"));
+        let conf = operator.server_configuration(server, &data).unwrap();
+        let file = directory.write("nats-server.conf", &conf);
         let output = Command::new(harness::nats::program()).arg("-t").arg("-c").arg(&file).output();
         let output = output.unwrap();
         assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));

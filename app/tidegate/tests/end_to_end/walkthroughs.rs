@@ -51,7 +51,7 @@ macro_rules! pages {
 
 pages! {
     backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["sqlite3"]) };
-    cluster: "cluster.md", Needs { tools: || vec![nats::program()], machines: Some((3, "cluster")), ..needs(&["openssl", "tc"]) };
+    cluster: "cluster.md", Needs { tools: || vec![nats::program()], machines: Some((3, "example")), ..needs(&["tc"]) };
     configure: "configure/index.md", needs(&[]);
     opentracker: "migrate/opentracker.md", Needs { prelude: Some("opentracker.sh"), ..needs(&["opentracker"]) };
     private: "run/private.md", needs(&[]);

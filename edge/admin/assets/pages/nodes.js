@@ -17,7 +17,7 @@ function none (main) {
     h('section.card.lead',
       h('h2', 'This tracker is not part of a cluster'),
       h('p', 'Several tidegates can be one tracker: a client of any node is given the peers of all nodes, and any node may fail. The nodes hear each other through NATS.'),
-      h('p.soft', 'To set one up, give each node a section [cluster] with a number of its own. The chapter “Run several nodes as one tracker” of the documentation has the steps.')))
+      h('p.soft', 'To set one up, run `tidegate cluster init`. The chapter “Run several nodes as one tracker” of the documentation has the steps.')))
 }
 
 export default async function nodes (main, { may, isHere }) {

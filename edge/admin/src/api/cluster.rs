@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use axum::extract::State;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::auth::Caller;
-use super::input::{Json, NoContent, PathParam, PathSegment};
+use super::input::{Body, Json, NoContent, PathParam, PathSegment};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -15,7 +15,9 @@ use crate::cluster::{
     self, ClusterEvent, ClusterNode, ClusterProblem, ClusterRecords, ClusterState, ClusterStats,
     ClusterStream, LogState,
 };
+use crate::control::{Command, SecretStep};
 use crate::records::RecordOp;
+use crate::records::tables::settings;
 use crate::schema::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
@@ -25,6 +27,18 @@ pub(super) fn routes() -> Vec<Route> {
         route("GET /cluster", StatsRead, "Show the cluster as this node sees it", show),
         route("POST /cluster/nodes/{node}/ignore", ConfigWrite, ignore_summary, ignore),
         route("POST /cluster/nodes/{node}/heed", ConfigWrite, "Undo that a node is ignored", heed),
+        route(
+            "PUT /cluster/secret",
+            ConfigWrite,
+            "Make all nodes accept a new secret, or issue by it",
+            change_secret,
+        ),
+        route(
+            "POST /cluster/drain",
+            ConfigWrite,
+            "Stop this node when its clients have moved to others",
+            drain,
+        ),
     ]
 }
 
@@ -35,6 +49,8 @@ struct Cluster {
     /// The number of this node.
     #[schema(minimum = 1, maximum = 255)]
     node: u8,
+    /// The number of the secret by which this node issues: 1, and one more with each change.
+    secret_number: u32,
     /// What this node is doing.
     state: ClusterState,
     /// The same in a sentence.
@@ -112,6 +128,7 @@ impl From<ClusterStats> for Cluster {
         Self {
             name: stats.name,
             node: stats.node,
+            secret_number: stats.secret_number,
             state,
             summary,
             problems,
@@ -164,7 +181,7 @@ fn by_direction(
 /// Returns this node's view of the cluster.
 fn stats(api: &Api) -> Result<ClusterStats, Problem> {
     api.sources().cluster().ok_or_else(|| {
-        Problem::not_found("this tracker is not part of a cluster: [cluster] name is not set")
+        Problem::not_found("this tracker is not part of a cluster: [cluster] join is not set")
     })
 }
 
@@ -215,5 +232,47 @@ async fn heed(
         return Err(Problem::not_found(format!("node {node} is not ignored")));
     }
     api.audit(&caller, format_args!("told the cluster to heed node {node} again"));
+    Ok(NoContent)
+}
+
+/// How a node stops when its clients have moved.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Drain {
+    /// Seconds after which it stops in any case.
+    #[schema(minimum = 0, maximum = 86400)]
+    for_s: u32,
+}
+
+/// The longest time of [`Drain`], seconds.
+const DRAIN_S_MAX: u32 = 86_400;
+
+async fn change_secret(
+    State(api): State<Shared>,
+    caller: Caller,
+    Body(step): Body<SecretStep>,
+) -> Result<NoContent, Problem> {
+    stats(&api)?;
+    let number = step.number;
+    let recorded = api.send_command(|reply| Command::ChangeSecret { step, reply }).await?;
+    let recorded = recorded.map_err(Problem::conflict)?;
+    let change = RecordOp::SettingsPut(vec![(settings::SECRETS.into(), Some(recorded))]);
+    api.records().change(change).await?;
+    api.audit(&caller, format_args!("changed the secret of the cluster to number {number}"));
+    Ok(NoContent)
+}
+
+async fn drain(
+    State(api): State<Shared>,
+    caller: Caller,
+    Body(Drain { for_s }): Body<Drain>,
+) -> Result<NoContent, Problem> {
+    stats(&api)?;
+    if for_s > DRAIN_S_MAX {
+        let text = format!("for_s: expected at most {DRAIN_S_MAX}, found {for_s}");
+        return Err(Problem::bad_request(text));
+    }
+    api.send_command(|reply| Command::Drain { for_s, reply }).await?;
+    api.audit(&caller, format_args!("drained this node"));
     Ok(NoContent)
 }

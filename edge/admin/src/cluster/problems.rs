@@ -167,7 +167,7 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
             format!(
                 "No NATS server has answered for {since} s. This node serves its own clients. It does not hear those \
                  of other nodes; what it learns waits in its queue and is published once a server answers. Check the \
-                 servers in [cluster] servers, and the network to them."
+                 servers in the file of [cluster] join, and the network to them."
             ),
         );
     }
@@ -178,7 +178,7 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
             format!(
                 "Another process has the number {node}, too, and started earlier. This node serves and hears the \
                  others, but publishes nothing, so the other nodes do not know its clients. Give one of the two \
-                 another [cluster] node."
+                 a join file of its own: `tidegate cluster invite`."
             ),
         );
     }
@@ -231,7 +231,7 @@ fn refused(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
         let text = format!(
             "Of this node and node {other}, one serves private torrents and the other one open ones, so each \
              drops what the other sends: clients of an open listener would get the peers of private torrents. \
-             Use one cluster for each kind, with a [cluster] name of its own. If access lists keep the torrents \
+             Use one cluster for each kind, with a folder of `tidegate cluster init` for each. If access lists keep the torrents \
              apart, set access.private_and_open = true on all nodes."
         );
         problems.push(ClusterProblem { kind: ProblemKind::Access, node: Some(*other), text });
@@ -258,7 +258,7 @@ fn streams(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
             add(problems, ProblemKind::Stream, format!("{text}: {names}."));
         }
     };
-    add_if_any(names(|it| !it.found), "Streams do not exist: run `tidegate cluster streams`");
+    add_if_any(names(|it| !it.found), "Streams do not exist: run `tidegate cluster set`");
     add_if_any(
         names(|it| it.found && !it.has_leader),
         "Streams have no leader, so they store nothing. They continue by themselves once most of the NATS servers \
@@ -514,6 +514,6 @@ mod tests {
         stats.refused = vec![7];
         assert_eq!(kinds(&stats), [(ProblemKind::Access, Some(7))]);
         let text = &problems(&stats)[0].text;
-        assert!(text.contains("a [cluster] name of its own") && !text.contains("  "), "{text}");
+        assert!(text.contains("Use one cluster for each kind") && !text.contains("  "), "{text}");
     }
 }

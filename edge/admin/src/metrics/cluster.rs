@@ -1,7 +1,7 @@
 //! Metrics of a cluster.
 
 use super::page::{Page, escape};
-use crate::cluster::{ClusterNode, ClusterStats, NodeState};
+use crate::cluster::{ClusterNode, ClusterStats, NodeState, ProblemKind, problems};
 
 /// Renders nothing outside a cluster.
 pub(super) fn render_cluster(page: &mut Page, stats: Option<&ClusterStats>) {
@@ -173,6 +173,9 @@ fn render_streams(page: &mut Page, stats: &ClusterStats) {
     for (stream, it) in &streams {
         page.sample(name, ("stream", stream), it.bytes);
     }
+    let problems = problems(stats).into_iter().filter(|it| it.kind == ProblemKind::Stream);
+    let help = "Faults that this node finds with the stream.";
+    page.single("tidegate_cluster_stream_problems", "gauge", help, problems.count() as u64);
     let name = "tidegate_cluster_stream_has_leader";
     page.family(name, "gauge", "1 if a stream has a leader, 0 if not: it stores nothing.");
     for (stream, it) in &streams {

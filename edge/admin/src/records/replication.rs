@@ -224,6 +224,15 @@ impl Records {
         answer.await.unwrap_or(Err(RecordsError::Stopped))
     }
 
+    /// Returns the secrets of the cluster as they are recorded, if they are.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the records cannot be read.
+    pub async fn cluster_secrets(&self) -> Result<Option<String>, RecordsError> {
+        self.read(|db| settings::get(db, settings::SECRETS)).await
+    }
+
     /// Makes a change that other nodes of the cluster must make, too, and that has been made here. Does
     /// nothing outside clusters.
     pub(crate) async fn tell(&self, op: RecordOp) -> Result<(), RecordsError> {

@@ -175,6 +175,13 @@ pub(super) fn open(file: Option<&Path>) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
+/// Opens existing records as they are: of this version or an earlier one.
+pub(super) fn open_existing(file: &Path) -> Result<Connection, Reason> {
+    let connection = connect(file).map_err(|error| Reason::new(&error))?;
+    check(&connection)?;
+    Ok(connection)
+}
+
 /// Opens existing records for reading.
 pub(super) fn open_read_only(file: &Path) -> Result<Connection, rusqlite::Error> {
     let connection = connect(file)?;

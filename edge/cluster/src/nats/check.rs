@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::doors;
 use super::driver::now;
-use super::link::Link;
+use super::link::{Link, REFUSED, is_refusal};
 use super::options::NatsOptions;
 use super::streams;
 use crate::heartbeat::Heartbeat;
@@ -80,15 +80,12 @@ async fn check_servers(options: &NatsOptions, findings: &mut Vec<Finding>) -> Op
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer".to_owned(),
         };
-        let is_refused = failure.contains("uthorization") || failure.contains("uthentication");
-        let remedy = if is_refused {
-            "check cluster.nkey or cluster.certificate, and the server's users"
+        let remedy = if is_refusal(&failure) {
+            REFUSED
         } else {
             "check that it runs, and its address, port and certificate"
         };
-        findings.push(Finding::Problem(format!(
-            "cluster.servers: cannot connect to {server}: {failure}: {remedy}"
-        )));
+        findings.push(Finding::Problem(format!("cannot connect to {server}: {failure}: {remedy}")));
     }
     first
 }
@@ -133,14 +130,16 @@ async fn check_cluster(
         return findings.push(Finding::Problem("the connection to NATS has ended".into()));
     };
     findings.extend(check_rights(options, link, &mut events).await);
-    let wanted = streams::data_config(link, options);
-    findings.extend(match streams::look_up(&link.jetstream, &wanted.name, TIMEOUT).await {
-        Err(text) => Some(Finding::Problem(text)),
-        Ok(None) => Some(Finding::Problem(streams::missing(&wanted.name))),
-        Ok(Some(found)) => found.doubt(&wanted).map(|text| {
-            Finding::Warning(format!("{text}: run `tidegate cluster streams` to change that"))
-        }),
-    });
+    let needs = streams::data_config(link, options);
+    match streams::look_up(&link.jetstream, &needs.name, TIMEOUT).await {
+        Err(text) => findings.push(Finding::Problem(text)),
+        Ok(None) => findings.push(Finding::Problem(streams::missing(&needs.name))),
+        Ok(Some(found)) => {
+            findings.extend(found.doubt(&needs).map(Finding::Warning));
+            let ahead_ms = now().unix_ms.cast_signed() - found.server_ms.cast_signed();
+            findings.extend(clock_warning("this machine", ahead_ms));
+        }
+    }
     findings.extend(check_nodes(link, heartbeats, is_running).await);
 }
 
@@ -152,23 +151,34 @@ async fn check_rights(
 ) -> Vec<Finding> {
     if !doors::has_users(options, link) {
         return vec![Finding::Warning(
-            "the NATS servers have no users: anyone who reaches them can speak as any node; \
-             `tidegate cluster nats-config` prints a configuration with users"
+            "the NATS servers have no users: anyone who reaches them can speak as any node: run them with the \
+             configuration that `tidegate cluster init` makes"
                 .into(),
         )];
     }
     let found = doors::try_all(link, events).await;
     if found.is_own_shut {
         return vec![Finding::Problem(format!(
-            "this node may not publish in its own name: give its user the rights that `tidegate cluster \
-             nats-config` prints for node {}",
+            "this node may not publish in its own name: its join file is not that of node {0}: make one by `tidegate \
+             cluster invite {0}`",
             options.node
         ))];
     }
     found.open.into_iter().map(Finding::Problem).collect()
 }
 
-/// Looks which nodes are there, and what time they have.
+/// Returns a warning if the clock of `place` is more than 2 s apart from that of the NATS server.
+fn clock_warning(place: &str, ahead_ms: i64) -> Option<Finding> {
+    let seconds = ahead_ms.unsigned_abs() as f64 / 1000.0;
+    let direction = if ahead_ms < 0 { "behind" } else { "ahead of" };
+    (ahead_ms.abs() > CLOCK_OFFSET_MAX_MS).then(|| {
+        Finding::Warning(format!(
+            "the clock of {place} is {seconds:.1} s {direction} that of the NATS server: synchronize both by NTP"
+        ))
+    })
+}
+
+/// Looks which nodes are there, and what their clocks say.
 async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) -> Vec<Finding> {
     let deadline = Instant::now() + HEARTBEATS;
     let (mut findings, mut seen) = (Vec::new(), Vec::new());
@@ -192,24 +202,18 @@ async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) ->
         if from == link.subjects.node() {
             if !is_running {
                 findings.push(Finding::Problem(format!(
-                    "cluster.node: another tracker has the number {from} (tidegate {}): give each node its \
-                     own",
+                    "cluster.join: another tracker has the number {from} (tidegate {}): make a join file for each \
+                     node",
                     heartbeat.version
                 )));
             }
             continue;
         }
-        let offset_ms = now().unix_ms.cast_signed() - heartbeat.at_ms.cast_signed();
-        if offset_ms.abs() > CLOCK_OFFSET_MAX_MS {
-            findings.push(Finding::Warning(format!(
-                "the clocks of this machine and of node {from} differ by {:.1} s: synchronize them by NTP",
-                offset_ms as f64 / 1000.0
-            )));
-        }
+        findings.extend(clock_warning(&format!("node {from}"), heartbeat.clock_ahead_ms));
     }
     if is_foreign {
         findings.push(Finding::Problem(
-            "cluster.secret: other nodes have another secret: copy the file from one of them"
+            "cluster.join: other nodes have another secret: make a new join file by `tidegate cluster invite`"
                 .into(),
         ));
     }

@@ -64,8 +64,7 @@ pub(super) struct Doors {
 
 /// Returns whether the servers tell users apart.
 pub(super) fn has_users(options: &NatsOptions, link: &Link) -> bool {
-    let is_user = options.nkey.is_some() || options.certificate.is_some();
-    is_user || link.client.server_info().auth_required
+    options.user.is_some() || link.client.server_info().auth_required
 }
 
 /// Returns the doors that a node must find shut.
@@ -130,8 +129,8 @@ pub(super) async fn try_all(link: &Link, events: &mut mpsc::UnboundedReceiver<Ev
         subjects.retain(|subject| !is_refused(subject));
         (!subjects.is_empty()).then(|| {
             format!(
-                "this node may {name} ({}): give its user only the rights that `tidegate cluster nats-config` \
-                 prints, and reload the NATS servers",
+                "this node may {name} ({}): run the NATS servers with the configuration that `tidegate cluster \
+                 init` made, and the node with a join file of `tidegate cluster invite`",
                 subjects.join(" ")
             )
         })

@@ -1,17 +1,20 @@
 //! The connection to NATS: how it is made, what is published, and which messages are accepted.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::client::PublishError;
 use async_nats::connection::State;
 use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
 use async_nats::jetstream::Context;
-use async_nats::{Client, ConnectOptions, Event, Message, Subject, Subscriber};
+use async_nats::{Client, ClientError, ConnectOptions, Event, Message, Subject, Subscriber};
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tracing::warn;
 
-use super::options::{NatsOptions, Subjects};
+use super::options::{NatsOptions, SecretIds, Subjects};
 use crate::node::DropReason;
 
 /// The header of every message: it names the secret that its writer has, and the kinds of its listeners.
@@ -34,6 +37,9 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_millis(200);
 const SUBSCRIPTION_CAPACITY: usize = 8192;
 /// Commands to the connection that wait to be sent.
 const CLIENT_CAPACITY: usize = 256;
+/// What it means that servers refuse the user.
+pub(super) const REFUSED: &str = "this node was removed, or its join file is damaged or of another cluster: make a new \
+                                  one by `tidegate cluster invite`";
 /// The longest pause between two attempts to connect.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
@@ -43,41 +49,48 @@ pub(super) struct Link {
     pub(super) client: Client,
     pub(super) jetstream: Context,
     pub(super) subjects: Arc<Subjects>,
-    headers: HeaderMap,
     identity: Arc<Identity>,
 }
 
 /// What messages say of their writers.
 #[derive(Debug)]
 struct Identity {
-    /// In hexadecimal digits; that of the secret of this node's messages is the first.
-    secret_ids: Vec<String>,
+    secret_ids: SecretIds,
     access: String,
     accepts_any_access: bool,
+    /// Whether the log says that other nodes have another secret.
+    has_warned: AtomicBool,
 }
 
 impl Identity {
     fn new(options: &NatsOptions) -> Self {
         let NatsOptions { secret_ids, access, accepts_any_access, .. } = options;
-        let hex = |id: &[u8; 4]| format!("{:08x}", u32::from_be_bytes(*id));
         Self {
-            secret_ids: secret_ids.iter().map(hex).collect(),
+            secret_ids: secret_ids.clone(),
             access: access.clone(),
             accepts_any_access: *accepts_any_access,
+            has_warned: AtomicBool::new(false),
         }
     }
 
-    /// Returns the header of this node's messages, if there is a secret.
-    fn header(&self) -> Option<HeaderValue> {
-        let id = self.secret_ids.first()?;
-        Some(format!("{id} {}", self.access).as_str().into())
+    /// Returns the header of this node's messages.
+    fn header(&self) -> HeaderValue {
+        let ids = self.secret_ids.names().join("+");
+        format!("{ids} {}", self.access).as_str().into()
     }
 
     /// Returns why a message with this header is to be dropped, if it is.
     fn check(&self, header: &HeaderValue) -> Result<(), DropReason> {
         let text = header.as_str();
-        let (id, access) = text.split_once(' ').unwrap_or((text, ""));
-        if !self.secret_ids.iter().any(|known| known == id) {
+        let (ids, access) = text.split_once(' ').unwrap_or((text, ""));
+        let known = self.secret_ids.names();
+        if !ids.split('+').any(|id| known.iter().any(|known| known == id)) {
+            if !self.has_warned.swap(true, Ordering::Relaxed) {
+                warn!(
+                    "another node has another secret: if the secret was changed while this node was away, make a \
+                     new join file by `tidegate cluster invite`, put it in place of cluster.join, and restart"
+                );
+            }
             return Err(DropReason::Secret);
         }
         if access != self.access && !self.accepts_any_access {
@@ -102,19 +115,13 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// If a URL or the nkey is none.
+    /// If a URL or the user's key is malformed.
     pub(super) async fn start(
         options: &NatsOptions,
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, async_nats::ConnectError> {
         let subjects = Subjects::new(&options.name, options.node);
-        let connect = connect_options(options, &subjects)
-            .retry_on_initial_connect()
-            .event_callback(move |event| {
-                // Fails only while the thread ends.
-                let _ = events.send(event);
-                async {}
-            });
+        let connect = connect_options(options, &subjects, events)?.retry_on_initial_connect();
         Self::connect(connect, options, subjects).await
     }
 
@@ -124,12 +131,8 @@ impl Link {
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, async_nats::ConnectError> {
         let subjects = Subjects::new(&options.name, options.node);
-        let connect = connect_options(options, &subjects).max_reconnects(options.servers.len());
-        let connect = connect.event_callback(move |event| {
-            // Fails only when the caller is done.
-            let _ = events.send(event);
-            async {}
-        });
+        let connect = connect_options(options, &subjects, events)?;
+        let connect = connect.max_reconnects(options.servers.len());
         Self::connect(connect, options, subjects).await
     }
 
@@ -142,11 +145,14 @@ impl Link {
         let mut jetstream = async_nats::jetstream::new(client.clone());
         jetstream.set_timeout(REQUEST_TIMEOUT);
         let identity = Arc::new(Identity::new(options));
+        Ok(Self { client, jetstream, subjects: Arc::new(subjects), identity })
+    }
+
+    /// Returns the headers of this node's messages.
+    fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        if let Some(header) = identity.header() {
-            headers.insert(HEADER, header);
-        }
-        Ok(Self { client, jetstream, subjects: Arc::new(subjects), headers, identity })
+        headers.insert(HEADER, self.identity.header());
+        headers
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -160,7 +166,7 @@ impl Link {
         reply: Option<Subject>,
         body: Bytes,
     ) -> Result<(), NotSent> {
-        self.publish_with(self.headers.clone(), subject, reply, body).await
+        self.publish_with(self.headers(), subject, reply, body).await
     }
 
     /// Publishes a message to the log, which stores one message with this `id` only. Its acknowledgement goes to `reply`.
@@ -170,7 +176,7 @@ impl Link {
         reply: Subject,
         body: Bytes,
     ) -> Result<(), NotSent> {
-        let mut headers = self.headers.clone();
+        let mut headers = self.headers();
         headers.insert(MESSAGE_ID, id);
         self.publish_with(headers, self.subjects.data(), Some(reply), body).await
     }
@@ -230,7 +236,12 @@ impl Link {
     }
 }
 
-fn connect_options(options: &NatsOptions, subjects: &Subjects) -> ConnectOptions {
+/// Returns how to connect. Events of the connection go to `events`.
+fn connect_options(
+    options: &NatsOptions,
+    subjects: &Subjects,
+    events: mpsc::UnboundedSender<Event>,
+) -> io::Result<ConnectOptions> {
     let mut connect = ConnectOptions::new()
         .name(format!("tidegate node {} of {}", options.node, options.name))
         .custom_inbox_prefix(subjects.inbox())
@@ -243,17 +254,35 @@ fn connect_options(options: &NatsOptions, subjects: &Subjects) -> ConnectOptions
         .ignore_discovered_servers()
         .retain_servers_order()
         .no_echo()
-        .reconnect_delay_callback(retry_pause);
-    if let Some(seed) = &options.nkey {
-        connect = connect.nkey(seed.clone());
-    }
-    if let Some((chain, key)) = &options.certificate {
-        connect = connect.add_client_certificate(chain.clone(), key.clone());
+        .reconnect_delay_callback(retry_pause)
+        .event_callback(move |event| {
+            // Fails only while the receiver ends.
+            let _ = events.send(in_plain_words(event));
+            async {}
+        });
+    if let Some(user) = &options.user {
+        connect = connect.credentials(&user.credentials())?;
     }
     if let Some(ca) = &options.ca {
         connect = connect.add_root_certificates(ca.clone());
     }
-    connect
+    Ok(connect)
+}
+
+/// Says what it means that the servers refuse the user.
+fn in_plain_words(event: Event) -> Event {
+    match event {
+        Event::ClientError(ClientError::Other(text)) if is_refusal(&text) => {
+            Event::ClientError(ClientError::Other(format!("refused: {REFUSED}")))
+        }
+        event => event,
+    }
+}
+
+/// Returns whether an error says that the servers refuse the user.
+pub(super) fn is_refusal(error: &str) -> bool {
+    let error = error.to_lowercase();
+    ["authorization", "authentication"].iter().any(|word| error.contains(word))
 }
 
 /// Returns the pause before an attempt. The first few are for the other servers.

@@ -1,6 +1,7 @@
 //! What the driver needs to know, and how its subjects and its stream are named.
 
 use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_nats::Subject;
@@ -16,14 +17,12 @@ pub struct NatsOptions {
     pub servers: Vec<String>,
     /// Whether a server that does not offer TLS is refused.
     pub requires_tls: bool,
-    /// The seed of an nkey.
-    pub nkey: Option<String>,
-    /// PEM files of a certificate and its key.
-    pub certificate: Option<(PathBuf, PathBuf)>,
-    /// A PEM file of authorities; `None` = those of the system.
+    /// The user that this node is at the servers; `None` if these have no users.
+    pub user: Option<NatsUser>,
+    /// A file with the authority of the servers' certificates, as PEM among any other text; `None` = those of the system.
     pub ca: Option<PathBuf>,
-    /// What names the secrets in messages. This node's messages name the first.
-    pub secret_ids: Vec<[u8; 4]>,
+    /// The secrets of the cluster.
+    pub secret_ids: SecretIds,
     /// The kinds of listeners that this node has, such as `open`, `private` or `open+private`: one word.
     pub access: String,
     /// Whether messages of nodes with other kinds of listeners are accepted. Otherwise open ones would give
@@ -31,12 +30,54 @@ pub struct NatsOptions {
     pub accepts_any_access: bool,
     /// How long changes are collected.
     pub flush: Duration,
-    /// The lifetime of peers, in seconds. The log keeps messages a little longer.
+    /// The lifetime of peers, in seconds. The log must keep messages a little longer.
     pub peer_lifetime_s: u32,
-    /// The size of the log, in bytes.
-    pub stream_bytes: u64,
-    /// Servers that store each message.
-    pub replicas: usize,
+}
+
+/// A user at the servers.
+#[derive(Clone, Debug)]
+pub struct NatsUser {
+    /// The user's name and rights, signed by the account of the cluster.
+    pub jwt: String,
+    /// The seed of the nkey that `jwt` names.
+    pub seed: String,
+}
+
+impl NatsUser {
+    /// Returns the user in the form of NATS' files of credentials.
+    pub(super) fn credentials(&self) -> String {
+        format!(
+            "-----BEGIN NATS USER JWT-----\n{}\n------END NATS USER JWT------\n\n\
+             -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+            self.jwt, self.seed
+        )
+    }
+}
+
+/// What names the secrets of a cluster in messages. Clones share them: the secrets change while a node runs.
+///
+/// This node's messages name all of its secrets, and it accepts messages that name any of them. So a node that was away
+/// while the secret changed understands the others for as long as these accept the old one.
+#[derive(Clone, Debug, Default)]
+pub struct SecretIds(Arc<RwLock<Vec<[u8; 4]>>>);
+
+impl SecretIds {
+    /// Replaces them.
+    pub fn set(&self, ids: Vec<[u8; 4]>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = ids;
+    }
+
+    /// Returns them in hexadecimal digits.
+    pub(super) fn names(&self) -> Vec<String> {
+        let ids = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        ids.iter().map(|id| format!("{:08x}", u32::from_be_bytes(*id))).collect()
+    }
+}
+
+impl From<Vec<[u8; 4]>> for SecretIds {
+    fn from(ids: Vec<[u8; 4]>) -> Self {
+        Self(Arc::new(RwLock::new(ids)))
+    }
 }
 
 impl NatsOptions {
@@ -168,16 +209,13 @@ mod tests {
             node: 1,
             servers: Vec::new(),
             requires_tls: false,
-            nkey: None,
-            certificate: None,
+            user: None,
             ca: None,
-            secret_ids: Vec::new(),
+            secret_ids: SecretIds::default(),
             access: "open".into(),
             accepts_any_access: false,
             flush: Duration::from_millis(50),
             peer_lifetime_s: 2700,
-            stream_bytes: 1 << 30,
-            replicas: 1,
         }
     }
 

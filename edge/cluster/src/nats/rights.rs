@@ -1,4 +1,5 @@
-//! The rights of users at the servers: nodes have those that the driver needs, the operator those that change streams.
+//! The rights of users at the servers: nodes have those that the driver needs, the operator those that change the stream,
+//! and a user of the system account those that remove users.
 
 use super::options::Subjects;
 
@@ -45,7 +46,20 @@ impl Rights {
         let publish = calls.map(|call| format!("$JS.API.STREAM.{call}.{stream}")).into();
         Self { publish, subscribe: vec![format!("{}.>", subjects.inbox())] }
     }
+
+    /// Returns the rights of the system account's user that tells the servers which users of the cluster `name` are
+    /// removed.
+    pub fn of_system(name: &str) -> Self {
+        let subjects = Subjects::new(name, OPERATOR);
+        Self {
+            publish: vec![UPDATE_ACCOUNT.into()],
+            subscribe: vec![format!("{}.>", subjects.inbox())],
+        }
+    }
 }
+
+/// Servers take a new JWT of an account at this subject of their system account.
+pub(super) const UPDATE_ACCOUNT: &str = "$SYS.REQ.CLAIMS.UPDATE";
 
 /// No node has this number.
 pub(super) const OPERATOR: u8 = 0;

@@ -1,5 +1,7 @@
-//! The stream of the log: how it should be. Nodes check it, and only the operator makes it so.
+//! The stream of the log. It is the home of its own settings: only the operator's command changes them, and nodes look
+//! whether it has what they need.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -8,10 +10,11 @@ use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::link::Link;
+use super::operator::Made;
 use super::options::NatsOptions;
 
 /// How much longer than a peer's lifetime the log keeps messages: a node that starts reads from before its
@@ -22,20 +25,13 @@ const SPARE: Duration = Duration::from_secs(300);
 const CREATE_RETRIES: u32 = 2;
 /// The time limit of the look-up before a stream is made.
 const MAKE_PATIENCE: Duration = Duration::from_secs(5);
-/// Nodes have no right to change streams.
-const REMEDY: &str = "run `tidegate cluster streams`";
-/// Settings that [`differences`] compares.
-const COMPARED: [&str; 8] = [
-    "subjects",
-    "retention",
-    "storage",
-    "discard",
-    "num_replicas",
-    "max_age",
-    "duplicate_window",
-    "max_bytes",
-];
-/// Settings that the operator chooses.
+/// Nodes have no right to change the stream.
+const REMEDY: &str = "run `tidegate cluster set`";
+/// Percent of its size from which a stream may soon lose messages that are needed.
+const FULL_PERCENT: u64 = 80;
+/// A stream whose messages span this share of its maximum age, in percent, loses them by age and not by size.
+const SPAN_PERCENT: u32 = 90;
+/// Settings that make no difference to nodes.
 const FREE: [&str; 8] = [
     "name",
     "description",
@@ -46,8 +42,79 @@ const FREE: [&str; 8] = [
     "deny_purge",
     "first_seq",
 ];
+/// Settings in nanoseconds.
+const TIMES: [&str; 2] = ["max_age", "duplicate_window"];
 /// A server that has no stream of a name says so by this code.
 const NO_STREAM: ErrorCode = ErrorCode::STREAM_NOT_FOUND;
+
+/// The settings of the stream that the operator chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamSettings {
+    /// Servers that store each message.
+    pub replicas: usize,
+    /// The size that it may have, in bytes.
+    pub bytes: u64,
+    /// The longest lifetime of peers on any node, in seconds. Messages are kept a little longer.
+    pub lifetime_s: u32,
+}
+
+/// New values for some of [`StreamSettings`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamChanges {
+    /// A new [`StreamSettings::replicas`].
+    pub replicas: Option<usize>,
+    /// A new [`StreamSettings::bytes`].
+    pub bytes: Option<u64>,
+    /// A new [`StreamSettings::lifetime_s`].
+    pub lifetime_s: Option<u32>,
+}
+
+impl StreamSettings {
+    /// Returns the settings of a stream that there is. Where it has no limit, which would fill the disks, those in
+    /// `fallback` stand.
+    fn of(config: &Config, fallback: Self) -> Self {
+        let bytes = u64::try_from(config.max_bytes).ok().filter(|bytes| *bytes > 0);
+        let age = Some(config.max_age).filter(|age| !age.is_zero());
+        let lifetime_s = |age: Duration| u32::try_from(age.saturating_sub(SPARE).as_secs());
+        Self {
+            replicas: config.num_replicas,
+            bytes: bytes.unwrap_or(fallback.bytes),
+            lifetime_s: age.map_or(fallback.lifetime_s, |age| lifetime_s(age).unwrap_or(u32::MAX)),
+        }
+    }
+
+    fn with(self, changes: StreamChanges) -> Self {
+        Self {
+            replicas: changes.replicas.unwrap_or(self.replicas),
+            bytes: changes.bytes.unwrap_or(self.bytes),
+            lifetime_s: changes.lifetime_s.unwrap_or(self.lifetime_s),
+        }
+    }
+
+    /// Returns how the stream should be.
+    fn config(self, needs: &Needs) -> Config {
+        let max_age = age_for(self.lifetime_s);
+        Config {
+            max_age,
+            // A message that has been stored comes never again, as long as it has an effect.
+            duplicate_window: max_age,
+            max_bytes: i64::try_from(self.bytes).unwrap_or(i64::MAX),
+            num_replicas: self.replicas,
+            description: Some("tidegate: changes of peers".into()),
+            name: needs.name.clone(),
+            subjects: vec![needs.subject.clone()],
+            retention: RetentionPolicy::Limits,
+            storage: StorageType::File,
+            discard: DiscardPolicy::Old,
+            ..Config::default()
+        }
+    }
+}
+
+/// Returns for how long the log keeps messages about peers of this lifetime.
+fn age_for(lifetime_s: u32) -> Duration {
+    Duration::from_secs(lifetime_s.into()) + SPARE
+}
 
 /// What a stream is and has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +130,7 @@ pub(super) struct StreamState {
     /// The time of the server that answered, unix ms.
     pub(super) server_ms: u64,
     pub(super) info: StreamInfo,
-    /// What is not as it should be, as a sentence; it works nevertheless.
+    /// What is not as it should be, with remedies; it works nevertheless.
     pub(super) doubt: Option<String>,
 }
 
@@ -86,22 +153,21 @@ pub struct StreamInfo {
     pub bytes_max: u64,
 }
 
-/// Returns how the log should be.
-pub(super) fn data_config(link: &Link, options: &NatsOptions) -> Config {
-    let max_age = Duration::from_secs(options.peer_lifetime_s.into()) + SPARE;
-    Config {
-        max_age,
-        // A message that has been stored comes never again, as long as it has an effect.
-        duplicate_window: max_age,
-        max_bytes: i64::try_from(options.stream_bytes).unwrap_or(i64::MAX),
-        description: Some("tidegate: changes of peers".into()),
+/// What a node needs of the stream.
+#[derive(Clone, Debug)]
+pub(super) struct Needs {
+    pub(super) name: String,
+    subject: String,
+    /// Of this node's peers.
+    lifetime_s: u32,
+}
+
+/// Returns what a node with these options needs of the log's stream.
+pub(super) fn data_config(link: &Link, options: &NatsOptions) -> Needs {
+    Needs {
         name: link.subjects.stream(),
-        subjects: vec![link.subjects.all("d")],
-        retention: RetentionPolicy::Limits,
-        storage: StorageType::File,
-        discard: DiscardPolicy::Old,
-        num_replicas: options.replicas,
-        ..Config::default()
+        subject: link.subjects.all("d"),
+        lifetime_s: options.peer_lifetime_s,
     }
 }
 
@@ -111,19 +177,18 @@ pub(super) struct Found {
     /// All its settings, also those that this program does not know.
     settings: Value,
     /// The time of the server, unix ms.
-    server_ms: u64,
+    pub(super) server_ms: u64,
 }
 
 /// Looks a stream up. Returns a sentence with a remedy if that fails, or there is none.
 pub(super) async fn find(
     jetstream: &Context,
-    wanted: &Config,
+    needs: &Needs,
     patience: Duration,
 ) -> Result<StreamState, String> {
-    let found = look_up(jetstream, &wanted.name, patience).await?;
-    let found = found.ok_or_else(|| missing(&wanted.name))?;
-    let doubt = found.doubt(wanted).map(|text| format!("{text}: {REMEDY}"));
-    Ok(found.state(doubt))
+    let found = look_up(jetstream, &needs.name, patience).await?;
+    let found = found.ok_or_else(|| missing(&needs.name))?;
+    Ok(found.state(found.doubt(needs)))
 }
 
 /// Returns the problem of a stream that does not exist.
@@ -131,33 +196,40 @@ pub(super) fn missing(name: &str) -> String {
     format!("the stream {name} does not exist: {REMEDY}")
 }
 
-/// Makes a stream as it should be, but not smaller unless it `may_shrink`. Returns what was done.
+/// Makes a stream with the settings in `recorded`, or makes `changes` to the one that there is. It becomes smaller only
+/// if it `may_shrink`.
 ///
 /// # Errors
 ///
 /// If the servers refuse: a sentence with a remedy.
 pub(super) async fn make(
     jetstream: &Context,
-    wanted: Config,
+    needs: &Needs,
+    recorded: StreamSettings,
+    changes: StreamChanges,
     may_shrink: bool,
-) -> Result<String, String> {
-    let name = wanted.name.clone();
-    let Some(found) = look_up(jetstream, &name, MAKE_PATIENCE).await? else {
-        create(jetstream, &wanted).await?;
-        return Ok(format!("made the stream {name}"));
+) -> Result<Made, String> {
+    let name = &needs.name;
+    let Some(found) = look_up(jetstream, name, MAKE_PATIENCE).await? else {
+        let settings = recorded.with(changes);
+        create(jetstream, &settings.config(needs)).await?;
+        return Ok(Made { done: format!("made the stream {name}"), settings });
     };
-    let Some(doubt) = found.doubt(&wanted) else {
-        return Ok(format!("the stream {name} is as it should be"));
-    };
-    if !may_shrink && is_smaller(&wanted, &found.info.config) {
+    let present = &found.info.config;
+    let settings = StreamSettings::of(present, recorded).with(changes);
+    let wanted = with_free(present, settings.config(needs));
+    let parts = differences(&found.settings, &wanted);
+    if parts.is_empty() {
+        return Ok(Made { done: format!("the stream {name} is as it should be"), settings });
+    }
+    let doubt = format!("the stream {name} has {}", parts.join(", "));
+    if !may_shrink && is_smaller(&wanted, present) {
         return Err(format!(
-            "{doubt}: a smaller stream loses messages of all nodes: name the configuration that they have, or \
-             repeat the command with --shrink"
+            "{doubt}: a smaller stream loses messages of all nodes, or copies of them: repeat the command with --shrink"
         ));
     }
-    let changed = with_free(&found.info.config, wanted);
-    match jetstream.update_stream(&changed).await {
-        Ok(_) => Ok(format!("changed: {doubt}")),
+    match jetstream.update_stream(&wanted).await {
+        Ok(_) => Ok(Made { done: format!("changed: {doubt}"), settings }),
         Err(error) => Err(format!("{doubt}, and cannot be changed: {error}")),
     }
 }
@@ -171,8 +243,8 @@ pub(super) async fn look_up(
     let request = jetstream.request::<_, _, Response<Value>>(format!("STREAM.INFO.{name}"), &());
     let failed = |error: &dyn Display| {
         format!(
-            "cannot look up the stream {name}: {error}: check that JetStream is on and that this user \
-             has the rights of `tidegate cluster nats-config`"
+            "cannot look up the stream {name}: {error}: check that the NATS servers run with the configuration that \
+             `tidegate cluster init` made"
         )
     };
     match timeout(patience, request).await {
@@ -193,7 +265,7 @@ pub(super) async fn look_up(
     }
 }
 
-async fn create(jetstream: &Context, wanted: &Config) -> Result<Info, String> {
+async fn create(jetstream: &Context, wanted: &Config) -> Result<(), String> {
     let (name, replicas) = (&wanted.name, wanted.num_replicas);
     let mut created = jetstream.create_stream(wanted).await;
     for _ in 0..CREATE_RETRIES {
@@ -203,24 +275,18 @@ async fn create(jetstream: &Context, wanted: &Config) -> Result<Info, String> {
         }
         created = jetstream.create_stream(wanted).await;
     }
-    match created {
-        Ok(stream) => Ok(stream.cached_info().clone()),
-        Err(error) => {
-            let remedy = match error.kind() {
-                CreateStreamErrorKind::TimedOut => {
-                    "check that a majority of the NATS servers runs".to_owned()
-                }
-                _ if replicas > 1 => format!(
-                    "check that {replicas} servers with JetStream form a NATS cluster, or lower \
-                     cluster.replicas, and that they have room for cluster.stream_mib"
-                ),
-                _ => {
-                    "check that the server has JetStream and room for cluster.stream_mib".to_owned()
-                }
-            };
-            Err(format!("cannot create the stream {name}: {error}: {remedy}"))
+    let Err(error) = created else { return Ok(()) };
+    let remedy = match error.kind() {
+        CreateStreamErrorKind::TimedOut => {
+            "check that a majority of the NATS servers runs".to_owned()
         }
-    }
+        _ => format!(
+            "check that {replicas} NATS servers run and have {} MiB of room each, or choose less by `tidegate cluster \
+             set size` or `replicas`",
+            wanted.max_bytes >> 20
+        ),
+    };
+    Err(format!("cannot create the stream {name}: {error}: {remedy}"))
 }
 
 /// Returns whether a stream would have fewer messages, or fewer copies of them, than it has. No limit is 0 or less.
@@ -233,7 +299,7 @@ fn is_smaller(wanted: &Config, found: &Config) -> bool {
         || wanted.num_replicas < found.num_replicas
 }
 
-/// Returns the wanted settings, with those of [`FREE`] as they are.
+/// Returns the wanted settings, with those as they are that make no difference to nodes.
 fn with_free(found: &Config, wanted: Config) -> Config {
     Config {
         description: found.description.clone(),
@@ -248,12 +314,20 @@ fn with_free(found: &Config, wanted: Config) -> Config {
 }
 
 impl Found {
-    /// Returns what is not as `wanted`, as a sentence without an end.
-    pub(super) fn doubt(&self, wanted: &Config) -> Option<String> {
-        let mut parts = differences(&self.info.config, wanted);
-        parts.extend(unexpected(&self.settings));
-        let name = &self.info.config.name;
-        (!parts.is_empty()).then(|| format!("the stream {name} has {}", parts.join(", ")))
+    /// Returns what is not as a node needs it, with remedies.
+    pub(super) fn doubt(&self, needs: &Needs) -> Option<String> {
+        let present = &self.info.config;
+        // The operator chooses these, within bounds.
+        let fallback = StreamSettings { replicas: 1, bytes: 0, lifetime_s: needs.lifetime_s };
+        let wanted = StreamSettings::of(present, fallback).config(needs);
+        let parts = differences(&self.settings, &wanted);
+        let mut doubts = Vec::new();
+        if !parts.is_empty() {
+            doubts.push(format!("the stream {} has {}: {REMEDY}", needs.name, parts.join(", ")));
+        }
+        doubts.extend(too_short(present.max_age, needs));
+        doubts.extend(too_full(&self.info));
+        (!doubts.is_empty()).then(|| doubts.join("; "))
     }
 
     fn state(&self, doubt: Option<String>) -> StreamState {
@@ -271,13 +345,70 @@ impl Found {
     }
 }
 
-/// Returns the settings that no stream of a cluster has, such as `republish`, `subject_transform`, `sources` and
-/// `max_msgs`: with these, messages are lost or seem to be of another node. Those of later servers, too.
-fn unexpected(settings: &Value) -> Vec<String> {
-    let settings = settings.as_object().into_iter().flatten();
-    let known = |key: &str| FREE.contains(&key) || COMPARED.contains(&key);
-    let unexpected = settings.filter(|(key, value)| !known(key) && !is_neutral(value));
-    unexpected.map(|(key, value)| format!("{key} {value}, which must not be set")).collect()
+/// Returns what is wrong if a stream forgets messages before the peers in them are gone.
+fn too_short(max_age: Duration, needs: &Needs) -> Option<String> {
+    let Needs { name, lifetime_s, .. } = needs;
+    let needed = age_for(*lifetime_s);
+    (!max_age.is_zero() && max_age < needed).then(|| {
+        format!(
+            "the stream {name} keeps messages for {} s, but peers of this node live for {lifetime_s} s, so {} s are \
+             needed: run `tidegate cluster set lifetime {lifetime_s}`, or lower tracker.peer_lifetime_s",
+            max_age.as_secs(),
+            needed.as_secs()
+        )
+    })
+}
+
+/// Returns what is wrong if a stream has little room left, and its oldest messages are far from their maximum age.
+fn too_full(info: &Info) -> Option<String> {
+    let bytes_max = u64::try_from(info.config.max_bytes).ok().filter(|bytes| *bytes > 0)?;
+    let percent = info.state.bytes.saturating_mul(100) / bytes_max;
+    let first = info.state.first_timestamp.unix_timestamp();
+    let span_s = info.state.last_timestamp.unix_timestamp().saturating_sub(first);
+    let span = Duration::from_secs(u64::try_from(span_s).unwrap_or(0));
+    let is_young = span * 100 < info.config.max_age * SPAN_PERCENT;
+    (percent > FULL_PERCENT && is_young).then(|| {
+        format!(
+            "{percent} % of the stream {} are used by the messages of {} s, and it should keep those of {} s: run \
+             `tidegate cluster set size` with more than {} MiB",
+            info.config.name,
+            span.as_secs(),
+            info.config.max_age.as_secs(),
+            bytes_max >> 20
+        )
+    })
+}
+
+/// Describes what a stream has instead of what it should have. Also what this program does not know, such as settings of
+/// later servers: with `republish`, `subject_transform`, `sources` or `max_msgs`, messages are lost or seem to be of
+/// another node.
+fn differences(found: &Value, wanted: &Config) -> Vec<String> {
+    let wanted = serde_json::to_value(wanted).unwrap_or_default();
+    let mut keys: BTreeSet<&String> = [found, &wanted]
+        .into_iter()
+        .flat_map(|settings| settings.as_object().into_iter().flat_map(Map::keys))
+        .collect();
+    keys.retain(|key| !FREE.contains(&key.as_str()));
+    let mut parts = Vec::new();
+    for key in keys {
+        let (found, wanted) = (&found[key], &wanted[key]);
+        if found == wanted || is_neutral(found) && is_neutral(wanted) {
+            continue;
+        }
+        parts.push(match is_neutral(wanted) {
+            true => format!("{key} {found}, which must not be set"),
+            false => format!("{key} {} instead of {}", plain(key, found), plain(key, wanted)),
+        });
+    }
+    parts
+}
+
+/// Returns the value of a setting for messages.
+fn plain(key: &str, value: &Value) -> String {
+    match value.as_u64() {
+        Some(ns) if TIMES.contains(&key) => format!("{} s", ns / 1_000_000_000),
+        _ => value.to_string(),
+    }
 }
 
 /// Returns whether a setting has no effect. Limits of -1 and 0 are none.
@@ -290,29 +421,6 @@ fn is_neutral(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(fields) => fields.values().all(is_neutral),
     }
-}
-
-/// Describes what a stream has instead of what it should have.
-fn differences(found: &Config, wanted: &Config) -> Vec<String> {
-    let mut parts = Vec::new();
-    let mut compare = |what: &str, found: String, wanted: String| {
-        if found != wanted {
-            parts.push(format!("{what} {found} instead of {wanted}"));
-        }
-    };
-    compare("subjects", found.subjects.join(" "), wanted.subjects.join(" "));
-    compare("retention", format!("{:?}", found.retention), format!("{:?}", wanted.retention));
-    compare("storage", format!("{:?}", found.storage), format!("{:?}", wanted.storage));
-    compare("discard policy", format!("{:?}", found.discard), format!("{:?}", wanted.discard));
-    compare("replicas", found.num_replicas.to_string(), wanted.num_replicas.to_string());
-    compare("max_age", seconds(found.max_age), seconds(wanted.max_age));
-    compare("duplicate_window", seconds(found.duplicate_window), seconds(wanted.duplicate_window));
-    compare("max_bytes", found.max_bytes.to_string(), wanted.max_bytes.to_string());
-    parts
-}
-
-fn seconds(age: Duration) -> String {
-    format!("{} s", age.as_secs())
 }
 
 fn unix_ms(time: DateTime) -> u64 {
@@ -341,21 +449,53 @@ pub(super) fn stream_info(info: &Info) -> StreamInfo {
 mod tests {
     use super::*;
 
+    fn needs() -> Needs {
+        Needs { name: "S".into(), subject: "s".into(), lifetime_s: 3600 }
+    }
+
+    /// Returns a stream as a server describes it.
+    fn described(config: &Config) -> Value {
+        serde_json::to_value(config).unwrap()
+    }
+
     #[test]
-    fn keeps_what_is_the_operators() {
-        let wanted = Config { num_replicas: 3, max_bytes: 9, ..Config::default() };
+    fn keeps_what_makes_no_difference_to_nodes() {
+        let wanted = StreamSettings { replicas: 3, bytes: 9, lifetime_s: 60 }.config(&needs());
         let found = Config {
             num_replicas: 1,
-            max_bytes: 9,
             description: Some("mine".into()),
             max_messages: 5,
-            ..Config::default()
+            duplicate_window: Duration::from_secs(120),
+            ..wanted.clone()
         };
-        assert_eq!(differences(&found, &wanted), ["replicas 1 instead of 3"]);
+        let expected = [
+            "duplicate_window 120 s instead of 360 s",
+            "max_msgs 5, which must not be set",
+            "num_replicas 1 instead of 3",
+        ];
+        assert_eq!(differences(&described(&found), &wanted), expected);
         let changed = with_free(&found, wanted.clone());
         assert_eq!((changed.num_replicas, changed.max_messages), (3, 0));
         assert_eq!(changed.description.as_deref(), Some("mine"));
-        assert!(differences(&changed, &wanted).is_empty());
+        assert!(differences(&described(&changed), &wanted).is_empty());
+    }
+
+    #[test]
+    fn settings_come_from_the_stream_and_then_from_the_record() {
+        let recorded = StreamSettings { replicas: 3, bytes: 8 << 30, lifetime_s: 2700 };
+        let found = Config {
+            num_replicas: 1,
+            max_bytes: 64 << 20,
+            max_age: Duration::from_secs(900),
+            ..Config::default()
+        };
+        let present = StreamSettings::of(&found, recorded);
+        assert_eq!(present, StreamSettings { replicas: 1, bytes: 64 << 20, lifetime_s: 600 });
+        let changes = StreamChanges { replicas: Some(5), ..StreamChanges::default() };
+        assert_eq!(present.with(changes), StreamSettings { replicas: 5, ..present });
+        let endless = Config { max_bytes: -1, max_age: Duration::ZERO, ..found };
+        let settings = StreamSettings::of(&endless, recorded);
+        assert_eq!(settings, StreamSettings { replicas: 1, ..recorded });
     }
 
     #[test]
@@ -378,17 +518,56 @@ mod tests {
 
     #[test]
     fn names_settings_that_no_stream_of_a_cluster_has() {
+        let wanted = StreamSettings { replicas: 1, bytes: 9, lifetime_s: 60 }.config(&needs());
+        let with = |settings: Value| {
+            let mut found = described(&wanted);
+            found.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+            differences(&found, &wanted)
+        };
         let neutral = serde_json::json!({
-            "name": "S", "max_age": 5, "max_msgs": -1, "max_msg_size": 0, "republish": null, "sealed": false,
-            "consumer_limits": {}, "sources": [], "mirror": {"name": ""}, "metadata": {"a": "b"},
+            "max_msgs": -1, "max_msg_size": 0, "republish": null, "sealed": false, "consumer_limits": {},
+            "sources": [], "mirror": {"name": ""}, "metadata": {"a": "b"}, "name": "other",
         });
-        assert_eq!(unexpected(&neutral), [] as [String; 0]);
+        assert_eq!(with(neutral), [] as [String; 0]);
         let all = serde_json::json!({
             "max_msgs": 1, "republish": {"src": "a", "dest": "b"}, "allow_rollup_hdrs": true, "later": "x",
         });
-        let names: Vec<_> =
-            unexpected(&all).iter().map(|it| it.split(' ').next().unwrap().to_owned()).collect();
+        let found = with(all);
+        let names: Vec<_> = found.iter().map(|it| it.split(' ').next().unwrap()).collect();
         assert_eq!(names, ["allow_rollup_hdrs", "later", "max_msgs", "republish"]);
-        assert_eq!(unexpected(&Value::Null), [] as [String; 0]);
+    }
+
+    #[test]
+    fn nodes_need_messages_for_the_lifetime_of_their_peers() {
+        for fine_s in [0, 3900, 90_000] {
+            assert_eq!(too_short(Duration::from_secs(fine_s), &needs()), None);
+        }
+        let text = too_short(Duration::from_secs(3899), &needs()).unwrap();
+        assert!(text.contains("run `tidegate cluster set lifetime 3600`"), "{text}");
+    }
+
+    #[test]
+    fn a_stream_that_fills_before_its_messages_are_old_is_named() {
+        let info = |bytes: u64, span_min: u64| -> Info {
+            let wanted = StreamSettings { replicas: 1, bytes: 100 << 20, lifetime_s: 3300 };
+            let info = serde_json::json!({
+                "config": described(&wanted.config(&needs())),
+                "created": "2026-01-01T00:00:00Z",
+                "state": {
+                    "messages": 9, "bytes": bytes << 20, "first_seq": 1, "last_seq": 9, "consumer_count": 0,
+                    "first_ts": "2026-01-01T00:00:00Z", "last_ts": format!("2026-01-01T00:{span_min:02}:00Z"),
+                },
+            });
+            serde_json::from_value(info).unwrap()
+        };
+        // Of an hour.
+        for (bytes, span_min, is_full) in
+            [(80, 10, false), (81, 10, true), (99, 53, true), (99, 54, false)]
+        {
+            assert_eq!(too_full(&info(bytes, span_min)).is_some(), is_full, "{bytes} {span_min}");
+        }
+        let text = too_full(&info(90, 20)).unwrap();
+        assert!(text.contains("messages of 1200 s, and it should keep those of 3600 s"), "{text}");
+        assert!(text.ends_with("`tidegate cluster set size` with more than 100 MiB"), "{text}");
     }
 }

@@ -103,7 +103,7 @@ fn nodes_with_another_secret_do_not_hear_each_other() {
     let Some(nats) = servers(1) else { return };
     let a = TestNode::start(1, &nats).wait_until_warm();
     let mut other = options(2, nats.urls("nats"));
-    other.secret_ids = vec![[9; 4]];
+    other.secret_ids = vec![[9; 4]].into();
     let b = TestNode::start_with(other).wait_until_warm();
     a.announce(1, 1, Says::Leecher);
     b.wait("dropped messages", |b| b.dropped("secret") > 0);
@@ -112,7 +112,7 @@ fn nodes_with_another_secret_do_not_hear_each_other() {
     assert!(b.overview().node.nodes.is_empty());
     // With both secrets, as while it changes, they do.
     let mut both = options(3, nats.urls("nats"));
-    both.secret_ids = vec![[9; 4], crate::node::SECRET];
+    both.secret_ids = vec![[9; 4], crate::node::SECRET].into();
     let c = TestNode::start_with(both).wait_until_warm();
     c.wait("the peer", |c| c.peers() == 1);
 }

@@ -1,8 +1,6 @@
 //! NATS fails.
 
-use tidegate_cluster::nats::make_streams;
-
-use crate::node::{NAME, Says, TestNode, options};
+use crate::node::{NAME, Says, TestNode, make_stream, options};
 use crate::servers;
 
 #[test]
@@ -47,7 +45,7 @@ fn a_stream_that_is_deleted_under_load_is_made_again() {
         a.announce(peer as u8, peer, Says::Leecher);
         if peer == 100 {
             client.jetstream(&format!("STREAM.DELETE.TG_{NAME}_D"), "").unwrap();
-            make_streams(&options(1, nats.urls("nats")), false).unwrap();
+            make_stream(&nats, 1);
         }
     }
     b.wait("all peers", |b| b.peers() == 200);
@@ -69,12 +67,7 @@ fn a_stream_that_is_deleted_under_load_is_made_again() {
 #[test]
 fn a_server_that_hangs_is_left_for_another() {
     let Some(nats) = servers(3) else { return };
-    let start = |node: u8| {
-        let mut options = options(node, nats.urls("nats"));
-        options.replicas = 3;
-        TestNode::start_with(options)
-    };
-    let [a, b] = [1, 2].map(start).map(TestNode::wait_until_warm);
+    let [a, b] = [1, 2].map(|node| TestNode::start(node, &nats)).map(TestNode::wait_until_warm);
     let server = a.overview().server.unwrap();
     let hanging = (0..3).find(|it| server.starts_with(&format!("n{} ", it + 1))).unwrap();
     nats.pause(hanging).unwrap();
@@ -112,8 +105,8 @@ fn a_node_says_why_there_is_no_stream() {
     let (mut client, stream) = (nats.client(0).unwrap(), format!("TG_{NAME}_D"));
     client.jetstream(&format!("STREAM.DELETE.{stream}"), "").unwrap();
     let a = TestNode::start(1, &nats);
-    let missing = format!("the stream {stream} does not exist: run `tidegate cluster streams`");
+    let missing = format!("the stream {stream} does not exist: run `tidegate cluster set`");
     a.wait("the reason", |a| a.overview().failure.as_ref() == Some(&missing));
-    make_streams(&options(1, nats.urls("nats")), false).unwrap();
+    make_stream(&nats, 1);
     a.wait("no failure", |a| a.overview().failure.is_none());
 }

@@ -13,7 +13,6 @@ mod replication;
 mod rows;
 
 use harness::nats::{self, Nats};
-use tidegate_cluster::nats::{NatsOptions, make_streams};
 
 /// Returns servers with streams, or `None` if they cannot be started here.
 fn servers(count: usize) -> Option<Nats> {
@@ -22,7 +21,6 @@ fn servers(count: usize) -> Option<Nats> {
         return None;
     }
     let nats = Nats::start(count).unwrap();
-    let options = NatsOptions { replicas: count, ..node::options(1, nats.urls("nats")) };
-    make_streams(&options, false).unwrap();
+    node::make_stream(&nats, count);
     Some(nats)
 }

@@ -9,7 +9,9 @@ use harness::nats::Nats;
 use primitives::Random;
 use replication::{Feed, Now};
 use swarm::{Action, Options, PeerCaps, StoreAnnounce};
-use tidegate_cluster::nats::{self, NatsOptions, Overview, Setup, Status, Stop};
+use tidegate_cluster::nats::{
+    self, Made, NatsOptions, Overview, Setup, Status, Stop, StreamChanges, StreamSettings,
+};
 use tidegate_cluster::{DropReason, Figures, Host, PeerTimes, Rows, Store};
 use tokio::sync::watch;
 use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick};
@@ -21,6 +23,8 @@ pub(crate) const NAME: &str = "test";
 /// What names the secret.
 pub(crate) const SECRET: [u8; 4] = [0xa1, 0xb2, 0xc3, 0xd4];
 const LIFETIME_S: u32 = 2700;
+const SETTINGS: StreamSettings =
+    StreamSettings { replicas: 1, bytes: 64 << 20, lifetime_s: LIFETIME_S };
 
 /// The memory of a tracker that does nothing else.
 pub(crate) struct TestHost {
@@ -105,17 +109,30 @@ pub(crate) fn options(node: u8, servers: Vec<String>) -> NatsOptions {
         node,
         servers,
         requires_tls: false,
-        nkey: None,
-        certificate: None,
+        user: None,
         ca: None,
-        secret_ids: vec![SECRET],
+        secret_ids: vec![SECRET].into(),
         access: "open".into(),
         accepts_any_access: false,
         flush: Duration::from_millis(20),
         peer_lifetime_s: LIFETIME_S,
-        stream_bytes: 64 << 20,
-        replicas: 1,
     }
+}
+
+/// Makes the stream with this many replicas, or undoes what others have set. All tests share the disk.
+pub(crate) fn make_stream(nats: &Nats, replicas: usize) {
+    let recorded = StreamSettings { replicas, ..SETTINGS };
+    let options = options(1, nats.urls("nats"));
+    nats::make_stream(&options, recorded, StreamChanges::default(), false).unwrap();
+}
+
+/// Changes the stream as the operator's command does.
+pub(crate) fn change_stream(
+    nats: &Nats,
+    changes: StreamChanges,
+    may_shrink: bool,
+) -> std::io::Result<Made> {
+    nats::make_stream(&options(1, nats.urls("nats")), SETTINGS, changes, may_shrink)
 }
 
 impl TestNode {

@@ -2,10 +2,10 @@
 
 use harness::nats::{Client, Nats};
 use serde_json::{Value, json};
-use tidegate_cluster::nats::make_streams;
+use tidegate_cluster::nats::StreamChanges;
 
 use crate::bad_input::{GOOD, block};
-use crate::node::{NAME, TestNode, options};
+use crate::node::{NAME, TestNode, change_stream, make_stream};
 use crate::servers;
 
 /// Publishes a block of node 9 to the log, in its name, as the driver does.
@@ -49,7 +49,7 @@ fn what_a_stream_publishes_again_is_dropped() {
     // By the log, since node 9 has no block of node 8; and live.
     a.wait("both", |a| a.dropped("origin") == before + 2);
     // The operator's command undoes it.
-    make_streams(&options(1, nats.urls("nats")), false).unwrap();
+    make_stream(&nats, 1);
     a.wait("no failure", |a| a.overview().failure.is_none());
 }
 
@@ -70,32 +70,35 @@ fn settings_that_harm_are_named_and_undone() {
     for key in keys {
         wait_for_doubt(&a, key);
     }
-    make_streams(&options(1, nats.urls("nats")), false).unwrap();
+    make_stream(&nats, 1);
     a.wait("no failure", |a| a.overview().failure.is_none());
 }
 
 /// Two nodes made the stream larger and smaller in turns once.
 #[test]
-fn a_node_with_other_settings_says_so_and_changes_nothing() {
+fn nodes_look_for_what_they_need_and_change_nothing() {
     let Some(nats) = servers(1) else { return };
     let a = TestNode::start(1, &nats).wait_until_warm();
-    let mut smaller = options(2, nats.urls("nats"));
-    smaller.stream_bytes /= 2;
-    let b = TestNode::start_with(smaller.clone()).wait_until_warm();
-    wait_for_doubt(&b, "max_bytes 67108864 instead of 33554432");
-    assert_eq!(a.overview().failure, None);
-    let refused = make_streams(&smaller, false).unwrap_err();
-    assert!(refused.to_string().contains("--shrink"), "{refused}");
-    let size = || {
+    let config = || {
         let mut client = nats.client(0).unwrap();
         let info = client.jetstream(&format!("STREAM.INFO.TG_{NAME}_D"), "").unwrap();
-        info["config"]["max_bytes"].as_u64()
+        ["max_bytes", "max_age"].map(|key| info["config"][key].as_u64().unwrap())
     };
-    assert_eq!(size(), Some(64 << 20));
-    make_streams(&smaller, true).unwrap();
-    assert_eq!(size(), Some(32 << 20));
-    b.wait("no failure", |b| b.overview().failure.is_none());
-    wait_for_doubt(&a, "max_bytes");
+    let smaller = StreamChanges { bytes: Some(32 << 20), ..StreamChanges::default() };
+    let refused = change_stream(&nats, smaller, false).unwrap_err();
+    assert!(refused.to_string().contains("--shrink"), "{refused}");
+    assert_eq!(config()[0], 64 << 20);
+    let shorter = StreamChanges { lifetime_s: Some(600), ..smaller };
+    change_stream(&nats, shorter, true).unwrap();
+    let expected = [32 << 20, 900_000_000_000];
+    assert_eq!(config(), expected);
+    // Its size is the operator's choice; its age is too short for peers of this node.
+    wait_for_doubt(&a, "run `tidegate cluster set lifetime 2700`");
+    assert!(!a.overview().failure.unwrap().contains("max_bytes"));
+    assert_eq!(config(), expected);
+    let longer = StreamChanges { lifetime_s: Some(2700), ..StreamChanges::default() };
+    change_stream(&nats, longer, false).unwrap();
+    a.wait("no failure", |a| a.overview().failure.is_none());
 }
 
 /// JetStream delivers what a consumer asks for to any subject, whatever the rights of the consumer's user are.

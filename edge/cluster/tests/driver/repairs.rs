@@ -67,7 +67,7 @@ fn changes_on_both_sides_of_an_outage_are_fetched() {
 fn rows_that_came_with_another_secret_are_fetched() {
     let Some(nats) = servers(1) else { return };
     let a = TestNode::start(1, &nats).wait_until_warm();
-    let strange = NatsOptions { secret_ids: vec![[9; 4]], ..options(2, nats.urls("nats")) };
+    let strange = NatsOptions { secret_ids: vec![[9; 4]].into(), ..options(2, nats.urls("nats")) };
     let b = TestNode::start_with(strange).wait_until_warm();
     a.rows.put(1, unix_ms());
     b.rows.put(2, unix_ms());

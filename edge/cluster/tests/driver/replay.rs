@@ -4,9 +4,10 @@
 use std::time::Instant;
 
 use replication::block::{self, Change, Header, Kind, Word};
+use tidegate_cluster::nats::StreamChanges;
 use types::{InfoHash, PeerKey, Role};
 
-use crate::node::{NAME, TestNode, options, unix_ms};
+use crate::node::{NAME, TestNode, change_stream, options, unix_ms};
 use crate::servers;
 
 const PEERS: u32 = 10_000_000;
@@ -19,12 +20,9 @@ const OF_BLOCK: u32 = 1000;
 #[ignore = "a measurement, which takes a minute and 500 MB of disk"]
 fn replay_of_ten_million_peers() {
     let Some(nats) = servers(1) else { return };
-    let with_room = |node| {
-        let mut options = options(node, nats.urls("nats"));
-        options.stream_bytes = 4 << 30;
-        options
-    };
-    TestNode::start_with(with_room(1)).wait_until_warm().end();
+    let room = StreamChanges { bytes: Some(4 << 30), ..StreamChanges::default() };
+    change_stream(&nats, room, false).unwrap();
+    TestNode::start(1, &nats).wait_until_warm().end();
     let mut client = nats.client(0).unwrap();
     let (mut bytes, mut block) = (0, Vec::new());
     for number in 0..PEERS / OF_BLOCK {
@@ -58,7 +56,7 @@ fn replay_of_ten_million_peers() {
         }
     }
     let started = Instant::now();
-    let mut options = with_room(2);
+    let mut options = options(2, nats.urls("nats"));
     options.flush = std::time::Duration::from_millis(50);
     let node = TestNode::start_with(options);
     node.wait("all peers", |node| node.peers() == u64::from(PEERS));

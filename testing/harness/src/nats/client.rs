@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use super::User;
 use crate::PATIENCE;
 
 /// The subject at which answers come.
@@ -36,12 +37,12 @@ pub struct Message {
 }
 
 impl Client {
-    /// Connects to a server. `user` is a name and a password, if the server knows users.
+    /// Connects to a server, as `user` if the server knows users.
     ///
     /// # Errors
     ///
     /// If it refuses.
-    pub fn connect(server: SocketAddr, user: Option<[&str; 2]>) -> Result<Self> {
+    pub fn connect(server: SocketAddr, user: Option<&User>) -> Result<Self> {
         let stream = TcpStream::connect(server)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut client = Self {
@@ -51,11 +52,13 @@ impl Client {
             has_inbox: false,
         };
         let info = client.line()?;
-        ensure!(info.starts_with("INFO "), "expected INFO, found {info}");
+        let info = info.strip_prefix("INFO ").with_context(|| format!("no INFO, but {info}"))?;
+        let info: Value = serde_json::from_str(info)?;
         let mut options = json!({ "verbose": false, "headers": true, "no_responders": true });
-        if let Some([name, password]) = user {
-            options["user"] = name.into();
-            options["pass"] = password.into();
+        if let Some(user) = user {
+            for (name, value) in user.proof(info["nonce"].as_str().unwrap_or_default())? {
+                options[name] = value;
+            }
         }
         client.send(format!("CONNECT {options}\r\n").as_bytes())?;
         client.flush()?;

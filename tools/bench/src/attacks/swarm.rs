@@ -1,14 +1,12 @@
 //! A torrent with 100 honest peers, and one host that announces 20,000.
 
 use std::collections::HashSet;
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
-use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use harness::nats::{Nats, make_streams};
+use harness::nats::{Nats, Operator};
 use harness::{Directory, wait_for};
 
 use super::proxied::{self, Announce, Client, Proxy, SETTINGS, honest, translated};
@@ -84,29 +82,20 @@ pub(super) fn attack(target: &Target<'_>) -> Result<Vec<Outcome>> {
 
 /// Attacks a torrent at two nodes of a cluster, whose clients come to one of them.
 pub(super) fn attack_cluster(target: &Target<'_>) -> Result<Vec<Outcome>> {
-    let (nats, folder) = (Nats::start(1)?, Directory::new()?);
-    let secret = folder.write("secret", "5a".repeat(32))?;
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
-    let (servers, secret) = (format!("{:?}", nats.urls("nats")), format!("[{secret:?}]"));
-    // The own program makes the streams, as operators do. An earlier build changes them as it likes.
-    let section = format!(
-        "[cluster]\nname = \"attacked\"\nnode = 1\nservers = {servers}\nsecret = {secret}\nreplicas = 1\n\
-         stream_mib = 64\n"
-    );
-    let file = folder.write("streams.toml", section)?;
-    make_streams(&target.lab.tidegate()?.tracker.path, &file, None)?;
-    let start = |number: &str| -> Result<(RunningTracker, Api)> {
-        let cluster = [
-            ("TIDEGATE_CLUSTER__NAME", "attacked"),
-            ("TIDEGATE_CLUSTER__NODE", number),
-            ("TIDEGATE_CLUSTER__SERVERS", &servers),
-            ("TIDEGATE_CLUSTER__SECRET", &secret),
-            ("TIDEGATE_CLUSTER__REPLICAS", "1"),
-            ("TIDEGATE_CLUSTER__STREAM_MIB", "64"),
-        ];
+    let nats = Nats::start(1)?;
+    let folder = Directory::new()?;
+    // The own program sets the cluster up, as operators do. Earlier builds have no such command.
+    let program = &target.lab.tidegate()?.tracker.path;
+    let servers = [nats.address(0).to_string()];
+    let operator = Operator::init(program, &folder.path("operator"), "attacked", &servers)?;
+    operator.run("set size 64MiB")?;
+    let start = |number: u8| -> Result<(RunningTracker, Api)> {
+        let join = operator.invite_without_user(number)?;
+        let join = join.to_str().context("a path in UTF-8")?;
+        let cluster = [("TIDEGATE_CLUSTER__JOIN", join)];
         target.start_at(free_address()?, &[&SETTINGS[..], &WITHOUT_RATES, &cluster].concat())
     };
-    let (mut nodes, mut apis): (Vec<_>, Vec<_>) = [start("1")?, start("2")?].into_iter().unzip();
+    let (mut nodes, mut apis): (Vec<_>, Vec<_>) = [start(1)?, start(2)?].into_iter().unzip();
     let mut wait = |metric: &str, labels: &[(&str, &str)], is_so: fn(f64) -> bool| {
         for api in &mut apis {
             wait_for(PATIENCE, metric, || {

@@ -1,24 +1,24 @@
 //! Nodes of a tracker and NATS servers, one of each on every host of a network of namespaces.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use harness::nats::{self, Addresses, Client, Nats};
+use harness::nats::{Addresses, Client, Nats, Operator};
 use harness::network::sites::{
     Backbone, Sites, backbone_address, public_address, public_address_v6,
 };
 use harness::network::{Namespace, Network};
 use harness::{Directory, Signal, Tracker, wait_for};
 
-use super::security::Security;
 use crate::lab::{Api, TOKEN_VARIABLES};
 
+/// Little room, so that what an hour without NATS does to an operator's cluster happens in seconds.
+const STREAM_MIB: u32 = 256;
 /// The name of the cluster.
 pub(super) const NAME: &str = "bench";
 /// The streams of swarms and of records.
@@ -57,7 +57,7 @@ pub(super) struct TestCluster {
     nodes: Vec<Node>,
     pub(super) nats: Nats,
     pub(super) sites: Sites,
-    security: Security,
+    operator: Operator,
     options: Options,
     program: PathBuf,
     pub(super) folder: Directory,
@@ -66,49 +66,39 @@ pub(super) struct TestCluster {
 /// A node, whether or not it runs.
 struct Node {
     tracker: Option<Tracker>,
-    /// Names of files with secrets.
-    secrets: Vec<&'static str>,
     /// Variables of its environment.
     variables: Vec<(&'static str, String)>,
 }
-
-/// Two secrets: the first is in force until it is changed.
-pub(super) const SECRETS: [&str; 2] = ["11", "22"];
 
 impl TestCluster {
     /// Sets up a network and starts everything.
     pub(super) fn start(program: PathBuf, options: Options) -> Result<Self> {
         check_rights()?;
         let folder = Directory::new()?;
-        for digits in SECRETS {
-            let file = folder.write(digits, digits.repeat(32))?;
-            fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
-        }
         let sites = Sites::new(options.nodes.max(options.servers), options.backbone)?;
-        let addresses: Vec<Ipv4Addr> = (1..=options.servers).map(backbone_address).collect();
-        let security = Security::new(folder.root(), &program, (options.nodes, &addresses))?;
+        let addresses = (1..=options.servers).map(|host| backbone_address(host).to_string());
+        let addresses: Vec<String> = addresses.collect();
+        let operator = Operator::init(&program, &folder.path("operator"), NAME, &addresses)?;
         let hosts: Vec<_> = (1..=options.servers).map(|host| nats_place(&sites, host)).collect();
         let nats = {
             // The servers are asked whether they are ready.
             let _inside = sites.clients().enter()?;
-            Nats::start_in(&hosts, security.server_configuration())?
+            Nats::start_in(&hosts, &operator)?
         };
-        let node = |_| Node { tracker: None, secrets: vec![SECRETS[0]], variables: Vec::new() };
+        let node = |_| Node { tracker: None, variables: Vec::new() };
         let nodes = (0..options.nodes).map(node).collect();
-        let mut cluster = Self { nodes, nats, sites, security, options, program, folder };
-        cluster.make_streams()?;
+        let mut cluster = Self { nodes, nats, sites, operator, options, program, folder };
+        let set = format!("set size {STREAM_MIB}MiB replicas {}", cluster.options.servers);
+        cluster.operate(&set)?;
         for number in cluster.numbers() {
             cluster.start_node(number)?;
         }
         Ok(cluster)
     }
 
-    /// Makes the streams as the operator of the cluster does.
-    pub(super) fn make_streams(&self) -> Result<()> {
-        let file = self.folder.write("streams.toml", self.configuration(1))?;
-        let key = self.folder.path("operator.nk");
-        let host = self.sites.clients();
-        host.run(|| nats::make_streams(&self.program, &file, Some(&key)))
+    /// Runs `tidegate cluster COMMAND`, as the operator of the cluster does.
+    pub(super) fn operate(&self, command: &str) -> Result<String> {
+        self.sites.clients().run(|| self.operator.run(command))
     }
 
     /// The numbers of all nodes.
@@ -145,13 +135,12 @@ impl TestCluster {
         (public_address(number), ADMIN_PORT).into()
     }
 
-    /// Sets the files of a node's secrets, for its next start or upgrade.
-    pub(super) fn set_secrets(&mut self, number: u8, secrets: &[&'static str]) -> Result<()> {
-        self.node_mut(number).secrets = secrets.to_vec();
-        match &self.node(number).tracker {
-            Some(tracker) => tracker.configure(&self.configuration(number)),
-            None => Ok(()),
-        }
+    /// Changes the secret of all nodes, as the operator of the cluster does. Returns what the command prints.
+    pub(super) fn change_secret(&self) -> Result<String> {
+        let node = self.running().first().copied().context("no node runs")?;
+        let [_, (_, token)] = TOKEN_VARIABLES;
+        let operator = &self.operator;
+        self.sites.clients().run(|| operator.run_by_api("rotate-secret", Self::api(node), token))
     }
 
     /// Sets variables of a node's environment, for its next start.
@@ -169,7 +158,7 @@ impl TestCluster {
         command.envs(self.node(number).variables.iter().map(|(name, value)| (*name, value)));
         let host = self.sites.host(number);
         let _inside = self.sites.clients().enter()?;
-        let tracker = Tracker::start_in(host, command, &folder, &self.configuration(number))?;
+        let tracker = Tracker::start_in(host, command, &folder, &self.configuration(number)?)?;
         self.node_mut(number).tracker = Some(tracker);
         Ok(())
     }
@@ -250,31 +239,22 @@ impl TestCluster {
     /// Opens a connection to a NATS server as an operator who may do everything.
     pub(super) fn nats_client(&self) -> Result<Client> {
         let server = self.nats.running().next().context("no NATS server runs")?;
-        Client::connect(self.nats.address(server), self.security.operator())
+        Client::connect(self.nats.address(server), Some(&self.operator.superuser()?))
     }
 
-    fn configuration(&self, number: u8) -> String {
-        let node = self.node(number);
+    fn configuration(&self, number: u8) -> Result<String> {
+        let join = self.operator.invite(number)?;
         let [v4, v6] = Self::udp(number);
         let (api, state) = (Self::api(number), self.state(number));
-        let secret: Vec<PathBuf> = node.secrets.iter().map(|it| self.folder.path(it)).collect();
-        let own_first = |host: &u8| (*host + self.options.servers - number) % self.options.servers;
-        let mut hosts: Vec<u8> = (1..=self.options.servers).collect();
-        hosts.sort_by_key(own_first);
-        let url = |host: &u8| format!("tls://{}:{NATS_PORT}", backbone_address(*host));
-        let servers: Vec<String> = hosts.iter().map(url).collect();
         let Options { workers, sections, lines, .. } = &self.options;
-        format!(
+        Ok(format!(
             "[udp]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = {workers}\n\
              [http]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = 1\n\
              [admin]\nlisten = [\"{api}\"]\nrequests_per_s = 0\n\
              [limits]\nexempt = [\"198.18.0.0/15\", \"2001:db8:1::/48\"]\n\
              [state]\ndir = {state:?}\n{sections}\
-             [cluster]\nname = {NAME:?}\nnode = {number}\nservers = {servers:?}\n\
-             secret = {secret:?}\nreplicas = {}\n{}{lines}",
-            self.options.servers,
-            self.security.node_lines(number),
-        )
+             [cluster]\njoin = {join:?}\n{lines}",
+        ))
     }
 }
 

@@ -43,9 +43,7 @@ impl Check {
         let names = || STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
         ensure!(!steps.is_empty(), "no such step: expected some of {}", names());
         let began = Instant::now();
-        // Little room, so that what an hour without NATS does to an operator's cluster happens in seconds.
-        let options =
-            Options { lines: "queue_mib = 1\nstream_mib = 256\n".into(), ..Options::default() };
+        let options = Options { lines: "queue_mib = 1\n".into(), ..Options::default() };
         let cluster = TestCluster::start(self.program.path()?, options)?;
         let clients = std::sync::Arc::clone(cluster.sites.clients());
         let _inside = clients.enter()?;

@@ -2,18 +2,17 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::Result;
-use harness::nats::{Client, Nats, make_streams};
+use harness::nats::{Client, Nats, Operator};
 use harness::network::Namespace;
 use harness::network::sites::{Backbone, Sites, backbone_address, public_address};
 use harness::{Directory, PATIENCE, Tracker, wait_for};
 
-use super::arrangement::{NAME, NATS_PORT, PORT, check_rights, nats_place};
+use super::arrangement::{NAME, PORT, check_rights, nats_place};
 use crate::program::ProgramArgs;
 
 /// What there is.
@@ -22,7 +21,7 @@ pub(super) struct ClusterPlan<'a> {
     /// Hosts, counted from 1.
     pub(super) hosts: u8,
     pub(super) backbone: Backbone,
-    /// The hosts that have a NATS server. Every node connects to that of its own host, or to the first.
+    /// The hosts that have a NATS server.
     pub(super) servers: &'a [u8],
     /// The size of the log, in MiB.
     pub(super) stream_mib: u32,
@@ -34,10 +33,9 @@ pub(super) struct ClusterPlan<'a> {
 pub(super) struct Cluster {
     pub(super) sites: Sites,
     nats: Nats,
-    servers: Vec<u8>,
+    operator: Operator,
     folder: Directory,
     program: PathBuf,
-    stream_mib: u32,
     more: String,
 }
 
@@ -54,29 +52,21 @@ impl Cluster {
         check_rights()?;
         let sites = Sites::new(plan.hosts, plan.backbone)?;
         let folder = Directory::new()?;
-        let names = plan.servers.iter().map(|host| backbone_address(*host).to_string());
-        let certificate = rcgen::generate_simple_self_signed(names.collect::<Vec<_>>())?;
-        let chain = folder.write("chain.pem", certificate.cert.pem())?;
-        let key = folder.write("key.pem", certificate.signing_key.serialize_pem())?;
-        let secret = folder.write("secret", "5a".repeat(32))?;
-        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
-        // What fills streams here speaks no TLS.
-        let configuration = format!(
-            "tls {{ cert_file: {chain:?}, key_file: {key:?}, timeout: 10 }}\nallow_non_tls: true\n"
-        );
+        let hosts = plan.servers.iter().map(|host| backbone_address(*host).to_string());
+        let hosts: Vec<String> = hosts.collect();
+        let operator = Operator::init(&program, &folder.path("operator"), NAME, &hosts)?;
         let places: Vec<_> = plan.servers.iter().map(|host| nats_place(&sites, *host)).collect();
-        let nats = sites.clients().run(|| Nats::start_in(&places, &configuration))?;
-        let servers = plan.servers.to_vec();
-        let (stream_mib, more) = (plan.stream_mib, plan.more.to_owned());
-        let cluster = Self { sites, nats, servers, folder, program, stream_mib, more };
-        let file = cluster.folder.write("streams.toml", cluster.section(1))?;
-        cluster.as_client(|| make_streams(&cluster.program, &file, None))?;
-        Ok(cluster)
+        let nats = sites.clients().run(|| Nats::start_in(&places, &operator))?;
+        let set = format!("set size {}MiB replicas {}", plan.stream_mib, hosts.len());
+        sites.clients().run(|| operator.run(&set))?;
+        let more = plan.more.to_owned();
+        Ok(Self { sites, nats, operator, folder, program, more })
     }
 
     /// Starts a node at the host of its number, and waits until it knows what the others know.
     pub(super) fn node(&self, number: u8) -> Result<Node> {
-        self.node_with(number, &self.section(number))
+        let join = self.operator.invite(number)?;
+        self.node_with(number, &format!("[cluster]\njoin = {join:?}\nwarm_wait_s = 600\n"))
     }
 
     /// The same without `[cluster]`.
@@ -101,21 +91,6 @@ impl Cluster {
         Ok(Node { host, tracker })
     }
 
-    fn section(&self, number: u8) -> String {
-        let first = self.servers.first().copied().unwrap_or(number);
-        let server = if self.servers.contains(&number) { number } else { first };
-        format!(
-            "[cluster]\nname = {NAME:?}\nnode = {number}\nservers = [\"tls://{}:{}\"]\nca = {:?}\n\
-             secret = [{:?}]\nreplicas = {}\nstream_mib = {}\nwarm_wait_s = 600\n",
-            backbone_address(server),
-            NATS_PORT,
-            self.folder.path("chain.pem"),
-            self.folder.path("secret"),
-            self.servers.len(),
-            self.stream_mib
-        )
-    }
-
     /// Returns where clients reach a node.
     pub(super) fn address(number: u8) -> SocketAddr {
         SocketAddr::new(public_address(number).into(), PORT)
@@ -128,12 +103,13 @@ impl Cluster {
 
     /// Connects to the first NATS server.
     pub(super) fn client(&self) -> Result<Client> {
-        self.as_client(|| Client::connect(self.nats.address(0), None))
+        let user = self.operator.superuser()?;
+        self.as_client(|| Client::connect(self.nats.address(0), Some(&user)))
     }
 
     /// Returns the processes of the NATS servers.
     pub(super) fn nats_processes(&self) -> Vec<u32> {
-        (0..self.servers.len()).filter_map(|server| self.nats.process(server)).collect()
+        self.nats.running().filter_map(|server| self.nats.process(server)).collect()
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "chihaya.udp.private_key",
         ours: &[],
-        remark: "the key of connection ids is random, and survives upgrades. Nodes of a cluster share one: cluster.secret",
+        remark: "the key of connection ids is random, and survives upgrades. Nodes of a cluster share one, in their join files",
     },
     KeyRow {
         theirs: "chihaya.storage.name",

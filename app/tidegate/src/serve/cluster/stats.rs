@@ -11,6 +11,8 @@ use cluster::{DropReason, MemberState, NodeSnapshot, OutboundState, Snapshot, Wa
 use front::webtorrent::LetterCounts;
 use tracker::Tracker;
 
+use super::LiveSecrets;
+
 /// What stays the same.
 pub(super) struct Own {
     pub(super) name: String,
@@ -19,6 +21,7 @@ pub(super) struct Own {
     pub(super) zone: String,
     pub(super) started: Instant,
     pub(super) is_ignored: Arc<AtomicBool>,
+    pub(super) secrets: Arc<LiveSecrets>,
 }
 
 /// Adds what the records know of themselves.
@@ -51,6 +54,7 @@ pub(super) fn stats(
     ClusterStats {
         name: own.name.clone(),
         node: own.node,
+        secret_number: own.secrets.number(),
         server: overview.server,
         connection_age_s: overview.connection_age_s,
         is_warm,

@@ -147,9 +147,9 @@ fn a_deleted_stream_is_named_and_can_be_made_again() {
     let api = Caller::of(&a);
     a.wait_until("the problem", |_| {
         let cluster = api.expect(200, "GET /cluster", None);
-        cluster["problems"].to_string().contains("does not exist: run `tidegate cluster streams`")
+        cluster["problems"].to_string().contains("does not exist: run `tidegate cluster set`")
     });
-    cluster.make_streams();
+    cluster.operator.run("set").unwrap();
     a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
     http_announce(b.http4(), 0xaa, 1003);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 3]);

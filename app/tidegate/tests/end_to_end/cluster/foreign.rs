@@ -2,7 +2,7 @@
 
 use harness::nats::{Client, Message};
 
-use super::{Cluster, NAME, SECRETS, alive, wait_for_counts, wait_until_joined};
+use super::{Cluster, NAME, alive, wait_for_counts, wait_until_joined};
 use crate::clients::{Udp, http_announce};
 use crate::process::Tracker;
 
@@ -26,7 +26,7 @@ fn headers(message: &Message) -> String {
 fn a_node_with_another_secret_is_not_heard() {
     let cluster = Cluster::start(1);
     let a = cluster.node(1);
-    let stranger = cluster.node_by(2, SECRETS[1], "warm_wait_s = 0\n");
+    let stranger = cluster.stranger(2, "warm_wait_s = 0\n");
     http_announce(stranger.http4(), 0xaa, 1001);
     http_announce(a.http4(), 0xaa, 1002);
     for node in [&a, &stranger] {
@@ -34,6 +34,7 @@ fn a_node_with_another_secret_is_not_heard() {
         assert_eq!(Udp::connect(node.udp4()).scrape(0xaa), [0, 0, 1]);
         assert_eq!(alive(node), 1.0);
     }
+    stranger.wait_for_log("another node has another secret");
     let b = cluster.node(3);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
 }

@@ -1,6 +1,6 @@
 //! What a peer tells one node, all others know.
 
-use super::{Cluster, SECRETS, wait_for_counts, wait_until_joined};
+use super::{Cluster, wait_for_counts, wait_until_joined};
 use crate::api::Caller;
 use crate::clients::{Udp, announce_target, has, http, http_announce};
 use crate::process::{Directory, Tracker};
@@ -94,7 +94,7 @@ fn connection_ids_are_good_at_all_nodes() {
         }
     }
     // That of a tracker of another cluster is not, nor that of a tracker alone.
-    let others = [cluster.node_by(3, SECRETS[1], ""), Tracker::start(Directory::new(), "")];
+    let others = [cluster.stranger(3, ""), Tracker::start(Directory::new(), "")];
     for (other, dropped) in others.iter().zip([1.0, 2.0]) {
         let mut udp = Udp::unconnected(1, b.udp4());
         udp.id = Udp::connect(other.udp4()).id;

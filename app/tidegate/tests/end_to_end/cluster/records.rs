@@ -8,7 +8,7 @@ use std::time::Duration;
 use harness::wait_until;
 use serde_json::{Value, json};
 
-use super::{Cluster, SECRETS, wait_for_counts, wait_until_joined};
+use super::{Cluster, wait_for_counts, wait_until_joined};
 use crate::api::{Caller, TOKEN};
 use crate::clients::{announce_target, http, http_announce};
 use crate::process::{Tracker, stderr, stdout, tidegate};
@@ -169,7 +169,7 @@ fn an_older_copy_of_what_nats_stores_changes_no_records() {
 fn a_download_during_a_long_outage_counts_once_at_all_nodes() {
     let mut cluster = Cluster::start(1);
     let node = |number: u8| {
-        let state = cluster.directory.path(&format!("state{number}"));
+        let state = cluster.state(number);
         let more = format!(
             "[state]\ndir = {state:?}\nflush_s = 1\nswarms = false\n[tracker]\ninterval_s = 2\n\
              interval_jitter_s = 0\ninterval_min_s = 1\npeer_lifetime_s = 3\n"
@@ -198,19 +198,16 @@ fn a_download_during_a_long_outage_counts_once_at_all_nodes() {
 #[test]
 fn what_was_missed_under_another_secret_is_fetched() {
     let cluster = Cluster::start(1);
-    let state = cluster.directory.path("state2");
-    let start = |secret: &str| {
-        cluster.node_by(2, secret, &format!("warm_wait_s = 0\n[state]\ndir = {state:?}\n"))
-    };
+    let more = format!("warm_wait_s = 0\n[state]\ndir = {:?}\n", cluster.state(2));
     let a = cluster.node(1);
-    let stranger = start(SECRETS[1]);
+    let stranger = cluster.stranger(2, &more);
     ban(&Caller::of(&a), "192.0.2.0/24");
     ban(&Caller::of(&stranger), "198.51.100.0/24");
     stranger.wait_until("drops", |it| {
         it.sum("tidegate_cluster_drops_total", &[("reason", "secret")]) > 0.0
     });
     drop(stranger);
-    let b = start(SECRETS[0]);
+    let b = cluster.node_with(2, &more);
     for node in [&a, &b] {
         wait_for(&Caller::of(node), "/bans", |it| it["total"] == 2);
     }

@@ -19,6 +19,7 @@ pub(super) fn partition() -> ClusterStats {
     ClusterStats {
         name: "example".into(),
         node: 1,
+        secret_number: 1,
         server: Some("tls://nats-1.example:4222".into()),
         connection_age_s: 3600.0,
         is_warm: true,

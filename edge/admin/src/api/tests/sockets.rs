@@ -482,7 +482,7 @@ const PARTITION: &str = "../../testing/clients/web/partition.json";
 fn shows_the_cluster_as_in_the_browser_test() {
     let api_server = TestApi::start(PATIENCE);
     let absent = api_server.expect(404, "GET /cluster", None);
-    assert!(absent["detail"].as_str().unwrap().contains("[cluster] name"), "{absent}");
+    assert!(absent["detail"].as_str().unwrap().contains("[cluster] join"), "{absent}");
     api_server.expect(404, "POST /cluster/nodes/3/ignore", None);
     let _ = api_server.api.sources().cluster.set(Box::new(partition));
     // Node 1 is this one.

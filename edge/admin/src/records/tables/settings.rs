@@ -1,8 +1,12 @@
-//! Settings that the API has set, as JSON. They override the file and the environment.
+//! Settings that the API has set, as JSON. They override the file and the environment. One row is no setting: the secrets
+//! of the cluster.
 
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
 use tracing::warn;
+
+/// The name of the row with the secrets of the cluster, which `/config` neither shows nor sets.
+pub(crate) const SECRETS: &str = "secrets of the cluster";
 
 /// Sets values, and removes those that are `None`.
 pub(crate) fn put(
@@ -37,18 +41,16 @@ pub(crate) fn change(
 }
 
 /// Returns a setting as it is recorded.
-pub(in super::super) fn get(
-    connection: &Connection,
-    name: &str,
-) -> Result<Option<String>, rusqlite::Error> {
+pub(crate) fn get(connection: &Connection, name: &str) -> Result<Option<String>, rusqlite::Error> {
     let sql = "SELECT value FROM settings WHERE name = ?1";
     connection.query_row(sql, [name], |row| row.get(0)).optional()
 }
 
 /// Returns all settings as they are recorded.
 pub(crate) fn texts(connection: &Connection) -> Result<Vec<(String, String)>, rusqlite::Error> {
-    let mut rows = connection.prepare("SELECT name, value FROM settings ORDER BY name")?;
-    let rows = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let sql = "SELECT name, value FROM settings WHERE name != ?1 ORDER BY name";
+    let mut rows = connection.prepare(sql)?;
+    let rows = rows.query_map([SECRETS], |row| Ok((row.get(0)?, row.get(1)?)))?;
     rows.collect()
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU32;
 
 use tracker::access::AccessLists;
 use tracker::{
-    Access, ListenerPolicy, Options, Policy, PreviousSecrets, Secrets, StoreOptions, Tracker,
+    Access, ListenerPolicy, Options, Policy, Secrets, SharedSecrets, StoreOptions, Tracker,
 };
 
 pub(crate) use client::{AnyClient, Client, Stream, announce, connect, get};
@@ -37,7 +37,7 @@ pub(crate) fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
 pub(crate) fn tracker_of(
     keep_peer_ids: bool,
     offers: [u8; 16],
-    previous: Option<PreviousSecrets>,
+    previous: Option<SharedSecrets>,
 ) -> Arc<Tracker> {
     let secrets =
         Secrets { connection_ids: [5; 16], offers, limits: [7; 16], sessions: [8; 16], previous };

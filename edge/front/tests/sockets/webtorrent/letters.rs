@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use front::webtorrent::{BadLetters, LetterCounts, RemoteLetters};
-use tracker::{PreviousSecrets, Tracker};
+use tracker::{SharedSecrets, Tracker};
 use types::{ConnectionKey, limits};
 
 use super::*;
@@ -100,7 +100,7 @@ fn head(body: &[u8]) -> (ConnectionKey, u64, ConnectionKey) {
 #[test]
 fn answers_to_offers_of_both_secrets_are_accepted() {
     const OTHER: [u8; 16] = [9; 16];
-    let previous = PreviousSecrets { connection_ids: [0; 16], offers: OTHER };
+    let previous = SharedSecrets { connection_ids: [0; 16], offers: OTHER };
     let nodes = Nodes::of(&tracker_of(false, [6; 16], Some(previous)), 1, UNLIMITED);
     let (mut one, mut two) = (nodes.servers[0].web_client(), nodes.servers[1].web_client());
     one.join(1);

@@ -93,7 +93,7 @@ pub(super) fn delete_stream(stage: &mut Stage) -> Result<String> {
     client.jetstream(&format!("STREAM.DELETE.{STREAM}"), "")?;
     let began = Instant::now();
     // Nodes have no right to do it.
-    wait_for(PATIENCE, "the operator", || Ok(stage.cluster.make_streams().is_ok()))?;
+    wait_for(PATIENCE, "the operator", || Ok(stage.cluster.operate("set").is_ok()))?;
     wait_for(PATIENCE, STREAM, || {
         // Without a leader it does not answer, not even later.
         let mut client = stage.cluster.nats_client()?;

@@ -1,0 +1,398 @@
+//! The folder of a cluster's operator: `cluster.toml` with the keys that everything else follows from, and a folder for each
+//! NATS server.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use cluster::nats::{NatsOptions, NatsUser, Rights, SecretIds, StreamSettings};
+use nkeys::{KeyPair, KeyPairType};
+use serde::{Deserialize, Serialize};
+
+use super::join::{self, Join};
+use super::nats_config::ServerPlan;
+use super::secret::{self, SECRET_LEN, Secret};
+use super::server::Server;
+use super::token::{self, Subject};
+use super::{authority, random};
+use crate::permissions::check_secret;
+
+/// The version of the file that this program writes, and the latest that it reads.
+const VERSION: u32 = 1;
+/// The name of the file in the folder.
+const FILE: &str = "cluster.toml";
+/// The most servers that store each message, unless the operator wants more.
+const REPLICAS: usize = 3;
+/// The size of the stream in MiB, and of one for trying it out. NATS sets that room aside at once.
+const SIZE_MIB: u64 = 8192;
+const SIZE_HERE_MIB: u64 = 256;
+/// The lifetime of peers by default, seconds.
+const LIFETIME_S: u32 = 2700;
+/// How long a token for a command of the operator is good, seconds.
+const COMMAND_S: u64 = 600;
+
+/// All that the operator of a cluster keeps.
+#[derive(Serialize, Deserialize)]
+pub(super) struct OperatorFile {
+    operator_version: u32,
+    name: String,
+    /// Host and port of each server.
+    servers: Vec<String>,
+    secret_number: u32,
+    #[serde(serialize_with = "secret::write", deserialize_with = "secret::read")]
+    secret: [u8; SECRET_LEN],
+    #[serde(serialize_with = "secret::write", deserialize_with = "secret::read")]
+    session_secret: [u8; SECRET_LEN],
+    operator_seed: String,
+    account_seed: String,
+    system_seed: String,
+    /// When the last token of the account was signed, unix time in seconds.
+    account_issued: u64,
+    /// In PEM, with lines of their own, so that the file itself is a file of authorities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ca: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ca_key: Option<String>,
+    stream: StreamRecord,
+    /// Nodes by number.
+    #[serde(default)]
+    nodes: BTreeMap<String, NodeRecord>,
+    /// The numbers of nodes whose users were removed, by public key of these.
+    #[serde(default)]
+    removed: BTreeMap<String, u8>,
+}
+
+/// The settings of the stream when the operator last changed them. The stream itself has those in force.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct StreamRecord {
+    replicas: usize,
+    size_mib: u64,
+    lifetime_s: u32,
+}
+
+/// A node that was invited.
+#[derive(Clone, Serialize, Deserialize)]
+struct NodeRecord {
+    seed: String,
+    zone: String,
+}
+
+/// The operator's folder.
+pub(super) struct OperatorFolder {
+    path: PathBuf,
+    file: OperatorFile,
+}
+
+impl OperatorFolder {
+    /// Makes the folder of a cluster with these servers.
+    ///
+    /// # Errors
+    ///
+    /// If there is something at `path` already: nothing is overwritten.
+    pub(super) fn create(path: &Path, name: &str, servers: &[Server]) -> Result<Self> {
+        let is_here = check_servers(servers)?;
+        DirBuilder::new().mode(0o700).create(path).with_context(|| {
+            format!("cannot make the folder {}: choose another one by --dir", path.display())
+        })?;
+        let path = path.canonicalize()?;
+        let new_seed = |kind| token::seed_of(&token::new_key(kind)?);
+        let authority = if is_here { None } else { Some(authority::make(name)?) };
+        let file = OperatorFile {
+            operator_version: VERSION,
+            name: name.to_owned(),
+            servers: servers.iter().map(Server::to_string).collect(),
+            secret_number: 1,
+            secret: random()?,
+            session_secret: random()?,
+            operator_seed: new_seed(KeyPairType::Operator)?,
+            account_seed: new_seed(KeyPairType::Account)?,
+            system_seed: new_seed(KeyPairType::Account)?,
+            account_issued: token::now(),
+            ca_key: authority.as_ref().map(|authority| authority.key.clone()),
+            ca: authority.map(|authority| authority.certificate),
+            stream: StreamRecord {
+                replicas: if servers.len() < REPLICAS { 1 } else { REPLICAS },
+                size_mib: if is_here { SIZE_HERE_MIB } else { SIZE_MIB },
+                lifetime_s: LIFETIME_S,
+            },
+            nodes: BTreeMap::new(),
+            removed: BTreeMap::new(),
+        };
+        let folder = Self { path, file };
+        folder.write()?;
+        for (number, server) in (1..).zip(servers) {
+            folder.write_server(number, server, servers)?;
+        }
+        Ok(folder)
+    }
+
+    /// Reads the folder.
+    ///
+    /// # Errors
+    ///
+    /// If its file is missing, readable for others, damaged, or of a later version: a sentence with a remedy.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let file = path.join(FILE);
+        let name = file.display();
+        let text = fs::read_to_string(&file).with_context(|| {
+            format!(
+                "cannot read {name}: name the folder that `tidegate cluster init` made by --dir"
+            )
+        })?;
+        check_secret(&file)?;
+        let version = super::version(&text, "operator_version");
+        let version = version.with_context(|| {
+            format!("{name}: expected the file of an operator, which `tidegate cluster init` makes")
+        })?;
+        ensure!(
+            version <= VERSION,
+            "{name}: a later version of tidegate has written this file: use that one"
+        );
+        let file = toml::from_str(&text)
+            .with_context(|| format!("{name}: the file is damaged: restore it from a backup"))?;
+        Ok(Self { path: path.canonicalize()?, file })
+    }
+
+    /// Writes the file as a whole.
+    pub(super) fn write(&self) -> Result<()> {
+        let text = toml::to_string_pretty(&self.file).context("cannot write the file")?;
+        let head = format!(
+            "# The operator's keys of the cluster {} of trackers. They allow everything in it: keep a copy in a safe place.\n\n",
+            self.file.name
+        );
+        write_private(&self.path.join(FILE), &(head + &text))
+    }
+
+    /// Writes the folder of a server.
+    fn write_server(&self, number: usize, server: &Server, servers: &[Server]) -> Result<()> {
+        let OperatorFile { name, ca, ca_key, .. } = &self.file;
+        let folder = self.path.join(format!("server-{number}"));
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        let keys = self.keys()?;
+        let operator = keys.operator_token(name)?;
+        let account = self.account_token(&keys)?;
+        let system = keys.system_token(self.file.account_issued)?;
+        let [account_key, system_key] = [&keys.account, &keys.system].map(KeyPair::public_key);
+        let plan = ServerPlan {
+            name,
+            servers,
+            operator: &operator,
+            system_account: &system_key,
+            accounts: [(&account_key, &account), (&system_key, &system)],
+        };
+        write_private(&folder.join("nats-server.conf"), &plan.text(number, &folder))?;
+        if let (Some(ca), Some(ca_key)) = (ca, ca_key) {
+            let pair = authority::issue(name, ca_key, server.bare_host())?;
+            write_private(&folder.join("ca.pem"), ca)?;
+            write_private(&folder.join("server.pem"), &pair.certificate)?;
+            write_private(&folder.join("server-key.pem"), &pair.key)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the join file of a node. The same node gets the same user again, unless it was removed meanwhile.
+    pub(super) fn invite(&mut self, node: u8, zone: Option<&str>) -> Result<Join> {
+        let known = self.file.nodes.get(&node.to_string());
+        let record = NodeRecord {
+            seed: match known {
+                Some(known) => known.seed.clone(),
+                None => token::seed_of(&token::new_key(KeyPairType::User)?)?,
+            },
+            zone: match (zone, known) {
+                (Some(zone), _) => zone.to_owned(),
+                (None, Some(known)) => known.zone.clone(),
+                (None, None) => String::new(),
+            },
+        };
+        self.file.nodes.insert(node.to_string(), record.clone());
+        let rights = Rights::of_node(&self.file.name, node);
+        let user_key = token::key_of(&record.seed)?;
+        let subject = Subject {
+            key: &user_key,
+            name: &format!("node-{node}"),
+            issued: token::now(),
+            expires: None,
+        };
+        let jwt = token::of_user(&subject, &self.keys()?.account, &rights)?;
+        Ok(Join {
+            join_version: join::VERSION,
+            cluster: self.file.name.clone(),
+            node,
+            zone: record.zone,
+            servers: self.urls()?,
+            secret_number: self.file.secret_number,
+            secret: self.file.secret,
+            session_secret: self.file.session_secret,
+            jwt: Some(jwt),
+            seed: Some(record.seed),
+            ca: self.file.ca.clone(),
+        })
+    }
+
+    /// Notes that the user of a node is removed. Returns the token of the account that tells the servers so. For a node that
+    /// is removed already, it is the same token again.
+    ///
+    /// # Errors
+    ///
+    /// If the node was never invited.
+    pub(super) fn remove(&mut self, node: u8) -> Result<String> {
+        if let Some(record) = self.file.nodes.remove(&node.to_string()) {
+            self.file.removed.insert(token::key_of(&record.seed)?.public_key(), node);
+            // Servers keep the later one of two tokens.
+            self.file.account_issued = token::now().max(self.file.account_issued + 1);
+        }
+        ensure!(self.was_removed(node), "node {node} was not invited from this folder");
+        self.account_token(&self.keys()?)
+    }
+
+    /// Returns whether a node of this number was removed once.
+    pub(super) fn was_removed(&self, node: u8) -> bool {
+        self.file.removed.values().any(|removed| *removed == node)
+    }
+
+    /// Makes the next secret.
+    pub(super) fn next_secret(&mut self) -> Result<()> {
+        self.file.secret_number += 1;
+        self.file.secret = random()?;
+        Ok(())
+    }
+
+    /// Returns the secret that was made last.
+    pub(super) fn secret(&self) -> Secret {
+        Secret::new(self.file.secret_number, self.file.secret)
+    }
+
+    /// Returns the settings of the stream when they were last changed.
+    pub(super) fn settings(&self) -> StreamSettings {
+        let StreamRecord { replicas, size_mib, lifetime_s } = self.file.stream;
+        StreamSettings { replicas, bytes: size_mib << 20, lifetime_s }
+    }
+
+    /// Notes the settings of the stream.
+    pub(super) fn set_settings(&mut self, settings: StreamSettings) {
+        let StreamSettings { replicas, bytes, lifetime_s } = settings;
+        self.file.stream = StreamRecord { replicas, size_mib: bytes >> 20, lifetime_s };
+    }
+
+    /// Returns how the operator reaches the servers, to make and change the stream.
+    pub(super) fn options(&self) -> Result<NatsOptions> {
+        let rights = Rights::of_operator(&self.file.name);
+        self.options_of(&self.keys()?.account, &rights)
+    }
+
+    /// The same, to remove users.
+    pub(super) fn system_options(&self) -> Result<NatsOptions> {
+        let rights = Rights::of_system(&self.file.name);
+        self.options_of(&self.keys()?.system, &rights)
+    }
+
+    /// Returns how a user of an account reaches the servers for the next minutes.
+    fn options_of(&self, account: &KeyPair, rights: &Rights) -> Result<NatsOptions> {
+        let user_key = token::new_key(KeyPairType::User)?;
+        let issued = token::now();
+        let subject =
+            Subject { key: &user_key, name: "operator", issued, expires: Some(issued + COMMAND_S) };
+        let jwt = token::of_user(&subject, account, rights)?;
+        let user = NatsUser { jwt, seed: token::seed_of(&user_key)? };
+        let has_authority = self.file.ca.is_some();
+        Ok(NatsOptions {
+            name: self.file.name.clone(),
+            node: 0,
+            servers: self.urls()?,
+            requires_tls: has_authority,
+            user: Some(user),
+            ca: has_authority.then(|| self.path.join(FILE)),
+            secret_ids: SecretIds::default(),
+            access: String::new(),
+            accepts_any_access: false,
+            flush: Duration::ZERO,
+            peer_lifetime_s: 0,
+        })
+    }
+
+    fn urls(&self) -> Result<Vec<String>> {
+        let url = |text: &String| Ok(text.parse::<Server>().map_err(|why| anyhow!(why))?.url());
+        self.file.servers.iter().map(url).collect()
+    }
+
+    fn keys(&self) -> Result<Keys> {
+        let OperatorFile { operator_seed, account_seed, system_seed, .. } = &self.file;
+        Ok(Keys {
+            operator: token::key_of(operator_seed)?,
+            account: token::key_of(account_seed)?,
+            system: token::key_of(system_seed)?,
+        })
+    }
+
+    /// Returns the token of the account that the nodes are users of.
+    fn account_token(&self, keys: &Keys) -> Result<String> {
+        let OperatorFile { name, account_issued, removed, .. } = &self.file;
+        let subject = Subject { key: &keys.account, name, issued: *account_issued, expires: None };
+        token::of_account(&subject, &keys.operator, removed.keys())
+    }
+}
+
+/// The keys that sign tokens.
+struct Keys {
+    operator: KeyPair,
+    account: KeyPair,
+    system: KeyPair,
+}
+
+impl Keys {
+    fn operator_token(&self, name: &str) -> Result<String> {
+        let issued = token::now();
+        let subject = Subject { key: &self.operator, name, issued, expires: None };
+        token::of_operator(&subject, &self.system)
+    }
+
+    fn system_token(&self, issued: u64) -> Result<String> {
+        let subject = Subject { key: &self.system, name: "system", issued, expires: None };
+        token::of_system_account(&subject, &self.operator)
+    }
+}
+
+/// Checks the list of servers. Returns whether all of them are on this machine.
+fn check_servers(servers: &[Server]) -> Result<bool> {
+    let here = servers.iter().filter(|server| server.is_loopback()).count();
+    ensure!(
+        here == 0 || here == servers.len(),
+        "--servers: expected servers on this machine, to try it out, or on others, found both"
+    );
+    let is_twice = |(at, server): (usize, &Server)| {
+        let rest = servers.iter().skip(at + 1);
+        let ports = |it: &Server| [it.port, it.routes_port()];
+        rest.clone().any(|it| {
+            it.host == server.host && ports(it).iter().any(|port| ports(server).contains(port))
+        })
+    };
+    ensure!(
+        !servers.iter().enumerate().any(is_twice),
+        "--servers: two servers have a port in common: each has one for nodes, and one that is larger by 2000"
+    );
+    Ok(here > 0)
+}
+
+/// Writes a file that only its owner can read, as a whole, in place of an old one.
+pub(super) fn write_private(path: &Path, text: &str) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(".new");
+        let fresh = path.with_file_name(name);
+        // What an interrupted attempt left.
+        let _ = fs::remove_file(&fresh);
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}

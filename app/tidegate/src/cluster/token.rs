@@ -1,0 +1,150 @@
+//! Tokens of NATS: signed JSON (JWT) that names an operator, an account or a user, and what it may do. Servers know the
+//! operator's key, so they take any user whose token its account has signed.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use cluster::nats::Rights;
+use nkeys::{KeyPair, KeyPairType};
+use serde_json::{Value, json};
+
+/// The head of each token: signed by a key of NATS.
+const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
+/// The version of the claims.
+const VERSION: u32 = 2;
+/// No limit.
+const UNLIMITED: i32 = -1;
+/// The end of the year 9999, unix time in seconds.
+const LAST_TIME: u64 = 253_402_300_799;
+
+/// The subject of a token.
+pub(super) struct Subject<'a> {
+    pub(super) key: &'a KeyPair,
+    /// For people.
+    pub(super) name: &'a str,
+    /// Unix time, seconds. Of two tokens of an account, servers keep the later one.
+    pub(super) issued: u64,
+    /// Unix time, seconds; `None` = never.
+    pub(super) expires: Option<u64>,
+}
+
+/// Makes a key.
+pub(super) fn new_key(kind: KeyPairType) -> Result<KeyPair> {
+    KeyPair::new_from_raw(kind, super::random()?).context("cannot make a key of NATS")
+}
+
+/// Reads the key of a seed.
+pub(super) fn key_of(seed: &str) -> Result<KeyPair> {
+    KeyPair::from_seed(seed).context("a seed is damaged")
+}
+
+/// Returns the seed of a key.
+pub(super) fn seed_of(key: &KeyPair) -> Result<String> {
+    key.seed().context("a key has no seed")
+}
+
+/// Returns the present time, unix seconds.
+pub(super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Returns the token of an operator, who signs it.
+pub(super) fn of_operator(subject: &Subject<'_>, system_account: &KeyPair) -> Result<String> {
+    let claims = json!({ "type": "operator", "system_account": system_account.public_key() });
+    sign(subject, subject.key, claims)
+}
+
+/// Returns the token of an account. `removed` are the public keys of users that are refused.
+pub(super) fn of_account<'a>(
+    subject: &Subject<'_>,
+    operator: &KeyPair,
+    removed: impl Iterator<Item = &'a String>,
+) -> Result<String> {
+    let mut claims = json!({
+        "type": "account",
+        "limits": {
+            "subs": UNLIMITED,
+            "data": UNLIMITED,
+            "payload": UNLIMITED,
+            "imports": UNLIMITED,
+            "exports": UNLIMITED,
+            "wildcards": true,
+            "conn": UNLIMITED,
+            "leaf": UNLIMITED,
+            "mem_storage": UNLIMITED,
+            "disk_storage": UNLIMITED,
+            "streams": UNLIMITED,
+            "consumer": UNLIMITED,
+        },
+    });
+    // Tokens of theirs that were issued before this time: all.
+    let revocations = removed.map(|key| (key.clone(), LAST_TIME.into()));
+    claims["revocations"] = Value::Object(revocations.collect());
+    sign(subject, operator, claims)
+}
+
+/// Returns the token of an account in which there is only administration: no stream.
+pub(super) fn of_system_account(subject: &Subject<'_>, operator: &KeyPair) -> Result<String> {
+    let limits =
+        json!({ "subs": UNLIMITED, "data": UNLIMITED, "payload": UNLIMITED, "conn": UNLIMITED });
+    sign(subject, operator, json!({ "type": "account", "limits": limits }))
+}
+
+/// Returns the token of a user with these rights and no others.
+pub(super) fn of_user(subject: &Subject<'_>, account: &KeyPair, rights: &Rights) -> Result<String> {
+    let claims = json!({
+        "type": "user",
+        "pub": { "allow": rights.publish },
+        "sub": { "allow": rights.subscribe },
+        "subs": UNLIMITED,
+        "data": UNLIMITED,
+        "payload": UNLIMITED,
+    });
+    sign(subject, account, claims)
+}
+
+fn sign(subject: &Subject<'_>, issuer: &KeyPair, mut claims: Value) -> Result<String> {
+    claims["version"] = VERSION.into();
+    // Servers tell tokens of an account apart by their ids.
+    let id: [u8; 16] = super::random()?;
+    let mut body = json!({
+        "jti": super::hex(&id),
+        "iat": subject.issued,
+        "iss": issuer.public_key(),
+        "name": subject.name,
+        "sub": subject.key.public_key(),
+        "nats": claims,
+    });
+    if let Some(expires) = subject.expires {
+        body["exp"] = expires.into();
+    }
+    let [header, body] =
+        [HEADER.to_owned(), body.to_string()].map(|part| URL_SAFE_NO_PAD.encode(part));
+    let signed = format!("{header}.{body}");
+    let signature = issuer.sign(signed.as_bytes()).context("cannot sign a token")?;
+    Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_signed_by_their_issuers() {
+        let [account, user] =
+            [KeyPairType::Account, KeyPairType::User].map(|kind| new_key(kind).unwrap());
+        let subject = Subject { key: &user, name: "node-4", issued: 7, expires: Some(9) };
+        let token = of_user(&subject, &account, &Rights::of_node("c", 4)).unwrap();
+        let [header, body, signature] = token.split('.').collect::<Vec<_>>().try_into().unwrap();
+        let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).unwrap();
+        account.verify(format!("{header}.{body}").as_bytes(), &decode(signature)).unwrap();
+        let body: Value = serde_json::from_slice(&decode(body)).unwrap();
+        assert_eq!((&body["iss"], &body["exp"]), (&account.public_key().into(), &9.into()));
+        assert_eq!(body["nats"]["pub"]["allow"][0], "tg.c.d.4");
+        // Only the account's own key makes users.
+        assert_eq!(key_of(&seed_of(&account).unwrap()).unwrap().public_key(), account.public_key());
+        assert!(key_of("SUAAA").is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! The secrets by which a running node issues, and those that it accepts. They change over the records of the cluster.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use admin::SecretStep;
+use cluster::nats::SecretIds;
+use tracing::{info, warn};
+use tracker::Tracker;
+
+use crate::cluster::secret::{self, Secret, Secrets, Step};
+use crate::serve::swarms::unix_ms;
+
+/// An old secret is accepted for this much longer than a peer's lifetime, seconds: the log has messages under it for five
+/// minutes more, and clocks of nodes differ.
+const OLD_SPARE_S: u64 = 360;
+
+/// The secrets of a running node.
+pub(in crate::serve) struct LiveSecrets {
+    /// That of the join file.
+    join: Secret,
+    secrets: Mutex<Secrets>,
+    /// What the driver follows.
+    ids: SecretIds,
+    tracker: OnceLock<Arc<Tracker>>,
+}
+
+impl LiveSecrets {
+    /// Begins with the secret of the join file.
+    pub(super) fn new(join: Secret) -> Self {
+        let secrets = Secrets::from(join.clone());
+        let ids = SecretIds::from(secrets.ids());
+        Self { join, secrets: Mutex::new(secrets), ids, tracker: OnceLock::new() }
+    }
+
+    /// Returns what names the secrets in messages, now and later.
+    pub(super) fn ids(&self) -> SecretIds {
+        self.ids.clone()
+    }
+
+    /// Lets `tracker` follow them.
+    pub(super) fn attach(&self, tracker: &Arc<Tracker>) {
+        // Set once.
+        let _ = self.tracker.set(Arc::clone(tracker));
+    }
+
+    /// Returns the secrets after a step of a change, as JSON to be recorded.
+    ///
+    /// # Errors
+    ///
+    /// If the step cannot be made: a sentence.
+    pub(in crate::serve) fn changed(&self, step: &SecretStep) -> Result<String, String> {
+        let bytes = secret::parse(&step.secret).ok_or("secret: expected 64 hex digits")?;
+        let new = Secret::new(step.number, bytes);
+        let step = match step.issue {
+            false => Step::Accept,
+            true => Step::Issue { old_until: now_s() + self.old_kept_s() },
+        };
+        let changed = self.lock().changed(&new, step)?;
+        serde_json::to_string(&changed).map_err(|error| error.to_string())
+    }
+
+    /// Returns for how long an old secret is needed, seconds: by clients with its connection ids, and by nodes that read
+    /// the log.
+    fn old_kept_s(&self) -> u64 {
+        let policy = self.tracker.get().map(|tracker| tracker.settings().policy);
+        let kept_s = policy
+            .map_or(0, |policy| policy.peer_lifetime_s.max(2 * policy.connection_id_lifetime_s));
+        u64::from(kept_s) + OLD_SPARE_S
+    }
+
+    /// Takes the secrets that are recorded, as JSON.
+    pub(in crate::serve) fn take_recorded(&self, recorded: &str) {
+        let recorded: Secrets = match serde_json::from_str(recorded) {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                return warn!(%error, "the recorded secrets are malformed and were ignored");
+            }
+        };
+        let mut secrets = self.lock();
+        let before = secrets.number();
+        *secrets = Secrets::of_node(self.join.clone(), Some(recorded));
+        secrets.expire(now_s());
+        if secrets.number() != before {
+            info!(number = secrets.number(), "the secret of the cluster has changed");
+        }
+        self.apply(&secrets);
+    }
+
+    /// Drops those that are accepted no longer.
+    pub(in crate::serve) fn expire(&self) {
+        let mut secrets = self.lock();
+        if secrets.expire(now_s()) {
+            info!("the old secret of the cluster is accepted no longer");
+            self.apply(&secrets);
+        }
+    }
+
+    /// Returns the number of the secret by which this node issues.
+    pub(super) fn number(&self) -> u32 {
+        self.lock().number()
+    }
+
+    fn apply(&self, secrets: &Secrets) {
+        self.ids.set(secrets.ids());
+        if let Some(tracker) = self.tracker.get() {
+            tracker.replace_secrets(secrets.keys(), secrets.previous_keys());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Secrets> {
+        // Replaced as a whole.
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn now_s() -> u64 {
+    unix_ms() / 1000
+}

@@ -1,0 +1,61 @@
+//! A node that is to stop, and waits until its clients have moved to other nodes.
+
+use std::time::{Duration, Instant};
+
+/// A node without a request for this long has no clients any more.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traffic {
+    /// Requests since the start.
+    pub(super) requests: u64,
+    /// Open WebSockets.
+    pub(super) web_sockets: u64,
+}
+
+/// The wait for clients to move.
+pub(super) struct Draining {
+    deadline: Instant,
+    /// When the last request was noticed.
+    busy_at: Instant,
+    requests: u64,
+}
+
+impl Draining {
+    /// Begins to wait, for as long as `longest`.
+    pub(super) fn begin(longest: Duration, traffic: Traffic) -> Self {
+        let now = Instant::now();
+        Self { deadline: now + longest, busy_at: now, requests: traffic.requests }
+    }
+
+    /// Takes the present traffic, and returns whether the wait is over.
+    pub(super) fn is_over(&mut self, traffic: Traffic) -> bool {
+        let now = Instant::now();
+        if traffic.requests != self.requests || traffic.web_sockets > 0 {
+            self.requests = traffic.requests;
+            self.busy_at = now;
+        }
+        now >= self.deadline || now >= self.busy_at + QUIET
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_for_quiet_or_its_deadline() {
+        let quiet = Traffic { requests: 7, web_sockets: 0 };
+        let mut draining = Draining::begin(Duration::from_secs(60), quiet);
+        assert!(!draining.is_over(quiet));
+        draining.busy_at = draining.busy_at.checked_sub(QUIET).unwrap();
+        for busy in [Traffic { requests: 8, ..quiet }, Traffic { requests: 8, web_sockets: 1 }] {
+            assert!(!draining.is_over(busy), "{busy:?}");
+        }
+        draining.busy_at = draining.busy_at.checked_sub(QUIET).unwrap();
+        assert!(draining.is_over(Traffic { requests: 8, ..quiet }));
+        let mut draining = Draining::begin(Duration::ZERO, quiet);
+        assert!(draining.is_over(Traffic { requests: 8, web_sockets: 1 }));
+    }
+}

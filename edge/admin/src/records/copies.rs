@@ -1,0 +1,230 @@
+//! Copies of the records: made while a tracker runs, and put back while none does.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::failure::{OpenError, Reason};
+use super::{FILE, schema};
+
+/// What a copy of the records has, at a glance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyCounts {
+    /// Users' keys.
+    pub keys: u32,
+    /// Banned networks.
+    pub bans: u32,
+    /// Tokens of the API.
+    pub tokens: u32,
+    /// Torrents with a count of downloads.
+    pub downloads: u32,
+}
+
+/// What [`restore`] has put aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replaced {
+    /// Where the records are that were there before.
+    pub file: PathBuf,
+    /// What they have; `None` if they are damaged.
+    pub counts: Option<CopyCounts>,
+}
+
+impl fmt::Display for CopyCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { keys, bans, tokens, downloads } = self;
+        write!(f, "{keys} keys, {bans} bans, {tokens} tokens, downloads of {downloads} torrents")
+    }
+}
+
+/// Writes a copy of the records in `folder` to the new file `to`, which only its owner can read. It is as of one moment,
+/// also while a tracker changes them.
+///
+/// # Errors
+///
+/// If the records cannot be read, or the copy not be written. There is no copy then.
+pub fn backup(folder: &Path, to: &Path) -> Result<CopyCounts, OpenError> {
+    let file = folder.join(FILE);
+    let fail = |reason| OpenError { file: Some(file.clone()), reason };
+    let db = schema::open_existing(&file).map_err(fail)?;
+    let of_copy = |reason| OpenError { file: Some(to.to_owned()), reason };
+    // SQLite writes to a file that is there and empty.
+    let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
+    new.map_err(|error| of_copy(Reason::Other(error.to_string())))?;
+    let copied = copy(&db, to);
+    if copied.is_err() {
+        // An incomplete copy is none.
+        let _ = fs::remove_file(to);
+    }
+    copied.map_err(of_copy)
+}
+
+fn copy(db: &Connection, to: &Path) -> Result<CopyCounts, Reason> {
+    let name = to.to_str().ok_or_else(|| Reason::Other("its name is no UTF-8".into()))?;
+    db.execute("VACUUM INTO ?1", [name]).map_err(|error| Reason::new(&error))?;
+    let other = |error: io::Error| Reason::Other(error.to_string());
+    File::open(to).and_then(|file| file.sync_all()).map_err(other)?;
+    let copy = schema::open_existing(to)?;
+    counts(&copy).map_err(|error| Reason::new(&error))
+}
+
+/// Puts a copy in place of the records in `folder`, which are put aside. No tracker may use them.
+///
+/// Returns what the copy has, and what was there before.
+///
+/// # Errors
+///
+/// If `from` is no sound copy, or of a later version, or a tracker runs. Nothing has changed then.
+pub fn restore(from: &Path, folder: &Path) -> Result<(CopyCounts, Option<Replaced>), OpenError> {
+    let of_copy = |reason| OpenError { file: Some(from.to_owned()), reason };
+    let copied = check_copy(from).map_err(of_copy)?;
+    let file = folder.join(FILE);
+    let fail = |reason| OpenError { file: Some(file.clone()), reason };
+    let other = |error: io::Error| fail(Reason::Other(error.to_string()));
+    // It stays locked until it is put aside.
+    let mut locked = None;
+    let mut before = None;
+    if file.exists() {
+        before = match schema::open_existing(&file).and_then(lock) {
+            Ok((db, counts)) => {
+                locked = Some(db);
+                Some(counts)
+            }
+            // The reason for restoring it, perhaps.
+            Err(Reason::Corrupt(_) | Reason::Foreign) => None,
+            Err(reason) => return Err(fail(reason)),
+        };
+    }
+    let fresh = folder.join(format!("{FILE}.new"));
+    // What an interrupted attempt left.
+    let _ = fs::remove_file(&fresh);
+    write_copy(from, &fresh, folder).map_err(other)?;
+    let aside = folder.join(format!("{FILE}.replaced"));
+    let mut replaced = None;
+    if file.exists() {
+        fs::rename(&file, &aside).map_err(other)?;
+        replaced = Some(Replaced { file: aside, counts: before });
+    }
+    drop(locked);
+    for end in ["-wal", "-shm"] {
+        // They belong to the file that was there, whose changes are in it.
+        let _ = fs::remove_file(folder.join(format!("{FILE}{end}")));
+    }
+    fs::rename(&fresh, &file).map_err(other)?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(other)?;
+    Ok((copied, replaced))
+}
+
+/// Checks a whole copy.
+fn check_copy(from: &Path) -> Result<CopyCounts, Reason> {
+    let other = |error: io::Error| Reason::Other(error.to_string());
+    fs::metadata(from).map_err(other)?;
+    let db = schema::open_existing(from)?;
+    let sound = db.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+    match sound.map_err(|error| Reason::new(&error))?.as_str() {
+        "ok" => counts(&db).map_err(|error| Reason::new(&error)),
+        fault => Err(Reason::Corrupt(fault.to_owned())),
+    }
+}
+
+/// Locks records for other processes, with all changes in the file itself.
+fn lock(db: Connection) -> Result<(Connection, CopyCounts), Reason> {
+    let lock = || {
+        // A tracker holds a shared lock as long as it has the file open.
+        db.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
+        db.execute_batch("BEGIN EXCLUSIVE; COMMIT")?;
+        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        counts(&db)
+    };
+    let counts = lock().map_err(|error| Reason::new(&error))?;
+    Ok((db, counts))
+}
+
+/// Writes a copy for the owner of `folder`.
+fn write_copy(from: &Path, to: &Path, folder: &Path) -> io::Result<()> {
+    let mut source = File::open(from)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
+    io::copy(&mut source, &mut file)?;
+    file.sync_all()?;
+    let owner = fs::metadata(folder)?;
+    let present = file.metadata()?;
+    if (owner.uid(), owner.gid()) != (present.uid(), present.gid()) {
+        chown(to, Some(owner.uid()), Some(owner.gid()))?;
+    }
+    Ok(())
+}
+
+fn counts(db: &Connection) -> Result<CopyCounts, rusqlite::Error> {
+    let count = |sql: &str| db.query_row(sql, [], |row| row.get(0));
+    Ok(CopyCounts {
+        keys: count("SELECT count(*) FROM keys")?,
+        bans: count("SELECT count(*) FROM bans")?,
+        tokens: count("SELECT count(*) FROM tokens")?,
+        downloads: count("SELECT count(DISTINCT hash) FROM downloads")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use harness::Directory;
+
+    use super::super::{OfflineRecords, Records};
+    use super::*;
+
+    fn with_records() -> Directory {
+        let directory = Directory::new().unwrap();
+        let records = OfflineRecords::open(directory.root(), 1).unwrap();
+        records.commit().unwrap();
+        directory
+    }
+
+    #[test]
+    fn a_copy_takes_the_place_of_records() {
+        let directory = with_records();
+        let (_records, writer) = Records::open(Some(directory.root())).unwrap();
+        let insert = "INSERT INTO bans VALUES ('192.0.2.0/24', '', 0, 0, NULL)";
+        writer.connection().execute_batch(insert).unwrap();
+        // While a tracker has them open.
+        let copy = directory.path("copy");
+        assert_eq!(backup(directory.root(), &copy).unwrap().bans, 1);
+        assert_eq!(fs::metadata(&copy).unwrap().mode() & 0o777, 0o600);
+        assert!(backup(directory.root(), &copy).is_err(), "nothing is overwritten");
+        writer.connection().execute_batch("DELETE FROM bans").unwrap();
+        let refused = restore(&copy, directory.root()).unwrap_err();
+        assert!(matches!(refused.reason, Reason::Locked), "{refused}");
+        drop((_records, writer));
+        let (copied, replaced) = restore(&copy, directory.root()).unwrap();
+        let replaced = replaced.unwrap();
+        assert_eq!((copied.bans, replaced.counts.unwrap().bans), (1, 0));
+        let (_records, writer) = Records::open(Some(directory.root())).unwrap();
+        assert_eq!(counts(writer.connection()).unwrap().bans, 1);
+        assert!(schema::open_existing(&replaced.file).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_copy_changes_nothing() {
+        let (directory, other) = (with_records(), Directory::new().unwrap());
+        let before = fs::read(directory.path(FILE)).unwrap();
+        let newer = other.path("newer");
+        backup(directory.root(), &newer).unwrap();
+        let db = Connection::open(&newer).unwrap();
+        db.pragma_update(None, "user_version", 1000).unwrap();
+        drop(db);
+        let half = other.path("half");
+        fs::write(&half, &before[..before.len() / 2]).unwrap();
+        let text = other.write("text", "no database").unwrap();
+        for bad in [newer, half, text, other.path("none")] {
+            assert!(restore(&bad, directory.root()).is_err(), "{}", bad.display());
+        }
+        assert_eq!(fs::read(directory.path(FILE)).unwrap(), before);
+        // Into an empty folder, and over a damaged file.
+        let good = directory.path(FILE);
+        assert_eq!(restore(&good, other.root()).unwrap().1, None);
+        fs::write(other.path(FILE), "damaged").unwrap();
+        let replaced = restore(&good, other.root()).unwrap().1.unwrap();
+        assert_eq!((replaced.counts, fs::read(replaced.file).unwrap()), (None, b"damaged".into()));
+    }
+}
