@@ -61,6 +61,7 @@ fn start() -> Started {
         seed: 1,
         link: WorkerLink::for_workers(1).remove(0),
         memory_limits: MemoryLimits::default(),
+        lower_priority: || {},
     };
     let (stop, stopped) = watch::channel(None);
     let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));

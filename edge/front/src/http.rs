@@ -70,6 +70,8 @@ pub struct HttpWorker {
     pub link: WorkerLink,
     /// The most memory that the buffers of its connections may take.
     pub memory_limits: MemoryLimits,
+    /// Called first by each thread that makes long responses, so that no announce waits for it.
+    pub lower_priority: fn(),
 }
 
 /// A listener of one worker.
@@ -170,6 +172,7 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<Option<StopOrder>>) -> io
         .enable_all()
         // Blocking threads, which make lists of torrents.
         .thread_name("http-list")
+        .on_thread_start(worker.lower_priority)
         .build()?;
     // In a task, so that the runtime polls it only when it has something to do, and not every turn.
     let run = async move { tokio::task::spawn_local(run(worker, stop)).await };

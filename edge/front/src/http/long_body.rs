@@ -39,11 +39,7 @@ impl BodyStream {
     pub(super) fn start(body: LongBody, framing: StreamFraming) -> Self {
         let (sender, chunks) = mpsc::channel(CHUNKS_WAITING);
         let LongBody { is_full_scrape, make, .. } = body;
-        let thread = tokio::task::spawn_blocking(move || {
-            // Without the right to a lower priority, it shares the cores with the workers.
-            let _ = net::process::lower_priority();
-            make(framing, sender)
-        });
+        let thread = tokio::task::spawn_blocking(move || make(framing, sender));
         Self { chunks, thread, is_full_scrape }
     }
 

@@ -11,6 +11,7 @@ use front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, Pages, St
 use front::webtorrent::{WebOptions, WorkerLink};
 use net::tls::TlsConfig;
 use net::{TcpOptions, bind_tcp};
+use socket2::SockRef;
 use tokio::sync::watch;
 use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Tracker};
@@ -19,6 +20,10 @@ use super::{
     CERTIFICATES, Client, TlsClient, WebClient, client_config, connect, manual_tick, tls_over,
     tracker, wait_until,
 };
+
+/// The size of the send buffers of connections. By default the kernel grows them to some megabytes: so much would
+/// have to be sent to each client that does not read.
+const SEND_BUFFER: usize = 64 * 1024;
 
 /// Options by which no connection is ever late.
 pub(crate) fn patient() -> HttpOptions {
@@ -108,6 +113,8 @@ impl HttpServer {
                 seed: 7,
                 link,
                 memory_limits: setup.memory_limits,
+                // A thread with a low priority makes next to no progress beside the tests of other crates.
+                lower_priority: || {},
             };
             let stopped = stopped.clone();
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
@@ -222,6 +229,7 @@ impl Setup {
     fn listener(&self, tls: Option<TlsConfig>, options: &HttpOptions) -> HttpListener {
         let address = self.listen.unwrap_or("127.0.0.1:0").parse().unwrap();
         let socket = bind_tcp(address, Vec::new(), 1, &TcpOptions::default()).unwrap().remove(0);
+        SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER).unwrap();
         let address = socket.local_addr().unwrap();
         let protocols = match tls {
             Some(_) => [Protocol::Https, Protocol::Wss],

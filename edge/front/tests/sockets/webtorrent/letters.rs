@@ -210,8 +210,8 @@ fn relays_between_nodes_beside_a_flood() {
             "peer_id":"xxxxxxxxxxxxxxxxxxxx","offer_id":"yyyyyyyyyyyyyyyyyyyy","offer":{}}"#;
         for tag in 0..flood as u64 {
             nodes.deliver(&letter(to, 0, tag, from, json)).unwrap();
+            one.receive_offers(1);
         }
-        one.receive_offers(flood);
         one.answer(1, 2, offer_id(1));
         nodes.pass(0);
         assert_eq!(two.receive(), answered(1));
