@@ -43,10 +43,10 @@ pub(crate) struct Connections {
     node: u8,
     /// The number of the worker.
     worker: usize,
-    slots: Slab<Slot>,
-    /// Distinguishes the connections that use a slot one after the other.
+    entries: Slab<Entry>,
+    /// Distinguishes the connections that use an entry one after the other.
     generation: u64,
-    /// Slots of WebSockets with output that no task waits to write.
+    /// Entries of WebSockets with output that no task waits to write.
     dirty: Vec<usize>,
     /// The memory of all buffers.
     memory: MemoryUse,
@@ -63,7 +63,7 @@ pub(crate) struct Connections {
     displaced: usize,
 }
 
-struct Slot {
+struct Entry {
     key: ConnectionKey,
     socket: Socket,
     listener: Rc<Listener>,
@@ -90,7 +90,7 @@ struct Slot {
     phase: Phase,
     /// True if the connection made room for another, and only its task is left.
     is_displaced: bool,
-    /// True if the slot is among the dirty ones.
+    /// True if the entry is among the dirty ones.
     is_dirty: bool,
 }
 
@@ -131,7 +131,7 @@ impl Connections {
         Self {
             node,
             worker,
-            slots: Slab::new(),
+            entries: Slab::new(),
             generation,
             dirty: Vec::new(),
             memory: MemoryUse::default(),
@@ -145,7 +145,7 @@ impl Connections {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.entries.len()
     }
 
     /// Adds an HTTP connection, with output that its socket did not take yet.
@@ -158,11 +158,11 @@ impl Connections {
         (now, deadline): (Tick, Tick),
     ) -> ConnectionKey {
         self.generation = self.generation.wrapping_add(1);
-        let entry = self.slots.vacant_entry();
-        let number = entry.key();
+        let vacant = self.entries.vacant_entry();
+        let number = vacant.key();
         let key = ConnectionKey::new(self.node, self.worker, self.generation, number);
         let seat = listener.take_seat(number);
-        entry.insert(Slot {
+        vacant.insert(Entry {
             key,
             socket,
             listener,
@@ -187,75 +187,75 @@ impl Connections {
 
     /// Closes a connection's socket. Its key is invalid from now on.
     pub(crate) fn remove(&mut self, key: ConnectionKey) {
-        if self.slot(key).is_none() {
+        if self.entry(key).is_none() {
             return;
         }
-        let slot = self.slots.remove(key.place());
-        slot.count_closed();
-        self.memory.replace(slot.memory, MemoryUse::default());
-        self.leave_seat(&slot);
-        if let Some(writer) = slot.writer {
+        let entry = self.entries.remove(key.place());
+        entry.count_closed();
+        self.memory.replace(entry.memory, MemoryUse::default());
+        self.leave_seat(&entry);
+        if let Some(writer) = entry.writer {
             writer.abort();
         }
-        self.recycle(slot.output);
+        self.recycle(entry.output);
     }
 
     /// Turns an HTTP connection into a WebSocket.
     pub(crate) fn upgrade(&mut self, now: Tick, key: ConnectionKey, client: Rc<WsClient>) {
-        let Some(slot) = self.slot_mut(key) else { return };
-        debug_assert!(slot.client.is_none(), "upgraded twice");
-        slot.count_closed();
-        slot.client = Some(client);
-        slot.counters(Counters::connection_opened);
-        slot.alive(now);
-        if !slot.output.is_empty() {
-            slot.is_dirty = true;
+        let Some(entry) = self.entry_mut(key) else { return };
+        debug_assert!(entry.client.is_none(), "upgraded twice");
+        entry.count_closed();
+        entry.client = Some(client);
+        entry.counters(Counters::connection_opened);
+        entry.alive(now);
+        if !entry.output.is_empty() {
+            entry.is_dirty = true;
             self.dirty.push(key.place());
         }
     }
 
     /// Sets what an HTTP connection does, and until when it may.
     pub(crate) fn set_phase(&mut self, key: ConnectionKey, phase: Phase, deadline: Option<Tick>) {
-        let Some(slot) = self.slot_mut(key) else { return };
-        if slot.phase == Phase::Ended {
+        let Some(entry) = self.entry_mut(key) else { return };
+        if entry.phase == Phase::Ended {
             return;
         }
-        slot.phase = phase;
+        entry.phase = phase;
         if let Some(deadline) = deadline {
-            slot.deadline = deadline;
+            entry.deadline = deadline;
         }
     }
 
     /// Replaces a connection's permit by one of the client that is known by now.
     pub(crate) fn set_permit(&mut self, key: ConnectionKey, permit: ConnectionPermit) {
-        if let Some(slot) = self.slot_mut(key) {
-            slot.permit = permit;
+        if let Some(entry) = self.entry_mut(key) {
+            entry.permit = permit;
         }
     }
 
     /// Records that a connection's TLS handshake is complete.
     pub(crate) fn end_handshake(&mut self, key: ConnectionKey) {
-        if let Some(slot) = self.slot_mut(key) {
-            slot.permit.end_handshake();
+        if let Some(entry) = self.entry_mut(key) {
+            entry.permit.end_handshake();
         }
     }
 
     /// A number that identifies the network of a connection's client, if its connections are counted.
     pub(crate) fn network(&self, key: ConnectionKey) -> Option<NonZeroU64> {
-        self.slot(key).and_then(|slot| slot.permit.network())
+        self.entry(key).and_then(|entry| entry.permit.network())
     }
 
     /// Returns true if a connection has output that waits for its socket.
     #[inline]
     pub(crate) fn has_output(&self, key: ConnectionKey) -> bool {
-        self.slot(key).is_some_and(|slot| !slot.output.is_empty() || slot.socket.is_pending())
+        self.entry(key).is_some_and(|entry| !entry.output.is_empty() || entry.socket.is_pending())
     }
 
     /// Sets the output of an HTTP connection that has none.
     pub(crate) fn set_output(&mut self, now: Tick, key: ConnectionKey, output: Vec<u8>) {
-        if let Some(slot) = self.slot_mut(key) {
-            debug_assert!(slot.output.is_empty(), "output would be lost");
-            slot.output = output;
+        if let Some(entry) = self.entry_mut(key) {
+            debug_assert!(entry.output.is_empty(), "output would be lost");
+            entry.output = output;
             self.count_output(key.place());
             self.keep_limits(now);
         }
@@ -264,62 +264,62 @@ impl Connections {
     /// Returns true if the scan has ended the connection, and so has counted why. Also true if the
     /// connection is gone.
     pub(crate) fn was_ended(&self, key: ConnectionKey) -> bool {
-        self.slot(key).is_none_or(|slot| slot.phase == Phase::Ended)
+        self.entry(key).is_none_or(|entry| entry.phase == Phase::Ended)
     }
 
     /// Returns true if the last bytes for the connection are in its output, or sent. Also true
     /// if the connection is gone.
     pub(crate) fn is_closing(&self, key: ConnectionKey) -> bool {
-        self.slot(key).is_none_or(|slot| matches!(slot.phase, Phase::Closing | Phase::Ended))
+        self.entry(key).is_none_or(|entry| matches!(entry.phase, Phase::Closing | Phase::Ended))
     }
 
     /// The socket of a connection.
     #[inline]
     pub(crate) fn socket(&self, key: ConnectionKey) -> io::Result<&Socket> {
-        let slot = self.slot(key);
-        debug_assert!(slot.is_some(), "a task outlives its connection");
-        slot.map(|slot| &slot.socket).ok_or_else(|| io::ErrorKind::NotConnected.into())
+        let entry = self.entry(key);
+        debug_assert!(entry.is_some(), "a task outlives its connection");
+        entry.map(|entry| &entry.socket).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// The offers that a connection may answer.
     pub(crate) fn offers(&mut self, key: ConnectionKey) -> Option<&mut Offers> {
-        self.slot_mut(key).map(|slot| &mut slot.offers)
+        self.entry_mut(key).map(|entry| &mut entry.offers)
     }
 
     /// Records that a WebSocket's client has sent something.
     pub(crate) fn heard(&mut self, now: Tick, key: ConnectionKey) {
-        if let Some(slot) = self.slot_mut(key)
-            && matches!(slot.phase, Phase::WebSocket | Phase::Pinged)
+        if let Some(entry) = self.entry_mut(key)
+            && matches!(entry.phase, Phase::WebSocket | Phase::Pinged)
         {
-            slot.alive(now);
+            entry.alive(now);
         }
     }
 
     /// Records that a WebSocket's input ends inside a message, which must end in time from its first byte on,
     /// whatever control frames come in between. `is_new` = the input has the message's first byte.
     pub(crate) fn await_message_end(&mut self, now: Tick, key: ConnectionKey, is_new: bool) {
-        let Some(slot) = self.slot_mut(key) else { return };
-        if is_new || slot.message_deadline == NEVER {
-            let timeout_s = slot.listener.web_options.message_timeout_s;
-            slot.message_deadline = now.after(timeout_s);
+        let Some(entry) = self.entry_mut(key) else { return };
+        if is_new || entry.message_deadline == NEVER {
+            let timeout_s = entry.listener.web_options.message_timeout_s;
+            entry.message_deadline = now.after(timeout_s);
         }
     }
 
     /// Records that a WebSocket's input ends with a whole message, or waits for the tracker.
     pub(crate) fn note_message_end(&mut self, key: ConnectionKey) {
-        if let Some(slot) = self.slot_mut(key) {
-            slot.message_deadline = NEVER;
+        if let Some(entry) = self.entry_mut(key) {
+            entry.message_deadline = NEVER;
         }
     }
 
     #[inline]
-    fn slot(&self, key: ConnectionKey) -> Option<&Slot> {
-        self.slots.get(key.place()).filter(|slot| slot.key == key)
+    fn entry(&self, key: ConnectionKey) -> Option<&Entry> {
+        self.entries.get(key.place()).filter(|entry| entry.key == key)
     }
 
     #[inline]
-    fn slot_mut(&mut self, key: ConnectionKey) -> Option<&mut Slot> {
-        self.slots.get_mut(key.place()).filter(|slot| slot.key == key)
+    fn entry_mut(&mut self, key: ConnectionKey) -> Option<&mut Entry> {
+        self.entries.get_mut(key.place()).filter(|entry| entry.key == key)
     }
 
     fn recycle(&mut self, mut output: Vec<u8>) {
@@ -330,7 +330,7 @@ impl Connections {
     }
 }
 
-impl Slot {
+impl Entry {
     fn can_receive(&self) -> bool {
         matches!(self.phase, Phase::WebSocket | Phase::Pinged | Phase::Blocked)
     }
