@@ -32,6 +32,7 @@ use crate::buffer::WriteOutcome;
 use crate::client::WsClient;
 use crate::listener::Listener;
 use crate::stream::{Socket, Stream};
+use crate::webtorrent::WorkerLink;
 use memory::MemoryUse;
 
 pub use memory::MemoryLimits;
@@ -39,14 +40,12 @@ pub(crate) use seats::Crowd;
 
 /// A worker's table of connections.
 pub(crate) struct Connections {
-    /// The number of the node; 0 outside clusters.
-    node: u8,
-    /// The number of the worker.
-    worker: usize,
+    /// The worker and the node that the table's keys name.
+    link: WorkerLink,
     entries: Slab<Entry>,
     /// Distinguishes the connections that use an entry one after the other.
     generation: u64,
-    /// Entries of WebSockets with output that no task waits to write.
+    /// Places of WebSockets with output that no task waits to write.
     dirty: Vec<usize>,
     /// The memory of all buffers.
     memory: MemoryUse,
@@ -123,14 +122,9 @@ const SPARE_BYTES_MAX: usize = 64 * 1024;
 
 impl Connections {
     /// Returns an empty table. `generation` is random: see [`ConnectionKey`].
-    pub(crate) fn new(
-        (node, worker): (u8, usize),
-        generation: u64,
-        memory_limits: MemoryLimits,
-    ) -> Self {
+    pub(crate) fn new(link: WorkerLink, generation: u64, memory_limits: MemoryLimits) -> Self {
         Self {
-            node,
-            worker,
+            link,
             entries: Slab::new(),
             generation,
             dirty: Vec::new(),
@@ -148,25 +142,24 @@ impl Connections {
         self.entries.len()
     }
 
-    /// Adds an HTTP connection, with output that its socket did not take yet.
+    /// Adds an HTTP connection without output.
     pub(crate) fn insert(
         &mut self,
         socket: Socket,
         listener: Rc<Listener>,
-        output: Vec<u8>,
         permit: ConnectionPermit,
-        (now, deadline): (Tick, Tick),
+        deadline: Tick,
     ) -> ConnectionKey {
         self.generation = self.generation.wrapping_add(1);
         let vacant = self.entries.vacant_entry();
         let number = vacant.key();
-        let key = ConnectionKey::new(self.node, self.worker, self.generation, number);
+        let key = ConnectionKey::new(self.link.node(), self.link.worker, self.generation, number);
         let seat = listener.take_seat(number);
         vacant.insert(Entry {
             key,
             socket,
             listener,
-            output,
+            output: Vec::new(),
             permit,
             offers: Offers::default(),
             writer: None,
@@ -180,8 +173,6 @@ impl Connections {
             is_displaced: false,
             is_dirty: false,
         });
-        self.count_output(number);
-        self.keep_limits(now);
         key
     }
 

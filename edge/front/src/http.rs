@@ -229,8 +229,7 @@ fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
     let mut random = Random::new(start.seed);
     let relay = Relay::new(Random::new(random.next()), start.link);
     let generation = random.next();
-    let connections =
-        Connections::new((relay.link.node(), relay.link.worker), generation, start.memory_limits);
+    let connections = Connections::new(relay.link.clone(), generation, start.memory_limits);
     let tracker = Arc::clone(&start.tracker);
     let service = HttpService::new(tracker, start.clock, random);
     let worker = Worker {

@@ -189,10 +189,8 @@ impl Connections {
     fn write_all(&mut self, now: Tick) {
         for at in 0..self.dirty.len() {
             let number = self.dirty.get(at).and_then(|number| self.entries.get(*number));
-            let entry = number.filter(|entry| entry.is_dirty && entry.writer.is_none());
-            if let Some(key) = entry.map(|entry| entry.key) {
-                // An error shows again when the task reads.
-                let _ = self.write(now, key);
+            if let Some(key) = number.filter(|entry| entry.is_dirty).map(|entry| entry.key) {
+                self.write_unless_waited_for(now, key);
             }
         }
     }

@@ -86,10 +86,7 @@ impl Connections {
         let is_behind =
             |all: &Self| all.entry(to).is_some_and(|entry| entry.relayed as usize > max);
         if is_behind(self) {
-            if self.entry(to).is_some_and(|entry| entry.writer.is_none()) {
-                // An error shows again when the task reads.
-                let _ = self.write(now, to);
-            }
+            self.write_unless_waited_for(now, to);
             if is_behind(self) {
                 return false;
             }
@@ -148,6 +145,14 @@ impl Connections {
         }
     }
 
+    /// Writes the output of a WebSocket, unless a task waits until its socket takes more.
+    pub(super) fn write_unless_waited_for(&mut self, now: Tick, key: ConnectionKey) {
+        if self.entry(key).is_some_and(|entry| entry.writer.is_none()) {
+            // An error shows again when the task reads.
+            let _ = self.write(now, key);
+        }
+    }
+
     /// Writes as much of a connection's output as its socket takes.
     pub(crate) fn write(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
         let outcome = self.write_output(now, key);
@@ -184,14 +189,8 @@ impl Connections {
     /// Handles an output whose own responses are above their limit. What the socket takes leaves at once. If
     /// that is not enough, the client reads too slowly: it gets a close frame behind what it has not read.
     fn handle_overflow(&mut self, now: Tick, key: ConnectionKey) {
-        if self.entry(key).is_some_and(|entry| entry.writer.is_none()) {
-            // An error shows again when the task reads.
-            let _ = self.write(now, key);
-            if self.entry(key).is_none_or(|entry| !entry.has_overflow()) {
-                return;
-            }
-        }
-        let Some(entry) = self.entry_mut(key) else { return };
+        self.write_unless_waited_for(now, key);
+        let Some(entry) = self.entry_mut(key).filter(|entry| entry.has_overflow()) else { return };
         entry.listener.ws().drop(DropReason::SlowReader);
         let text = "messages are not read fast enough";
         ws::close(&mut entry.output, CloseCode::POLICY, text);

@@ -120,17 +120,13 @@ fn make_first_step(
         return Ok(false);
     }
     let socket = Socket::new(TcpStream::from_std(stream)?, listener.tls.as_ref())?;
-    let output = std::mem::take(&mut served.unsent);
-    let deadline = served.now.after(listener.options.head_timeout_s);
     // It counts as held from now on, not only once its task runs. The first request has no more time than
     // any other, even before its first byte.
-    let key = worker.connections.borrow_mut().insert(
-        socket,
-        Rc::clone(listener),
-        output,
-        permit,
-        (served.now, deadline),
-    );
+    let deadline = served.now.after(listener.options.head_timeout_s);
+    let mut connections = worker.connections.borrow_mut();
+    let key = connections.insert(socket, Rc::clone(listener), permit, deadline);
+    connections.set_output(served.now, key, std::mem::take(&mut served.unsent));
+    drop(connections);
     let (worker, listener) = (Rc::clone(worker), Rc::clone(listener));
     let tasks = Rc::clone(&worker.tasks);
     let connection = Connection { worker, listener, key, client, input };
