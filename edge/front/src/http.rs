@@ -230,8 +230,7 @@ fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
     let relay = Relay::new(Random::new(random.next()), start.link);
     let generation = random.next();
     let connections = Connections::new(relay.link.clone(), generation, start.memory_limits);
-    let tracker = Arc::clone(&start.tracker);
-    let service = HttpService::new(tracker, start.clock, random);
+    let service = HttpService::new(start.clock, random);
     let worker = Worker {
         tracker: start.tracker,
         clock: start.clock,

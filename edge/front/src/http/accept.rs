@@ -111,7 +111,8 @@ fn make_first_step(
         Served::nothing(ServiceStep::Read, worker.now())
     } else {
         let may_stay = !worker.stopping.get();
-        let http_client = HttpClient { listener, remote: &client, may_stay };
+        let tracker = &worker.tracker;
+        let http_client = HttpClient { tracker, listener, remote: &client, may_stay };
         let mut service = worker.service.borrow_mut();
         let mut buffer = worker.read_buffer.borrow_mut();
         service.step(http_client, &mut input, Some(&mut **buffer), &stream)?

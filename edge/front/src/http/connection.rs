@@ -135,7 +135,12 @@ impl Connection {
     fn step(&mut self, is_continued: bool) -> Result<Served, ConnectionError> {
         let worker = &*self.worker;
         let may_stay = !worker.stopping.get();
-        let client = HttpClient { listener: &self.listener, remote: &self.client, may_stay };
+        let client = HttpClient {
+            tracker: &worker.tracker,
+            listener: &self.listener,
+            remote: &self.client,
+            may_stay,
+        };
         let mut served = {
             let connections = worker.connections.borrow();
             let stream = connections.socket(self.key)?;

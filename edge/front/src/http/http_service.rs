@@ -4,7 +4,6 @@
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use tracker::counters::DropReason;
 use tracker::{
@@ -33,13 +32,6 @@ const OUT_CAPACITY: usize = 64 * 1024;
 
 /// Answers the requests of all of a worker's connections.
 pub(crate) struct HttpService {
-    tracker: Arc<Tracker>,
-    state: State,
-}
-
-/// State that changes with each request.
-pub(super) struct State {
-    tracker: Arc<Tracker>,
     clock: Clock,
     random: Random,
     sampling: Sampling,
@@ -96,6 +88,7 @@ impl Served {
 /// The client of a step.
 #[derive(Clone, Copy)]
 pub(super) struct HttpClient<'a> {
+    pub(super) tracker: &'a Tracker,
     pub(super) listener: &'a Listener,
     pub(super) remote: &'a RemoteClient,
     /// True if the connection may be kept alive.
@@ -158,17 +151,15 @@ impl HttpClient<'_> {
 }
 
 impl HttpService {
-    pub(super) fn new(tracker: Arc<Tracker>, clock: Clock, random: Random) -> Self {
-        let state = State {
-            tracker: Arc::clone(&tracker),
+    pub(super) fn new(clock: Clock, random: Random) -> Self {
+        Self {
             clock,
             random,
             sampling: Sampling::default(),
             out: Vec::with_capacity(OUT_CAPACITY),
             body: Vec::with_capacity(OUT_CAPACITY),
             long_body: None,
-        };
-        Self { tracker, state }
+        }
     }
 
     /// Reads into `read_buffer`, answers the requests that have come, and writes the responses. Without
@@ -185,20 +176,19 @@ impl HttpService {
             Some(buffer) => match stream.read_now(buffer)? {
                 ReadOutcome::Data(len) => buffer.get_mut(..len).unwrap_or_default(),
                 ReadOutcome::Blocked => {
-                    return Ok(Served::nothing(ServiceStep::Read, self.state.clock.now()));
+                    return Ok(Served::nothing(ServiceStep::Read, self.clock.now()));
                 }
                 ReadOutcome::End => {
-                    return Ok(Served::nothing(ServiceStep::Close, self.state.clock.now()));
+                    return Ok(Served::nothing(ServiceStep::Close, self.clock.now()));
                 }
             },
         };
         // The only look at the clock in most steps.
-        let now = self.state.clock.now();
-        let begun = self.state.sampling.begin(&self.state.clock);
+        let now = self.clock.now();
+        let begun = self.sampling.begin(&self.clock);
         let bytes_in = fresh.len() as u64;
-        let view = self.tracker.view(now);
-        let state = &mut self.state;
-        let mut served = input.feed(fresh, |all| state.answer_all(client, &view, all))?;
+        let view = client.tracker.view(now);
+        let mut served = input.feed(fresh, |all| self.answer_all(client, &view, all))?;
         {
             let mut counters = client.listener.http();
             counters.bytes_in += bytes_in;
@@ -206,12 +196,10 @@ impl HttpService {
                 counters.latency.observe(begun.elapsed(), served.answered.into());
             }
         }
-        served.unsent = self.state.send(client, stream)?;
+        served.unsent = self.send(client, stream)?;
         Ok(served)
     }
-}
 
-impl State {
     /// Answers the requests in `input` that fit one turn, into `self.out`. Returns how many bytes are done
     /// with, and the result, or why the connection ends.
     fn answer_all(
@@ -392,7 +380,7 @@ impl State {
             return self.refuse_upgrade(Status::Forbidden, refusal.text());
         }
         // A client that comes without a proxy holds a permit already.
-        if ip != client.remote.ip && !self.tracker.limiter().has_free_permit(ip) {
+        if ip != client.remote.ip && !client.tracker.limiter().has_free_permit(ip) {
             listener.http().drop(DropReason::PrefixConnectionLimit);
             return self.refuse_upgrade(Status::Unavailable, "too many connections from here\n");
         }

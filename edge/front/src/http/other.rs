@@ -9,7 +9,7 @@ use tracker::{FullScrapePermit, RequestKind, View};
 use types::Refusal;
 use wire::http::{Method, RequestHead, Status, StreamFraming};
 
-use super::http_service::{Exchange, HttpClient, ServiceStep, State};
+use super::http_service::{Exchange, HttpClient, HttpService, ServiceStep};
 use super::long_body::{BodyStream, LongBody};
 use crate::connection_error::ConnectionError;
 use crate::reject_log;
@@ -50,7 +50,7 @@ pub enum PageAnswer {
 const WEB_PATH: &str = "this is a BitTorrent tracker: WebTorrent clients connect here by WebSocket, \
                         others announce to /announce\n";
 
-impl State {
+impl HttpService {
     /// Ends an exchange with a client whose prefix has sent too many requests, without a response. A trusted
     /// proxy gets a short one, since its connection carries other clients, too.
     ///
