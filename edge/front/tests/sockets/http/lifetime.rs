@@ -1,14 +1,7 @@
-//! Connections that are slow, silent, many or broken, and shutdown.
-
-use std::io::Write;
+//! Connections that are slow or silent, and the last requests before a stop. What else a stop does is tested with
+//! the binary (app/tidegate/tests/end_to_end/shutdown.rs).
 
 use super::*;
-
-/// A server with both listeners that has time for the last requests when it stops.
-fn slow_to_stop() -> HttpServer {
-    let shutdown_timeout_s = PATIENCE.as_secs() as u32;
-    HttpServer::with(HttpOptions { shutdown_timeout_s, ..HttpOptions::default() })
-}
 
 /// Stops the server, and returns the connections that were closed for being late, without TLS and with it.
 fn timed_out(mut server: HttpServer) -> [u64; 2] {
@@ -71,14 +64,7 @@ fn closes_clients_that_never_read() {
     let server = HttpServer::with(HttpOptions { write_timeout_s: 1, ..patient() });
     for (_, mut client) in server.both_clients() {
         client.request(get("/none", ""));
-        // The responses fill all buffers between client and server long before the requests end.
-        let requests = get("/scrape?x", "").repeat(1000);
-        let writing =
-            std::thread::spawn(
-                move || {
-                    while client.0.stream.write_all(requests.as_bytes()).is_ok() {}
-                },
-            );
+        let writing = write_without_reading(client);
         wait_until("the server closes", || {
             server.advance(1);
             writing.is_finished()
@@ -102,35 +88,9 @@ fn answers_clients_that_end_their_output() {
 }
 
 #[test]
-fn closes_idle_connections_and_answers_started_requests_when_stopping() {
-    let mut server = slow_to_stop();
-    let request = get(&announce(1, ""), "");
-    let (first, rest) = request.split_at(40);
-    let [mut idle, mut busy] = [(), ()].map(|()| server.both_clients());
-    for (_, client) in idle.iter_mut().chain(&mut busy) {
-        client.request(&request);
-    }
-    for (protocol, client) in &mut busy {
-        client.send(first);
-        let sent = (2 * request.len() + first.len()) as u64;
-        server.wait_for_counts(*protocol, "half a request", |it| it.bytes_in == sent);
-    }
-    server.begin_stop(Duration::ZERO);
-    wait_until("nothing listens", || !harness::is_listening(server.address));
-    idle.into_iter().for_each(|(_, client)| client.expect_end());
-    for (_, mut client) in busy {
-        let response = client.request(rest);
-        assert_eq!((response.status, response.closes()), (200, true));
-        client.expect_end();
-    }
-    let start = Instant::now();
-    server.end();
-    assert!(start.elapsed() < PATIENCE, "all connections are closed");
-}
-
-#[test]
 fn answers_the_last_requests_of_idle_connections_when_stopping() {
-    let mut server = slow_to_stop();
+    let shutdown_timeout_s = PATIENCE.as_secs() as u32;
+    let mut server = HttpServer::with(HttpOptions { shutdown_timeout_s, ..HttpOptions::default() });
     let mut idle: Vec<_> = (0..5).flat_map(|_| server.both_clients()).collect();
     let request = get(&announce(1, ""), "");
     for (_, client) in &mut idle {

@@ -1,8 +1,6 @@
 //! Limits of rates, connections and memory: whom they count, and what becomes of the connection. The arithmetic of
 //! rates is tested with the limiter.
 
-use std::io::Write;
-
 use tracker::counters::Counters;
 use tracker::{Limits, Rate};
 
@@ -137,17 +135,10 @@ fn closes_the_largest_holders_of_unfinished_heads() {
 fn closes_the_largest_holders_of_unread_responses() {
     let limits = MemoryLimits { unsent_max: 1, ..MemoryLimits::default() };
     let server = HttpServer::with_memory(patient(), limits);
-    let client = server.client();
-    let mut writer = client.0.stream.try_clone().unwrap();
-    // The responses fill all buffers between client and server long before the requests end.
-    let requests = get("/scrape?x", "").repeat(1000);
-    let writing =
-        std::thread::spawn(move || while writer.write_all(requests.as_bytes()).is_ok() {});
+    let writing = write_without_reading(server.client());
     server.wait_for_counts(Protocol::Http, "it is closed", |it| {
         it.drops[DropReason::UnsentMemory.index()] == 1
     });
     assert_eq!(server.client().request(get(&announce(1, ""), "")).status, 200);
-    // Closing it ends the write that waits.
-    let _ = client.0.stream.shutdown(std::net::Shutdown::Both);
     writing.join().unwrap();
 }

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use client::codec::ws as frames;
 use front::http::{LongBody, PageAnswer, Pages};
@@ -66,7 +65,7 @@ fn check_turns(greedy: &Client, input: Vec<u8>, server: &HttpServer, pause: &Pau
         sent += len;
     }
     stream.set_nonblocking(false).unwrap();
-    let writer = thread::spawn(move || stream.write_all(&input[sent..]).unwrap());
+    let writer = spawn(move || stream.write_all(&input[sent..]).unwrap());
     others[1].send(&scrape);
     drop(gate);
     assert_eq!(busy.receive().status, 200);

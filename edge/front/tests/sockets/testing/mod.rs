@@ -10,7 +10,6 @@ mod web_client;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use tracker::access::AccessLists;
 use tracker::{
     Access, ListenerPolicy, Options, Policy, PreviousSecrets, Secrets, StoreOptions, Tracker,
 };
@@ -66,9 +65,4 @@ pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
 /// Changes the credentials that the only listener of a test asks for.
 pub(crate) fn set_access(tracker: &Tracker, access: Access) {
     set_policy(tracker, ListenerPolicy { access, ..ListenerPolicy::default() });
-}
-
-/// Puts access lists in force for the only listener of a test.
-pub(crate) fn set_lists(tracker: &Tracker, lists: AccessLists) {
-    set_policy(tracker, ListenerPolicy { lists, ..ListenerPolicy::default() });
 }
