@@ -10,7 +10,6 @@ mod seats;
 mod turns;
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::thread::{JoinHandle, spawn};
 use std::time::Instant;
 

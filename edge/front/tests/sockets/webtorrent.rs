@@ -18,7 +18,7 @@ use front::http::{HttpOptions, MemoryLimits};
 use front::webtorrent::{WebOptions, WorkerLink};
 use tracker::counters::{Counters, DropReason, Protocol};
 use types::{Event, InfoHash, Refusal};
-use wire::webtorrent::{Announce, Offer};
+use wire::webtorrent::{Action, Announce};
 use wire::ws::CloseCode;
 
 use crate::testing::*;
@@ -26,8 +26,7 @@ use crate::testing::*;
 /// A connection to a worker that asks for a WebSocket for a client at `ip`, behind a proxy.
 fn upgrade_from(server: &HttpServer, worker: usize, ip: &str) -> Client {
     let mut client = Client::connect(server.addresses[worker]);
-    let request = web_request("/");
-    client.send(&request[..request.len() - 2]).send(format!("X-Forwarded-For: {ip}\r\n\r\n"));
+    client.send(get("/", &format!("{UPGRADE}X-Forwarded-For: {ip}\r\n")));
     client
 }
 
@@ -42,6 +41,8 @@ fn unlimited_behind_proxy() -> HttpOptions {
     HttpOptions { web, ..behind_proxy() }
 }
 
+/// The refusal of an announce.
 fn failure(refusal: Refusal) -> Received {
-    Received::Failure(refusal.text().into())
+    let (action, info_hash) = (Some(Action::Announce), Some(HASH));
+    Received::Message(Message::Failure { action, info_hash, reason: refusal.text().into() })
 }

@@ -14,10 +14,6 @@ const CHROMIUM: &str = "Connection: keep-alive\r\n\
     Accept: image/avif,image/webp,image/apng,image/svg+xml,image/*,*/*;q=0.8\r\n\
     Referer: http://forum.test/\r\nAccept-Encoding: gzip, deflate\r\nAccept-Language: en-US,en;q=0.9\r\n";
 
-/// The headers by which a page asks for a WebSocket.
-const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
-     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: https://forum.test\r\n";
-
 /// A private tracker that bans after an offence.
 fn start_banning(options: HttpOptions) -> HttpServer {
     let server = HttpServer::with(options);
@@ -44,8 +40,9 @@ fn announces_of_browsers_are_refused_and_cost_nothing() {
     let reason = Refusal::Browser.text();
     let refusal = format!("d14:failure reason{}:{reason}8:retry in5:nevere", reason.len());
     let proxied = format!("Via: 1.1 proxy\r\nX-Forwarded-For: 192.0.2.9\r\n{CHROMIUM}");
+    let upgrade = format!("{UPGRADE}Origin: https://forum.test\r\n");
     for (_, mut client) in server.both_clients() {
-        for headers in [CHROMIUM, UPGRADE, &proxied] {
+        for headers in [CHROMIUM, &upgrade, &proxied] {
             let request = get(&with_key(KEY_TEXT), headers);
             let response = client.request(&request);
             assert_eq!((response.status, response.text()), (200, refusal.clone()), "{headers}");
@@ -83,7 +80,7 @@ fn a_page_has_no_visitor_banned() {
     let mut client = WebClient::expect_upgrade(client);
     for _ in 0..5 {
         client.send_text("no JSON");
-        assert!(matches!(client.receive(), Received::Failure(_)));
+        assert!(matches!(client.receive(), Received::Message(Message::Failure { .. })));
     }
     assert!(server.tracker.bans().is_empty());
     // The same offence of a program that is no browser.

@@ -4,10 +4,8 @@
 use super::*;
 
 /// Stops the server, and returns the connections that were closed for being late, without TLS and with it.
-fn timed_out(mut server: HttpServer) -> [u64; 2] {
-    server.end();
-    let count = |protocol| server.counters(protocol).drops[DropReason::TimedOut.index()];
-    [Protocol::Http, Protocol::Https].map(count)
+fn timed_out(server: HttpServer) -> [u64; 2] {
+    server.finish_both(HTTP).map(|counters| counters.drops[DropReason::TimedOut.index()])
 }
 
 #[test]

@@ -37,11 +37,6 @@ fn takes_the_address_of_each_request_from_the_configured_header() {
     assert!(server.client().request(&request).has(external_ip([192, 0, 2, 8])));
 }
 
-/// The addresses of the listeners without TLS and with it, and the protocols that they count.
-fn doors(server: &HttpServer) -> [(SocketAddr, Protocol); 2] {
-    [(server.address, Protocol::Http), (server.second_address, Protocol::Https)]
-}
-
 /// The header precedes the first request, or the TLS handshake.
 //= proxy#length
 //= type=test
@@ -49,13 +44,12 @@ fn doors(server: &HttpServer) -> [(SocketAddr, Protocol); 2] {
 fn applies_a_proxy_header_to_all_requests_of_its_connection() {
     for header in [LINE, BINARY] {
         for parts in [1, header.len()] {
-            let mut server = HttpServer::with(behind_proxy_protocol());
-            let clients = doors(&server).map(|(address, _)| {
+            let server = HttpServer::with(behind_proxy_protocol());
+            let [plain, tls] = [server.address, server.second_address].map(|address| {
                 let mut client = Client::connect(address);
                 header.chunks(parts).for_each(|part| _ = client.send(part));
                 client
             });
-            let [plain, tls] = clients;
             let tls = tls_over(tls.0.stream, client_config());
             for mut client in [plain.boxed(), tls.boxed()] {
                 assert!(client.request(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
@@ -63,9 +57,7 @@ fn applies_a_proxy_header_to_all_requests_of_its_connection() {
                 let response = client.request(forwarded(2, "198.51.100.1"));
                 assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
             }
-            server.end();
-            for (_, protocol) in doors(&server) {
-                let counters = server.counters(protocol);
+            for counters in server.finish_both(HTTP) {
                 assert_eq!(counters.drops, Counters::default().drops);
                 assert_eq!(counters.requests[0][1], 2);
             }
@@ -73,22 +65,17 @@ fn applies_a_proxy_header_to_all_requests_of_its_connection() {
     }
 }
 
+/// Which headers are malformed is tested with the codec.
 //= proxy#no-guessing
 //= proxy#versions
 //= type=test
 #[test]
 fn closes_connections_of_trusted_proxies_without_a_proxy_header() {
-    let mut server = HttpServer::with(behind_proxy_protocol());
-    let bad = [
-        get(&announce(1, ""), "").into_bytes(),
-        b"\x16\x03\x01\x02\0".to_vec(),
-        b"PROXY TCP4 192.0.2.9 192.0.2.200 4711 69690\r\n".to_vec(),
-        [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat(),
-        [&BINARY[..12], &[0x31, 0x11, 0, 12]].concat(),
-        [&BINARY[..12], &[0x21, 0x11, 0xff, 0xff]].concat(),
-    ];
-    for (address, protocol) in doors(&server) {
-        for bytes in &bad {
+    let server = HttpServer::with(behind_proxy_protocol());
+    let request = get(&announce(1, ""), "");
+    let long = "PROXY UNKNOWN ".to_owned() + &"x".repeat(200);
+    for (address, protocol) in [server.address, server.second_address].into_iter().zip(HTTP) {
+        for bytes in [request.as_bytes(), long.as_bytes(), b"\x16\x03\x01\x02\0"] {
             let mut client = Client::connect(address);
             client.send(bytes);
             client.expect_end_or_reset();
@@ -96,15 +83,11 @@ fn closes_connections_of_trusted_proxies_without_a_proxy_header() {
         // A connection that ends within its header, and a probe that sends nothing, which is no fault.
         Client::connect(address).send(&LINE[..9]);
         drop(Client::connect(address));
-        let closed = bad.len() as u64 + 2;
-        server.wait_for_counts(protocol, "all are closed", |it| it.connections_closed == closed);
+        server.wait_for_counts(protocol, "all are closed", |it| it.connections_closed == 5);
     }
-    server.end();
-    for (_, protocol) in doors(&server) {
-        let counters = server.counters(protocol);
-        let count = bad.len() as u64 + 1;
-        assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], count);
-        assert_eq!(counters.drops.iter().sum::<u64>(), count);
+    for counters in server.finish_both(HTTP) {
+        assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], 4);
+        assert_eq!(counters.drops.iter().sum::<u64>(), 4);
         assert_eq!((counters.bytes_out, counters.requests), (0, [[0; 5]; 2]));
     }
 }
@@ -116,25 +99,17 @@ fn rejects_proxy_headers_of_untrusted_addresses() {
     let trusted_proxies = Networks::parse(["10.0.0.0/8"]).unwrap();
     let others = HttpOptions { trusted_proxies, ..behind_proxy_protocol() };
     for options in [others, behind_proxy()] {
-        let mut server = HttpServer::with(options);
-        for (address, protocol) in doors(&server) {
-            for header in [LINE, BINARY] {
-                let mut client = Client::connect(address);
-                client.send([header, get(&announce(1, ""), "").as_bytes()].concat());
-                if protocol == Protocol::Http {
-                    assert_eq!(client.receive().status, 400);
-                } else {
-                    client.receive_rest();
-                }
-            }
+        let server = HttpServer::with(options);
+        for header in [LINE, BINARY] {
+            let both = [header, get(&announce(1, ""), "").as_bytes()].concat();
+            assert_eq!(server.client().request(&both).status, 400);
+            Client::connect(server.second_address).send(&both).receive_rest();
         }
         // Untrusted clients without a header are served.
         assert_eq!(server.client().request(get(&announce(1, ""), "")).status, 200);
-        server.end();
-        for (_, protocol) in doors(&server) {
-            let drops = server.counters(protocol).drops;
-            assert_eq!(drops[DropReason::UntrustedProxy.index()], 2);
-            assert_eq!(drops.iter().sum::<u64>(), 2);
+        for counters in server.finish_both(HTTP) {
+            assert_eq!(counters.drops[DropReason::UntrustedProxy.index()], 2);
+            assert_eq!(counters.drops.iter().sum::<u64>(), 2);
         }
     }
 }

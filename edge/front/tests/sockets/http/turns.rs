@@ -112,7 +112,7 @@ fn a_websocket_that_always_has_more_lets_others_have_their_turn() {
     input.extend(announce_frame(&leecher(1)));
     check_turns(&greedy.client, input, &server, &pause);
     for _ in 0..2 {
-        assert!(matches!(greedy.receive(), Received::Failure(_)));
+        assert!(matches!(greedy.receive(), Received::Message(Message::Failure { .. })));
     }
     assert_eq!(greedy.receive(), announced(0, 1));
 }

@@ -25,6 +25,11 @@ use super::{
 /// have to be sent to each client that does not read.
 const SEND_BUFFER: usize = 64 * 1024;
 
+/// HTTP without TLS and with it.
+pub(crate) const HTTP: [Protocol; 2] = [Protocol::Http, Protocol::Https];
+/// The same for WebSockets.
+pub(crate) const WEB: [Protocol; 2] = [Protocol::Ws, Protocol::Wss];
+
 /// Options by which no connection is ever late.
 pub(crate) fn patient() -> HttpOptions {
     let [head_timeout_s, idle_timeout_s, write_timeout_s] = [u32::MAX; 3];
@@ -213,6 +218,12 @@ impl HttpServer {
     pub(crate) fn finish(mut self, protocol: Protocol) -> Counters {
         self.end();
         self.counters(protocol)
+    }
+
+    /// The same for a protocol without TLS and with it.
+    pub(crate) fn finish_both(mut self, protocols: [Protocol; 2]) -> [Counters; 2] {
+        self.end();
+        protocols.map(|protocol| self.counters(protocol))
     }
 }
 

@@ -16,14 +16,14 @@ use tracker::{
 
 pub(crate) use client::{AnyClient, Client, Stream, announce, connect, get};
 pub(crate) use harness::{PATIENCE, wait_until};
-pub(crate) use http_server::{HttpServer, Setup, patient};
+pub(crate) use http_server::{HTTP, HttpServer, Setup, WEB, patient};
 pub(crate) use proxy::{
     PROBE, behind_proxy, behind_proxy_protocol, connect_as, proxy_line, served_as,
 };
 pub(crate) use tls_client::{CERTIFICATES, TlsClient, client_config, tls_over};
 pub(crate) use web_client::{
-    CLOSE_S, HASH, MASK, Received, WebClient, announce_frame, announced, announces_of_torrents,
-    answered, large_scrape, leecher, offer_id, offered, offering, offering_json, peer_id,
+    CLOSE_S, HASH, MASK, Message, Received, UPGRADE, WebClient, announce_frame, announced,
+    answered, leecher, numbered_hash, offer_id, offered, offering, offering_json, peer_id,
     web_request,
 };
 
@@ -65,4 +65,11 @@ pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
 /// Changes the credentials that the only listener of a test asks for.
 pub(crate) fn set_access(tracker: &Tracker, access: Access) {
     set_policy(tracker, ListenerPolicy { access, ..ListenerPolicy::default() });
+}
+
+/// Returns the bytes that `write` writes.
+pub(crate) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes);
+    bytes
 }

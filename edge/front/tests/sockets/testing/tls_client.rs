@@ -28,11 +28,8 @@ impl HttpServer {
 
     /// The same as WebSockets.
     pub(crate) fn both_web_clients(&self) -> [(Protocol, WebClient<Box<dyn Stream>>); 2] {
-        self.both_clients().map(|(protocol, client)| {
-            let is_tls = protocol == Protocol::Https;
-            let protocol = if is_tls { Protocol::Wss } else { Protocol::Ws };
-            (protocol, WebClient::open(client, "/"))
-        })
+        let [plain, tls] = self.both_clients().map(|(_, client)| WebClient::open(client, "/"));
+        [(Protocol::Ws, plain), (Protocol::Wss, tls)]
     }
 }
 

@@ -11,7 +11,7 @@ use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Networks, Tracker};
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
 
-use super::{manual_tick, tracker};
+use super::{manual_tick, tracker, written};
 
 pub(crate) const HASH: InfoHash = InfoHash([0xab; 20]);
 
@@ -105,21 +105,15 @@ impl UdpServer {
 
 /// Returns a request to connect.
 pub(crate) fn connect(transaction: u32) -> Vec<u8> {
-    let mut packet = Vec::new();
-    codec::connect(&mut packet, transaction);
-    packet
+    written(|out| codec::connect(out, transaction))
 }
 
 /// Returns an announce with a connection id.
 pub(crate) fn announce(id: u64, announce: &Announce) -> Vec<u8> {
-    let mut packet = Vec::new();
-    codec::announce(&mut packet, id, 9, announce, b"");
-    packet
+    written(|out| codec::announce(out, id, 9, announce, b""))
 }
 
 /// Returns a scrape with a connection id.
 pub(crate) fn scrape(id: u64, hashes: &[InfoHash]) -> Vec<u8> {
-    let mut packet = Vec::new();
-    codec::scrape(&mut packet, id, 8, hashes);
-    packet
+    written(|out| codec::scrape(out, id, 8, hashes))
 }

@@ -16,9 +16,7 @@ fn removes_a_client_from_all_torrents_when_it_leaves() {
             server.wait_for_web_peers(2);
             match ending {
                 0 => {
-                    let mut frame = Vec::new();
-                    frames::close(&mut frame, MASK, CloseCode(1001), "bye");
-                    client.send(&frame);
+                    client.send(written(|out| frames::close(out, MASK, CloseCode(1001), "bye")));
                     assert!(client.client.receive_rest().ends_with(&[0x88, 2, 3, 0xe9]));
                 }
                 // Without a code.
@@ -73,9 +71,7 @@ fn pings_silent_clients_and_then_closes() {
     server.advance(ping_s + 1);
     assert_eq!(alive.receive(), Received::Ping(Vec::new()));
     assert_eq!(dead.receive(), Received::Ping(Vec::new()));
-    let mut frame = Vec::new();
-    frames::pong(&mut frame, MASK, b"");
-    alive.send(&frame);
+    alive.send(written(|out| frames::pong(out, MASK, b"")));
     alive.expect_nothing();
     server.advance(idle_timeout_s - ping_s);
     assert_eq!(dead.receive(), Received::End);

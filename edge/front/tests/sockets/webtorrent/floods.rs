@@ -29,29 +29,27 @@ fn a_flood_of_offers_leaves_the_answers_to_others_at_any_worker() {
             offerer.receive_offers(1);
         }
         offered.answer(1, 2, offer_id(1));
-        let answer = offerer.receive();
-        assert!(matches!(answer, Received::Answer(_)), "worker {worker}: {answer:?}");
+        assert_eq!(offerer.receive(), answered(1), "worker {worker}");
     }
 }
 
 /// A browser that does not read fast enough misses offers, and keeps its connection and its responses.
 #[test]
 fn offers_that_are_not_read_close_no_browser() {
-    let mut server = HttpServer::with(unlimited_behind_proxy());
+    let server = HttpServer::with(unlimited_behind_proxy());
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(100_000));
     let unread = DropReason::RelayUnread.index();
     let pairs = server.both_web_clients().into_iter().zip(server.both_web_clients());
     for ((protocol, mut browser), (_, mut hostile)) in pairs {
         browser.join(1);
-        // The socket buffers of the browser hold a few megabytes.
         server.wait_for_counts(protocol, "offers are dropped", |it| {
-            hostile.announce_beside_offers(&offering_json(2, &json));
+            hostile.announce_beside_offers(&offering_json(2, 1, &json));
             it.drops[unread] >= 10
         });
         // Its own response fits behind the offers that it has not read.
         browser.announce(&leecher(1));
         let mut offers = 0;
-        while let Received::Offer(offer) = browser.receive() {
+        while let Received::Message(Message::Offer { offer, .. }) = browser.receive() {
             assert_eq!(offer.json.len(), json.len());
             offers += 1;
         }
@@ -62,11 +60,9 @@ fn offers_that_are_not_read_close_no_browser() {
         drop((browser, hostile));
         server.wait_for_web_peers(0);
     }
-    server.end();
-    for protocol in [Protocol::Ws, Protocol::Wss] {
-        let drops = server.counters(protocol).drops;
-        assert_eq!(drops[DropReason::SlowReader.index()], 0);
-        assert_eq!(drops[DropReason::UnsentMemory.index()], 0);
+    for counters in server.finish_both(WEB) {
+        assert_eq!(counters.drops[DropReason::SlowReader.index()], 0);
+        assert_eq!(counters.drops[DropReason::UnsentMemory.index()], 0);
     }
 }
 

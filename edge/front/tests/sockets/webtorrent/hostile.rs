@@ -56,9 +56,9 @@ fn closes_clients_that_do_not_read_their_responses_and_serves_others() {
         slow.join(1);
         let mut busy = server.web_client();
         let slow_reader = DropReason::SlowReader.index();
-        // The socket buffers of the client that does not read hold a few megabytes.
+        let hashes: Vec<InfoHash> = (0..128).map(numbered_hash).collect();
         server.wait_for_counts(protocol, "a slow reader", |it| {
-            (0..10).for_each(|number| slow.send(large_scrape(number)));
+            (0..10).for_each(|_| slow.scrape(&hashes));
             busy.expect_nothing();
             it.drops[slow_reader] == 1
         });
@@ -106,8 +106,7 @@ fn slows_down_floods_of_frames_and_serves_others() {
     let mut flooding = server.web_client();
     let mut sender = flooding.client.0.stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || {
-        let mut frame = Vec::new();
-        frames::ping(&mut frame, MASK, b"x");
+        let frame = written(|out| frames::ping(out, MASK, b"x"));
         let _ = sender.write_all(&frame.repeat(1_000_000));
     });
     for _ in 0..3 {

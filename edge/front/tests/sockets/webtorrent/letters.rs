@@ -112,14 +112,14 @@ fn answers_to_offers_of_both_secrets_are_accepted() {
         let tag = issuer.offer_tag(&HASH, &offer_id(1), &peer_id(2), &peer_id(1));
         body[9..17].copy_from_slice(&tag.to_bits().to_le_bytes());
         nodes.deliver(&body).unwrap();
-        assert!(matches!(one.receive(), Received::Offer(_)));
+        assert_eq!(one.receive(), offered(2));
         one.answer(1, 2, offer_id(1));
         if secret == [7; 16] {
             one.expect_nothing();
             assert!(nodes.letters[0].take(Duration::ZERO).is_empty());
         } else {
             nodes.pass(0);
-            assert!(matches!(two.receive(), Received::Answer(_)));
+            assert_eq!(two.receive(), answered(1));
         }
     }
 }
@@ -155,7 +155,7 @@ fn what_is_sent_is_bounded() {
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(60_000));
     let fits = limits::LETTERS_BYTES_MAX / json.len();
     for _ in 0..fits + 20 {
-        two.announce(&offering_json(2, &json));
+        two.announce(&offering_json(2, 1, &json));
         two.receive();
     }
     nodes.servers[1].wait_for_counts(Protocol::Ws, "lost offers", |counters| {

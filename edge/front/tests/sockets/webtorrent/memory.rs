@@ -118,8 +118,7 @@ fn offers_that_nobody_reads_take_bounded_memory() {
     let mut busy = server.web_client();
     busy.join(99);
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
-    let offers = [1, 2].map(|number| Offer { id: offer_id(number), json: &json });
-    let announce = Announce { offers: offers.into_iter().collect(), ..leecher(99) };
+    let announce = offering_json(99, 2, &json);
     let of = |it: &Counters, reason: DropReason| it.drops[reason.index()];
     server.wait_for_counts(Protocol::Ws, "offers are dropped", |it| {
         busy.announce_beside_offers(&announce);
@@ -150,8 +149,11 @@ fn closes_the_connections_with_the_most_torrents() {
     let mut small = server.web_client();
     assert_eq!(small.join(1), announced(0, 1));
     let mut large = server.web_client();
-    // The server may close it while it still sends.
-    let _ = large.client.0.send(announces_of_torrents(2000));
+    for number in 0..2000 {
+        let announce = Announce { info_hash: numbered_hash(number), ..leecher(2) };
+        // The server may close it meanwhile.
+        let _ = large.client.0.send(announce_frame(&announce));
+    }
     server.wait_for_counts(Protocol::Ws, "the large one is closed", |it| {
         it.drops[DropReason::TorrentMemory.index()] == 1 && it.connections_closed == 1
     });

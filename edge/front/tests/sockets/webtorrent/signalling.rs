@@ -19,7 +19,7 @@ fn sends_each_offer_to_another_peer() {
     for client in &mut others {
         client.ping(b"end");
         let mut own = Vec::new();
-        while let Received::Offer(offer) = client.receive() {
+        while let Received::Message(Message::Offer { offer, .. }) = client.receive() {
             own.push(offer.id.0[0]);
         }
         assert!(own.len() <= 2, "a peer gets one offer of an announce at most");
@@ -54,7 +54,7 @@ fn relays_one_answer_per_offer_from_its_receiver_only() {
     offered.answer(1, 2, offer_id(1));
     offered.answer(1, 2, offer_id(1));
     offered.expect_nothing();
-    assert!(matches!(offerer.receive(), Received::Answer(_)));
+    assert_eq!(offerer.receive(), answered(1));
     offerer.expect_nothing();
     drop((offerer, offered, untrusted));
     assert_eq!(server.finish(Protocol::Ws).drops[DropReason::UnmatchedAnswer.index()], 6);
@@ -76,7 +76,7 @@ fn counts_stopped_and_completed_events() {
     client.scrape(&[HASH]);
     let stats = ScrapeStats { seeders: 0, downloads: Some(1), leechers: 0 };
     let file = ScrapeEntry { info_hash: HASH, stats };
-    assert_eq!(client.receive(), Received::Scraped(vec![file]));
+    assert_eq!(client.receive(), Received::Message(Message::ScrapeReply(vec![file])));
     // Without `left`, a peer counts as a leecher.
     client.send_text(
         r#"{"action":"announce","info_hash":"hhhhhhhhhhhhhhhhhhhh","peer_id":"bbbbbbbbbbbbbbbbbbbb","left":null}"#,
