@@ -292,3 +292,66 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], BadLetters> {
     *bytes = rest;
     Ok(*taken)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::WorkerLink;
+    use super::*;
+
+    const TO: ConnectionKey = ConnectionKey(2 << 56);
+
+    /// Posts letters of `len` bytes for node 2, one by one. Returns how many do not fit.
+    fn post(letters: &RemoteLetters, count: usize, len: usize) -> u64 {
+        let remote = letters.0.remote.as_ref().unwrap();
+        let mut lost = 0;
+        for _ in 0..count {
+            let mut batch = MessageBatch::default();
+            let write = |out: &mut Vec<u8>| out.resize(out.len() + len, b'x');
+            batch.push(TO, Content::Answer, Some(0), write);
+            remote.post(2, &mut batch, |_| lost += 1);
+        }
+        lost
+    }
+
+    #[test]
+    fn what_is_sent_is_bounded() {
+        const LEN: usize = 60_000;
+        let (_, letters) = WorkerLink::for_workers_of_node(1, 1, 100_000);
+        let fits = limits::LETTERS_BYTES_MAX / (HEAD_LEN + LEN);
+        assert_eq!(post(&letters, fits + 20, LEN), 20);
+        assert_eq!(letters.counts().unsent, 20);
+        // A body has one letter here. What a second allows may be taken at once.
+        let take = |ms| letters.take(Duration::from_millis(ms)).len();
+        assert_eq!([0; 4].map(take), [1, 1, 0, 0]);
+        let taken: usize = (0..6000).map(take).sum();
+        assert!((9..=11).contains(&taken), "{taken} in six seconds");
+        // A pause allows no more.
+        assert_eq!([100_000; 4].map(take), [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn bodies_hold_many_letters_and_are_refused_whole() {
+        let (_, letters) = WorkerLink::for_workers_of_node(1, 1, u32::MAX);
+        assert_eq!(post(&letters, 900, 200), 0);
+        let mut bodies: Vec<Vec<u8>> = Vec::new();
+        while letters.counts().sent < 900 {
+            bodies.extend(letters.take(Duration::ZERO).into_iter().map(|(_, body)| body));
+        }
+        assert!(bodies.iter().all(|body| body.len() <= limits::LETTERS_BODY_MAX));
+        // They are for another node: each letter of a good body is counted.
+        bodies.iter().for_each(|body| letters.deliver(2, body).unwrap());
+        assert_eq!(letters.counts().misaddressed, 900);
+        let letter_len = HEAD_LEN + 200;
+        let two = &bodies[0][..2 * letter_len];
+        for len in (1..2 * letter_len).filter(|len| *len != letter_len) {
+            assert_eq!(letters.deliver(2, &two[..len]), Err(BadLetters), "{len}");
+        }
+        // The kind, the length and the text of the second letter.
+        for at in [8, 31, HEAD_LEN].map(|at| letter_len + at) {
+            let mut wrong = two.to_vec();
+            wrong[at] = 0xff;
+            assert_eq!(letters.deliver(2, &wrong), Err(BadLetters), "{at}");
+        }
+        assert_eq!(letters.counts().misaddressed, 900);
+    }
+}
