@@ -105,8 +105,8 @@ fn limits_connections_by_the_address_of_the_proxy_header() {
 #[test]
 fn closes_the_largest_holders_of_unfinished_heads() {
     const LEN: usize = 12_000;
-    let limits = MemoryLimits { read_max: 20 * LEN, ..MemoryLimits::default() };
-    let server = HttpServer::with_memory(patient(), limits);
+    let memory_limits = MemoryLimits { read_max: 20 * LEN, ..MemoryLimits::default() };
+    let server = HttpServer::set_up(Setup { memory_limits, ..Setup::default() });
     let mut small = server.client();
     let request = get(&announce(1, ""), "");
     let (begin, end) = request.split_at(request.len() / 2);
@@ -124,8 +124,8 @@ fn closes_the_largest_holders_of_unfinished_heads() {
 
 #[test]
 fn closes_the_largest_holders_of_unread_responses() {
-    let limits = MemoryLimits { unsent_max: 1, ..MemoryLimits::default() };
-    let server = HttpServer::with_memory(patient(), limits);
+    let memory_limits = MemoryLimits { unsent_max: 1, ..MemoryLimits::default() };
+    let server = HttpServer::set_up(Setup { memory_limits, ..Setup::default() });
     let writing = write_without_reading(server.client());
     server.wait_for_counts(Protocol::Http, "it is closed", |it| {
         it.drops[DropReason::UnsentMemory.index()] == 1

@@ -87,11 +87,6 @@ impl HttpServer {
         Self::with(HttpOptions { web: Some(web), ..HttpOptions::default() })
     }
 
-    /// One worker at 127.0.0.1 whose buffers may take this much memory.
-    pub(crate) fn with_memory(options: HttpOptions, memory_limits: MemoryLimits) -> Self {
-        Self::set_up(Setup { options, memory_limits, ..Setup::default() })
-    }
-
     pub(crate) fn set_up(mut setup: Setup) -> Self {
         let tracker = setup.tracker.take().unwrap_or_else(|| tracker(setup.options.non_compact));
         let links = match std::mem::take(&mut setup.links) {
