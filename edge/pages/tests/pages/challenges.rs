@@ -18,13 +18,11 @@ fn serves_the_challenges_that_are_set_and_no_others() {
     challenges.replace("a-token_1", "a-token_1.thumb");
     let response = request(path);
     assert_eq!((response.status, response.text().as_str()), (200, "a-token_1.thumb"));
-    assert_eq!(request("/a-token_1").status, 404);
-    for other in ["", "a-token", "a-token_1/", "a-token_1.thumb", "two"] {
-        assert_eq!(request(&format!("/.well-known/acme-challenge/{other}")).status, 404, "{other}");
+    for other in ["/a-token_1", &path[..path.len() - 1], &format!("{path}/")] {
+        assert_eq!(request(other).status, 404, "{other}");
     }
     challenges.replace("two", "two.thumb");
     assert_eq!(request(path).status, 404);
-    assert_eq!(request("/.well-known/acme-challenge/two").text(), "two.thumb");
     challenges.clear();
     assert_eq!(request("/.well-known/acme-challenge/two").status, 404);
 }

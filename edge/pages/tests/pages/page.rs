@@ -74,11 +74,8 @@ fn page_of_a_private_tracker_has_a_place_for_the_key() {
 #[test]
 fn pages_are_served_to_browsers() {
     let chromium = "User-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\nReferer: http://forum.test/\r\n";
-    let networks = Networks::parse(["127.0.0.0/8"]).unwrap();
-    let stats = StatsOptions { path: "/stats".into(), form: StatsForm::Opentracker, networks };
-    let pages = PageOptions { stats: Some(stats), ..PageOptions::default() };
-    let server = start(HttpOptions::default(), pages);
-    for target in ["/", "/stats", "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"] {
+    let server = start(HttpOptions::default(), PageOptions::default());
+    for target in ["/", "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"] {
         let response = server.client().request(get(target, chromium));
         assert!(response.status == 200 && !response.has("failure"), "{}", response.text());
     }

@@ -22,41 +22,32 @@ fn read(server: &HttpServer, target: &str, headers: &str) -> (u16, String, Strin
 
 #[test]
 fn modes_of_opentracker_are_served_whatever_the_form() {
-    for form in [StatsForm::Opentracker, StatsForm::Page] {
+    let peers = "4\n3\nopentracker serving 4 torrents\nopentracker";
+    for (form, content_type, first) in [
+        (StatsForm::Opentracker, "text/plain", peers),
+        (StatsForm::Page, "text/html; charset=utf-8", "<h1>4 torrents (4 active)</h1>"),
+    ] {
         let server = start_stats("/stats", form);
         let exempt = Networks::parse(["127.0.0.1"]).unwrap();
         server.tracker.limiter().replace(Limits { exempt, ..Limits::default() });
         add_torrents(&server.tracker, 3);
         server.client().request(get(&announce(1, ""), ""));
-        let text = |target: &str| {
-            let (status, content_type, text) = read(&server, target, "");
-            assert_eq!((status, &*content_type), (200, "text/plain"), "{target}");
-            text
-        };
-        let peers = "4\n3\nopentracker serving 4 torrents\nopentracker";
-        assert_eq!(text("/stats?format=txt&mode=peer"), peers);
-        server.advance(1);
         let a = "61".repeat(20);
-        let lines = text("/stats?mode=tpbs&format=txt");
-        assert!(lines.lines().count() == 4 && lines.contains(&format!("{a}:0:1\n")), "{lines}");
-        assert!(text("/stats?mode=statedump").contains(&format!("\n{a}:")));
-        let top = text("/stats?mode=top10");
-        assert!(
-            top.starts_with("Top 10 torrents by peers:\n\t1\t") && top.lines().count() == 9,
-            "{top}"
-        );
-        let (status, content_type, xml) = read(&server, "/stats?mode=everything", "");
-        assert_eq!((status, &*content_type), (200, "text/xml"));
-        assert!(xml.contains("<count_mutex>4</count_mutex>") && xml.ends_with("</stats>"), "{xml}");
-        assert_eq!(read(&server, "/stats?mode=busy", "").0, 404);
-        assert_eq!(read(&server, "/stats?mode=tpbs&format=x", "").0, 404);
-        let (status, content_type, text) = read(&server, "/stats", "");
-        assert_eq!(status, 200);
-        match form {
-            StatsForm::Opentracker => assert_eq!((&*content_type, &*text), ("text/plain", peers)),
-            StatsForm::Page => assert!(text.contains("<h1>4 torrents (4 active)</h1>"), "{text}"),
+        for (mode, status, content_type, part) in [
+            ("", 200, content_type, first),
+            ("?format=txt&mode=peer", 200, "text/plain", peers),
+            ("?mode=tpbs&format=txt", 200, "text/plain", &format!("{a}:0:1\n")),
+            ("?mode=statedump", 200, "text/plain", &format!("\n{a}:")),
+            ("?mode=top10", 200, "text/plain", "Top 10 torrents by peers:\n\t1\t"),
+            ("?mode=everything", 200, "text/xml", "<count_mutex>4</count_mutex>"),
+            ("?mode=busy", 404, "text/plain", "no such statistics"),
+            ("?mode=tpbs&format=x", 404, "text/plain", "no such statistics"),
+        ] {
+            let (found_status, found_type, text) = read(&server, &format!("/stats{mode}"), "");
+            assert_eq!((found_status, &*found_type), (status, content_type), "{mode}");
+            assert!(text.contains(part), "{mode}: {text}");
         }
-        server.wait_for_counts(Protocol::Http, "lists are counted", |it| it.full_scrapes == 2);
+        assert_eq!(server.finish(Protocol::Http).full_scrapes, 2);
     }
 }
 
