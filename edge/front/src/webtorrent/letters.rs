@@ -79,10 +79,9 @@ struct Body {
     letters: u64,
 }
 
-/// A letter to or from another node.
+/// A letter of another node.
 struct Letter<'a> {
-    to: ConnectionKey,
-    content: Content,
+    envelope: Envelope,
     text: &'a str,
 }
 
@@ -138,7 +137,8 @@ impl RemoteLetters {
         }
         let mut batches: BTreeMap<usize, MessageBatch> = BTreeMap::new();
         let mut rest = body;
-        while let Ok(Letter { to, content, text }) = Letter::read(&mut rest) {
+        while let Ok(Letter { envelope, text }) = Letter::read(&mut rest) {
+            let Envelope { to, content, .. } = envelope;
             let speaks_for_itself = match content {
                 Content::Offer { from: connection, .. } => connection.node() == from,
                 Content::Answer => true,
@@ -150,7 +150,7 @@ impl RemoteLetters {
                 remote.count(|counts| counts.gone += 1);
             } else {
                 let batch = batches.entry(to.worker()).or_default();
-                batch.push(to, content, None, |out| ws::text(out, text));
+                batch.push(envelope, |out| ws::text(out, text));
             }
         }
         for (worker, mut batch) in batches {
@@ -283,7 +283,7 @@ impl<'a> Letter<'a> {
         let (text, behind) = rest.split_at_checked(len).ok_or(BadLetters)?;
         *rest = behind;
         let text = str::from_utf8(text).map_err(|_| BadLetters)?;
-        Ok(Self { to, content, text })
+        Ok(Self { envelope: Envelope { to, content, listener: None }, text })
     }
 }
 
@@ -306,8 +306,8 @@ mod tests {
         let mut lost = 0;
         for _ in 0..count {
             let mut batch = MessageBatch::default();
-            let write = |out: &mut Vec<u8>| out.resize(out.len() + len, b'x');
-            batch.push(TO, Content::Answer, Some(0), write);
+            let envelope = Envelope { to: TO, content: Content::Answer, listener: Some(0) };
+            batch.push(envelope, |out| out.resize(out.len() + len, b'x'));
             remote.post(2, &mut batch, |_| lost += 1);
         }
         lost

@@ -67,15 +67,15 @@ struct Mailbox {
 pub(super) struct MessageBatch {
     /// The frames of all messages, one after the other. Of messages for another node, the texts.
     frames: Vec<u8>,
-    envelopes: Vec<Envelope>,
+    /// The envelope of each message, and the length of its frame.
+    envelopes: Vec<(Envelope, usize)>,
 }
 
 /// The data of a message besides its frame.
+#[derive(Clone, Copy)]
 pub(super) struct Envelope {
     pub(super) to: ConnectionKey,
     pub(super) content: Content,
-    /// The length of the frame, in bytes.
-    len: usize,
     /// The number of the sender's listener, under which a lost message is counted. `None` if it came from
     /// another node.
     pub(super) listener: Option<usize>,
@@ -119,7 +119,7 @@ impl WorkerMailboxes {
         }
         drop(waiting);
         // Messages that have been moved are no longer in the batch.
-        batch.envelopes.iter().map(|envelope| envelope.listener).for_each(lost);
+        batch.envelopes.iter().map(|(envelope, _)| envelope.listener).for_each(lost);
         batch.clear();
         mailbox.arrived.notify_one();
     }
@@ -149,25 +149,18 @@ impl MessageBatch {
         self.envelopes.is_empty()
     }
 
-    /// Adds a message of `listener`'s client. `write` appends its frame, or its text.
-    pub(super) fn push(
-        &mut self,
-        to: ConnectionKey,
-        content: Content,
-        listener: Option<usize>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
+    /// Adds a message. `write` appends its frame, or its text.
+    pub(super) fn push(&mut self, envelope: Envelope, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.frames.len();
         write(&mut self.frames);
-        let len = self.frames.len() - start;
-        self.envelopes.push(Envelope { to, content, len, listener });
+        self.envelopes.push((envelope, self.frames.len() - start));
     }
 
     /// Returns the messages in order, each with its frame or text.
     pub(super) fn messages(&self) -> impl Iterator<Item = (&Envelope, &[u8])> {
         let mut frames = self.frames.as_slice();
-        self.envelopes.iter().map_while(move |envelope| {
-            let split = frames.split_at_checked(envelope.len);
+        self.envelopes.iter().map_while(move |(envelope, len)| {
+            let split = frames.split_at_checked(*len);
             debug_assert!(split.is_some(), "a batch has fewer frames than envelopes");
             let (frame, rest) = split?;
             frames = rest;
@@ -188,31 +181,27 @@ impl MessageBatch {
 mod tests {
     use super::*;
 
-    fn batch(to: u64, frame: &[u8]) -> MessageBatch {
-        let envelope = Envelope {
-            to: ConnectionKey(to),
-            content: Content::Answer,
-            len: frame.len(),
-            listener: Some(to as usize),
-        };
-        MessageBatch { frames: frame.to_vec(), envelopes: vec![envelope] }
-    }
-
-    fn post(mailboxes: &WorkerMailboxes, worker: usize, batch: &mut MessageBatch) -> Vec<usize> {
-        let mut lost = Vec::new();
-        mailboxes.post(worker, batch, |listener| lost.extend(listener));
-        lost
+    fn push(batch: &mut MessageBatch, listener: usize, len: usize) {
+        let envelope =
+            Envelope { to: ConnectionKey(0), content: Content::Answer, listener: Some(listener) };
+        batch.push(envelope, |out| out.resize(out.len() + len, b'x'));
     }
 
     #[test]
     fn full_mailbox_reports_each_lost_message() {
         let mailboxes = WorkerMailboxes::new(1, None);
-        let big = vec![0; limits::EXCHANGE_BYTES_MAX];
-        assert!(post(&mailboxes, 0, &mut batch(1, &big)).is_empty());
-        let mut more = batch(2, b"x");
-        more.envelopes.extend(batch(3, b"").envelopes);
-        assert_eq!(post(&mailboxes, 0, &mut more), [2, 3]);
-        assert!(more.is_empty());
-        assert_eq!(mailboxes.collect(0, MessageBatch::default()).envelopes.len(), 1);
+        let post = |batch: &mut MessageBatch| {
+            let mut lost = Vec::new();
+            mailboxes.post(0, batch, |listener| lost.extend(listener));
+            lost
+        };
+        let mut batch = MessageBatch::default();
+        push(&mut batch, 1, limits::EXCHANGE_BYTES_MAX);
+        assert!(post(&mut batch).is_empty());
+        push(&mut batch, 2, 1);
+        push(&mut batch, 3, 0);
+        assert_eq!(post(&mut batch), [2, 3]);
+        assert!(batch.is_empty());
+        assert_eq!(mailboxes.collect(0, batch).envelopes.len(), 1);
     }
 }

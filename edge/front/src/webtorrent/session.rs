@@ -12,7 +12,7 @@ use wire::webtorrent::{self, Action, Announce, Answer, Message, MessageError, Re
 use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
 use super::context::WsContext;
-use super::mailboxes::Content;
+use super::mailboxes::{Content, Envelope};
 use crate::buffer::InputBuffer;
 use crate::client::WsClient;
 use crate::connection_error::ConnectionError;
@@ -348,8 +348,7 @@ impl Session {
         for (to, offer) in targets.iter().zip(&announce.offers) {
             let tag = context.tracker.offer_tag(info_hash, &offer.id, peer_id, &to.peer_id);
             let content = Content::Offer { tag, from: self.key, network };
-            let listener = self.listener.number;
-            context.relay(to.connection, content, listener, |out| relay.offer(out, offer));
+            context.relay(self.envelope(to.connection, content), |out| relay.offer(out, offer));
         }
     }
 
@@ -373,10 +372,15 @@ impl Session {
             return Ok(());
         };
         let relay = Relay::new(info_hash, peer_id);
-        let listener = self.listener.number;
-        context.relay(from, Content::Answer, listener, |out| relay.answer(out, offer_id, json));
+        let envelope = self.envelope(from, Content::Answer);
+        context.relay(envelope, |out| relay.answer(out, offer_id, json));
         self.listener.ws().response(Family::of(self.client.ip), RequestKind::Answer);
         Ok(())
+    }
+
+    /// Returns the envelope of a message of this session's client.
+    fn envelope(&self, to: ConnectionKey, content: Content) -> Envelope {
+        Envelope { to, content, listener: Some(self.listener.number) }
     }
 
     fn scrape(&self, context: &mut WsContext<'_>, scrape: &Scrape<'_>) -> Result<(), Refusal> {
