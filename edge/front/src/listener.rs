@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
-use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied, Tracker};
-use types::Tick;
+use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied};
 
 use crate::connection_error::ConnectionError;
 use crate::http::{HttpListener, HttpOptions, Pages};
 use crate::webtorrent::options::WebOptions;
+use crate::worker::Worker;
 
 /// State that the connections of a listener share.
 pub(crate) struct Listener {
@@ -89,42 +89,43 @@ impl Listener {
         open >= self.options.connections_max as u64 + u64::from(self.displaced.get())
     }
 
-    /// A permit for a new connection from `ip`, which counts against the rates of its prefix. Trusted proxies
-    /// need none: they carry the connections of others.
+    /// Returns a permit for a new connection from `ip`, which counts against the rates of its prefix. Trusted
+    /// proxies need none: they carry the connections of others.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the client is banned, or has all that it may.
     pub(crate) fn admit(
         &self,
-        tracker: &Tracker,
-        now: Tick,
+        worker: &Worker,
         ip: IpAddr,
     ) -> Result<ConnectionPermit, ConnectionError> {
         let (over_tls, share) = (self.tls.is_some(), self.share.as_ref());
-        self.take_permit(tracker, now, ip, |limiter| limiter.open(now, ip, over_tls, share))
+        self.take_permit(worker, ip, |limiter| limiter.open(worker.now(), ip, over_tls, share))
     }
 
-    /// A permit for a client of a connection that is open already.
+    /// Returns a permit for a client of a connection that is open already.
     pub(crate) fn permit(
         &self,
-        tracker: &Tracker,
-        now: Tick,
+        worker: &Worker,
         ip: IpAddr,
     ) -> Result<ConnectionPermit, ConnectionError> {
-        self.take_permit(tracker, now, ip, |limiter| limiter.permit(ip, self.share.as_ref()))
+        self.take_permit(worker, ip, |limiter| limiter.permit(ip, self.share.as_ref()))
     }
 
     fn take_permit(
         &self,
-        tracker: &Tracker,
-        now: Tick,
+        worker: &Worker,
         ip: IpAddr,
         take: impl FnOnce(&Limiter) -> Result<ConnectionPermit, PermitDenied>,
     ) -> Result<ConnectionPermit, ConnectionError> {
         if self.options.trusted_proxies.contains(ip) {
             return Ok(ConnectionPermit::uncounted());
         }
-        if tracker.bans().contains(now, ip) {
+        if worker.tracker.bans().contains(worker.now(), ip) {
             return Err(ConnectionError::NotAdmitted(DropReason::Banned));
         }
-        take(tracker.limiter()).map_err(|denied| {
+        take(worker.tracker.limiter()).map_err(|denied| {
             ConnectionError::NotAdmitted(match denied {
                 PermitDenied::Prefix => DropReason::PrefixConnectionLimit,
                 PermitDenied::Network => DropReason::NetworkConnectionLimit,

@@ -76,7 +76,7 @@ fn serve_new(
     let proxies = options.proxy_protocol.then_some(&options.trusted_proxies);
     let mut client = RemoteClient::new(from.ip(), local, proxies);
     let header = proxy_header::take(&mut client, &stream);
-    let permit = match listener.admit(&worker.tracker, worker.now(), client.ip) {
+    let permit = match listener.admit(worker, client.ip) {
         Ok(permit) => permit,
         Err(error) => return count_failure(listener, client.ip, &error),
     };

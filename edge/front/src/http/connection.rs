@@ -64,7 +64,7 @@ impl Connection {
         if self.client.expects_proxy_header() && !Box::pin(self.read_proxy_header()).await? {
             return Ok(None);
         }
-        let mut progress = Progress::of(&first, false);
+        let mut progress = Progress { now: first.now, answered: first.answered, had_begun: false };
         let (mut next, mut long_body) = (first.next, first.long_body);
         // The socket shows whether a handshake is under way; the counters want to know when it ends.
         let mut handshaking = self.listener.tls.is_some();
@@ -105,7 +105,7 @@ impl Connection {
             }
             let had_begun = !self.input.is_empty();
             let served = self.step(is_continued)?;
-            progress = Progress::of(&served, had_begun);
+            progress = Progress { now: served.now, answered: served.answered, had_begun };
             (next, long_body) = (served.next, served.long_body);
             if handshaking && !self.worker.connections.borrow().socket(self.key)?.is_handshaking() {
                 handshaking = false;
@@ -124,9 +124,8 @@ impl Connection {
         if !has_come {
             return Ok(false);
         }
-        let worker = &self.worker;
-        let permit = self.listener.admit(&worker.tracker, worker.now(), self.client.ip)?;
-        worker.connections.borrow_mut().set_permit(self.key, permit);
+        let permit = self.listener.admit(&self.worker, self.client.ip)?;
+        self.worker.connections.borrow_mut().set_permit(self.key, permit);
         Ok(true)
     }
 
@@ -256,7 +255,7 @@ impl Connection {
         let Self { worker, listener, key, input, .. } = self;
         // For HTTP the connection has ended.
         worker.connections.borrow_mut().set_permit(key, ConnectionPermit::uncounted());
-        match listener.permit(&worker.tracker, worker.now(), client.ip) {
+        match listener.permit(&worker, client.ip) {
             Ok(permit) => {
                 worker.connections.borrow_mut().set_permit(key, permit);
                 webtorrent::start(&worker, Session::new(key, listener, client, input));
@@ -266,13 +265,6 @@ impl Connection {
                 worker.connections.borrow_mut().remove(key);
             }
         }
-    }
-}
-
-impl Progress {
-    fn of(served: &Served, had_begun: bool) -> Self {
-        let Served { now, answered, .. } = *served;
-        Self { now, answered, had_begun }
     }
 }
 

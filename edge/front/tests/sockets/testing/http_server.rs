@@ -109,7 +109,7 @@ impl HttpServer {
             let worker = HttpWorker {
                 tracker: Arc::clone(&tracker),
                 listeners: vec![first, second],
-                clock: Clock::manual(tick),
+                clock: Clock::Manual(tick),
                 seed: 7,
                 link,
                 memory_limits: setup.memory_limits,

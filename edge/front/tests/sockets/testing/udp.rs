@@ -57,7 +57,7 @@ impl UdpServer {
         let metrics =
             registry.register(Listener { protocol: Protocol::Udp, address, listener_policy });
         let listeners = vec![UdpListener { metrics, listener_policy, proxies }];
-        let clock = Clock::manual(manual_tick());
+        let clock = Clock::Manual(manual_tick());
         let handler = UdpFront::new(Arc::clone(tracker), listeners, clock, 7);
         Self { tracker: Arc::clone(tracker), registry, handler }
     }
