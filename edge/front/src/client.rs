@@ -13,7 +13,7 @@ use wire::http::{ForwardedHeader, RequestHead};
 use wire::proxy::{self, ParsedProxyHeader};
 use wire::url::{query_key, query_token};
 
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 
 /// The other end of a TCP connection, as far as its first bytes have identified it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +68,7 @@ impl RemoteClient {
     /// Returns [`ConnectionError::BadProxyHeader`] if the input is not a PROXY header: the connection must be
     /// closed.
     //= proxy#no-guessing
-    pub(crate) fn read_proxy_header(
-        &mut self,
-        input: &[u8],
-    ) -> Result<Option<usize>, ConnectionError> {
+    pub(crate) fn read_proxy_header(&mut self, input: &[u8]) -> ConnectionResult<Option<usize>> {
         let header = match proxy::read(input) {
             ParsedProxyHeader::Complete(header) => header,
             ParsedProxyHeader::Partial { .. } => return Ok(None),

@@ -9,7 +9,7 @@ use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
 use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied};
 
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::http::{HttpListener, HttpOptions, Pages};
 use crate::webtorrent::options::WebOptions;
 use crate::worker::Worker;
@@ -95,21 +95,13 @@ impl Listener {
     /// # Errors
     ///
     /// Returns the reason if the client is banned, or has all that it may.
-    pub(crate) fn admit(
-        &self,
-        worker: &Worker,
-        ip: IpAddr,
-    ) -> Result<ConnectionPermit, ConnectionError> {
+    pub(crate) fn admit(&self, worker: &Worker, ip: IpAddr) -> ConnectionResult<ConnectionPermit> {
         let (over_tls, share) = (self.tls.is_some(), self.share.as_ref());
         self.take_permit(worker, ip, |limiter| limiter.open(worker.now(), ip, over_tls, share))
     }
 
     /// Returns a permit for a client of a connection that is open already.
-    pub(crate) fn permit(
-        &self,
-        worker: &Worker,
-        ip: IpAddr,
-    ) -> Result<ConnectionPermit, ConnectionError> {
+    pub(crate) fn permit(&self, worker: &Worker, ip: IpAddr) -> ConnectionResult<ConnectionPermit> {
         self.take_permit(worker, ip, |limiter| limiter.permit(ip, self.share.as_ref()))
     }
 
@@ -118,7 +110,7 @@ impl Listener {
         worker: &Worker,
         ip: IpAddr,
         take: impl FnOnce(&Limiter) -> Result<ConnectionPermit, PermitDenied>,
-    ) -> Result<ConnectionPermit, ConnectionError> {
+    ) -> ConnectionResult<ConnectionPermit> {
         if self.options.trusted_proxies.contains(ip) {
             return Ok(ConnectionPermit::uncounted());
         }

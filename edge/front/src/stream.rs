@@ -10,12 +10,12 @@ use tokio::net::TcpStream;
 use wire::http::{Method, ResponseFraming, Status};
 use wire::proxy;
 
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 
 /// A connected socket whose calls return at once.
 pub(crate) trait Stream {
     /// Reads what has come.
-    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError>;
+    fn read_now(&self, buffer: &mut [u8]) -> ConnectionResult<ReadOutcome>;
     /// Returns how many of `bytes` the socket took. `WouldBlock` if it is full.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
     /// Returns true if bytes that were taken have not left yet. An empty write sends them on.
@@ -36,7 +36,7 @@ pub(crate) enum ReadOutcome {
 }
 
 impl ReadOutcome {
-    fn of(read: io::Result<usize>) -> Result<Self, ConnectionError> {
+    fn of(read: io::Result<usize>) -> ConnectionResult<Self> {
         match read {
             Ok(0) => Ok(Self::End),
             Ok(len) => Ok(Self::Data(len)),
@@ -174,7 +174,7 @@ impl Socket {
 
 impl Stream for Socket {
     #[inline]
-    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError> {
+    fn read_now(&self, buffer: &mut [u8]) -> ConnectionResult<ReadOutcome> {
         match self {
             Self::Plain(tcp) => ReadOutcome::of(read_tcp(tcp, buffer)),
             Self::Tls(tls) => tls.read_now(buffer),
@@ -201,7 +201,7 @@ impl Stream for Socket {
 }
 
 impl Tls {
-    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError> {
+    fn read_now(&self, buffer: &mut [u8]) -> ConnectionResult<ReadOutcome> {
         let mut session = self.session.borrow_mut();
         if session.is_over() {
             return Ok(ReadOutcome::End);
@@ -229,7 +229,7 @@ impl Tls {
     }
 
     /// Rejects a PROXY header that is not expected, and plain HTTP.
-    fn check_first_bytes(&self, input: &[u8]) -> Result<(), ConnectionError> {
+    fn check_first_bytes(&self, input: &[u8]) -> ConnectionResult<()> {
         if proxy::is_proxy_header(input) {
             return Err(ConnectionError::UntrustedProxy);
         }
@@ -276,7 +276,7 @@ fn read_tcp(tcp: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 impl Stream for std::net::TcpStream {
-    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError> {
+    fn read_now(&self, buffer: &mut [u8]) -> ConnectionResult<ReadOutcome> {
         ReadOutcome::of((&mut &*self).read(buffer))
     }
 

@@ -11,7 +11,7 @@ use tracker::{ConnectionPermit, Tracker};
 use types::{ConnectionKey, Tick};
 
 use crate::Clock;
-use crate::connection_error::ConnectionError;
+use crate::connection_error::ConnectionResult;
 use crate::connections::{Connections, Crowd, readable};
 use crate::http::handshakes::HandshakeTurns;
 use crate::http::http_service::HttpService;
@@ -98,7 +98,7 @@ impl Worker {
     /// Reads and drops input until the client closes. A socket that is closed over unread input would
     /// be reset, and the kernel would drop output that the client has not read yet. The scan ends the
     /// connection if the client takes too long.
-    pub(crate) async fn discard_input(&self, key: ConnectionKey) -> Result<(), ConnectionError> {
+    pub(crate) async fn discard_input(&self, key: ConnectionKey) -> ConnectionResult<()> {
         loop {
             readable(&self.connections, key).await?;
             let connections = self.connections.borrow();
@@ -115,7 +115,7 @@ impl Worker {
         &self,
         key: ConnectionKey,
         buffer: &mut [u8],
-    ) -> Result<usize, ConnectionError> {
+    ) -> ConnectionResult<usize> {
         let peek = poll_fn(|context| match self.connections.borrow().socket(key) {
             Ok(socket) => socket.poll_peek(context, buffer),
             Err(error) => Poll::Ready(Err(error)),

@@ -17,7 +17,7 @@ use super::http_service::{HttpClient, Served, ServiceStep};
 use super::proxy_header;
 use crate::buffer::InputBuffer;
 use crate::client::RemoteClient;
-use crate::connection_error::ConnectionError;
+use crate::connection_error::ConnectionResult;
 use crate::listener::Listener;
 use crate::stream::Socket;
 use crate::worker::Worker;
@@ -103,7 +103,7 @@ fn make_first_step(
     stream: std::net::TcpStream,
     client: RemoteClient,
     permit: ConnectionPermit,
-) -> Result<bool, ConnectionError> {
+) -> ConnectionResult<bool> {
     let mut input = InputBuffer::default();
     // A TLS handshake takes several steps in any case, and a PROXY header that has not come must
     // be waited for.

@@ -12,7 +12,7 @@ use super::long_body::{BodyStream, Pace};
 use super::proxy_header;
 use crate::buffer::{InputBuffer, WriteOutcome};
 use crate::client::{RemoteClient, WsClient};
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::connections::{Phase, readable, writable};
 use crate::listener::Listener;
 use crate::reject_log;
@@ -60,7 +60,7 @@ impl Connection {
     }
 
     /// Serves requests until the connection ends, or becomes a WebSocket of the client returned.
-    async fn serve(&mut self, first: Served) -> Result<Option<Rc<WsClient>>, ConnectionError> {
+    async fn serve(&mut self, first: Served) -> ConnectionResult<Option<Rc<WsClient>>> {
         if self.client.expects_proxy_header() && !Box::pin(self.read_proxy_header()).await? {
             return Ok(None);
         }
@@ -117,7 +117,7 @@ impl Connection {
 
     /// Reads the PROXY header and takes a permit for the client it names. Returns false if the other
     /// end has closed.
-    async fn read_proxy_header(&mut self) -> Result<bool, ConnectionError> {
+    async fn read_proxy_header(&mut self) -> ConnectionResult<bool> {
         self.worker.connections.borrow_mut().set_phase(self.key, Phase::Idle, None);
         let has_come = proxy_header::read(&self.worker, self.key, &mut self.client).await?;
         self.worker.connections.borrow_mut().set_phase(self.key, Phase::Request, None);
@@ -131,7 +131,7 @@ impl Connection {
 
     /// Reads once, answers, and writes once. Does not read if the input `is_continued`: it holds requests
     /// that have not had their turn.
-    fn step(&mut self, is_continued: bool) -> Result<Served, ConnectionError> {
+    fn step(&mut self, is_continued: bool) -> ConnectionResult<Served> {
         let worker = &*self.worker;
         let may_stay = !worker.stopping.get();
         let client = HttpClient {
@@ -165,7 +165,7 @@ impl Connection {
         &mut self,
         progress: &mut Progress,
         handshaking: bool,
-    ) -> Result<(), ConnectionError> {
+    ) -> ConnectionResult<()> {
         // A handshake has the deadline of the first request.
         if !handshaking && self.has_output() {
             let deadline = progress.now.after(self.listener.options.write_timeout_s);
@@ -178,7 +178,7 @@ impl Connection {
     }
 
     /// Writes the output. Returns when all of it has left.
-    async fn flush(&self, mut now: Tick) -> Result<Tick, ConnectionError> {
+    async fn flush(&self, mut now: Tick) -> ConnectionResult<Tick> {
         while self.worker.connections.borrow_mut().write(now, self.key)? != WriteOutcome::Done {
             writable(&self.worker.connections, self.key).await?;
             now = self.worker.now();
@@ -187,7 +187,7 @@ impl Connection {
     }
 
     /// Sends the rest of a response that a thread makes. Returns when all of it has left.
-    async fn send_long(&self, mut body: Box<BodyStream>) -> Result<Tick, ConnectionError> {
+    async fn send_long(&self, mut body: Box<BodyStream>) -> ConnectionResult<Tick> {
         let Self { worker, listener, key, .. } = self;
         let mut pace = Pace::new(listener.options.write_timeout_s);
         loop {
@@ -238,7 +238,7 @@ impl Connection {
     }
 
     /// Ends the output, and drops input until the client closes.
-    async fn close_gracefully<T>(&self, now: Tick) -> Result<Option<T>, ConnectionError> {
+    async fn close_gracefully<T>(&self, now: Tick) -> ConnectionResult<Option<T>> {
         {
             let mut connections = self.worker.connections.borrow_mut();
             connections.set_phase(self.key, Phase::Closing, Some(now.after(DISCARD_S)));

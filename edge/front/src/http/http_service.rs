@@ -22,7 +22,7 @@ use super::long_body::{BodyStream, LongBody};
 use crate::buffer::{InputBuffer, write_now};
 use crate::client::{RemoteClient, WsClient, credentials};
 use crate::clock::Sampling;
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
 use crate::{Clock, reject_log};
@@ -170,7 +170,7 @@ impl HttpService {
         input: &mut InputBuffer,
         read_buffer: Option<&mut [u8]>,
         stream: &impl Stream,
-    ) -> Result<Served, ConnectionError> {
+    ) -> ConnectionResult<Served> {
         let fresh = match read_buffer {
             None => Default::default(),
             Some(buffer) => match stream.read_now(buffer)? {
@@ -207,7 +207,7 @@ impl HttpService {
         client: HttpClient<'_>,
         view: &View<'_>,
         input: &[u8],
-    ) -> (usize, Result<Served, ConnectionError>) {
+    ) -> (usize, ConnectionResult<Served>) {
         self.out.clear();
         let mut served = Served::nothing(ServiceStep::Read, view.now());
         let mut left = input;
@@ -266,7 +266,7 @@ impl HttpService {
         view: &View<'_>,
         error: RequestError,
         input: &[u8],
-    ) -> Result<ServiceStep, ConnectionError> {
+    ) -> ConnectionResult<ServiceStep> {
         let ip = client.remote.ip;
         let reason = match error {
             _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
@@ -295,7 +295,7 @@ impl HttpService {
     }
 
     /// Answers a request.
-    fn answer(&mut self, exchange: Exchange<'_>) -> Result<ServiceStep, ConnectionError> {
+    fn answer(&mut self, exchange: Exchange<'_>) -> ConnectionResult<ServiceStep> {
         let Exchange { client, view, request, response, ip } = exchange;
         let options = &client.listener.options;
         view.excuse_offences(request.is_browser);

@@ -11,7 +11,7 @@ use wire::http::{Method, RequestHead, Status, StreamFraming};
 
 use super::http_service::{Exchange, HttpClient, HttpService, ServiceStep};
 use super::long_body::{BodyStream, LongBody};
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::reject_log;
 
 /// Answers the requests of a listener that the announce server does not answer itself. It counts them,
@@ -57,7 +57,7 @@ impl HttpService {
     /// # Errors
     ///
     /// If the connection is to be closed.
-    pub(super) fn shed(&mut self, exchange: Exchange<'_>) -> Result<ServiceStep, ConnectionError> {
+    pub(super) fn shed(&mut self, exchange: Exchange<'_>) -> ConnectionResult<ServiceStep> {
         let Exchange { client: HttpClient { listener, remote, .. }, response, ip, .. } = exchange;
         if !listener.options.trusted_proxies.contains(remote.ip) {
             return Err(ConnectionError::NotAdmitted(DropReason::RequestRate));

@@ -6,11 +6,11 @@ use std::net::TcpStream;
 use types::{ConnectionKey, limits};
 
 use crate::client::RemoteClient;
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::worker::Worker;
 
 /// Reads the header if one is expected and all of it has come. Otherwise consumes nothing.
-pub(super) fn take(client: &mut RemoteClient, stream: &TcpStream) -> Result<(), ConnectionError> {
+pub(super) fn take(client: &mut RemoteClient, stream: &TcpStream) -> ConnectionResult<()> {
     if !client.expects_proxy_header() {
         return Ok(());
     }
@@ -32,7 +32,7 @@ pub(super) async fn read(
     worker: &Worker,
     key: ConnectionKey,
     client: &mut RemoteClient,
-) -> Result<bool, ConnectionError> {
+) -> ConnectionResult<bool> {
     let (mut seen, mut buffer) = (Vec::new(), vec![0; limits::PROXY_HEADER_MAX]);
     while client.expects_proxy_header() {
         let len = worker.peek(key, &mut buffer).await?;

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::context::WsContext;
 use super::session::{NextInput, Session};
-use crate::connection_error::ConnectionError;
+use crate::connection_error::ConnectionResult;
 use crate::connections::readable;
 use crate::stream::{ReadOutcome, Stream};
 use crate::worker::Worker;
@@ -47,7 +47,7 @@ fn run(worker: Rc<Worker>, mut session: Session) -> impl Future<Output = ()> {
 
 /// Serves messages until the session ends. Returns true if a close frame has yet to leave, and false if the
 /// client has ended its output.
-async fn serve(worker: &Worker, session: &mut Session) -> Result<bool, ConnectionError> {
+async fn serve(worker: &Worker, session: &mut Session) -> ConnectionResult<bool> {
     // First the input that came with the request.
     let mut next = WsContext::with(worker, |context| session.receive(context, &mut []));
     loop {
@@ -68,7 +68,7 @@ async fn serve(worker: &Worker, session: &mut Session) -> Result<bool, Connectio
 }
 
 /// Reads once, and serves the messages that have come. Returns `None` if the input has ended.
-fn read(worker: &Worker, session: &mut Session) -> Result<Option<NextInput>, ConnectionError> {
+fn read(worker: &Worker, session: &mut Session) -> ConnectionResult<Option<NextInput>> {
     let mut buffer = worker.read_buffer.borrow_mut();
     let mut connections = worker.connections.borrow_mut();
     if connections.was_ended(session.key) {
