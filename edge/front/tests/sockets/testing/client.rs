@@ -82,11 +82,6 @@ impl<S: Read + Write> Client<S> {
     }
 }
 
-/// A TCP connection with deadlines.
-pub(crate) fn connect(address: SocketAddr) -> TcpStream {
-    Connection::open(address).unwrap().stream
-}
-
 /// The target of an announce by a leecher at `port` with all that is required, and `more`.
 pub(crate) fn announce(port: u16, more: &str) -> String {
     format!(

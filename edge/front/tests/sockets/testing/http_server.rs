@@ -17,8 +17,8 @@ use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Tracker};
 
 use super::{
-    CERTIFICATES, Client, TlsClient, WebClient, client_config, connect, manual_tick, tls_over,
-    tracker, wait_until,
+    CERTIFICATES, Client, TlsClient, WebClient, client_config, manual_tick, tls_over, tracker,
+    wait_until,
 };
 
 /// The size of the send buffers of connections. By default the kernel grows them to some megabytes: so much would
@@ -56,8 +56,6 @@ pub(crate) struct HttpServer {
 /// The settings of a test's workers.
 #[derive(Default)]
 pub(crate) struct Setup {
-    /// The address to listen on; `None` = 127.0.0.1.
-    pub(crate) listen: Option<&'static str>,
     /// `None` = one of their own.
     pub(crate) tracker: Option<Arc<Tracker>>,
     pub(crate) registry: Arc<MetricsRegistry>,
@@ -143,7 +141,7 @@ impl HttpServer {
 
     /// A TLS connection to the first worker, whose handshake comes with the first bytes.
     pub(crate) fn tls_client(&self) -> TlsClient {
-        tls_over(connect(self.second_address), client_config())
+        tls_over(Client::connect(self.second_address).0.stream, client_config())
     }
 
     /// A WebSocket to the first worker.
@@ -233,8 +231,8 @@ impl Drop for HttpServer {
 impl Setup {
     /// Binds a listener and registers its metrics.
     fn listener(&self, tls: Option<TlsConfig>, options: &HttpOptions) -> HttpListener {
-        let address = self.listen.unwrap_or("127.0.0.1:0").parse().unwrap();
-        let socket = bind_tcp(address, Vec::new(), 1, &TcpOptions::default()).unwrap().remove(0);
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = bind_tcp(here, Vec::new(), 1, &TcpOptions::default()).unwrap().remove(0);
         SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER).unwrap();
         let address = socket.local_addr().unwrap();
         let protocols = match tls {

@@ -14,7 +14,7 @@ use tracker::{
     Access, ListenerPolicy, Options, Policy, PreviousSecrets, Secrets, StoreOptions, Tracker,
 };
 
-pub(crate) use client::{AnyClient, Client, Stream, announce, connect, get};
+pub(crate) use client::{AnyClient, Client, Stream, announce, get};
 pub(crate) use harness::{PATIENCE, wait_until};
 pub(crate) use http_server::{HTTP, HttpServer, Setup, WEB, patient};
 pub(crate) use proxy::{

@@ -23,21 +23,15 @@ fn put(server: &HttpServer, id: u32, text: &str, rules: KeyRules) {
     server.tracker.passkeys().put(KeyId(id), UserKey::parse(text).unwrap(), rules);
 }
 
-fn user(server: &HttpServer, target: &str) -> WebClient {
-    WebClient::open(server.client(), target)
-}
-
 #[test]
 fn applies_the_key_of_the_url_to_the_whole_connection() {
     let server = start();
     // Only keys with such a bound have sessions.
     put(&server, 1, TEXT, KeyRules { peers_per_torrent: 1, ..KeyRules::default() });
-    let mut client = user(&server, &format!("/{TEXT}"));
+    let mut client = WebClient::open(server.client(), &format!("/{TEXT}"));
     assert_eq!(client.join(1), announced(0, 1));
     client.announce(&Announce { uploaded: 7, event: Event::None, ..leecher(1) });
     assert_eq!(client.receive(), announced(0, 1));
-    client.scrape(&[HASH]);
-    assert!(matches!(client.receive(), Received::Message(Message::ScrapeReply(_))));
     let mut totals = Vec::new();
     server.tracker.passkeys().take_totals(&mut totals);
     let expected = KeyTotals { announces: 2, uploaded: 7, ..KeyTotals::default() };
@@ -53,8 +47,8 @@ fn bans_clients_that_send_malformed_messages() {
     let server = HttpServer::start();
     let rules = BanRules { malformed_per_min: 3, time_s: 60, ..BanRules::default() };
     server.tracker.bans().set_rules(rules);
+    let mut client = server.web_client();
     for _ in 0..=rules.malformed_per_min {
-        let mut client = server.web_client();
         client.send_text("no JSON");
         assert!(matches!(client.receive(), Received::Message(Message::Failure { .. })));
     }
@@ -94,7 +88,7 @@ fn closes_silent_connections_whose_key_has_ended() {
     for (id, text) in (1..).zip(TEXTS) {
         put(&server, id, text, KeyRules::default());
     }
-    let mut clients = TEXTS.map(|text| user(&server, &format!("/{text}")));
+    let mut clients = TEXTS.map(|text| WebClient::open(server.client(), &format!("/{text}")));
     for (peer, client) in (1..).zip(&mut clients) {
         client.join(peer);
     }
@@ -127,10 +121,10 @@ fn closes_silent_connections_whose_token_has_ended() {
     let server = HttpServer::start();
     set_access(&server.tracker, Access::Tokens);
     server.tracker.tokens().set_verifier(Some(Box::new(TenSeconds)));
-    let mut ended = user(&server, "/announce?jwt=one");
+    let mut ended = WebClient::open(server.client(), "/announce?jwt=one");
     ended.join(1);
     server.advance(5);
-    let mut other = user(&server, "/announce?jwt=two");
+    let mut other = WebClient::open(server.client(), "/announce?jwt=two");
     other.join(2);
     server.advance(6);
     ended.expect_close(CloseCode::POLICY.0);
