@@ -1,7 +1,6 @@
 //! WebTorrent, and what is the same over TLS.
 
 mod closing;
-mod floods;
 mod hostile;
 mod letters;
 mod limits;
@@ -23,16 +22,16 @@ use wire::ws::CloseCode;
 
 use crate::testing::*;
 
-/// A connection to a worker that asks for a WebSocket for a client at `ip`, behind a proxy.
-fn upgrade_from(server: &HttpServer, worker: usize, ip: &str) -> Client {
-    let mut client = Client::connect(server.addresses[worker]);
+/// A connection that asks for a WebSocket for a client at `ip`, behind a proxy.
+fn upgrade_from(server: &HttpServer, ip: &str) -> Client {
+    let mut client = server.client();
     client.send(get("/", &format!("{UPGRADE}X-Forwarded-For: {ip}\r\n")));
     client
 }
 
 /// A WebSocket of a client at `ip`, behind a proxy.
 fn web_client_at(server: &HttpServer, ip: &str) -> WebClient {
-    WebClient::expect_upgrade(upgrade_from(server, 0, ip))
+    WebClient::expect_upgrade(upgrade_from(server, ip))
 }
 
 /// Options of a server behind a proxy, whose clients may send any number of messages.

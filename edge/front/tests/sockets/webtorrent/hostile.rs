@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use types::limits;
+use tracker::{Limits, Rate};
+use types::{Tick, limits};
 
 use super::*;
 
@@ -86,26 +87,69 @@ fn slows_down_floods_of_frames_and_serves_others() {
     let messages_per_s = 10;
     let server = HttpServer::web(WebOptions { messages_per_s, ..WebOptions::default() });
     let mut flooding = server.web_client();
-    let mut sender = flooding.client.0.stream.try_clone().unwrap();
-    let sending = std::thread::spawn(move || {
-        let frame = written(|out| frames::ping(out, MASK, b"x"));
-        let _ = sender.write_all(&frame.repeat(1_000_000));
-    });
+    flooding.send(written(|out| frames::ping(out, MASK, b"x")).repeat(5 * 10));
     for _ in 0..3 {
         for _ in 0..messages_per_s {
             assert_eq!(flooding.receive(), Received::Pong(b"x".into()));
         }
         // The worker writes what all connections have, so further pongs would be there by now.
-        let mut good = server.web_client();
-        assert_eq!(good.join(1), announced(0, 1));
-        drop(good);
+        assert_eq!(server.web_client().join(1), announced(0, 1));
+        server.wait_for_web_peers(0);
         flooding.client.0.stream.set_nonblocking(true).unwrap();
         let more = flooding.client.0.receive_more().unwrap_err();
         assert_eq!(more.kind(), std::io::ErrorKind::WouldBlock);
         flooding.client.0.stream.set_nonblocking(false).unwrap();
-        server.wait_for_web_peers(0);
         server.advance(1);
     }
-    drop(flooding.client.0.stream.shutdown(std::net::Shutdown::Both));
-    sending.join().unwrap();
+}
+
+/// A browser that does not read fast enough misses offers, and keeps its connection and its responses.
+#[test]
+fn offers_that_are_not_read_close_no_browser() {
+    let server = HttpServer::with(unlimited_behind_proxy());
+    let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(100_000));
+    let unread = DropReason::RelayUnread.index();
+    let pairs = server.both_web_clients().into_iter().zip(server.both_web_clients());
+    for ((protocol, mut browser), (_, mut hostile)) in pairs {
+        browser.join(1);
+        server.wait_for_counts(protocol, "offers are dropped", |it| {
+            hostile.announce_beside_offers(&offering_json(2, 1, &json));
+            it.drops[unread] >= 10
+        });
+        // Its own response fits behind the offers that it has not read.
+        browser.announce(&leecher(1));
+        let mut offers = 0;
+        while let Received::Message(Message::Offer { offer, .. }) = browser.receive() {
+            assert_eq!(offer.json.len(), json.len());
+            offers += 1;
+        }
+        assert!(offers > 0);
+        // Later offers are delivered again.
+        hostile.announce_beside_offers(&offering(2, 1));
+        browser.receive_offers(1);
+        drop((browser, hostile));
+        server.wait_for_web_peers(0);
+    }
+    for counters in server.finish_both(WEB) {
+        assert_eq!(counters.drops[DropReason::SlowReader.index()], 0);
+        assert_eq!(counters.drops[DropReason::UnsentMemory.index()], 0);
+    }
+}
+
+#[test]
+fn offers_over_the_rate_are_not_relayed_and_their_announce_is_answered() {
+    let server = HttpServer::start();
+    let announces = Rate { per_s: 100_000, burst: 0 };
+    server.tracker.limiter().replace(Limits { announces, ..Limits::default() });
+    let _others = server.joined(3);
+    // All but one of the offers that may come at once.
+    let before = limits::OFFERS_BURST as usize - 1;
+    let view = server.tracker.view(Tick(0));
+    assert_eq!(view.admit_offers([127, 0, 0, 1].into(), before), before);
+    let mut offerer = server.web_client();
+    offerer.announce(&offering(4, 3));
+    assert_eq!(offerer.receive(), announced(0, 4));
+    drop(offerer);
+    let counters = server.finish(Protocol::Ws);
+    assert_eq!((counters.peers_sent, counters.drops[DropReason::OfferRate.index()]), (1, 2));
 }

@@ -51,7 +51,7 @@ fn limits_websockets_behind_a_proxy_by_their_clients() {
     let server = HttpServer::with(behind_proxy());
     server.tracker.limiter().replace(Limits { connections: 1, ..Limits::default() });
     let one = web_client_at(&server, "192.0.2.1");
-    assert_eq!(upgrade_from(&server, 0, "192.0.2.1").receive().status, 503);
+    assert_eq!(upgrade_from(&server, "192.0.2.1").receive().status, 503);
     let _other = web_client_at(&server, "192.0.2.2");
     drop(one);
     wait_until("a permit is free", || server.has_free_permit("192.0.2.1"));
