@@ -15,15 +15,12 @@ mod output;
 mod scan;
 mod seats;
 
-use std::cell::RefCell;
-use std::future::poll_fn;
 use std::io;
 use std::num::NonZeroU64;
 use std::rc::Rc;
-use std::task::Poll;
 
 use slab::Slab;
-use tokio::task::{AbortHandle, yield_now};
+use tokio::task::AbortHandle;
 use tracker::counters::Counters;
 use tracker::{ConnectionPermit, Offers, Random};
 use types::{ConnectionKey, Tick};
@@ -382,38 +379,4 @@ impl Entry {
         // A socket that is closed already needs no shutdown.
         let _ = self.socket.shutdown_both();
     }
-}
-
-/// Waits until a connection has input, or its input has ended. If the socket has more than the last read
-/// took, other connections have their turn first.
-pub(crate) async fn readable(
-    connections: &RefCell<Connections>,
-    key: ConnectionKey,
-) -> io::Result<()> {
-    let mut has_waited = false;
-    let readable = poll_fn(|context| {
-        let polled = match connections.borrow().socket(key) {
-            Ok(socket) => socket.poll_readable(context),
-            Err(error) => Poll::Ready(Err(error)),
-        };
-        has_waited |= polled.is_pending();
-        polled
-    })
-    .await;
-    if !has_waited {
-        yield_now().await;
-    }
-    readable
-}
-
-/// Waits until a connection's socket takes output.
-pub(crate) async fn writable(
-    connections: &RefCell<Connections>,
-    key: ConnectionKey,
-) -> io::Result<()> {
-    poll_fn(|context| match connections.borrow().socket(key) {
-        Ok(socket) => socket.poll_writable(context),
-        Err(error) => Poll::Ready(Err(error)),
-    })
-    .await
 }

@@ -29,7 +29,6 @@ use tracker::counters::DropReason;
 use types::ConnectionKey;
 
 use crate::buffer::WriteOutcome;
-use crate::connections::writable;
 use crate::worker::Worker;
 use context::{Relay, WsContext};
 use mailboxes::MessageBatch;
@@ -88,18 +87,18 @@ fn count_undelivered(worker: &Worker, listener: usize) {
 
 /// Receives the messages of other workers.
 async fn receive_all(worker: Rc<Worker>) {
-    let WorkerLink { worker: number, mailboxes } = worker.relay.borrow().link.clone();
+    let link = worker.relay.borrow().link.clone();
     let mut batch = MessageBatch::default();
     loop {
-        mailboxes.arrived(number).await;
-        batch = mailboxes.collect(number, batch);
+        link.arrived().await;
+        batch = link.collect(batch);
         WsContext::with(&worker, |context| context.receive(&batch));
     }
 }
 
 /// Writes whenever the socket takes more, until all output has left.
 async fn write_blocked(worker: Rc<Worker>, key: ConnectionKey) {
-    while writable(&worker.connections, key).await.is_ok() {
+    while worker.writable(key).await.is_ok() {
         let written = worker.connections.borrow_mut().write(worker.now(), key);
         if !matches!(written, Ok(WriteOutcome::Blocked)) {
             break;

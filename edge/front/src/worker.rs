@@ -2,21 +2,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tracker::{ConnectionPermit, Tracker};
 use types::{ConnectionKey, Tick};
 
 use crate::Clock;
 use crate::connection_error::ConnectionResult;
-use crate::connections::{Connections, Crowd, readable};
+use crate::connections::{Connections, Crowd};
 use crate::http::handshakes::HandshakeTurns;
 use crate::http::http_service::HttpService;
 use crate::listener::Listener;
-use crate::stream::{ReadOutcome, Stream};
+use crate::stream::{ReadOutcome, Socket, Stream};
 use crate::tasks::Tasks;
 use crate::webtorrent::context::Relay;
 
@@ -100,7 +102,7 @@ impl Worker {
     /// connection if the client takes too long.
     pub(crate) async fn discard_input(&self, key: ConnectionKey) -> ConnectionResult<()> {
         loop {
-            readable(&self.connections, key).await?;
+            self.readable(key).await?;
             let connections = self.connections.borrow();
             // The shared buffer: a buffer of its own would enlarge every connection's task.
             let read = connections.socket(key)?.read_now(&mut self.read_buffer.borrow_mut())?;
@@ -110,16 +112,41 @@ impl Worker {
         }
     }
 
+    /// Waits until a connection has input, or its input has ended. If the socket has more than the last read
+    /// took, other connections have their turn first.
+    pub(crate) async fn readable(&self, key: ConnectionKey) -> io::Result<()> {
+        let mut has_waited = false;
+        let readable = self.ready(key, |socket, context| {
+            let polled = socket.poll_readable(context);
+            has_waited |= polled.is_pending();
+            polled
+        });
+        let readable = readable.await;
+        if !has_waited {
+            yield_now().await;
+        }
+        readable
+    }
+
+    /// Waits until a connection's socket takes output.
+    pub(crate) async fn writable(&self, key: ConnectionKey) -> io::Result<()> {
+        self.ready(key, Socket::poll_writable).await
+    }
+
     /// Peeks at input that has not been read yet, and waits for it if there is none.
-    pub(crate) async fn peek(
+    pub(crate) async fn peek(&self, key: ConnectionKey, buffer: &mut [u8]) -> io::Result<usize> {
+        self.ready(key, |socket, context| socket.poll_peek(context, buffer)).await
+    }
+
+    /// Polls a connection's socket until it is ready, or the connection is gone.
+    fn ready<T>(
         &self,
         key: ConnectionKey,
-        buffer: &mut [u8],
-    ) -> ConnectionResult<usize> {
-        let peek = poll_fn(|context| match self.connections.borrow().socket(key) {
-            Ok(socket) => socket.poll_peek(context, buffer),
+        mut poll: impl FnMut(&Socket, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> impl Future<Output = io::Result<T>> {
+        poll_fn(move |context| match self.connections.borrow().socket(key) {
+            Ok(socket) => poll(socket, context),
             Err(error) => Poll::Ready(Err(error)),
-        });
-        Ok(peek.await?)
+        })
     }
 }

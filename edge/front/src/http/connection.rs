@@ -13,7 +13,7 @@ use super::proxy_header;
 use crate::buffer::{InputBuffer, WriteOutcome};
 use crate::client::{RemoteClient, WsClient};
 use crate::connection_error::{ConnectionError, ConnectionResult};
-use crate::connections::{Phase, readable, writable};
+use crate::connections::Phase;
 use crate::listener::Listener;
 use crate::reject_log;
 use crate::webtorrent::{self, Session};
@@ -91,7 +91,7 @@ impl Connection {
                 }
                 ServiceStep::Read => {
                     self.set_deadline(progress);
-                    readable(&self.worker.connections, self.key).await?;
+                    self.worker.readable(self.key).await?;
                 }
             }
             if handshaking {
@@ -180,7 +180,7 @@ impl Connection {
     /// Writes the output. Returns when all of it has left.
     async fn flush(&self, mut now: Tick) -> ConnectionResult<Tick> {
         while self.worker.connections.borrow_mut().write(now, self.key)? != WriteOutcome::Done {
-            writable(&self.worker.connections, self.key).await?;
+            self.worker.writable(self.key).await?;
             now = self.worker.now();
         }
         Ok(now)

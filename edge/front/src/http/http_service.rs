@@ -275,12 +275,10 @@ impl HttpService {
                 DropReason::BadHttp
             }
         };
-        {
-            let mut counters = client.listener.http();
-            counters.request(Family::of(ip), RequestKind::Other);
-            counters.response(Family::of(ip), RequestKind::Other);
-            counters.drop(reason);
-        }
+        let family = Family::of(ip);
+        client.listener.http().request(family, RequestKind::Other);
+        client.listener.http().response(family, RequestKind::Other);
+        client.listener.http().drop(reason);
         http::request_error(&mut self.out, error);
         reject_log::dropped("http", ip, reason);
         if !client.listener.options.trusted_proxies.contains(ip) {

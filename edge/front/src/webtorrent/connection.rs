@@ -8,7 +8,6 @@ use tokio::time::sleep;
 use super::context::WsContext;
 use super::session::{NextInput, Session};
 use crate::connection_error::ConnectionResult;
-use crate::connections::readable;
 use crate::stream::{ReadOutcome, Stream};
 use crate::worker::Worker;
 
@@ -59,7 +58,7 @@ async fn serve(worker: &Worker, session: &mut Session) -> ConnectionResult<bool>
                 WsContext::with(worker, |context| session.receive(context, &mut []))
             }
             NextInput::Read => {
-                readable(&worker.connections, session.key).await?;
+                worker.readable(session.key).await?;
                 let Some(next) = read(worker, session)? else { return Ok(false) };
                 next
             }

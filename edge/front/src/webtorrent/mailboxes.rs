@@ -3,14 +3,14 @@
 //! Plain form: a locked queue and a notification for each worker. Departure: a worker gathers all
 //! messages that one turn of the reactor brings for another worker, and takes the lock once for them.
 
-use std::mem::take;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::mem::{replace, swap, take};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use tracker::{OfferNetwork, OfferTag};
 use types::{ConnectionKey, limits};
 
-use super::letters::{Remote, RemoteLetters};
+use super::letters::{Remote, RemoteLetters, lock};
 
 /// The mailboxes of all workers of a process.
 pub(super) struct WorkerMailboxes {
@@ -48,6 +48,21 @@ impl WorkerLink {
     fn all(mailboxes: &Arc<WorkerMailboxes>) -> Vec<Self> {
         let link = |worker| Self { worker, mailboxes: Arc::clone(mailboxes) };
         (0..mailboxes.workers()).map(link).collect()
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        &self.mailboxes.mailboxes[self.worker]
+    }
+
+    /// Waits until something is in this worker's mailbox.
+    pub(super) async fn arrived(&self) {
+        self.mailbox().arrived.notified().await;
+    }
+
+    /// Takes the messages of this worker's mailbox, and leaves it the memory of `empty`.
+    pub(super) fn collect(&self, mut empty: MessageBatch) -> MessageBatch {
+        empty.clear();
+        replace(&mut *lock(&self.mailbox().batch), empty)
     }
 
     /// Returns the number of this node; 0 outside clusters.
@@ -109,10 +124,10 @@ impl WorkerMailboxes {
         lost: impl FnMut(Option<usize>),
     ) {
         let Some(mailbox) = self.mailboxes.get(worker) else { return };
-        let mut waiting = mailbox.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&mailbox.batch);
         let fits = waiting.frames.len() + batch.frames.len() <= limits::EXCHANGE_BYTES_MAX;
         if waiting.is_empty() {
-            std::mem::swap(&mut *waiting, batch);
+            swap(&mut *waiting, batch);
         } else if fits {
             waiting.frames.append(&mut batch.frames);
             waiting.envelopes.append(&mut batch.envelopes);
@@ -122,22 +137,6 @@ impl WorkerMailboxes {
         batch.envelopes.iter().map(|(envelope, _)| envelope.listener).for_each(lost);
         batch.clear();
         mailbox.arrived.notify_one();
-    }
-
-    /// Waits until something is in a worker's mailbox.
-    pub(super) async fn arrived(&self, worker: usize) {
-        match self.mailboxes.get(worker) {
-            Some(mailbox) => mailbox.arrived.notified().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Takes the messages of a worker's mailbox, and leaves it the memory of `empty`.
-    pub(super) fn collect(&self, worker: usize, mut empty: MessageBatch) -> MessageBatch {
-        empty.clear();
-        let Some(mailbox) = self.mailboxes.get(worker) else { return empty };
-        let mut waiting = mailbox.batch.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *waiting, empty)
     }
 }
 
@@ -189,10 +188,10 @@ mod tests {
 
     #[test]
     fn full_mailbox_reports_each_lost_message() {
-        let mailboxes = WorkerMailboxes::new(1, None);
+        let link = WorkerLink::for_workers(1).remove(0);
         let post = |batch: &mut MessageBatch| {
             let mut lost = Vec::new();
-            mailboxes.post(0, batch, |listener| lost.extend(listener));
+            link.mailboxes.post(0, batch, |listener| lost.extend(listener));
             lost
         };
         let mut batch = MessageBatch::default();
@@ -202,6 +201,6 @@ mod tests {
         push(&mut batch, 3, 0);
         assert_eq!(post(&mut batch), [2, 3]);
         assert!(batch.is_empty());
-        assert_eq!(mailboxes.collect(0, batch).envelopes.len(), 1);
+        assert_eq!(link.collect(batch).envelopes.len(), 1);
     }
 }

@@ -218,11 +218,8 @@ impl Session {
     fn refuse(&self, context: &mut WsContext<'_>, error: MessageError) {
         let MessageError { refusal, action, info_hash } = error;
         reject_log::refused("ws", self.client.ip, refusal);
-        {
-            let mut counters = self.listener.ws();
-            counters.refuse(refusal);
-            counters.response(Family::of(self.client.ip), RequestKind::Other);
-        }
+        self.listener.ws().refuse(refusal);
+        self.count_response(RequestKind::Other);
         context.send(self.key, |out| {
             ws::text_with(out, |out| {
                 webtorrent::failure(out, refusal, action, info_hash.as_ref());
@@ -280,8 +277,8 @@ impl Session {
             });
         });
         self.relay_offers(context, announce, &targets);
+        self.count_response(RequestKind::Announce);
         let mut counters = self.listener.ws();
-        counters.response(Family::of(ip), RequestKind::Announce);
         counters.peers_sent += targets.len() as u64;
         counters.drops[DropReason::OfferRate.index()] += (chosen - targets.len()) as u64;
         Ok(())
@@ -374,7 +371,7 @@ impl Session {
         let relay = Relay::new(info_hash, peer_id);
         let envelope = self.envelope(from, Content::Answer);
         context.relay(envelope, |out| relay.answer(out, offer_id, json));
-        self.listener.ws().response(Family::of(self.client.ip), RequestKind::Answer);
+        self.count_response(RequestKind::Answer);
         Ok(())
     }
 
@@ -386,8 +383,8 @@ impl Session {
     fn scrape(&self, context: &mut WsContext<'_>, scrape: &Scrape<'_>) -> Result<(), Refusal> {
         let policy_id = self.listener.options.listener_policy;
         let view = self.view(context);
-        let kind = RequestKind::Scrape;
-        let grant = view.authorize(policy_id, self.client.ip, kind, self.client.key())?;
+        let (ip, key) = (self.client.ip, self.client.key());
+        let grant = view.authorize(policy_id, ip, RequestKind::Scrape, key)?;
         let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let hashes = scrape.read_into(&mut buffer)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
@@ -396,12 +393,16 @@ impl Session {
         context.send(self.key, |out| {
             ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
         });
-        self.listener.ws().response(Family::of(self.client.ip), kind);
+        self.count_response(RequestKind::Scrape);
         Ok(())
     }
 
     fn count_request(&self, kind: RequestKind) {
         self.listener.ws().request(Family::of(self.client.ip), kind);
+    }
+
+    fn count_response(&self, kind: RequestKind) {
+        self.listener.ws().response(Family::of(self.client.ip), kind);
     }
 
     /// Counts and logs why the connection ends.
