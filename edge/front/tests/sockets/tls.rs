@@ -3,7 +3,6 @@
 
 use std::io::Write;
 
-use rustls::ClientConnection;
 use tracker::counters::{Counters, DropReason, Protocol};
 use tracker::{Limits, Rate};
 
@@ -14,11 +13,7 @@ const HEAD_TIMEOUT_S: u32 = 10;
 
 /// Returns a ClientHello.
 fn hello() -> Vec<u8> {
-    let host = "tracker.test".try_into().unwrap();
-    let mut client = ClientConnection::new(client_config(), host).unwrap();
-    let mut hello = Vec::new();
-    client.write_tls(&mut hello).unwrap();
-    hello
+    written(|out| _ = tls_client().write_tls(out).unwrap())
 }
 
 /// A TCP connection to the TLS listener that has sent some bytes.
@@ -104,8 +99,7 @@ fn limits_the_unfinished_handshakes_of_a_client() {
     let limits = Limits { unfinished_handshakes: MAX, ..Limits::default() };
     server.tracker.limiter().replace(limits);
     let served = |from: &str| {
-        let stream = send(&server, proxy_line(from).as_bytes()).0.stream;
-        let mut client = tls_over(stream, client_config());
+        let mut client = tls_over(send(&server, proxy_line(from).as_bytes()).0.stream);
         client.0.send(PROBE).is_ok() && client.0.receive().is_ok_and(|it| it.status == 404)
     };
     // Handshakes that are complete do not count.

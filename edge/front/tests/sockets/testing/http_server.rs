@@ -17,8 +17,7 @@ use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Tracker};
 
 use super::{
-    CERTIFICATES, Client, TlsClient, WebClient, client_config, manual_tick, tls_over, tracker,
-    wait_until,
+    CERTIFICATES, Client, TlsClient, WebClient, manual_tick, tls_over, tracker, wait_until,
 };
 
 /// The size of the send buffers of connections. By default the kernel grows them to some megabytes: so much would
@@ -141,7 +140,7 @@ impl HttpServer {
 
     /// A TLS connection to the first worker, whose handshake comes with the first bytes.
     pub(crate) fn tls_client(&self) -> TlsClient {
-        tls_over(Client::connect(self.second_address).0.stream, client_config())
+        tls_over(Client::connect(self.second_address).0.stream)
     }
 
     /// A WebSocket to the first worker.

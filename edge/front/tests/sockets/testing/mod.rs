@@ -20,7 +20,7 @@ pub(crate) use http_server::{HTTP, HttpServer, Setup, WEB, patient};
 pub(crate) use proxy::{
     PROBE, behind_proxy, behind_proxy_protocol, connect_as, proxy_line, served_as,
 };
-pub(crate) use tls_client::{CERTIFICATES, TlsClient, client_config, tls_over};
+pub(crate) use tls_client::{CERTIFICATES, TlsClient, tls_client, tls_over};
 pub(crate) use web_client::{
     CLOSE_S, HASH, MASK, Message, Received, UPGRADE, WebClient, announce_frame, announced,
     answered, leecher, numbered_hash, offer_id, offered, offering, offering_json, peer_id,

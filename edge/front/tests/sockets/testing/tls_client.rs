@@ -2,13 +2,14 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use client::tls::Trust;
 use harness::http::Connection;
-use net::tls::{Certificate, CertificateFiles, Certificates};
-use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
-use rustls::crypto::aws_lc_rs;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use net::tls::{Certificate, Certificates};
+use rcgen::generate_simple_self_signed;
+use rustls::{ClientConnection, StreamOwned};
 use tracker::counters::Protocol;
 
 use super::{AnyClient, Client, HttpServer, Stream, WebClient};
@@ -35,32 +36,23 @@ impl HttpServer {
 
 pub(crate) type TlsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
-/// The key of all servers, with a certificate for `tracker.test` that it signs itself.
-static KEY: LazyLock<CertifiedKey<KeyPair>> =
-    LazyLock::new(|| generate_simple_self_signed(["tracker.test".to_owned()]).unwrap());
-
-/// The certificate of all servers, read from files as in life.
+/// The certificate of all servers, for `tracker.test`.
 pub(crate) static CERTIFICATES: LazyLock<Arc<Certificates>> = LazyLock::new(|| {
-    let directory = harness::Directory::new().unwrap();
-    let both = KEY.cert.pem() + &KEY.signing_key.serialize_pem();
-    let file = directory.write("both.pem", &both).unwrap();
-    let files = CertificateFiles { chain: file.clone(), key: file };
+    let own = generate_simple_self_signed(["tracker.test".to_owned()]).unwrap();
+    let pem = own.cert.pem() + &own.signing_key.serialize_pem();
     let certificates = Certificates::default();
-    certificates.replace(vec![Certificate::read(&files).unwrap()]);
+    let certificate = Certificate::from_pem(pem.as_bytes(), Path::new("own.pem")).unwrap();
+    certificates.replace(vec![certificate]);
     Arc::new(certificates)
 });
 
-/// The configuration of a client that trusts the certificate of all servers.
-pub(crate) fn client_config() -> Arc<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    roots.add(KEY.cert.der().clone()).unwrap();
-    let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
-    let builder = builder.with_safe_default_protocol_versions().unwrap();
-    builder.with_root_certificates(roots).with_no_client_auth().into()
+/// Returns the client's side of a session.
+pub(crate) fn tls_client() -> ClientConnection {
+    let config = client::tls::config(&Trust::AnyCertificate).unwrap();
+    ClientConnection::new(config.into(), "tracker.test".try_into().unwrap()).unwrap()
 }
 
-/// A client of `tracker.test` over a TCP connection that may have carried something already.
-pub(crate) fn tls_over(stream: TcpStream, config: Arc<ClientConfig>) -> TlsClient {
-    let tls = ClientConnection::new(config, "tracker.test".try_into().unwrap()).unwrap();
-    Client(Connection::new(StreamOwned::new(tls, stream)))
+/// A TLS client over a TCP connection that may have carried something already.
+pub(crate) fn tls_over(stream: TcpStream) -> TlsClient {
+    Client(Connection::new(StreamOwned::new(tls_client(), stream)))
 }

@@ -2,18 +2,10 @@
 
 use super::*;
 
-/// The head of a frame of a text message, masked with zeros.
-fn head(is_last: bool, len: usize) -> Vec<u8> {
-    let mut head = vec![if is_last { 0x81 } else { 0x01 }, 0xff];
-    head.extend((len as u64).to_be_bytes());
-    head.extend([0; 4]);
-    head
-}
-
 /// A message in a single frame, whose end is missing.
 fn stuck(len: usize) -> Vec<u8> {
-    let mut frame = head(true, 120_000);
-    frame.resize(len, b'x');
+    let mut frame = written(|out| frames::text(out, MASK, &"x".repeat(120_000)));
+    frame.truncate(len);
     frame
 }
 
@@ -28,8 +20,8 @@ fn send_and_wait(server: &HttpServer, client: &mut WebClient, bytes: &[u8]) {
 #[test]
 fn closes_messages_that_do_not_end_in_time() {
     let timeout_s = WebOptions::default().message_timeout_s;
-    let mut fragment = head(false, 70_000);
-    fragment.resize(70_014, b'x');
+    let mut fragment = written(|out| frames::text(out, MASK, &"x".repeat(70_000)));
+    fragment[0] = 0x01;
     // A frame that does not end, a message whose last frame does not come, and both.
     let mut both = fragment.clone();
     both.extend([0x80, 0xff]);
