@@ -3,8 +3,8 @@
 
 use std::io::Write;
 
+use tracker::Limits;
 use tracker::counters::{Counters, DropReason, Protocol};
-use tracker::{Limits, Rate};
 
 use crate::testing::*;
 
@@ -73,35 +73,13 @@ fn counts_no_drop_for_handshakes_cut_off_by_the_stop() {
     assert_eq!(client.receive_rest(), b"");
 }
 
-/// Replays a ClientHello as one client, named by a PROXY header, and as another.
-#[test]
-fn limits_the_rate_of_handshakes() {
-    const RATE: Rate = Rate { per_s: 1, burst: 3 };
-    let server = HttpServer::with(behind_proxy_protocol());
-    server.tracker.limiter().replace(Limits { handshakes: RATE, ..Limits::default() });
-    let hello = hello();
-    let count = |from: &str| {
-        let request = [proxy_line(from).as_bytes(), &hello].concat();
-        let is_answered = |_: &u32| send(&server, &request).0.receive_more().is_ok_and(|more| more);
-        (0..20).filter(is_answered).count() as u32
-    };
-    assert_eq!(["192.0.2.1", "192.0.2.2"].map(count), [RATE.burst; 2]);
-    // Connections without TLS have no such rate.
-    assert!((0..20).all(|_| served_as(server.address, "192.0.2.1").is_some()));
-    let refused = server.finish(Protocol::Https).drops[DropReason::HandshakeRate.index()];
-    assert_eq!(refused, u64::from(2 * (20 - RATE.burst)));
-}
-
 #[test]
 fn limits_the_unfinished_handshakes_of_a_client() {
     const MAX: u32 = 4;
     let server = HttpServer::with(behind_proxy_protocol());
     let limits = Limits { unfinished_handshakes: MAX, ..Limits::default() };
     server.tracker.limiter().replace(limits);
-    let served = |from: &str| {
-        let mut client = tls_over(send(&server, proxy_line(from).as_bytes()).0.stream);
-        client.0.send(PROBE).is_ok() && client.0.receive().is_ok_and(|it| it.status == 404)
-    };
+    let served = |from: &str| served_over_tls_as(server.second_address, from).is_some();
     // Handshakes that are complete do not count.
     assert!((0..3 * MAX).all(|_| served("192.0.2.1")));
     let stuck = [proxy_line("192.0.2.1").as_bytes(), &hello()[..100]].concat();

@@ -13,29 +13,25 @@ const RATE: Rate = Rate { per_s: 1, burst: 3 };
 fn closes_connections_over_the_rate_of_other_requests() {
     let server = HttpServer::start();
     server.tracker.limiter().replace(Limits { others: RATE, ..Limits::default() });
-    let unreachable = announce(0, "");
-    let others: [Vec<u8>; 6] = [
-        get("/", "").into(),
+    let others: [Vec<u8>; 5] = [
         get("/none", "").into(),
-        get(&unreachable, "").into(),
+        get(&announce(0, ""), "").into(),
         get("/scrape", "").into(),
         b"POST / HTTP/1.1\r\n\r\n".into(),
         b"nonsense\r\n\r\n".into(),
     ];
     for request in &others {
-        let mut client = server.client();
         for _ in 0..RATE.burst {
             assert!(server.client().send(request).receive_head().status >= 200);
         }
+        let mut client = server.client();
         client.send(request).send(get(&announce(1, ""), ""));
         client.expect_end_or_reset();
         // Announces and scrapes have rates of their own.
         assert!(server.client().request(get(&announce(1, ""), "")).has("8:complete"));
         // A WebSocket is not closed, and a new one is refused.
         assert_eq!(server.client().request(web_request("/")).status, 403);
-        server.advance(1);
-        assert!(server.client().send(request).receive_head().status >= 200);
-        server.advance(RATE.burst);
+        server.advance(1 + RATE.burst);
     }
     let counters = server.finish(Protocol::Http);
     assert_eq!(counters.drops[DropReason::RequestRate.index()], others.len() as u64);
@@ -72,33 +68,40 @@ fn limits_connections_by_the_address_of_the_proxy_header() {
     const MAX: u32 = 3;
     const CLIENT: &str = "192.0.2.1";
     let default = Limits::default;
-    let openings = Rate { per_s: 1, burst: MAX };
-    for (limits, reason) in [
-        (Limits { connections: MAX, ..default() }, DropReason::PrefixConnectionLimit),
-        (Limits { network_connections: MAX, ..default() }, DropReason::NetworkConnectionLimit),
-        (Limits { openings, ..default() }, DropReason::ConnectionRate),
+    let rate = Rate { per_s: 1, burst: MAX };
+    for (limits, protocol, reason) in [
+        (Limits { connections: MAX, ..default() }, HTTP[0], DropReason::PrefixConnectionLimit),
+        (
+            Limits { network_connections: MAX, ..default() },
+            HTTP[0],
+            DropReason::NetworkConnectionLimit,
+        ),
+        (Limits { openings: rate, ..default() }, HTTP[0], DropReason::ConnectionRate),
+        (Limits { handshakes: rate, ..default() }, HTTP[1], DropReason::HandshakeRate),
     ] {
         let server = HttpServer::with(behind_proxy_protocol());
-        let to = server.address;
         server.tracker.limiter().replace(limits);
-        let held: Vec<_> = (0..MAX).map(|_| served_as(to, CLIENT).unwrap()).collect();
-        assert!(served_as(to, CLIENT).is_none(), "{reason:?}");
+        let is_tls = protocol == Protocol::Https;
+        let to = if is_tls { server.second_address } else { server.address };
+        let served = |from: &str| match is_tls {
+            true => served_over_tls_as(to, from).map(Client::boxed),
+            false => served_as(to, from).map(Client::boxed),
+        };
+        let held = [(); MAX as usize].map(|()| served(CLIENT).unwrap());
+        assert!(served(CLIENT).is_none(), "{reason:?}");
         // Until its header has come, a connection is the proxy's.
-        let mut late = server.client();
+        let mut late = Client::connect(to);
         late.send("PROXY ");
-        server.wait_for_counts(Protocol::Http, "accepted", |it| it.connections_opened == 4);
+        server.wait_for_counts(protocol, "accepted", |it| it.connections_opened == 4);
         late.send(&proxy_line(CLIENT)["PROXY ".len()..]).send(PROBE);
         late.expect_end_or_reset();
         // A client of another network.
-        assert!(served_as(to, "192.0.3.1").is_some());
+        assert!(served("192.0.3.1").is_some());
         drop(held);
-        if reason == DropReason::ConnectionRate {
-            server.advance(1);
-        } else {
-            wait_until("a permit is free", || server.has_free_permit(CLIENT));
-        }
-        assert!(served_as(to, CLIENT).is_some());
-        assert_eq!(server.finish(Protocol::Http).drops[reason.index()], 2);
+        server.advance(1);
+        wait_until("a permit is free", || server.has_free_permit(CLIENT));
+        assert!(served(CLIENT).is_some());
+        assert_eq!(server.finish(protocol).drops[reason.index()], 2);
     }
 }
 

@@ -14,18 +14,12 @@ use tracker::{
     Access, ListenerPolicy, Options, Policy, PreviousSecrets, Secrets, StoreOptions, Tracker,
 };
 
-pub(crate) use client::{AnyClient, Client, Stream, announce, get};
+pub(crate) use client::*;
 pub(crate) use harness::{PATIENCE, wait_until};
-pub(crate) use http_server::{HTTP, HttpServer, Setup, WEB, patient};
-pub(crate) use proxy::{
-    PROBE, behind_proxy, behind_proxy_protocol, connect_as, proxy_line, served_as,
-};
-pub(crate) use tls_client::{CERTIFICATES, TlsClient, tls_client, tls_over};
-pub(crate) use web_client::{
-    CLOSE_S, HASH, MASK, Message, Received, UPGRADE, WebClient, announce_frame, announced,
-    answered, leecher, numbered_hash, offer_id, offered, offering, offering_json, peer_id,
-    web_request,
-};
+pub(crate) use http_server::*;
+pub(crate) use proxy::*;
+pub(crate) use tls_client::*;
+pub(crate) use web_client::*;
 
 /// A tracker with an empty store and fixed secrets, which hands out up to 1,000 peers.
 pub(crate) fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {

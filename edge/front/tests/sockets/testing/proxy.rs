@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use front::http::HttpOptions;
 use tracker::Networks;
 
-use super::{Client, HttpServer};
+use super::{Client, HttpServer, TlsClient, tls_over};
 
 /// Options of a listener whose clients come through the proxy, named by forwarding headers.
 pub(crate) fn behind_proxy() -> HttpOptions {
@@ -39,6 +39,13 @@ pub(crate) const PROBE: &str = "GET /none HTTP/1.1\r\n\r\n";
 pub(crate) fn served_as(to: SocketAddr, from: &str) -> Option<Client> {
     let mut client = connect_as(to, from, PROBE);
     client.0.receive().is_ok_and(|response| response.status == 404).then_some(client)
+}
+
+/// The same over TLS.
+pub(crate) fn served_over_tls_as(to: SocketAddr, from: &str) -> Option<TlsClient> {
+    let mut client = tls_over(connect_as(to, from, "").0.stream);
+    let is_served = client.0.send(PROBE).is_ok() && client.0.receive().is_ok();
+    is_served.then_some(client)
 }
 
 impl HttpServer {
