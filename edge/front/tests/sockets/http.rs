@@ -9,7 +9,6 @@ mod requests;
 mod seats;
 mod turns;
 
-use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::{JoinHandle, spawn};
@@ -24,9 +23,7 @@ use wire::http::{RequestHead, Status};
 use crate::testing::*;
 
 /// Sends requests, and reads no response, until the server closes the connection.
-fn write_without_reading<S: Read + Write + Send + 'static>(
-    mut client: Client<S>,
-) -> JoinHandle<()> {
+fn write_without_reading(mut client: Client) -> JoinHandle<()> {
     let requests = get("/scrape?x", "").repeat(1000);
     spawn(move || while client.0.send(&requests).is_ok() {})
 }

@@ -13,7 +13,7 @@ const HEAD_TIMEOUT_S: u32 = 10;
 
 /// Returns a ClientHello.
 fn hello() -> Vec<u8> {
-    written(|out| _ = tls_client().write_tls(out).unwrap())
+    written(|out| _ = tls_session().write_tls(out).unwrap())
 }
 
 /// A TCP connection to the TLS listener that has sent some bytes.
@@ -36,7 +36,7 @@ fn closes_unfinished_handshakes_and_serves_others() {
         (0..600).map(|number| send(&server, &hello[..lens[number % 3]])).collect();
     // A handshake that is complete, without a request after it.
     let mut silent = server.tls_client();
-    silent.0.stream.conn.complete_io(&mut silent.0.stream.sock).unwrap();
+    silent.send("");
     server.wait_for_counts(Protocol::Https, "accepted", |it| {
         (it.connections_opened, it.tls_handshakes) == (602, 2)
     });
@@ -100,7 +100,7 @@ fn closes_a_websocket_whose_tls_breaks() {
     web.join(1);
     let mut broken = vec![23, 3, 3, 0, 32];
     broken.resize(200, 1);
-    web.client.0.stream.sock.write_all(&broken).unwrap();
+    web.client.tcp().write_all(&broken).unwrap();
     assert!(web.client.0.receive_more().is_err(), "expected the alert, which is an error");
     assert_eq!(server.finish(Protocol::Wss).drops[DropReason::BadTls.index()], 1);
 }

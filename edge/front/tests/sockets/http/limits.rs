@@ -84,8 +84,8 @@ fn limits_connections_by_the_address_of_the_proxy_header() {
         let is_tls = protocol == Protocol::Https;
         let to = if is_tls { server.second_address } else { server.address };
         let served = |from: &str| match is_tls {
-            true => served_over_tls_as(to, from).map(Client::boxed),
-            false => served_as(to, from).map(Client::boxed),
+            true => served_over_tls_as(to, from),
+            false => served_as(to, from),
         };
         let held = [(); MAX as usize].map(|()| served(CLIENT).unwrap());
         assert!(served(CLIENT).is_none(), "{reason:?}");

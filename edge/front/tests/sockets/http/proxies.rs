@@ -50,8 +50,7 @@ fn applies_a_proxy_header_to_all_requests_of_its_connection() {
                 header.chunks(parts).for_each(|part| _ = client.send(part));
                 client
             });
-            let tls = tls_over(tls.0.stream);
-            for mut client in [plain.boxed(), tls.boxed()] {
+            for mut client in [plain, tls.begin_tls()] {
                 assert!(client.request(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
                 // Forwarding headers of the client cannot change it.
                 let response = client.request(forwarded(2, "198.51.100.1"));

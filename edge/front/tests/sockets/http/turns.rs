@@ -27,7 +27,7 @@ fn check_turns(greedy: &Client, input: Vec<u8>, server: &HttpServer, barrier: &B
     for other in &mut others {
         (0..2).for_each(|_| assert!(other.request(&scrape).has("10:incompletei0e")));
     }
-    let mut stream = greedy.0.stream.try_clone().unwrap();
+    let mut stream = greedy.tcp();
     let mut busy = server.client();
     busy.send(get("/hook", ""));
     barrier.wait();

@@ -1,24 +1,24 @@
 //! Workers that serve HTTP, WebTorrent and both over TLS.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use front::Clock;
 use front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, Pages, StopOrder, serve};
 use front::webtorrent::{WebOptions, WorkerLink};
-use net::tls::TlsConfig;
+use net::tls::{Certificate, Certificates, TlsConfig};
 use net::{TcpOptions, bind_tcp};
+use rcgen::generate_simple_self_signed;
 use socket2::SockRef;
 use tokio::sync::watch;
 use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
-use tracker::{ListenerPolicyId, Tracker};
+use tracker::{ListenerPolicyId, Networks, Tracker};
 
-use super::{
-    CERTIFICATES, Client, TlsClient, WebClient, manual_tick, tls_over, tracker, wait_until,
-};
+use super::{Client, WebClient, manual_tick, tracker, wait_until};
 
 /// The size of the send buffers of connections. By default the kernel grows them to some megabytes: so much would
 /// have to be sent to each client that does not read.
@@ -28,6 +28,27 @@ const SEND_BUFFER: usize = 64 * 1024;
 pub(crate) const HTTP: [Protocol; 2] = [Protocol::Http, Protocol::Https];
 /// The same for WebSockets.
 pub(crate) const WEB: [Protocol; 2] = [Protocol::Ws, Protocol::Wss];
+
+/// The certificate of all servers, for `tracker.test`.
+static CERTIFICATES: LazyLock<Arc<Certificates>> = LazyLock::new(|| {
+    let own = generate_simple_self_signed(["tracker.test".to_owned()]).unwrap();
+    let pem = own.cert.pem() + &own.signing_key.serialize_pem();
+    let certificates = Certificates::default();
+    let certificate = Certificate::from_pem(pem.as_bytes(), Path::new("own.pem")).unwrap();
+    certificates.replace(vec![certificate]);
+    Arc::new(certificates)
+});
+
+/// Options of a listener whose clients come through the proxy, named by forwarding headers.
+pub(crate) fn behind_proxy() -> HttpOptions {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    HttpOptions { trusted_proxies, ..HttpOptions::default() }
+}
+
+/// The same with clients that are named by PROXY headers.
+pub(crate) fn behind_proxy_protocol() -> HttpOptions {
+    HttpOptions { proxy_protocol: true, ..behind_proxy() }
+}
 
 /// Options by which no connection is ever late.
 pub(crate) fn patient() -> HttpOptions {
@@ -139,8 +160,19 @@ impl HttpServer {
     }
 
     /// A TLS connection to the first worker, whose handshake comes with the first bytes.
-    pub(crate) fn tls_client(&self) -> TlsClient {
-        tls_over(Client::connect(self.second_address).0.stream)
+    pub(crate) fn tls_client(&self) -> Client {
+        Client::connect(self.second_address).begin_tls()
+    }
+
+    /// A client at the listener without TLS and one at that with TLS, with the protocols that these count.
+    pub(crate) fn both_clients(&self) -> [(Protocol, Client); 2] {
+        [(Protocol::Http, self.client()), (Protocol::Https, self.tls_client())]
+    }
+
+    /// The same as WebSockets.
+    pub(crate) fn both_web_clients(&self) -> [(Protocol, WebClient); 2] {
+        let [plain, tls] = self.both_clients().map(|(_, client)| WebClient::open(client, "/"));
+        [(Protocol::Ws, plain), (Protocol::Wss, tls)]
     }
 
     /// A WebSocket to the first worker.
@@ -191,6 +223,11 @@ impl HttpServer {
     /// Waits until there are `count` WebTorrent peers.
     pub(crate) fn wait_for_web_peers(&self, count: u64) {
         wait_until(&format!("{count} peers"), || self.web_peers() == count);
+    }
+
+    /// Returns true if the client can open another connection, which is closed.
+    pub(crate) fn has_free_permit(&self, from: &str) -> bool {
+        self.tracker.limiter().has_free_permit(from.parse().unwrap())
     }
 
     /// Has all workers stop. Idle connections are closed after `idle_grace`.

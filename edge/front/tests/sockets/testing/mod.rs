@@ -2,8 +2,6 @@
 
 mod client;
 mod http_server;
-mod proxy;
-mod tls_client;
 pub(crate) mod udp;
 mod web_client;
 
@@ -17,8 +15,6 @@ use tracker::{
 pub(crate) use client::*;
 pub(crate) use harness::{PATIENCE, wait_until};
 pub(crate) use http_server::*;
-pub(crate) use proxy::*;
-pub(crate) use tls_client::*;
 pub(crate) use web_client::*;
 
 /// A tracker with an empty store and fixed secrets, which hands out up to 1,000 peers.

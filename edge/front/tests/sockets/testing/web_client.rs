@@ -1,7 +1,6 @@
 //! A WebTorrent client, over TCP or TLS.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::io::ErrorKind;
 
 use client::AnnounceResponse;
 use client::codec::webtorrent::{self as messages, TrackerMessage};
@@ -42,20 +41,20 @@ pub(crate) enum Received {
 }
 
 /// A WebSocket.
-pub(crate) struct WebClient<S = TcpStream> {
-    pub(crate) client: Client<S>,
+pub(crate) struct WebClient {
+    pub(crate) client: Client,
     reader: Reader,
 }
 
-impl<S: Read + Write> WebClient<S> {
+impl WebClient {
     /// Makes a connection a WebSocket.
-    pub(crate) fn open(mut client: Client<S>, target: &str) -> Self {
+    pub(crate) fn open(mut client: Client, target: &str) -> Self {
         client.send(web_request(target));
         Self::expect_upgrade(client)
     }
 
     /// Waits for the answer to a request for a WebSocket that has been sent.
-    pub(crate) fn expect_upgrade(mut client: Client<S>) -> Self {
+    pub(crate) fn expect_upgrade(mut client: Client) -> Self {
         let response = client.receive_head();
         assert_eq!(response.status, 101);
         assert_eq!(response.header("Sec-WebSocket-Accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));

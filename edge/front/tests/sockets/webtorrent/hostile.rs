@@ -32,7 +32,7 @@ fn closes_with_the_right_code_after_broken_frames() {
 fn delivers_the_close_frame_although_more_data_arrives() {
     let server = HttpServer::start();
     let mut client = server.web_client();
-    let mut sender = client.client.0.stream.try_clone().unwrap();
+    let mut sender = client.client.tcp();
     let sending = std::thread::spawn(move || {
         // The write fails when the server closes.
         let _ = sender.write_all(&[0xff; 10_000_000]);
@@ -95,10 +95,10 @@ fn slows_down_floods_of_frames_and_serves_others() {
         // The worker writes what all connections have, so further pongs would be there by now.
         assert_eq!(server.web_client().join(1), announced(0, 1));
         server.wait_for_web_peers(0);
-        flooding.client.0.stream.set_nonblocking(true).unwrap();
+        flooding.client.tcp().set_nonblocking(true).unwrap();
         let more = flooding.client.0.receive_more().unwrap_err();
         assert_eq!(more.kind(), std::io::ErrorKind::WouldBlock);
-        flooding.client.0.stream.set_nonblocking(false).unwrap();
+        flooding.client.tcp().set_nonblocking(false).unwrap();
         server.advance(1);
     }
 }
