@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use tracker::counters::DropReason;
 use tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, Credentials, Random, RequestKind,
-    Tracker, View,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, Credentials, ListenerPolicyId, Random,
+    RequestKind, Tracker, View,
 };
 use types::{Families, Family, InfoHash, Refusal, SwarmCounts, Tick, UserKey, limits};
 use wire::http::{
@@ -102,6 +102,7 @@ pub(super) struct Exchange<'a> {
     pub(super) view: &'a View<'a>,
     pub(super) request: &'a RequestHead<'a>,
     pub(super) response: ResponseFraming,
+    pub(super) policy_id: ListenerPolicyId,
     /// The client's address: behind a trusted proxy, the one that the proxy names.
     pub(super) ip: IpAddr,
 }
@@ -113,13 +114,12 @@ impl<'a> Exchange<'a> {
             client.remote.client_ip(request, &options.trusted_proxies, options.forwarded_header);
         let keep_alive = request.keep_alive && client.may_stay;
         let response = ResponseFraming { method: request.method, keep_alive };
-        Self { client, view, request, response, ip }
+        Self { client, view, request, response, policy_id: options.listener_policy, ip }
     }
 
     /// Returns the credentials in the request's URL.
     fn credentials(&self) -> Credentials<'a> {
-        let Self { client, view, request, .. } = *self;
-        credentials(view, client.listener.options.listener_policy, request.key, request.query)
+        credentials(self.view, self.policy_id, self.request.key, self.request.query)
     }
 
     /// Counts a request of this kind.
@@ -294,13 +294,13 @@ impl HttpService {
 
     /// Answers a request.
     fn answer(&mut self, exchange: Exchange<'_>) -> ConnectionResult<ServiceStep> {
-        let Exchange { client, view, request, response, ip } = exchange;
-        let options = &client.listener.options;
+        let Exchange { client, view, request, response, policy_id, ip } = exchange;
         view.excuse_offences(request.is_browser);
         // A WebSocket, on a path where they are served?
         if request.upgrade != Upgrade::None {
-            let is_private = view.is_private(options.listener_policy);
-            if options.web.as_ref().is_some_and(|web| web.serves(request, is_private)) {
+            let is_private = view.is_private(policy_id);
+            let web = client.listener.options.web.as_ref();
+            if web.is_some_and(|web| web.serves(request, is_private)) {
                 return Ok(self.upgrade(exchange));
             }
         }
@@ -350,9 +350,8 @@ impl HttpService {
 
     /// Answers a request for a WebSocket. If the client may have one, the connection becomes it.
     fn upgrade(&mut self, exchange: Exchange<'_>) -> ServiceStep {
-        let Exchange { client, view, request, ip, .. } = exchange;
+        let Exchange { client, view, request, policy_id, ip, .. } = exchange;
         let listener = client.listener;
-        let policy_id = listener.options.listener_policy;
         exchange.count_request(RequestKind::Other);
         exchange.count_response(RequestKind::Other);
         let (handshake_key, origin) = match request.upgrade {
@@ -408,8 +407,8 @@ impl HttpService {
     ///
     /// Returns the reason if the announce is refused.
     fn announce(&mut self, exchange: Exchange<'_>, query: &[u8]) -> Result<(), Refusal> {
-        let Exchange { client: HttpClient { listener, remote, .. }, view, ip, .. } = exchange;
-        let policy_id = listener.options.listener_policy;
+        let Exchange { client: HttpClient { listener, remote, .. }, view, policy_id, ip, .. } =
+            exchange;
         let mut peer_format = PeerFormat::Compact;
         let credentials = exchange.credentials();
         let (grant, announce) = view.authorize_announce(policy_id, ip, credentials, || {
@@ -442,9 +441,8 @@ impl HttpService {
     ///
     /// Returns the reason if the scrape is refused.
     fn scrape(&mut self, exchange: Exchange<'_>, query: &[u8]) -> Result<(), Refusal> {
-        let Exchange { client, view, ip, .. } = exchange;
-        let (policy_id, key) =
-            (client.listener.options.listener_policy, exchange.credentials().key);
+        let Exchange { view, policy_id, ip, .. } = exchange;
+        let key = exchange.credentials().key;
         let grant = view.authorize(policy_id, ip, RequestKind::Scrape, key)?;
         let mut buffer = [ScrapedHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let named = ScrapeQuery::new(query).read_into(&mut buffer)?;
@@ -465,10 +463,9 @@ impl HttpService {
 ///
 /// Returns the reason if not.
 fn full_scrape(exchange: Exchange<'_>) -> Result<LongBody, Refusal> {
-    let Exchange { client: HttpClient { listener, .. }, view, ip, .. } = exchange;
-    let (policy_id, key) = (listener.options.listener_policy, exchange.credentials().key);
-    let permit = view.authorize_full_scrape(policy_id, ip, key)?;
-    let pages = listener.pages.as_ref().ok_or(Refusal::FullScrape)?;
+    let Exchange { client, view, policy_id, ip, .. } = exchange;
+    let permit = view.authorize_full_scrape(policy_id, ip, exchange.credentials().key)?;
+    let pages = client.listener.pages.as_ref().ok_or(Refusal::FullScrape)?;
     Ok(pages.full_scrape(permit))
 }
 

@@ -72,12 +72,12 @@ impl HttpService {
 
     /// Answers a request that is neither an announce nor a scrape.
     pub(super) fn answer_other(&mut self, exchange: Exchange<'_>) -> ServiceStep {
-        let Exchange { client: HttpClient { listener, .. }, view, request, response, ip } =
+        let Exchange { client: HttpClient { listener, .. }, view, request, response, .. } =
             exchange;
         let pages = listener.pages.as_ref();
-        match pages.map_or(PageAnswer::NotFound, |pages| pages.answer(view, request, ip)) {
+        match pages.map_or(PageAnswer::NotFound, |pages| pages.answer(view, request, exchange.ip)) {
             PageAnswer::NotFound => {
-                let is_private = view.is_private(listener.options.listener_policy);
+                let is_private = view.is_private(exchange.policy_id);
                 let web = listener.options.web.as_ref();
                 if web.is_some_and(|web| web.names(request, is_private)) {
                     response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
@@ -94,7 +94,7 @@ impl HttpService {
                 response.document(&mut self.out, content_type, headers, body.as_bytes());
             }
             PageAnswer::Refused(refusal) => {
-                reject_log::refused("http", ip, refusal);
+                reject_log::refused("http", exchange.ip, refusal);
                 listener.http().refuse(refusal);
                 let text = format!("{}\n", refusal.text());
                 response.text(&mut self.out, Status::Unavailable, &text);

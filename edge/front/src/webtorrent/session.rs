@@ -172,45 +172,34 @@ impl Session {
         self.view(context).report_offence(self.client.ip, BanReason::Malformed);
     }
 
+    /// Serves a message, or tells the client why it is refused.
     fn message(&mut self, context: &mut WsContext<'_>, message: Result<Message<'_>, MessageError>) {
         let sample = context.relay.sampling.begin(&context.clock);
-        let (action, info_hash) = match &message {
-            Ok(Message::Announce(announce)) => (Some(Action::Announce), Some(announce.info_hash)),
-            Ok(Message::Answer(answer)) => (Some(Action::Announce), Some(answer.info_hash)),
-            Ok(Message::Scrape(_)) => (Some(Action::Scrape), None),
-            Err(error) => (error.action, error.info_hash),
+        let (kind, action, info_hash) = match &message {
+            Ok(Message::Announce(announce)) => {
+                (RequestKind::Announce, Some(Action::Announce), Some(announce.info_hash))
+            }
+            Ok(Message::Answer(answer)) => {
+                (RequestKind::Answer, Some(Action::Announce), Some(answer.info_hash))
+            }
+            Ok(Message::Scrape(_)) => (RequestKind::Scrape, Some(Action::Scrape), None),
+            Err(error) => (RequestKind::Other, error.action, error.info_hash),
         };
-        if let Err(refusal) = self.dispatch(context, message) {
+        self.listener.ws().request(Family::of(self.client.ip), kind);
+        let served = match message {
+            Ok(Message::Announce(announce)) => self.announce(context, &announce),
+            Ok(Message::Answer(answer)) => self.answer(context, &answer),
+            Ok(Message::Scrape(scrape)) => self.scrape(context, &scrape),
+            Err(error) => {
+                self.report_offence(context);
+                Err(error.refusal)
+            }
+        };
+        if let Err(refusal) = served {
             self.refuse(context, MessageError { refusal, action, info_hash });
         }
         if let Some(sample) = sample {
             self.listener.ws().latency.observe(sample.elapsed(), 1);
-        }
-    }
-
-    fn dispatch(
-        &mut self,
-        context: &mut WsContext<'_>,
-        message: Result<Message<'_>, MessageError>,
-    ) -> Result<(), Refusal> {
-        match message {
-            Ok(Message::Announce(announce)) => {
-                self.count_request(RequestKind::Announce);
-                self.announce(context, &announce)
-            }
-            Ok(Message::Answer(answer)) => {
-                self.count_request(RequestKind::Answer);
-                self.answer(context, &answer)
-            }
-            Ok(Message::Scrape(scrape)) => {
-                self.count_request(RequestKind::Scrape);
-                self.scrape(context, &scrape)
-            }
-            Err(error) => {
-                self.count_request(RequestKind::Other);
-                self.report_offence(context);
-                Err(error.refusal)
-            }
         }
     }
 
@@ -220,10 +209,8 @@ impl Session {
         reject_log::refused("ws", self.client.ip, refusal);
         self.listener.ws().refuse(refusal);
         self.count_response(RequestKind::Other);
-        context.send(self.key, |out| {
-            ws::text_with(out, |out| {
-                webtorrent::failure(out, refusal, action, info_hash.as_ref());
-            });
+        self.reply(context, |out| {
+            webtorrent::failure(out, refusal, action, info_hash.as_ref());
         });
         if refusal == Refusal::Banned {
             context.close(self.key, CloseCode::POLICY, refusal.text());
@@ -239,10 +226,8 @@ impl Session {
         let Announce { info_hash, peer_id, event, .. } = *announce;
         self.listener.ws().announced(1, || Some((peer_id, self.client.ip)));
         let position = self.peers.binary_search(&(info_hash, peer_id));
-        if let Err(position) = position
-            && event != Event::Stopped
-        {
-            self.check_room(&info_hash, position)?;
+        if position.is_err() && event != Event::Stopped {
+            self.check_room(&info_hash)?;
         }
         let view = self.view(context);
         let ip = self.client.ip;
@@ -270,11 +255,8 @@ impl Session {
         let chosen = targets.len();
         targets.truncate(view.admit_offers(ip, chosen));
         self.keep_peer(context, (info_hash, peer_id), position, event);
-        context.send(self.key, |out| {
-            ws::text_with(out, |out| {
-                let interval_s = accepted.interval_s;
-                webtorrent::announce_reply(out, &info_hash, &accepted.counts, interval_s);
-            });
+        self.reply(context, |out| {
+            webtorrent::announce_reply(out, &info_hash, &accepted.counts, accepted.interval_s);
         });
         self.relay_offers(context, announce, &targets);
         self.count_response(RequestKind::Announce);
@@ -314,15 +296,14 @@ impl Session {
         }
     }
 
-    /// Returns an error if the connection may not have another peer, at `position` of its peers.
-    fn check_room(&self, info_hash: &InfoHash, position: usize) -> Result<(), Refusal> {
+    /// Returns an error if the connection may not have another peer of a torrent.
+    fn check_room(&self, info_hash: &InfoHash) -> Result<(), Refusal> {
         if self.peers.len() >= self.listener.web_options.torrents_max {
             return Err(Refusal::TooManyTorrents);
         }
+        let first = self.peers.partition_point(|(torrent, _)| torrent < info_hash);
         let is_here = |(torrent, _): &&(InfoHash, PeerId)| torrent == info_hash;
-        let (before, after) = self.peers.split_at(position);
-        let here = before.iter().rev().take_while(is_here).count()
-            + after.iter().take_while(is_here).count();
+        let here = self.peers.iter().skip(first).take_while(is_here).count();
         if here >= limits::WEB_PEERS_PER_CONNECTION {
             return Err(Refusal::TooManyPeers);
         }
@@ -390,15 +371,14 @@ impl Session {
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let (counts, _) = counts.split_at_mut(hashes.len());
         view.scrape(grant, hashes, counts)?;
-        context.send(self.key, |out| {
-            ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
-        });
+        self.reply(context, |out| webtorrent::scrape_reply(out, hashes, counts));
         self.count_response(RequestKind::Scrape);
         Ok(())
     }
 
-    fn count_request(&self, kind: RequestKind) {
-        self.listener.ws().request(Family::of(self.client.ip), kind);
+    /// Sends the message that `write` writes to this session's client.
+    fn reply(&self, context: &mut WsContext<'_>, write: impl FnOnce(&mut Vec<u8>)) {
+        context.send(self.key, |out| ws::text_with(out, write));
     }
 
     fn count_response(&self, kind: RequestKind) {
