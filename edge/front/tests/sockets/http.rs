@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use front::http::{ForwardedHeader, HttpOptions, LongBody, MemoryLimits, PageAnswer, Pages};
 use tracker::counters::{DropReason, Protocol};
-use tracker::{FullScrapePermit, Networks, View};
+use tracker::{FullScrapePermit, View};
 use types::Refusal;
 use wire::http::{RequestHead, Status};
 

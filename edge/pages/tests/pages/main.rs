@@ -3,7 +3,6 @@
 
 extern crate tidegate_pages as pages;
 
-mod challenges;
 mod full_scrape;
 mod page;
 mod stats;

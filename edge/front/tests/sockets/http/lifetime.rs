@@ -87,7 +87,7 @@ fn answers_clients_that_end_their_output() {
 fn answers_the_last_requests_of_idle_connections_when_stopping() {
     let shutdown_timeout_s = PATIENCE.as_secs() as u32;
     let mut server = HttpServer::with(HttpOptions { shutdown_timeout_s, ..HttpOptions::default() });
-    let mut idle: Vec<_> = (0..5).flat_map(|_| server.both_clients()).collect();
+    let mut idle: Vec<_> = (0..3).flat_map(|_| server.both_clients()).collect();
     let request = get(&announce(1, ""), "");
     for (_, client) in &mut idle {
         assert!(!client.request(&request).closes());
@@ -96,7 +96,7 @@ fn answers_the_last_requests_of_idle_connections_when_stopping() {
     server.begin_stop(PATIENCE);
     wait_until("nothing listens", || !harness::is_listening(server.address));
     // The response says that no more requests are served, however many have come already.
-    for ((_, mut client), count) in idle.into_iter().zip([1, 1, 2, 2, 9, 9, 99, 99, 999, 999]) {
+    for ((_, mut client), count) in idle.into_iter().zip([1, 1, 2, 2, 999, 999]) {
         let response = client.request(request.repeat(count));
         assert_eq!((response.status, response.closes()), (200, true));
         client.expect_end();

@@ -41,13 +41,14 @@ fn closes_connections_over_the_rate_of_other_requests() {
 /// A proxy's connection carries many clients: it stays, and each of them has rates of its own.
 #[test]
 fn clients_over_a_rate_leave_their_proxy_connected() {
-    let server = HttpServer::with(behind_proxy());
+    let forwarded_header = ForwardedHeader::Forwarded;
+    let server = HttpServer::with(HttpOptions { forwarded_header, ..behind_proxy() });
     let limits = Limits { announces: RATE, others: RATE, connections: 1, ..Limits::default() };
     server.tracker.limiter().replace(limits);
     let mut proxies = [server.client(), server.client()];
     for target in ["/none", &announce(0, ""), &announce(1, "")] {
         let mut is_over = |number: u32, host: u8| {
-            let by = format!("X-Forwarded-For: 192.0.2.{host}\r\n");
+            let by = format!("Forwarded: for=192.0.2.{host}\r\n");
             let response = proxies[number as usize % 2].request(get(target, &by));
             assert!(!response.closes());
             response.status == 429 || response.has(Refusal::TooManyRequests.text())
