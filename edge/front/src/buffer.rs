@@ -30,19 +30,15 @@ impl InputBuffer {
     ) -> T {
         if self.0.is_empty() {
             let (consumed, result) = parse(fresh);
-            debug_assert!(consumed <= fresh.len(), "parsed more than there is");
-            if let Some(rest) = fresh.get(consumed..)
-                && !rest.is_empty()
-            {
-                self.0.extend_from_slice(rest);
+            if consumed != fresh.len() {
+                self.0.extend_from_slice(&fresh[consumed..]);
             }
             return result;
         }
         let mut input = take(&mut self.0);
         input.extend_from_slice(fresh);
         let (consumed, result) = parse(&mut input);
-        debug_assert!(consumed <= input.len(), "parsed more than there is");
-        if consumed < input.len() {
+        if consumed != input.len() {
             input.drain(..consumed);
             // A few bytes must not hold the memory of a long message.
             if input.len() < input.capacity() / 4 {
@@ -81,7 +77,7 @@ pub(crate) fn write_waiting(
 pub(crate) fn write_now(stream: &impl Stream, bytes: &[u8]) -> io::Result<(usize, WriteOutcome)> {
     let mut sent = 0;
     loop {
-        let left = bytes.get(sent..).unwrap_or_default();
+        let left = &bytes[sent..];
         if left.is_empty() && !stream.is_pending() {
             return Ok((sent, WriteOutcome::Done));
         }

@@ -15,8 +15,6 @@ mod output;
 mod scan;
 mod seats;
 
-use std::io;
-use std::num::NonZeroU64;
 use std::rc::Rc;
 
 use slab::Slab;
@@ -175,10 +173,8 @@ impl Connections {
 
     /// Closes a connection's socket. Its key is invalid from now on.
     pub(crate) fn remove(&mut self, key: ConnectionKey) {
-        if self.entry(key).is_none() {
-            return;
-        }
         let entry = self.entries.remove(key.place());
+        assert!(entry.key == key, "a task has outlived its connection");
         entry.count_closed();
         self.memory.replace(entry.memory, MemoryUse::default());
         self.leave_seat(&entry);
@@ -190,7 +186,7 @@ impl Connections {
 
     /// Turns an HTTP connection into a WebSocket.
     pub(crate) fn upgrade(&mut self, now: Tick, key: ConnectionKey, client: Rc<WsClient>) {
-        let Some(entry) = self.entry_mut(key) else { return };
+        let entry = self.entry_mut(key);
         debug_assert!(entry.client.is_none(), "upgraded twice");
         entry.count_closed();
         entry.client = Some(client);
@@ -204,7 +200,7 @@ impl Connections {
 
     /// Sets what an HTTP connection does, and until when it may.
     pub(crate) fn set_phase(&mut self, key: ConnectionKey, phase: Phase, deadline: Option<Tick>) {
-        let Some(entry) = self.entry_mut(key) else { return };
+        let entry = self.entry_mut(key);
         if entry.phase == Phase::Ended {
             return;
         }
@@ -214,71 +210,52 @@ impl Connections {
         }
     }
 
-    /// Replaces a connection's permit by one of the client that is known by now.
-    pub(crate) fn set_permit(&mut self, key: ConnectionKey, permit: ConnectionPermit) {
-        if let Some(entry) = self.entry_mut(key) {
-            entry.permit = permit;
-        }
-    }
-
-    /// Records that a connection's TLS handshake is complete.
-    pub(crate) fn end_handshake(&mut self, key: ConnectionKey) {
-        if let Some(entry) = self.entry_mut(key) {
-            entry.permit.end_handshake();
-        }
-    }
-
-    /// A number that identifies the network of a connection's client, if its connections are counted.
-    pub(crate) fn network(&self, key: ConnectionKey) -> Option<NonZeroU64> {
-        self.entry(key).and_then(|entry| entry.permit.network())
+    /// The permit of a connection's client.
+    pub(crate) fn permit(&mut self, key: ConnectionKey) -> &mut ConnectionPermit {
+        &mut self.entry_mut(key).permit
     }
 
     /// Returns true if a connection has output that waits for its socket.
     #[inline]
     pub(crate) fn has_output(&self, key: ConnectionKey) -> bool {
-        self.entry(key).is_some_and(|entry| !entry.output.is_empty() || entry.socket.is_pending())
+        let entry = self.entry(key);
+        !entry.output.is_empty() || entry.socket.is_pending()
     }
 
     /// Sets the output of an HTTP connection that has none.
     pub(crate) fn set_output(&mut self, now: Tick, key: ConnectionKey, output: Vec<u8>) {
-        if let Some(entry) = self.entry_mut(key) {
-            debug_assert!(entry.output.is_empty(), "output would be lost");
-            entry.output = output;
-            self.count_output(key.place());
-            self.keep_limits(now);
-        }
+        let entry = self.entry_mut(key);
+        debug_assert!(entry.output.is_empty(), "output would be lost");
+        entry.output = output;
+        self.count_output(key.place());
+        self.keep_limits(now);
     }
 
-    /// Returns true if the scan has ended the connection, and so has counted why. Also true if the
-    /// connection is gone.
+    /// Returns true if the scan has ended the connection, and so has counted why.
     pub(crate) fn was_ended(&self, key: ConnectionKey) -> bool {
-        self.entry(key).is_none_or(|entry| entry.phase == Phase::Ended)
+        self.entry(key).phase == Phase::Ended
     }
 
-    /// Returns true if the last bytes for the connection are in its output, or sent. Also true
-    /// if the connection is gone.
+    /// Returns true if the last bytes for the connection are in its output, or sent.
     pub(crate) fn is_closing(&self, key: ConnectionKey) -> bool {
-        self.entry(key).is_none_or(|entry| matches!(entry.phase, Phase::Closing | Phase::Ended))
+        matches!(self.entry(key).phase, Phase::Closing | Phase::Ended)
     }
 
     /// The socket of a connection.
     #[inline]
-    pub(crate) fn socket(&self, key: ConnectionKey) -> io::Result<&Socket> {
-        let entry = self.entry(key);
-        debug_assert!(entry.is_some(), "a task outlives its connection");
-        entry.map(|entry| &entry.socket).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    pub(crate) fn socket(&self, key: ConnectionKey) -> &Socket {
+        &self.entry(key).socket
     }
 
     /// The offers that a connection may answer.
     pub(crate) fn offers(&mut self, key: ConnectionKey) -> Option<&mut Offers> {
-        self.entry_mut(key).map(|entry| &mut entry.offers)
+        self.find_mut(key).map(|entry| &mut entry.offers)
     }
 
     /// Records that a WebSocket's client has sent something.
     pub(crate) fn heard(&mut self, now: Tick, key: ConnectionKey) {
-        if let Some(entry) = self.entry_mut(key)
-            && matches!(entry.phase, Phase::WebSocket | Phase::Pinged)
-        {
+        let entry = self.entry_mut(key);
+        if matches!(entry.phase, Phase::WebSocket | Phase::Pinged) {
             entry.alive(now);
         }
     }
@@ -286,7 +263,7 @@ impl Connections {
     /// Records that a WebSocket's input ends inside a message, which must end in time from its first byte on,
     /// whatever control frames come in between. `is_new` = the input has the message's first byte.
     pub(crate) fn await_message_end(&mut self, now: Tick, key: ConnectionKey, is_new: bool) {
-        let Some(entry) = self.entry_mut(key) else { return };
+        let entry = self.entry_mut(key);
         if is_new || entry.message_deadline == NEVER {
             let timeout_s = entry.listener.web_options.message_timeout_s;
             entry.message_deadline = now.after(timeout_s);
@@ -295,18 +272,32 @@ impl Connections {
 
     /// Records that a WebSocket's input ends with a whole message, or waits for the tracker.
     pub(crate) fn note_message_end(&mut self, key: ConnectionKey) {
-        if let Some(entry) = self.entry_mut(key) {
-            entry.message_deadline = NEVER;
-        }
+        self.entry_mut(key).message_deadline = NEVER;
+    }
+
+    /// Returns the entry of a connection whose task runs.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the task has outlived its connection.
+    #[inline]
+    fn entry(&self, key: ConnectionKey) -> &Entry {
+        self.find(key).expect("a task has outlived its connection")
     }
 
     #[inline]
-    fn entry(&self, key: ConnectionKey) -> Option<&Entry> {
+    fn entry_mut(&mut self, key: ConnectionKey) -> &mut Entry {
+        self.find_mut(key).expect("a task has outlived its connection")
+    }
+
+    /// Returns the entry of a connection that may be gone.
+    #[inline]
+    fn find(&self, key: ConnectionKey) -> Option<&Entry> {
         self.entries.get(key.place()).filter(|entry| entry.key == key)
     }
 
     #[inline]
-    fn entry_mut(&mut self, key: ConnectionKey) -> Option<&mut Entry> {
+    fn find_mut(&mut self, key: ConnectionKey) -> Option<&mut Entry> {
         self.entries.get_mut(key.place()).filter(|entry| entry.key == key)
     }
 

@@ -215,7 +215,7 @@ impl Tls {
                 }
                 outcome => return Ok(outcome),
             };
-            let sealed = sealed.get_mut(..len).unwrap_or_default();
+            let sealed = &mut sealed[..len];
             if !self.has_begun.replace(true) {
                 self.check_first_bytes(sealed)?;
             }

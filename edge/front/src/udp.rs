@@ -353,11 +353,8 @@ impl BatchContext<'_> {
         let mut last = None;
         self.view.announce(self.random, requests, &mut |number, answer| {
             let number = usize::from(number);
-            let (Some(request), Some(pending)) = (requests.get(number), pending.get(number)) else {
-                debug_assert!(false, "a response to an announce that is not in the batch");
-                return;
-            };
-            let Pending { slot, transaction_id, room } = *pending;
+            let request = &requests[number];
+            let Pending { slot, transaction_id, room } = pending[number];
             let reply = room.of(batch.reply_buffer(slot));
             let len = match answer {
                 Ok(announced) => {
@@ -434,11 +431,7 @@ impl ReplyRoom {
     /// Returns the room for the client at `ip` behind a proxy. Writes `header` before it into the slot.
     //= spp#reply
     fn behind(self, slot: &mut [u8], header: &[u8; simple::HEADER_LEN], ip: IpAddr) -> Self {
-        let place = slot.first_chunk_mut();
-        debug_assert!(place.is_some(), "a reply slot is shorter than a Simple Proxy header");
-        if let Some(place) = place {
-            *place = *header;
-        }
+        slot[..header.len()].copy_from_slice(header);
         Self { family: Family::of(ip), start: simple::HEADER_LEN, ..self }
     }
 

@@ -63,7 +63,9 @@ fn post_messages(worker: &Worker) {
     let mut relay = worker.relay.borrow_mut();
     let Relay { link, outgoing, letters, .. } = &mut *relay;
     let lost = |listener: Option<usize>| {
-        listener.into_iter().for_each(|listener| count_undelivered(worker, listener));
+        if let Some(listener) = listener {
+            worker.listeners[listener].ws().drop(DropReason::MailboxFull);
+        }
     };
     for (number, batch) in outgoing.iter_mut().enumerate().filter(|(_, batch)| !batch.is_empty()) {
         link.mailboxes.post(number, batch, lost);
@@ -72,16 +74,6 @@ fn post_messages(worker: &Worker) {
         for (node, batch) in letters.iter_mut().filter(|(_, batch)| !batch.is_empty()) {
             remote.post(*node, batch, lost);
         }
-    }
-}
-
-/// Counts a message that did not fit into the mailbox of another worker, or of the cluster.
-#[cold]
-fn count_undelivered(worker: &Worker, listener: usize) {
-    let listener = worker.listeners.get(listener);
-    debug_assert!(listener.is_some(), "a message from a listener that does not exist");
-    if let Some(listener) = listener {
-        listener.ws().drop(DropReason::MailboxFull);
     }
 }
 

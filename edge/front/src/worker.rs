@@ -105,7 +105,7 @@ impl Worker {
             self.readable(key).await?;
             let connections = self.connections.borrow();
             // The shared buffer: a buffer of its own would enlarge every connection's task.
-            let read = connections.socket(key)?.read_now(&mut self.read_buffer.borrow_mut())?;
+            let read = connections.socket(key).read_now(&mut self.read_buffer.borrow_mut())?;
             if read == ReadOutcome::End {
                 return Ok(());
             }
@@ -138,15 +138,12 @@ impl Worker {
         self.ready(key, |socket, context| socket.poll_peek(context, buffer)).await
     }
 
-    /// Polls a connection's socket until it is ready, or the connection is gone.
+    /// Polls a connection's socket until it is ready.
     fn ready<T>(
         &self,
         key: ConnectionKey,
         mut poll: impl FnMut(&Socket, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> impl Future<Output = io::Result<T>> {
-        poll_fn(move |context| match self.connections.borrow().socket(key) {
-            Ok(socket) => poll(socket, context),
-            Err(error) => Poll::Ready(Err(error)),
-        })
+        poll_fn(move |context| poll(self.connections.borrow().socket(key), context))
     }
 }

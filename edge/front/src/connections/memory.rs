@@ -90,7 +90,7 @@ impl Connections {
     /// Sets how many bytes of unfinished input a connection's task holds. Closes the largest holders if
     /// all connections together hold too many.
     pub(crate) fn hold_input(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
-        let Some(entry) = self.entry_mut(key) else { return };
+        let entry = self.entry(key);
         let read = bytes + entry.socket.held_bytes();
         // The usual case: an idle connection holds nothing, before and after.
         if entry.memory.of(MemoryKind::Read) != read {
@@ -102,10 +102,8 @@ impl Connections {
     /// Sets how many bytes the torrents of a WebSocket take. Closes the largest holders if all
     /// connections together hold too many.
     pub(crate) fn hold_torrents(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
-        if self.entry(key).is_some() {
-            self.set_memory(key.place(), |memory| memory.set(MemoryKind::Torrents, bytes));
-            self.keep_limits(now);
-        }
+        self.set_memory(key.place(), |memory| memory.set(MemoryKind::Torrents, bytes));
+        self.keep_limits(now);
     }
 
     /// Counts the output of an entry after it has changed.

@@ -44,11 +44,11 @@ impl Connections {
         write: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
         if !self.has_relay_room(now, to) {
-            let entry = self.entry(to).filter(|entry| entry.can_receive());
+            let entry = self.find(to).filter(|entry| entry.can_receive());
             entry.into_iter().for_each(|entry| entry.listener.ws().drop(DropReason::RelayUnread));
             return false;
         }
-        let before = self.entry(to).map_or(0, |entry| entry.output.len());
+        let before = self.find(to).map_or(0, |entry| entry.output.len());
         let Some(entry) = self.append(to, write) else { return false };
         entry.relayed += entry.output.len().saturating_sub(before) as u32;
         self.count_output(to.place());
@@ -83,8 +83,7 @@ impl Connections {
     fn has_relay_room(&mut self, now: Tick, to: ConnectionKey) -> bool {
         // While memory is short, those that have read all before still get messages.
         let max = if self.is_relay_crowded(now) { 0 } else { limits::RELAYED_UNREAD_MAX };
-        let is_behind =
-            |all: &Self| all.entry(to).is_some_and(|entry| entry.relayed as usize > max);
+        let is_behind = |all: &Self| all.find(to).is_some_and(|entry| entry.relayed as usize > max);
         if is_behind(self) {
             self.write_unless_waited_for(now, to);
             if is_behind(self) {
@@ -97,7 +96,7 @@ impl Connections {
     /// Sends a close frame, the last frame that a WebSocket gets.
     pub(crate) fn close(&mut self, now: Tick, key: ConnectionKey, code: CloseCode, reason: &str) {
         if self.send(now, key, |out| ws::close(out, code, reason))
-            && let Some(entry) = self.entry_mut(key)
+            && let Some(entry) = self.find_mut(key)
             && entry.phase != Phase::Closing
         {
             (entry.phase, entry.deadline) = (Phase::Closing, now.after(CLOSE_S));
@@ -140,14 +139,12 @@ impl Connections {
 
     /// Sets the task that waits to write a WebSocket's output.
     pub(crate) fn set_writer(&mut self, key: ConnectionKey, writer: Option<AbortHandle>) {
-        if let Some(entry) = self.entry_mut(key) {
-            entry.writer = writer;
-        }
+        self.entry_mut(key).writer = writer;
     }
 
     /// Writes the output of a WebSocket, unless a task waits until its socket takes more.
     pub(super) fn write_unless_waited_for(&mut self, now: Tick, key: ConnectionKey) {
-        if self.entry(key).is_some_and(|entry| entry.writer.is_none()) {
+        if self.find(key).is_some_and(|entry| entry.writer.is_none()) {
             // An error shows again when the task reads.
             let _ = self.write(now, key);
         }
@@ -190,7 +187,7 @@ impl Connections {
     /// that is not enough, the client reads too slowly: it gets a close frame behind what it has not read.
     fn handle_overflow(&mut self, now: Tick, key: ConnectionKey) {
         self.write_unless_waited_for(now, key);
-        let Some(entry) = self.entry_mut(key).filter(|entry| entry.has_overflow()) else { return };
+        let Some(entry) = self.find_mut(key).filter(|entry| entry.has_overflow()) else { return };
         entry.listener.ws().drop(DropReason::SlowReader);
         let text = "messages are not read fast enough";
         ws::close(&mut entry.output, CloseCode::POLICY, text);

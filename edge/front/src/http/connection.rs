@@ -81,7 +81,7 @@ impl Connection {
             match next {
                 ServiceStep::Upgrade(client) => return Ok(Some(client)),
                 ServiceStep::Close => {
-                    self.worker.connections.borrow().socket(self.key)?.send_close_notify()?;
+                    self.worker.connections.borrow().socket(self.key).send_close_notify()?;
                     return Ok(None);
                 }
                 ServiceStep::Drain => return self.close_gracefully(progress.now).await,
@@ -96,7 +96,7 @@ impl Connection {
             }
             if handshaking {
                 // Boxed, because it is rare: a task has room for its largest wait.
-                let network = self.worker.connections.borrow().network(self.key);
+                let network = self.worker.connections.borrow_mut().permit(self.key).network();
                 Box::pin(self.worker.handshakes.turn(network)).await;
             }
             // Input that came before the end does not count any more.
@@ -107,9 +107,9 @@ impl Connection {
             let served = self.step(is_continued)?;
             progress = Progress { now: served.now, answered: served.answered, had_begun };
             (next, long_body) = (served.next, served.long_body);
-            if handshaking && !self.worker.connections.borrow().socket(self.key)?.is_handshaking() {
+            if handshaking && !self.worker.connections.borrow().socket(self.key).is_handshaking() {
                 handshaking = false;
-                self.worker.connections.borrow_mut().end_handshake(self.key);
+                self.worker.connections.borrow_mut().permit(self.key).end_handshake();
                 self.listener.http().tls_handshakes += 1;
             }
         }
@@ -125,7 +125,7 @@ impl Connection {
             return Ok(false);
         }
         let permit = self.listener.admit(&self.worker, self.client.ip)?;
-        self.worker.connections.borrow_mut().set_permit(self.key, permit);
+        *self.worker.connections.borrow_mut().permit(self.key) = permit;
         Ok(true)
     }
 
@@ -142,7 +142,7 @@ impl Connection {
         };
         let mut served = {
             let connections = worker.connections.borrow();
-            let stream = connections.socket(self.key)?;
+            let stream = connections.socket(self.key);
             let mut service = worker.service.borrow_mut();
             let mut buffer = worker.read_buffer.borrow_mut();
             let read_buffer = (!is_continued).then_some(&mut **buffer);
@@ -254,10 +254,10 @@ impl Connection {
     pub(super) fn upgrade(self, client: Rc<WsClient>) {
         let Self { worker, listener, key, input, .. } = self;
         // For HTTP the connection has ended.
-        worker.connections.borrow_mut().set_permit(key, ConnectionPermit::uncounted());
+        *worker.connections.borrow_mut().permit(key) = ConnectionPermit::uncounted();
         match listener.permit(&worker, client.ip) {
             Ok(permit) => {
-                worker.connections.borrow_mut().set_permit(key, permit);
+                *worker.connections.borrow_mut().permit(key) = permit;
                 webtorrent::start(&worker, Session::new(key, listener, client, input));
             }
             Err(error) => {

@@ -174,7 +174,7 @@ impl HttpService {
         let fresh = match read_buffer {
             None => Default::default(),
             Some(buffer) => match stream.read_now(buffer)? {
-                ReadOutcome::Data(len) => buffer.get_mut(..len).unwrap_or_default(),
+                ReadOutcome::Data(len) => &mut buffer[..len],
                 ReadOutcome::Blocked => {
                     return Ok(Served::nothing(ServiceStep::Read, self.clock.now()));
                 }
@@ -216,7 +216,7 @@ impl HttpService {
             let next = match http::read_head(left) {
                 ParsedRequest::Partial => break,
                 ParsedRequest::Complete(request) => {
-                    left = left.get(request.consumed..).unwrap_or_default();
+                    left = &left[request.consumed..];
                     served.answered += 1;
                     self.answer(Exchange::new(client, view, &request))
                 }
@@ -255,8 +255,7 @@ impl HttpService {
         }
         let (sent, _) = write_now(stream, &self.out)?;
         client.listener.http().bytes_out += sent as u64;
-        let left = self.out.get(sent..).unwrap_or_default();
-        Ok(if left.is_empty() { Vec::new() } else { left.to_vec() })
+        Ok(self.out[sent..].to_vec())
     }
 
     /// Answers input that is not a request that can be served.

@@ -16,12 +16,12 @@ pub(super) fn take(client: &mut RemoteClient, stream: &TcpStream) -> ConnectionR
     }
     let mut buffer = [0; limits::PROXY_HEADER_MAX];
     let input = match stream.peek(&mut buffer) {
-        Ok(len) => buffer.get(..len).unwrap_or_default(),
+        Ok(len) => &buffer[..len],
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     if let Some(len) = client.read_proxy_header(input)? {
-        (&mut &*stream).read_exact(buffer.get_mut(..len).unwrap_or_default())?;
+        (&mut &*stream).read_exact(&mut buffer[..len])?;
     }
     Ok(())
 }
@@ -43,14 +43,13 @@ pub(super) async fn read(
             return Err(ConnectionError::BadProxyHeader);
         }
         let before = seen.len();
-        seen.extend_from_slice(buffer.get(..len).unwrap_or_default());
+        seen.extend_from_slice(&buffer[..len]);
         let header_len = match client.read_proxy_header(&seen)? {
             Some(all) => all.saturating_sub(before),
             None => len,
         };
         // Consume what belongs to the header. The bytes were peeked at, so they are there.
-        let header = buffer.get_mut(..header_len).unwrap_or_default();
-        worker.connections.borrow().socket(key)?.skip(header)?;
+        worker.connections.borrow().socket(key).skip(&mut buffer[..header_len])?;
     }
     Ok(true)
 }

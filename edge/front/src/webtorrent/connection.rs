@@ -73,7 +73,7 @@ fn read(worker: &Worker, session: &mut Session) -> ConnectionResult<Option<NextI
     if connections.was_ended(session.key) {
         return Ok(None);
     }
-    let len = match connections.socket(session.key)?.read_now(&mut buffer)? {
+    let len = match connections.socket(session.key).read_now(&mut buffer)? {
         ReadOutcome::Data(len) => len,
         ReadOutcome::Blocked => {
             // A part of a TLS record may have come.
@@ -83,9 +83,8 @@ fn read(worker: &Worker, session: &mut Session) -> ConnectionResult<Option<NextI
         ReadOutcome::End => return Ok(None),
     };
     drop(connections);
-    let fresh = buffer.get_mut(..len).unwrap_or_default();
     Ok(Some(WsContext::with(worker, |context| {
         context.connections.heard(context.now, session.key);
-        session.receive(context, fresh)
+        session.receive(context, &mut buffer[..len])
     })))
 }

@@ -158,12 +158,10 @@ impl MessageBatch {
     /// Returns the messages in order, each with its frame or text.
     pub(super) fn messages(&self) -> impl Iterator<Item = (&Envelope, &[u8])> {
         let mut frames = self.frames.as_slice();
-        self.envelopes.iter().map_while(move |(envelope, len)| {
-            let split = frames.split_at_checked(*len);
-            debug_assert!(split.is_some(), "a batch has fewer frames than envelopes");
-            let (frame, rest) = split?;
+        self.envelopes.iter().map(move |(envelope, len)| {
+            let (frame, rest) = frames.split_at(*len);
             frames = rest;
-            Some((envelope, frame))
+            (envelope, frame)
         })
     }
 
