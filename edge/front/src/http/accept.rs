@@ -85,13 +85,14 @@ fn serve_new(
     }
     Counters::connection_opened(&mut listener.http());
     let ip = client.ip;
-    match header.and_then(|()| make_first_step(worker, listener, stream, client, permit)) {
-        Ok(true) => {}
-        Ok(false) => listener.http().connection_closed(),
-        Err(error) => {
-            count_failure(listener, ip, &error);
-            listener.http().connection_closed();
-        }
+    let first_step =
+        header.and_then(|()| make_first_step(worker, listener, stream, client, permit));
+    let stays = first_step.unwrap_or_else(|error| {
+        count_failure(listener, ip, &error);
+        false
+    });
+    if !stays {
+        listener.http().connection_closed();
     }
 }
 

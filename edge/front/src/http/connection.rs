@@ -8,7 +8,7 @@ use tracker::ConnectionPermit;
 use types::{ConnectionKey, Tick, limits};
 
 use super::http_service::{HttpClient, Served, ServiceStep};
-use super::long_body::{BodyStream, Pace};
+use super::long_body::{BodyStream, Pace, joined};
 use super::proxy_header;
 use crate::buffer::{InputBuffer, WriteOutcome};
 use crate::client::{RemoteClient, WsClient};
@@ -195,7 +195,7 @@ impl Connection {
             let wait_s = limits::FULL_SCRAPE_CHUNK_S;
             let deadline = worker.now().after(wait_s);
             worker.connections.borrow_mut().set_phase(*key, Phase::Request, Some(deadline));
-            let Some(chunk) = body.next().await else { break };
+            let Some(chunk) = body.chunks.recv().await else { break };
             let (began, len) = (worker.now(), chunk.len());
             {
                 let mut connections = worker.connections.borrow_mut();
@@ -209,7 +209,7 @@ impl Connection {
             }
         }
         let is_full_scrape = body.is_full_scrape;
-        body.finish().await?;
+        joined(body.thread.await)?;
         listener.http().full_scrapes += u64::from(is_full_scrape);
         Ok(worker.now())
     }

@@ -30,7 +30,10 @@ use wire::ws;
 use super::mailboxes::{Content, Envelope, MessageBatch, WorkerMailboxes};
 
 /// Letters to and from other nodes, for the cluster's thread.
-pub struct RemoteLetters(pub(super) Arc<WorkerMailboxes>);
+pub struct RemoteLetters {
+    pub(super) mailboxes: Arc<WorkerMailboxes>,
+    pub(super) remote: Arc<Remote>,
+}
 
 /// Numbers of letters since the start, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,8 +96,7 @@ const GATHER: Duration = Duration::from_millis(2);
 impl RemoteLetters {
     /// Waits until letters may be there to be taken.
     pub async fn wait(&self) {
-        let Some(remote) = &self.0.remote else { return std::future::pending().await };
-        remote.arrived.notified().await;
+        self.remote.arrived.notified().await;
         sleep(GATHER).await;
     }
 
@@ -102,7 +104,7 @@ impl RemoteLetters {
     /// [`limits::LETTERS_BODY_MAX`] bytes, or of one larger letter. `now` is the time since any fixed
     /// moment. Returns nothing if nothing waits, or nothing may be taken yet.
     pub fn take(&self, now: Duration) -> Vec<(u8, Vec<u8>)> {
-        let Some(remote) = &self.0.remote else { return Vec::new() };
+        let remote = &self.remote;
         let mut outgoing = lock(&remote.outgoing);
         outgoing.refill(now);
         let Outgoing { bodies, bytes, allowed, .. } = &mut *outgoing;
@@ -130,7 +132,7 @@ impl RemoteLetters {
     ///
     /// If the body does not add up. Nothing is delivered then.
     pub fn deliver(&self, from: u8, body: &[u8]) -> Result<(), BadLetters> {
-        let Some(remote) = &self.0.remote else { return Ok(()) };
+        let Self { mailboxes, remote } = self;
         let mut rest = body;
         while !rest.is_empty() {
             Letter::read(&mut rest)?;
@@ -145,7 +147,7 @@ impl RemoteLetters {
             };
             if to.node() != remote.node || !speaks_for_itself {
                 remote.count(|counts| counts.misaddressed += 1);
-            } else if to.worker() >= self.0.workers() {
+            } else if to.worker() >= mailboxes.workers() {
                 // A process of this node had more workers once.
                 remote.count(|counts| counts.gone += 1);
             } else {
@@ -154,15 +156,14 @@ impl RemoteLetters {
             }
         }
         for (worker, mut batch) in batches {
-            self.0.post(worker, &mut batch, |_| remote.count(|counts| counts.mailbox_full += 1));
+            mailboxes.post(worker, &mut batch, |_| remote.count(|counts| counts.mailbox_full += 1));
         }
         Ok(())
     }
 
     /// Returns the numbers of letters since the start, by outcome.
     pub fn counts(&self) -> LetterCounts {
-        let Some(remote) = &self.0.remote else { return LetterCounts::default() };
-        *lock(&remote.counts)
+        *lock(&self.remote.counts)
     }
 }
 
@@ -302,13 +303,12 @@ mod tests {
 
     /// Posts letters of `len` bytes for node 2, one by one. Returns how many do not fit.
     fn post(letters: &RemoteLetters, count: usize, len: usize) -> u64 {
-        let remote = letters.0.remote.as_ref().unwrap();
         let mut lost = 0;
         for _ in 0..count {
             let mut batch = MessageBatch::default();
             let envelope = Envelope { to: TO, content: Content::Answer, listener: Some(0) };
             batch.push(envelope, |out| out.resize(out.len() + len, b'x'));
-            remote.post(2, &mut batch, |_| lost += 1);
+            letters.remote.post(2, &mut batch, |_| lost += 1);
         }
         lost
     }

@@ -16,7 +16,7 @@ use super::letters::{Remote, RemoteLetters, lock};
 pub(super) struct WorkerMailboxes {
     mailboxes: Box<[Mailbox]>,
     /// In a cluster.
-    pub(super) remote: Option<Remote>,
+    pub(super) remote: Option<Arc<Remote>>,
 }
 
 /// Connects a worker with the other workers of its process.
@@ -40,9 +40,9 @@ impl WorkerLink {
         node: u8,
         bytes_per_s: u32,
     ) -> (Vec<Self>, RemoteLetters) {
-        let remote = Some(Remote::new(node, bytes_per_s));
-        let mailboxes = Arc::new(WorkerMailboxes::new(count, remote));
-        (Self::all(&mailboxes), RemoteLetters(mailboxes))
+        let remote = Arc::new(Remote::new(node, bytes_per_s));
+        let mailboxes = Arc::new(WorkerMailboxes::new(count, Some(Arc::clone(&remote))));
+        (Self::all(&mailboxes), RemoteLetters { mailboxes, remote })
     }
 
     fn all(mailboxes: &Arc<WorkerMailboxes>) -> Vec<Self> {
@@ -106,7 +106,7 @@ pub(super) enum Content {
 }
 
 impl WorkerMailboxes {
-    fn new(workers: usize, remote: Option<Remote>) -> Self {
+    fn new(workers: usize, remote: Option<Arc<Remote>>) -> Self {
         Self { mailboxes: (0..workers).map(|_| Mailbox::default()).collect(), remote }
     }
 
