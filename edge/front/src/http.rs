@@ -182,7 +182,8 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<Option<StopOrder>>) -> io
 async fn run(start: HttpWorker, mut stop: watch::Receiver<Option<StopOrder>>) -> io::Result<()> {
     let (worker, sockets) = set_up(start)?;
     let tasks = Rc::clone(&worker.tasks);
-    webtorrent::spawn_tasks(&worker);
+    tasks.spawn(webtorrent::flush_all(Rc::clone(&worker)));
+    tasks.spawn(webtorrent::receive_all(Rc::clone(&worker)));
     let shared = Rc::clone(&worker);
     tasks.spawn(async move { shared.handshakes.serve().await });
     let mut acceptors = Vec::new();

@@ -39,14 +39,8 @@ pub use mailboxes::WorkerLink;
 pub use options::WebOptions;
 pub(crate) use session::Session;
 
-/// Starts the tasks that flush output and receive messages of other workers.
-pub(crate) fn spawn_tasks(worker: &Rc<Worker>) {
-    worker.tasks.spawn(flush_all(Rc::clone(worker)));
-    worker.tasks.spawn(receive_all(Rc::clone(worker)));
-}
-
 /// Flushes whenever there is output.
-async fn flush_all(worker: Rc<Worker>) {
+pub(crate) async fn flush_all(worker: Rc<Worker>) {
     loop {
         worker.flush.notified().await;
         let blocked = worker.connections.borrow_mut().flush(worker.now());
@@ -78,7 +72,7 @@ fn post_messages(worker: &Worker) {
 }
 
 /// Receives the messages of other workers.
-async fn receive_all(worker: Rc<Worker>) {
+pub(crate) async fn receive_all(worker: Rc<Worker>) {
     let link = worker.relay.borrow().link.clone();
     let mut batch = MessageBatch::default();
     loop {

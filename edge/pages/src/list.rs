@@ -96,17 +96,18 @@ impl BodyWriter {
         if self.plain.len() < CHUNK_LEN {
             return Ok(());
         }
-        match &mut self.gzip {
-            None => send(self.framing, &self.sender, &self.plain)?,
+        let part = match &mut self.gzip {
+            None => &mut self.plain,
             Some(gzip) => {
                 gzip.write_all(&self.plain)?;
-                if gzip.get_ref().len() >= CHUNK_LEN {
-                    send(self.framing, &self.sender, gzip.get_ref())?;
-                    gzip.get_mut().clear();
-                }
+                self.plain.clear();
+                gzip.get_mut()
             }
+        };
+        if part.len() >= CHUNK_LEN {
+            send(self.framing, &self.sender, part)?;
+            part.clear();
         }
-        self.plain.clear();
         Ok(())
     }
 

@@ -47,18 +47,6 @@ pub struct PublicUrl {
     pub is_loopback: bool,
 }
 
-impl PublicUrl {
-    /// Returns the port if it is not the scheme's default.
-    pub(crate) fn shown_port(&self) -> Option<u16> {
-        let default = match self.scheme {
-            "http" | "ws" => Some(80),
-            "https" | "wss" => Some(443),
-            _ => None,
-        };
-        Some(self.port).filter(|port| Some(*port) != default)
-    }
-}
-
 /// Seconds for which an overview is served.
 const OVERVIEW_S: u32 = 30;
 /// Torrents with the most peers that an overview has.

@@ -84,7 +84,11 @@ impl Connection {
                     self.worker.connections.borrow().socket(self.key).send_close_notify()?;
                     return Ok(None);
                 }
-                ServiceStep::Drain => return self.close_gracefully(progress.now).await,
+                ServiceStep::Drain => {
+                    self.end_output(progress.now)?;
+                    self.worker.discard_input(self.key).await?;
+                    return Ok(None);
+                }
                 ServiceStep::Continue => {
                     self.hold_input(progress.now);
                     yield_now().await;
@@ -237,16 +241,12 @@ impl Connection {
         connections.hold_input(now, self.key, self.input.capacity());
     }
 
-    /// Ends the output, and drops input until the client closes.
-    async fn close_gracefully<T>(&self, now: Tick) -> ConnectionResult<Option<T>> {
-        {
-            let mut connections = self.worker.connections.borrow_mut();
-            connections.set_phase(self.key, Phase::Closing, Some(now.after(DISCARD_S)));
-            // All output has left: this ends it.
-            connections.write(now, self.key)?;
-        }
-        self.worker.discard_input(self.key).await?;
-        Ok(None)
+    /// Ends the output, all of which has left. The client has some time to close.
+    fn end_output(&self, now: Tick) -> ConnectionResult<()> {
+        let mut connections = self.worker.connections.borrow_mut();
+        connections.set_phase(self.key, Phase::Closing, Some(now.after(DISCARD_S)));
+        connections.write(now, self.key)?;
+        Ok(())
     }
 
     /// Hands the connection over to WebTorrent. The permit that it takes is the client's, even if a

@@ -3,7 +3,6 @@
 mod browsers;
 mod lifetime;
 mod limits;
-mod panics;
 mod proxies;
 mod requests;
 mod seats;

@@ -1,9 +1,7 @@
 //! Datagrams through the sim engine: what many datagrams or a look inside are needed for. Requests and replies over
 //! real sockets, by every engine, are tested with the binary (app/tidegate/tests/end_to_end/udp).
 
-mod proxies;
-
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use client::codec::udp::{Reply, decode_reply};
 use tracker::counters::{Clients, DropReason};
@@ -11,10 +9,33 @@ use tracker::{BanRules, Limits, Random, Rate};
 use types::{Announce, InfoHash, NumWant, Refusal, Tick, limits};
 
 use crate::testing::udp::*;
-use proxies::{PROXY, header};
 
 /// An announce that asks for as many peers as there are.
 const GREEDY: Announce = Announce { want: NumWant::Peers(u16::MAX), ..LEECHER };
+
+const PROXY: &str = "10.9.9.9";
+
+/// The 38-byte header for a client that has reached its proxy at an address, put together by hand.
+fn header(client: &str, reached: &str) -> Vec<u8> {
+    let mut bytes = vec![0x56, 0xec];
+    for ip in [client, reached] {
+        match ip.parse().unwrap() {
+            IpAddr::V4(ip) => bytes.extend(ip.to_ipv6_mapped().octets()),
+            IpAddr::V6(ip) => bytes.extend(ip.octets()),
+        }
+    }
+    bytes.extend([0x12, 0x34, 0x1b, 0x39]);
+    bytes
+}
+
+impl UdpServer {
+    /// Sends a packet from `proxy` with a header. Returns the reply without its header, which must be the same.
+    fn request_behind(&mut self, proxy: &str, header: &[u8], packet: &[u8]) -> Vec<u8> {
+        let reply = self.request(proxy, &[header, packet].concat());
+        assert_eq!(reply[..38], *header);
+        reply[38..].to_vec()
+    }
+}
 
 /// The tracker must not amplify: an attacker who forges a victim's address cannot make it send the victim, or
 /// the proxy that wraps its datagrams, more bytes than the attacker has sent.
@@ -78,22 +99,21 @@ fn unverified_offences_ban_only_by_their_own_rule() {
 #[test]
 fn keeps_answers_with_their_requests_in_mixed_batches() {
     let mut server = UdpServer::start();
-    let packets: Vec<(SocketAddr, Vec<u8>)> = (0u32..500)
-        .map(|number| {
-            let [.., high, low] = number.to_be_bytes();
-            let from = SocketAddr::from(([10, 0, high, low], 1000 + number as u16));
-            let id = server.id_of(&from.ip().to_string());
-            let port = if number % 10 == 3 { 0 } else { 6881 };
-            let mut packet = match number % 5 {
-                0 => connect(0),
-                1 => scrape(id, &[HASH]),
-                2 => announce(id ^ 1, &LEECHER),
-                _ => announce(id, &Announce { port, info_hash: InfoHash([low; 20]), ..LEECHER }),
-            };
-            packet[12..16].copy_from_slice(&number.to_be_bytes());
-            (from, packet)
-        })
-        .collect();
+    let mut packets = Vec::new();
+    for number in 0u32..500 {
+        let [.., high, low] = number.to_be_bytes();
+        let from = SocketAddr::from(([10, 0, high, low], 1000 + number as u16));
+        let id = server.id_of(&from.ip().to_string());
+        let port = if number % 10 == 3 { 0 } else { 6881 };
+        let mut packet = match number % 5 {
+            0 => connect(0),
+            1 => scrape(id, &[HASH]),
+            2 => announce(id ^ 1, &LEECHER),
+            _ => announce(id, &Announce { port, info_hash: InfoHash([low; 20]), ..LEECHER }),
+        };
+        packet[12..16].copy_from_slice(&number.to_be_bytes());
+        packets.push((from, packet));
+    }
     let datagrams: Vec<_> = packets.iter().map(|(from, packet)| (*from, &packet[..])).collect();
     let replies = server.exchange(&datagrams);
     assert_eq!(replies.len(), 400, "all but the forged are answered");
@@ -138,4 +158,51 @@ fn charges_unverified_packets_to_no_client() {
     let drops = server.counters().drops;
     assert_eq!(drops[DropReason::ConnectRate.index()], u64::from(1000 - rate.burst));
     assert_eq!(drops[DropReason::RequestRate.index()], 0);
+}
+
+/// The client's family, not the proxy's, decides which peers it gets.
+//= spp#reply
+//= type=test
+#[test]
+fn fits_wrapped_replies_into_one_datagram() {
+    for (proxy, room) in [
+        (PROXY, limits::UDP_PAYLOAD_V4_MAX - 38),
+        ("2001:db8:9::9", limits::UDP_PAYLOAD_V6_MAX - 38),
+    ] {
+        let mut server = UdpServer::behind(&[proxy]);
+        server.populate(300);
+        let mut sent = 0;
+        for (client, stride) in [("192.0.2.1", 6), ("2001:db8:1::1", 18)] {
+            let id = server.id_of(client);
+            let header = header(client, proxy);
+            let reply = server.request_behind(proxy, &header, &announce(id, &GREEDY));
+            assert_eq!(reply.len(), 20 + (room - 20) / stride * stride);
+            sent += (room - 20) / stride;
+            let reply = server.request_behind(proxy, &header, &scrape(id, &[HASH; 122]));
+            assert_eq!(reply.len(), 8 + (room - 8) / 12 * 12);
+        }
+        let counters = server.counters();
+        assert_eq!(counters.peers_sent, sent as u64);
+        // Besides the announces of those that are sent.
+        assert_eq!(counters.requests, [[0, 301, 1, 0, 0]; 2]);
+        assert_eq!(counters.responses, counters.requests);
+    }
+}
+
+#[test]
+fn accepts_private_clients_that_reached_a_private_address() {
+    let mut server = UdpServer::behind(&[PROXY]);
+    for (client, reached, is_refused) in [
+        ("10.0.0.1", "8.8.8.8", true),
+        ("fd00::1", "2606:4700::1", true),
+        ("10.0.0.1", "10.0.0.2", false),
+        ("9.9.9.9", "8.8.8.8", false),
+    ] {
+        let packet = announce(server.id_of(client), &LEECHER);
+        let reply = server.request_behind(PROXY, &header(client, reached), &packet);
+        let refused = Reply::Error(Refusal::AddressNotPublic.text().as_bytes());
+        let reply = decode_reply(&reply).unwrap().1;
+        assert_eq!(reply == refused, is_refused, "{client} {reached}");
+    }
+    assert_eq!(server.counters().refusals[Refusal::AddressNotPublic.index()], 2);
 }

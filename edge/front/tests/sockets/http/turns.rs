@@ -1,4 +1,4 @@
-//! Connections that always have more take turns with others.
+//! Connections that always have more take turns with others, and tasks that panic.
 
 use std::io::Write;
 use std::sync::{Arc, Barrier};
@@ -81,4 +81,21 @@ fn a_websocket_that_always_has_more_lets_others_have_their_turn() {
         assert!(matches!(greedy.receive(), Received::Message(Message::Failure { .. })));
     }
     assert_eq!(greedy.receive(), announced(0, 1));
+}
+
+/// A panic in any task ends the worker, so that the process ends instead of serving no client.
+#[test]
+fn panic_in_a_task_ends_the_worker() {
+    // The accepting task serves the first request of a connection, and its own task the second.
+    for begin in ["", PROBE] {
+        let mut server = HttpServer::with_hook(|| panic!("a test asked for this panic"));
+        let mut client = server.client();
+        if !begin.is_empty() {
+            assert_eq!(client.request(begin).status, 404);
+        }
+        client.send(get("/hook", ""));
+        let worker = server.workers.remove(0);
+        wait_until("the worker has ended", || worker.is_finished());
+        assert!(worker.join().is_err());
+    }
 }

@@ -214,15 +214,12 @@ impl HttpServer {
         wait_until(what, || is_so(&self.counters(protocol)));
     }
 
-    /// WebTorrent peers of all torrents.
-    pub(crate) fn web_peers(&self) -> u64 {
-        let totals = self.tracker.totals().web;
-        totals.leechers + totals.seeders
-    }
-
     /// Waits until there are `count` WebTorrent peers.
     pub(crate) fn wait_for_web_peers(&self, count: u64) {
-        wait_until(&format!("{count} peers"), || self.web_peers() == count);
+        wait_until(&format!("{count} peers"), || {
+            let totals = self.tracker.totals().web;
+            totals.leechers + totals.seeders == count
+        });
     }
 
     /// Returns true if the client can open another connection, which is closed.

@@ -52,7 +52,7 @@ fn sends_close_frames_to_all_clients_when_stopping() {
         client.client.expect_end();
     }
     server.end();
-    assert_eq!(server.web_peers(), 0);
+    server.wait_for_web_peers(0);
 }
 
 #[test]
