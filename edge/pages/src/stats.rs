@@ -311,30 +311,21 @@ fn page(figures: &Figures, overview: &Overview) -> String {
     html + "</ul></body></html>\n"
 }
 
+/// The figures in the same order, behind them wt-tracker's names of the first two, and the clients.
 fn json(figures: &Figures, overview: &Overview) -> String {
-    let names = [
-        "torrents",
-        "activeTorrents",
-        "peersAll",
-        "peersSeederOnly",
-        "peersLeecherOnly",
-        "peersSeederAndLeecher",
-        "peersIPv4",
-        "peersIPv6",
-    ];
-    let mut json = String::from("{");
-    for (name, count) in names.into_iter().zip(counts(figures, overview)) {
-        let _ = write!(json, "\"{name}\":{count},");
-    }
-    // wt-tracker's names of the same.
-    let (torrents, peers) = (figures.totals.torrents, figures.peers());
-    let _ = write!(json, "\"torrentsCount\":{torrents},\"peersCount\":{peers},\"clients\":{{");
+    let [torrents, active, peers, seeders, leechers, both, v4, v6] = counts(figures, overview);
     let clients: Vec<String> =
         clients(figures).into_iter().map(|(name, peers)| format!("\"{name}\":{peers}")).collect();
-    if !clients.is_empty() {
-        let _ = write!(json, "\"unknown\":{{{}}}", clients.join(","));
-    }
-    json + "}}"
+    let unknown = match clients.is_empty() {
+        true => String::new(),
+        false => format!("\"unknown\":{{{}}}", clients.join(",")),
+    };
+    format!(
+        "{{\"torrents\":{torrents},\"activeTorrents\":{active},\"peersAll\":{peers},\
+         \"peersSeederOnly\":{seeders},\"peersLeecherOnly\":{leechers},\
+         \"peersSeederAndLeecher\":{both},\"peersIPv4\":{v4},\"peersIPv6\":{v6},\
+         \"torrentsCount\":{torrents},\"peersCount\":{peers},\"clients\":{{{unknown}}}}}"
+    )
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ impl Connections {
     /// Counts the output of an entry after it has changed.
     #[inline]
     pub(super) fn count_output(&mut self, number: usize) {
-        let Some(entry) = self.entries.get(number) else { return };
+        let entry = &self.entries[number];
         let held = entry.output.capacity() + entry.socket.unsent_bytes();
         // Memory that waits to be filled is part of what others take, if they take any.
         let own = match entry.relayed as usize {
@@ -218,7 +218,7 @@ impl Connections {
     /// Ends a connection; a WebSocket's client gets `text`. Its task drops the input that it holds when it
     /// wakes.
     pub(super) fn close_now(&mut self, now: Tick, number: usize, reason: DropReason, text: &str) {
-        let Some(entry) = self.entries.get_mut(number) else { return };
+        let entry = &mut self.entries[number];
         entry.counters(|counters| counters.drop(reason));
         let key = entry.key;
         if entry.can_receive() && entry.output.is_empty() {
@@ -226,11 +226,10 @@ impl Connections {
             // A client whose socket takes no more misses this.
             let _ = self.write(now, key);
         }
-        if let Some(entry) = self.entries.get_mut(number) {
-            entry.end();
-            entry.output = Vec::new();
-            let memory = std::mem::take(&mut entry.memory);
-            self.memory.replace(memory, MemoryUse::default());
-        }
+        let entry = &mut self.entries[number];
+        entry.end();
+        entry.output = Vec::new();
+        let memory = std::mem::take(&mut entry.memory);
+        self.memory.replace(memory, MemoryUse::default());
     }
 }

@@ -158,9 +158,7 @@ impl Connections {
     }
 
     fn write_output(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
-        let Some(entry) = self.entries.get_mut(key.place()).filter(|entry| entry.key == key) else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
+        let entry = self.entry_mut(key);
         let written = write_waiting(&mut entry.output, &entry.socket);
         let (sent, outcome) = match written {
             Ok(written) => written,

@@ -64,12 +64,11 @@ impl Connections {
         }
         let Some(number) = self.choose_victim(crowd, newcomer_weight) else { return false };
         self.close_now(now, number, DropReason::Displaced, "others need this connection's place");
-        if let Some(entry) = self.entries.get_mut(number) {
-            entry.permit = ConnectionPermit::uncounted();
-            entry.is_displaced = true;
-            entry.listener.displaced.update(|displaced| displaced + 1);
-            self.displaced += 1;
-        }
+        let entry = &mut self.entries[number];
+        entry.permit = ConnectionPermit::uncounted();
+        entry.is_displaced = true;
+        entry.listener.displaced.update(|displaced| displaced + 1);
+        self.displaced += 1;
         true
     }
 
@@ -114,10 +113,8 @@ impl Connections {
         }
         let mut seats = left.listener.seats.borrow_mut();
         seats.swap_remove(left.seat as usize);
-        let moved =
-            seats.get(left.seat as usize).and_then(|number| self.entries.get_mut(*number as usize));
-        if let Some(moved) = moved {
-            moved.seat = left.seat;
+        if let Some(moved) = seats.get(left.seat as usize) {
+            self.entries[*moved as usize].seat = left.seat;
         }
     }
 }

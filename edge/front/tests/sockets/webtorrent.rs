@@ -1,13 +1,11 @@
 //! WebTorrent, and what is the same over TLS.
 
-mod closing;
+mod access;
 mod hostile;
 mod letters;
-mod limits;
+mod lifetime;
 mod memory;
-mod private;
 mod signalling;
-mod upgrades;
 
 use std::time::Duration;
 
