@@ -175,7 +175,7 @@ impl Connections {
     pub(crate) fn remove(&mut self, key: ConnectionKey) {
         let entry = self.entries.remove(key.place());
         assert!(entry.key == key, "a task has outlived its connection");
-        entry.count_closed();
+        entry.counters(Counters::connection_closed);
         self.memory.replace(entry.memory, MemoryUse::default());
         self.leave_seat(&entry);
         if let Some(writer) = entry.writer {
@@ -188,7 +188,7 @@ impl Connections {
     pub(crate) fn upgrade(&mut self, now: Tick, key: ConnectionKey, client: Rc<WsClient>) {
         let entry = self.entry_mut(key);
         debug_assert!(entry.client.is_none(), "upgraded twice");
-        entry.count_closed();
+        entry.counters(Counters::connection_closed);
         entry.client = Some(client);
         entry.counters(Counters::connection_opened);
         entry.alive(now);
@@ -333,10 +333,6 @@ impl Entry {
         } else {
             count(&mut self.listener.http());
         }
-    }
-
-    fn count_closed(&self) {
-        self.counters(Counters::connection_closed);
     }
 
     /// The client of a WebSocket lives: it is pinged if it is silent from now on.

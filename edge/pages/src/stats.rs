@@ -5,6 +5,7 @@
 //! come from.
 
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracker::Networks;
 use types::limits;
@@ -58,11 +59,7 @@ pub(crate) enum OverviewForm {
 
 impl StatsOptions {
     /// Returns the data that a request asks for; `None` if it is not for statistics.
-    pub(crate) fn read<'a>(
-        &self,
-        request: &RequestHead<'a>,
-        unix_s: u64,
-    ) -> Option<StatsRequest<'a>> {
+    pub(crate) fn read<'a>(&self, request: &RequestHead<'a>) -> Option<StatsRequest<'a>> {
         let rest = request.path.strip_prefix(self.path.as_bytes())?;
         if rest == b".json" {
             return Some(StatsRequest::Overview(OverviewForm::Json));
@@ -71,7 +68,7 @@ impl StatsOptions {
             return None;
         }
         Some(match (parameter(request.query, "mode"), self.form) {
-            (Some(mode), _) => read_mode(mode, parameter(request.query, "format"), unix_s),
+            (Some(mode), _) => read_mode(mode, parameter(request.query, "format")),
             (None, StatsForm::Opentracker) => StatsRequest::Text(PEERS),
             (None, StatsForm::Page) if request.wants_json() => {
                 StatsRequest::Overview(OverviewForm::Json)
@@ -84,11 +81,14 @@ impl StatsOptions {
 /// opentracker's mode for peers.
 const PEERS: &[u8] = b"peer";
 
-fn read_mode<'a>(mode: &'a [u8], format: Option<&[u8]>, unix_s: u64) -> StatsRequest<'a> {
+fn read_mode<'a>(mode: &'a [u8], format: Option<&[u8]>) -> StatsRequest<'a> {
     match mode {
         b"top10" => StatsRequest::Overview(OverviewForm::Top(10)),
         b"top100" => StatsRequest::Overview(OverviewForm::Top(TOP_MAX)),
-        b"statedump" => StatsRequest::List(TorrentList::State { minutes: unix_s / 60 }),
+        b"statedump" => {
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            StatsRequest::List(TorrentList::State { minutes: since_1970.as_secs() / 60 })
+        }
         b"tpbs" => match format {
             None | Some(b"ben") => StatsRequest::List(TorrentList::Bencoded),
             Some(b"txt") => StatsRequest::List(TorrentList::Text),

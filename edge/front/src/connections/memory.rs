@@ -128,7 +128,7 @@ impl Connections {
     pub(super) fn is_relay_crowded(&mut self, now: Tick) -> bool {
         if self.is_relay_crowded {
             self.update_relay_crowded();
-        } else if self.memory.of(MemoryKind::Relayed) > self.relay_crowded_bytes() {
+        } else if self.memory.of(MemoryKind::Relayed) > self.memory_limits.unsent_max / 4 {
             self.is_relay_crowded = true;
             self.write_all(now);
             self.update_relay_crowded();
@@ -138,18 +138,14 @@ impl Connections {
 
     /// Clears `is_relay_crowded` if a quarter of that quarter is free again.
     pub(super) fn update_relay_crowded(&mut self) {
-        self.is_relay_crowded &=
-            self.memory.of(MemoryKind::Relayed) > self.relay_crowded_bytes() / 4 * 3;
+        let max = self.memory_limits.unsent_max / 16 * 3;
+        self.is_relay_crowded &= self.memory.of(MemoryKind::Relayed) > max;
     }
 
     /// Returns true if messages of other clients take less than half of the memory for output.
     #[inline]
     pub(super) fn has_relay_memory(&self) -> bool {
         self.memory.of(MemoryKind::Relayed) < self.memory_limits.unsent_max / 2
-    }
-
-    fn relay_crowded_bytes(&self) -> usize {
-        self.memory_limits.unsent_max / 4
     }
 
     /// Changes an entry's counted memory.

@@ -118,7 +118,8 @@ fn make_first_step(
         let mut buffer = worker.read_buffer.borrow_mut();
         service.step(http_client, &mut input, Some(&mut **buffer), &stream)?
     };
-    if served.is_over() {
+    let is_complete = served.unsent.is_empty() && served.long_body.is_none();
+    if is_complete && served.next == ServiceStep::Close {
         return Ok(false);
     }
     let socket = Socket::new(TcpStream::from_std(stream)?, listener.tls.as_ref())?;

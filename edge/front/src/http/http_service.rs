@@ -78,11 +78,6 @@ impl Served {
     pub(super) fn nothing(next: ServiceStep, now: Tick) -> Self {
         Self { next, unsent: Vec::new(), long_body: None, answered: 0, now }
     }
-
-    /// Returns true if the connection can be closed at once.
-    pub(super) fn is_over(&self) -> bool {
-        self.next == ServiceStep::Close && self.unsent.is_empty() && self.long_body.is_none()
-    }
 }
 
 /// The client of a step.

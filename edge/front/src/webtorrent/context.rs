@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use tracker::{Random, Tracker};
 use types::{ConnectionKey, Tick};
-use wire::ws::{self, CloseCode};
+use wire::ws;
 
 use super::mailboxes::{Content, Envelope, MessageBatch, WorkerLink};
 use crate::Clock;
@@ -61,16 +61,6 @@ impl WsContext<'_> {
         drop(context);
         worker.notify_flush();
         result
-    }
-
-    /// Sends what `write` writes to a connection of this worker.
-    pub(super) fn send(&mut self, to: ConnectionKey, write: impl FnOnce(&mut Vec<u8>)) -> bool {
-        self.connections.send(self.now, to, write)
-    }
-
-    /// Sends a close frame to a connection of this worker.
-    pub(super) fn close(&mut self, to: ConnectionKey, code: CloseCode, reason: &str) {
-        self.connections.close(self.now, to, code, reason);
     }
 
     /// Sends a message to a connection of any worker of any node, if it still exists and its client has read

@@ -135,11 +135,11 @@ impl Session {
                     self.message(context, webtorrent::read_binary(&bytes));
                 }
                 ws::Event::Ping(payload) => {
-                    context.send(self.key, |out| ws::pong(out, payload));
+                    context.connections.send(context.now, self.key, |out| ws::pong(out, payload));
                 }
                 ws::Event::Pong(_) => {}
                 ws::Event::Close(code) => {
-                    context.close(self.key, code.unwrap_or(CloseCode::NORMAL), "");
+                    self.close(context, code.unwrap_or(CloseCode::NORMAL), "");
                 }
                 ws::Event::Error(error) => self.close_for(context, error),
             }
@@ -157,7 +157,7 @@ impl Session {
             ProtocolError::TooBig => DropReason::MessageTooLarge,
             _ => DropReason::BadFrame,
         });
-        context.close(self.key, error.code(), error.text());
+        self.close(context, error.code(), error.text());
         self.report_offence(context);
     }
 
@@ -213,7 +213,7 @@ impl Session {
             webtorrent::failure(out, refusal, action, info_hash.as_ref());
         });
         if refusal == Refusal::Banned {
-            context.close(self.key, CloseCode::POLICY, refusal.text());
+            self.close(context, CloseCode::POLICY, refusal.text());
         }
     }
 
@@ -378,7 +378,11 @@ impl Session {
 
     /// Sends the message that `write` writes to this session's client.
     fn reply(&self, context: &mut WsContext<'_>, write: impl FnOnce(&mut Vec<u8>)) {
-        context.send(self.key, |out| ws::text_with(out, write));
+        context.connections.send(context.now, self.key, |out| ws::text_with(out, write));
+    }
+
+    fn close(&self, context: &mut WsContext<'_>, code: CloseCode, reason: &str) {
+        context.connections.close(context.now, self.key, code, reason);
     }
 
     fn count_response(&self, kind: RequestKind) {

@@ -1,6 +1,6 @@
 //! Announces of web browsers, which any page can have its visitors send.
 
-use tracker::{Access, BanReason, BanRules, KeyId, KeyRules};
+use tracker::{Access, BanRules, KeyId, KeyRules};
 use types::UserKey;
 
 use super::*;
@@ -83,11 +83,4 @@ fn a_page_has_no_visitor_banned() {
         assert!(matches!(client.receive(), Received::Message(Message::Failure { .. })));
     }
     assert!(server.tracker.bans().is_empty());
-    // The same offence of a program that is no browser.
-    for _ in 0..3 {
-        server.client().send(get(&wrong, "Connection: close\r\n")).receive_rest();
-    }
-    let mut made = Vec::new();
-    server.tracker.bans().take_automatic(&mut made);
-    assert!(matches!(made[..], [(_, _, BanReason::WrongKeys)]), "{made:?}");
 }

@@ -11,8 +11,6 @@ use wire::ws::{self, CloseCode, Reader};
 
 use super::{Client, get, written};
 
-/// Seconds that a client has to answer a close frame.
-pub(crate) const CLOSE_S: u32 = 3;
 /// The torrent of all announces but those that name another, as of those over HTTP.
 pub(crate) const HASH: InfoHash = InfoHash([b'a'; 20]);
 pub(crate) const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];

@@ -14,15 +14,10 @@ struct Nodes {
     letters: [RemoteLetters; 2],
 }
 
-/// The number of the node at an index.
-fn number(at: usize) -> u8 {
-    at as u8 + 1
-}
-
 impl Nodes {
     fn start(tracker: &Arc<Tracker>, workers: usize) -> Self {
-        let [one, two] = [0, 1].map(|at| {
-            let (links, letters) = WorkerLink::for_workers_of_node(workers, number(at), u32::MAX);
+        let [one, two] = [1, 2].map(|number| {
+            let (links, letters) = WorkerLink::for_workers_of_node(workers, number, u32::MAX);
             let tracker = Some(Arc::clone(tracker));
             (HttpServer::set_up(Setup { tracker, links, ..Setup::default() }), letters)
         });
@@ -47,10 +42,10 @@ impl Nodes {
 
     /// Passes a body of the second node to the first one.
     fn deliver(&self, body: &[u8]) {
-        self.letters[0].deliver(number(1), body).unwrap();
+        self.letters[0].deliver(2, body).unwrap();
     }
 
-    /// Takes the only body of a node for the other one.
+    /// Takes the only body that a node has for the other one.
     fn take(&self, from: usize) -> Vec<u8> {
         let mut taken = Vec::new();
         wait_until("letters", || {
@@ -58,13 +53,13 @@ impl Nodes {
             !taken.is_empty()
         });
         let [(to, body)] = taken.try_into().unwrap();
-        assert_eq!(to, number(1 - from));
+        assert_eq!(usize::from(to), 2 - from);
         body
     }
 
     /// Moves the answer of the first peer to the second one.
     fn pass_answer(&self, two: &mut WebClient) {
-        self.letters[1].deliver(number(0), &self.take(0)).unwrap();
+        self.letters[1].deliver(1, &self.take(0)).unwrap();
         assert_eq!(two.receive(), answered(1));
     }
 
