@@ -98,15 +98,16 @@ mod tests {
     #[test]
     fn input_is_kept_until_it_is_consumed() {
         let mut input = InputBuffer::default();
-        let pass = |input: &mut InputBuffer, fresh: &[u8], consumed: usize| {
-            input.feed(&mut fresh.to_vec(), |all| (consumed, all.to_vec()))
-        };
-        assert_eq!(pass(&mut input, b"one", 3), b"one");
-        assert!(input.is_empty() && input.0.capacity() == 0);
-        assert_eq!(pass(&mut input, b"two", 1), b"two");
-        assert_eq!(pass(&mut input, b"", 0), b"wo");
-        assert_eq!(pass(&mut input, b" three", 2), b"wo three");
-        assert_eq!(pass(&mut input, b"", 6), b" three");
+        for (fresh, consumed, all) in [
+            ("one", 3, "one"),
+            ("two", 1, "two"),
+            ("", 0, "wo"),
+            (" three", 2, "wo three"),
+            ("", 6, " three"),
+        ] {
+            let passed = input.feed(&mut fresh.as_bytes().to_vec(), |all| (consumed, all.to_vec()));
+            assert_eq!(passed, all.as_bytes());
+        }
         assert!(input.is_empty() && input.0.capacity() == 0);
     }
 }

@@ -95,7 +95,6 @@ mod tests {
         assert!(Clock::start().now() < Tick(60));
         let resumed = Clock::after(Duration::from_millis(1500)).now();
         assert!(resumed >= Tick(1) && resumed < Tick(60));
-        assert!(Clock::after(Duration::from_millis(1500)).elapsed() >= Duration::from_millis(1500));
         assert!(Clock::after(Duration::from_secs(1 << 30)).now() >= Tick(1 << 30));
         assert!(Clock::after(Duration::MAX).now() < Tick(60));
     }

@@ -47,6 +47,6 @@ impl<F: Fn() + Send + Sync> Pages for Hook<F> {
 impl HttpServer {
     fn with_hook(hook: impl Fn() + Send + Sync + 'static) -> Self {
         let pages: Option<Arc<dyn Pages>> = Some(Arc::new(Hook(hook)));
-        Self::set_up(Setup { options: patient(), pages, ..Setup::default() })
+        Self::set_up(Setup { pages, ..Setup::default() })
     }
 }

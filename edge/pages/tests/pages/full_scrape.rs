@@ -20,7 +20,7 @@ fn hash(number: u32) -> InfoHash {
 
 /// Adds `count` torrents with a seeder each.
 pub(super) fn add_torrents(tracker: &Arc<Tracker>, count: u32) {
-    let mut udp = UdpServer::of(tracker);
+    let mut udp = UdpServer::with(tracker, None);
     let id = udp.id_of("192.0.2.1");
     let announce_of = |number| {
         let seeder = Announce { info_hash: hash(number), left: Some(0), ..LEECHER };
@@ -112,7 +112,8 @@ const MANY: u32 = 10_000;
 
 #[test]
 fn serves_others_while_clients_do_not_read() {
-    let options = HttpOptions { write_timeout_s: 3, ..patient() };
+    let options =
+        HttpOptions { write_timeout_s: 3, idle_timeout_s: u32::MAX, ..HttpOptions::default() };
     let server = server(options, MANY);
     let mut held = [(); limits::FULL_SCRAPES_AT_ONCE].map(|()| hold(&server).unwrap());
     let busy = Refusal::FullScrapesBusy { wait_min: 0 };
@@ -142,7 +143,7 @@ fn ends_lists_of_clients_that_are_gone() {
 
 #[test]
 fn stops_in_the_middle_of_lists() {
-    let options = HttpOptions { shutdown_timeout_s: 1, ..patient() };
+    let options = HttpOptions { shutdown_timeout_s: 1, ..HttpOptions::default() };
     let mut server = server(options, MANY);
     let _held = hold(&server).unwrap();
     server.end();

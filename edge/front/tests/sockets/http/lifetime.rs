@@ -57,7 +57,7 @@ fn closes_idle_connections() {
 
 #[test]
 fn closes_clients_that_never_read() {
-    let server = HttpServer::with(HttpOptions { write_timeout_s: 1, ..patient() });
+    let server = HttpServer::with(HttpOptions { write_timeout_s: 1, ..HttpOptions::default() });
     for (_, mut client) in server.both_clients() {
         client.request(get("/none", ""));
         let writing = write_without_reading(client);
@@ -71,7 +71,7 @@ fn closes_clients_that_never_read() {
 
 #[test]
 fn answers_clients_that_end_their_output() {
-    let server = HttpServer::with(patient());
+    let server = HttpServer::start();
     for (_, mut client) in server.both_clients() {
         let requests: String = (1..=100).map(|port| get(&announce(port, ""), "")).collect();
         client.send(requests + "GET /announce?info").0.stream.end_output();

@@ -11,8 +11,7 @@ const DISPLACED: usize = DropReason::Displaced.index();
 const REFUSED: usize = DropReason::ConnectionLimit.index();
 
 fn options(connections_max: usize) -> HttpOptions {
-    let trusted_proxies = behind_proxy().trusted_proxies;
-    HttpOptions { trusted_proxies, proxy_protocol: true, connections_max, ..patient() }
+    HttpOptions { connections_max, ..behind_proxy_protocol() }
 }
 
 fn limit(server: &HttpServer, network_connections: usize) {

@@ -50,12 +50,6 @@ pub(crate) fn behind_proxy_protocol() -> HttpOptions {
     HttpOptions { proxy_protocol: true, ..behind_proxy() }
 }
 
-/// Options by which no connection is ever late.
-pub(crate) fn patient() -> HttpOptions {
-    let [head_timeout_s, idle_timeout_s, write_timeout_s] = [u32::MAX; 3];
-    HttpOptions { head_timeout_s, idle_timeout_s, write_timeout_s, ..HttpOptions::default() }
-}
-
 /// Workers with one tracker that serve until they are stopped. Their clock stands still unless the test
 /// advances it.
 pub(crate) struct HttpServer {

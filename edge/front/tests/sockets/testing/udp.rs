@@ -36,12 +36,7 @@ pub(crate) struct UdpServer {
 
 impl UdpServer {
     pub(crate) fn start() -> Self {
-        Self::of(&tracker(false))
-    }
-
-    /// A worker of this tracker.
-    pub(crate) fn of(tracker: &Arc<Tracker>) -> Self {
-        Self::with(tracker, None)
+        Self::with(&tracker(false), None)
     }
 
     /// A server that takes wrapped datagrams from these proxies.
@@ -50,7 +45,7 @@ impl UdpServer {
         Self::with(&tracker(false), Some(proxies))
     }
 
-    fn with(tracker: &Arc<Tracker>, proxies: Option<Networks>) -> Self {
+    pub(crate) fn with(tracker: &Arc<Tracker>, proxies: Option<Networks>) -> Self {
         let registry = MetricsRegistry::default();
         let listener_policy = ListenerPolicyId(0);
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
