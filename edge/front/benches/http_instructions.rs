@@ -33,19 +33,17 @@ fn main() {
         |at: usize, default: &str| args.get(at).cloned().unwrap_or_else(|| default.to_owned());
     let connections: usize = word(1, "8").parse().expect("connections: expected a number");
     let requests: usize = word(2, "64").parse().expect("requests: expected a number");
-    let (address, stop, worker) = start();
+    let (address, stop) = start();
     match word(0, "keep-alive").as_str() {
         "keep-alive" => keep_alive(address, connections, requests),
         "close" => close(address, requests),
         other => panic!("expected keep-alive or close, found {other}"),
     }
-    stop.send_replace(Some(StopOrder { idle_grace: Duration::ZERO }));
-    worker.join().expect("the worker panicked");
+    stop();
 }
 
-type Started = (SocketAddr, watch::Sender<Option<StopOrder>>, std::thread::JoinHandle<()>);
-
-fn start() -> Started {
+/// Starts a worker. Returns its address, and what stops it.
+fn start() -> (SocketAddr, impl FnOnce()) {
     let registry = Arc::new(MetricsRegistry::default());
     let socket = bind_tcp(([127, 0, 0, 1], 0).into(), Vec::new(), 1, &TcpOptions::default());
     let socket = socket.expect("cannot bind").remove(0);
@@ -65,7 +63,11 @@ fn start() -> Started {
     };
     let (stop, stopped) = watch::channel(None);
     let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));
-    (address, stop, worker)
+    let stop = move || {
+        stop.send_replace(Some(StopOrder { idle_grace: Duration::ZERO }));
+        worker.join().expect("the worker panicked");
+    };
+    (address, stop)
 }
 
 /// An announce as qBittorrent writes it.

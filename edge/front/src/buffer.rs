@@ -59,19 +59,6 @@ pub(crate) enum WriteOutcome {
     Blocked,
 }
 
-/// Writes what the socket takes now of `output`, and removes it. Returns how many bytes that was.
-pub(crate) fn write_waiting(
-    output: &mut Vec<u8>,
-    stream: &impl Stream,
-) -> io::Result<(usize, WriteOutcome)> {
-    let (sent, outcome) = write_now(stream, output)?;
-    output.drain(..sent);
-    if outcome == WriteOutcome::Blocked && output.len() < output.capacity() / 4 {
-        output.shrink_to_fit();
-    }
-    Ok((sent, outcome))
-}
-
 /// Writes until all of `bytes`, and all that TLS has sealed before, has left, or the socket is full.
 /// Returns how many of `bytes` were taken.
 pub(crate) fn write_now(stream: &impl Stream, bytes: &[u8]) -> io::Result<(usize, WriteOutcome)> {

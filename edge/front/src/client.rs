@@ -171,10 +171,8 @@ mod tests {
 
     use super::*;
 
-    const TRUSTED: [&str; 3] = ["10.0.0.0/8", "192.0.2.7", "fd00::/8"];
-
     fn trusted() -> Networks {
-        Networks::parse(TRUSTED).unwrap()
+        Networks::parse(["10.0.0.0/8", "192.0.2.7", "fd00::/8"]).unwrap()
     }
 
     /// Returns the client's address for a request with `headers` from `client`.

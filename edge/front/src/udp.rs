@@ -192,19 +192,14 @@ impl BatchContext<'_> {
             Ok(Request::Connected { connection_id, transaction_id, request }) => {
                 (connection_id, transaction_id, request)
             }
-            Err(error) => {
-                let reason = match error {
-                    DecodeError::TooShort => DropReason::TooShort,
-                    DecodeError::WrongMagic => DropReason::WrongMagic,
-                };
-                self.drop(sender, reason, request);
-                return Served::Reply(0);
+            Err(DecodeError::TooShort) => return self.drop(sender, DropReason::TooShort, request),
+            Err(DecodeError::WrongMagic) => {
+                return self.drop(sender, DropReason::WrongMagic, request);
             }
         };
         //= bep15#connection-id-verified
         if !self.view.verify_connection_id(sender.ip, connection_id) {
-            self.drop(sender, DropReason::BadConnectionId, request);
-            return Served::Reply(0);
+            return self.drop(sender, DropReason::BadConnectionId, request);
         }
         let refusal = match unverified {
             UnverifiedRequest::Announce { announce, options } => {
@@ -336,7 +331,7 @@ impl BatchContext<'_> {
 
     /// Drops a datagram. A Simple Proxy header from an address that is not trusted looks like noise; it
     /// is counted apart, because the operator can fix it.
-    fn drop(&mut self, sender: Sender, reason: DropReason, request: &[u8]) {
+    fn drop(&mut self, sender: Sender, reason: DropReason, request: &[u8]) -> Served {
         let is_wrapped = simple::unwrap(request).is_some();
         let reason = if is_wrapped { DropReason::UntrustedProxy } else { reason };
         reject_log::dropped("udp", sender.ip, reason);
@@ -344,6 +339,7 @@ impl BatchContext<'_> {
         if sender.proxied_to.is_none() {
             self.view.report_offence(sender.ip, BanReason::BadConnectionIds);
         }
+        Served::Reply(0)
     }
 
     /// Passes the announces of a batch to the tracker, which writes each response to the slot of its datagram.

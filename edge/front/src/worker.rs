@@ -68,7 +68,7 @@ impl Worker {
         } else {
             return true;
         };
-        connections.make_room(self.now(), crowd, crowd.newcomer_weight(permit))
+        connections.make_room(self.now(), crowd, crowd.weight(permit).max(1))
     }
 
     /// Closes connections of the networks that hold the most, because the process has no descriptors left. For a

@@ -43,7 +43,9 @@ pub(crate) fn torrents(
                     list.torrent(&mut body.plain, &torrent.info_hash, &torrent.counts);
                     body.send_if_long()?;
                 }
-                body.check_client()?;
+                if body.sender.is_closed() {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
             }
             list.end(&mut body.plain);
             body.finish(Some(permit))
@@ -86,10 +88,6 @@ impl BodyWriter {
     fn new(framing: StreamFraming, sender: mpsc::Sender<Vec<u8>>) -> Self {
         let gzip = framing.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
         Self { framing, plain: Vec::with_capacity(CHUNK_LEN + 256), gzip, sender }
-    }
-
-    fn check_client(&self) -> io::Result<()> {
-        if self.sender.is_closed() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }
 
     fn send_if_long(&mut self) -> io::Result<()> {

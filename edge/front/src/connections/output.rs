@@ -9,7 +9,7 @@ use types::{ConnectionKey, Tick, limits};
 use wire::ws::{self, CloseCode};
 
 use super::{Connections, Entry, Phase};
-use crate::buffer::{WriteOutcome, write_waiting};
+use crate::buffer::{WriteOutcome, write_now};
 
 /// Seconds that a client has to answer a close frame.
 const CLOSE_S: u32 = 3;
@@ -159,8 +159,7 @@ impl Connections {
 
     fn write_output(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
         let entry = self.entry_mut(key);
-        let written = write_waiting(&mut entry.output, &entry.socket);
-        let (sent, outcome) = match written {
+        let (sent, outcome) = match write_now(&entry.socket, &entry.output) {
             Ok(written) => written,
             Err(error) => {
                 // The task that reads finds the socket broken, too, and ends the connection.
@@ -168,6 +167,10 @@ impl Connections {
                 return Err(error);
             }
         };
+        entry.output.drain(..sent);
+        if outcome == WriteOutcome::Blocked && entry.output.len() < entry.output.capacity() / 4 {
+            entry.output.shrink_to_fit();
+        }
         entry.counters(|counters| counters.bytes_out += sent as u64);
         entry.relayed = match outcome {
             WriteOutcome::Done => 0,

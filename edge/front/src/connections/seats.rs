@@ -36,13 +36,9 @@ pub(crate) enum Crowd<'a> {
 }
 
 impl Crowd<'_> {
-    /// Returns how many of these connections the permit's network holds; at least 1 for a newcomer that is not
-    /// counted, because its client is exempt or not known yet.
-    pub(crate) fn newcomer_weight(self, permit: &ConnectionPermit) -> u32 {
-        self.weight(permit).max(1)
-    }
-
-    fn weight(self, permit: &ConnectionPermit) -> u32 {
+    /// Returns how many of these connections the permit's network holds; 0 if its client is not counted, because
+    /// it is exempt or not known yet.
+    pub(crate) fn weight(self, permit: &ConnectionPermit) -> u32 {
         match self {
             Self::Worker => permit.network_connections(),
             Self::Listener(_) => permit.network_connections_at_listener(),

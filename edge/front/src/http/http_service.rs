@@ -12,13 +12,13 @@ use tracker::{
 };
 use types::{Families, Family, InfoHash, Refusal, SwarmCounts, Tick, UserKey, limits};
 use wire::http::{
-    self, AnnounceQuery, AnnounceReply, Method, ParsedRequest, PeerFormat, RequestError,
-    RequestHead, ResponseFraming, ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
+    self, AnnounceReply, Method, ParsedRequest, PeerFormat, RequestError, RequestHead,
+    ResponseFraming, ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
 };
 use wire::proxy;
 use wire::ws::switching_protocols;
 
-use super::long_body::{BodyStream, LongBody};
+use super::long_body::BodyStream;
 use crate::buffer::{InputBuffer, write_now};
 use crate::client::{RemoteClient, WsClient, credentials};
 use crate::clock::Sampling;
@@ -310,11 +310,8 @@ impl HttpService {
             Target::Announce(_) if request.is_browser => Err(Refusal::Browser),
             Target::Announce(query) => self.announce(exchange, query),
             Target::Scrape(query) if ScrapeQuery::new(query).asks_for_all() => {
-                match full_scrape(exchange) {
-                    Ok(list) => {
-                        exchange.count_response(kind);
-                        return Ok(self.start_long(exchange, list));
-                    }
+                match self.full_scrape(exchange) {
+                    Ok(next) => return Ok(next),
                     Err(refusal) => Err(refusal),
                 }
             }
@@ -407,7 +404,12 @@ impl HttpService {
         let credentials = exchange.credentials();
         let (grant, announce) = view.authorize_announce(policy_id, ip, credentials, || {
             let query = http::announce_query(query)?;
-            peer_format = peer_format_of(&query, listener.options.non_compact);
+            let is_compact = query.compact || !listener.options.non_compact;
+            peer_format = match (is_compact, query.no_peer_id) {
+                (true, _) => PeerFormat::Compact,
+                (false, true) => PeerFormat::DictNoIds,
+                (false, false) => PeerFormat::Dict,
+            };
             Ok(query.announce)
         })?;
         let policy = AnnouncePolicy {
@@ -449,27 +451,18 @@ impl HttpService {
         http::scrape(&mut self.body, named, counts);
         Ok(())
     }
-}
 
-/// Returns the list of all torrents, if the client may have it.
-///
-/// # Errors
-///
-/// Returns the reason if not.
-fn full_scrape(exchange: Exchange<'_>) -> Result<LongBody, Refusal> {
-    let Exchange { client, view, policy_id, ip, .. } = exchange;
-    let permit = view.authorize_full_scrape(policy_id, ip, exchange.credentials().key)?;
-    let pages = client.listener.pages.as_ref().ok_or(Refusal::FullScrape)?;
-    Ok(pages.full_scrape(permit))
-}
-
-/// Returns the format of the peers in the response to an announce, at a listener that has other formats than
-/// the compact one or not.
-fn peer_format_of(query: &AnnounceQuery, non_compact: bool) -> PeerFormat {
-    match (query.compact || !non_compact, query.no_peer_id) {
-        (true, _) => PeerFormat::Compact,
-        (false, true) => PeerFormat::DictNoIds,
-        (false, false) => PeerFormat::Dict,
+    /// Begins the list of all torrents.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the client may not have it.
+    fn full_scrape(&mut self, exchange: Exchange<'_>) -> Result<ServiceStep, Refusal> {
+        let Exchange { client, view, policy_id, ip, .. } = exchange;
+        let permit = view.authorize_full_scrape(policy_id, ip, exchange.credentials().key)?;
+        let pages = client.listener.pages.as_ref().ok_or(Refusal::FullScrape)?;
+        exchange.count_response(RequestKind::Scrape);
+        Ok(self.start_long(exchange, pages.full_scrape(permit)))
     }
 }
 

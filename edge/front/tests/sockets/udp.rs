@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use client::codec::udp::{Reply, decode_reply};
+use net::sim;
 use tracker::counters::{Clients, DropReason};
 use tracker::{BanRules, Limits, Random, Rate};
 use types::{Announce, InfoHash, NumWant, Refusal, Tick, limits};
@@ -116,7 +117,7 @@ fn keeps_answers_with_their_requests_in_mixed_batches() {
         packets.push((from, packet));
     }
     let datagrams: Vec<_> = packets.iter().map(|(from, packet)| (*from, &packet[..])).collect();
-    let replies = server.exchange(&datagrams);
+    let replies = sim::exchange(&mut server.handler, 0, &datagrams);
     assert_eq!(replies.len(), 400, "all but the forged are answered");
     for (to, reply) in &replies {
         let (number, reply) = decode_reply(reply).unwrap();

@@ -4,36 +4,29 @@ use std::io::Read;
 use std::net::SocketAddr;
 
 use flate2::read::GzDecoder;
+use net::sim;
 use tracker::{Limits, Tracker};
-use types::{Announce, InfoHash, NumWant, limits};
+use types::{Announce, NumWant, limits};
 
 use super::*;
 use crate::testing::udp::{self, LEECHER, UdpServer};
 
-/// The hash of a torrent; neighbours are far from each other.
-fn hash(number: u32) -> InfoHash {
-    let mut hash = [0; 20];
-    hash[..4].copy_from_slice(&number.wrapping_mul(0x9E37_79B9).to_be_bytes());
-    hash[16..].copy_from_slice(&number.to_be_bytes());
-    InfoHash(hash)
-}
-
 /// Adds `count` torrents with a seeder each.
-pub(super) fn add_torrents(tracker: &Arc<Tracker>, count: u32) {
+pub(super) fn add_torrents(tracker: &Arc<Tracker>, count: u16) {
     let mut udp = UdpServer::with(tracker, None);
     let id = udp.id_of("192.0.2.1");
     let announce_of = |number| {
-        let seeder = Announce { info_hash: hash(number), left: Some(0), ..LEECHER };
+        let seeder = Announce { info_hash: numbered_hash(number), left: Some(0), ..LEECHER };
         udp::announce(id, &Announce { want: NumWant::Peers(0), ..seeder })
     };
     let announces: Vec<Vec<u8>> = (0..count).map(announce_of).collect();
     let from = SocketAddr::from(([192, 0, 2, 1], 5));
     let datagrams: Vec<_> = announces.iter().map(|packet| (from, &packet[..])).collect();
-    assert_eq!(udp.exchange(&datagrams).len(), count as usize);
+    assert_eq!(sim::exchange(&mut udp.handler, 0, &datagrams).len(), count as usize);
 }
 
 /// A server with full scrapes and `count` torrents, whose clients have no limits.
-fn server(options: HttpOptions, count: u32) -> HttpServer {
+fn server(options: HttpOptions, count: u16) -> HttpServer {
     let server = start(options, PageOptions::default());
     add_torrents(&server.tracker, count);
     set_policy(&server.tracker, ListenerPolicy { full_scrape: true, ..ListenerPolicy::default() });
@@ -43,11 +36,9 @@ fn server(options: HttpOptions, count: u32) -> HttpServer {
 }
 
 /// Returns the list of `count` such torrents.
-fn list(count: u32) -> Vec<u8> {
-    let mut hashes: Vec<InfoHash> = (0..count).map(hash).collect();
-    hashes.sort_unstable();
+fn list(count: u16) -> Vec<u8> {
     let counts = b"d8:completei1e10:downloadedi0e11:downloadersi0e10:incompletei0ee";
-    let files = hashes.iter().flat_map(|InfoHash(hash)| [b"20:", &hash[..], counts].concat());
+    let files = (0..count).flat_map(|at| [b"20:", &numbered_hash(at).0[..], counts].concat());
     [b"d5:filesd".to_vec(), files.collect(), b"ee".to_vec()].concat()
 }
 
@@ -55,7 +46,7 @@ fn list(count: u32) -> Vec<u8> {
 //= type=test
 #[test]
 fn lists_all_torrents_sorted_in_every_framing() {
-    const COUNT: u32 = 3000;
+    const COUNT: u16 = 3000;
     let server = server(HttpOptions::default(), COUNT);
     let plain = list(COUNT);
     let mut client = server.client();
@@ -108,7 +99,7 @@ fn hold(server: &HttpServer) -> Option<Client> {
 }
 
 /// Torrents whose list is longer than the buffers between server and client.
-const MANY: u32 = 10_000;
+const MANY: u16 = 10_000;
 
 #[test]
 fn serves_others_while_clients_do_not_read() {
@@ -123,7 +114,7 @@ fn serves_others_while_clients_do_not_read() {
         assert!(client.request(get(&announce(port, ""), "")).has("8:interval"));
     }
     // One reads all after all, and another one may begin.
-    assert!(held[0].receive_rest().len() > MANY as usize * 80);
+    assert!(held[0].receive_rest().len() > usize::from(MANY) * 80);
     wait_until("there is room for another list", || hold(&server).is_some());
     // The others are cut when their time is over.
     wait_until("the others are cut", || {

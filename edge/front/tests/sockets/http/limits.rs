@@ -70,20 +70,20 @@ fn limits_connections_by_the_address_of_the_proxy_header() {
     const CLIENT: &str = "192.0.2.1";
     let default = Limits::default;
     let rate = Rate { per_s: 1, burst: MAX };
-    for (limits, protocol, reason) in [
-        (Limits { connections: MAX, ..default() }, HTTP[0], DropReason::PrefixConnectionLimit),
+    for (limits, is_tls, reason) in [
+        (Limits { connections: MAX, ..default() }, false, DropReason::PrefixConnectionLimit),
         (
             Limits { network_connections: MAX, ..default() },
-            HTTP[0],
+            false,
             DropReason::NetworkConnectionLimit,
         ),
-        (Limits { openings: rate, ..default() }, HTTP[0], DropReason::ConnectionRate),
-        (Limits { handshakes: rate, ..default() }, HTTP[1], DropReason::HandshakeRate),
+        (Limits { openings: rate, ..default() }, false, DropReason::ConnectionRate),
+        (Limits { handshakes: rate, ..default() }, true, DropReason::HandshakeRate),
     ] {
         let server = HttpServer::with(behind_proxy_protocol());
         server.tracker.limiter().replace(limits);
-        let is_tls = protocol == Protocol::Https;
-        let to = if is_tls { server.second_address } else { server.address };
+        let protocol = HTTP[usize::from(is_tls)];
+        let to = [server.address, server.second_address][usize::from(is_tls)];
         let served = |from: &str| match is_tls {
             true => served_over_tls_as(to, from),
             false => served_as(to, from),
@@ -111,9 +111,9 @@ fn closes_the_largest_holders_of_unfinished_heads() {
     const LEN: usize = 12_000;
     let memory_limits = MemoryLimits { read_max: 20 * LEN, ..MemoryLimits::default() };
     let server = HttpServer::set_up(Setup { memory_limits, ..Setup::default() });
-    let mut small = server.client();
     let request = get(&announce(1, ""), "");
     let (begin, end) = request.split_at(request.len() / 2);
+    let mut small = server.client();
     small.send(begin);
     let long = format!("GET /announce HTTP/1.1\r\nX-Slow: {}", "x".repeat(LEN));
     let mut slow: Vec<Client> = (0..100).map(|_| server.client()).collect();

@@ -31,7 +31,7 @@ pub(crate) const LEECHER: Announce = Announce {
 pub(crate) struct UdpServer {
     pub(crate) tracker: Arc<Tracker>,
     registry: MetricsRegistry,
-    handler: UdpFront,
+    pub(crate) handler: UdpFront,
 }
 
 impl UdpServer {
@@ -65,17 +65,9 @@ impl UdpServer {
     /// Returns the reply to a datagram that comes from an address. It is empty if there is none.
     pub(crate) fn request(&mut self, from: &str, packet: &[u8]) -> Vec<u8> {
         let from = SocketAddr::new(from.parse().unwrap(), 5);
-        let replies = self.exchange(&[(from, packet)]);
+        let replies = sim::exchange(&mut self.handler, 0, &[(from, packet)]);
         assert!(replies.iter().all(|(to, _)| *to == from));
         replies.into_iter().next().map(|(_, reply)| reply).unwrap_or_default()
-    }
-
-    /// Passes datagrams in full batches, and returns the replies with their destinations.
-    pub(crate) fn exchange(
-        &mut self,
-        datagrams: &[(SocketAddr, &[u8])],
-    ) -> Vec<(SocketAddr, Vec<u8>)> {
-        sim::exchange(&mut self.handler, 0, datagrams)
     }
 
     /// Announces `count` leechers of each family.

@@ -13,9 +13,7 @@ use super::*;
 #[test]
 fn closes_with_the_right_code_after_broken_frames() {
     let server = HttpServer::start();
-    let mut too_big = vec![0x81, 0xff];
-    too_big.extend(200_000_u64.to_be_bytes());
-    too_big.extend(MASK);
+    let too_big = [&[0x81, 0xff], &200_000_u64.to_be_bytes()[..], &MASK].concat();
     let not_utf8 = vec![0x81, 0x82, 0, 0, 0, 0, 0xff, 0xff];
     for (frames, code) in [(vec![0x81, 0x02, b'{', b'}'], 1002), (not_utf8, 1007), (too_big, 1009)]
     {
