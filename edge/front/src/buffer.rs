@@ -15,7 +15,7 @@ impl InputBuffer {
         self.0.is_empty()
     }
 
-    /// The bytes of memory that hold input.
+    /// Returns the bytes of memory that hold input.
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity()
     }

@@ -37,7 +37,7 @@ enum ProxyState {
 }
 
 impl RemoteClient {
-    /// A client that connected from `peer` to a listener where connections from `proxies` begin with
+    /// Returns the client that connected from `peer` to a listener where connections from `proxies` begin with
     /// a PROXY header; `None` if no header is expected at the listener. `local` returns the address
     /// that was connected to; it is called only for peers that are not public.
     pub(crate) fn new(
@@ -83,7 +83,7 @@ impl RemoteClient {
         Ok(Some(header.len))
     }
 
-    /// The address of the client that sent `request`. If the other end is a trusted proxy, that is the
+    /// Returns the address of the client that sent `request`. If the other end is a trusted proxy, that is the
     /// right-most hop of its forwarded header that is not a trusted proxy: the client may have made up
     /// everything to the left of it. A hop without an address ends the search at the proxy that wrote
     /// it.
@@ -124,12 +124,12 @@ pub(crate) struct WsClient {
 }
 
 impl WsClient {
-    /// The credentials by which its announces are authorized.
+    /// Returns the credentials by which its announces are authorized.
     pub(crate) fn credentials(&self) -> Credentials<'_> {
         Credentials { key: self.key(), token: self.token.as_deref() }
     }
 
-    /// The client's passkey, if it came with one.
+    /// Returns the client's passkey, if it came with one.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.user.as_deref().map(UserKey::as_bytes)
     }
@@ -187,7 +187,7 @@ mod tests {
         client_of(&client, ForwardedHeader::XForwardedFor, headers)
     }
 
-    /// A connection of a trusted proxy that has sent `input`.
+    /// Returns a connection of a trusted proxy that has sent `input`.
     fn after_input(input: &[u8]) -> RemoteClient {
         let proxies = trusted();
         let mut client = RemoteClient::new([10, 0, 0, 1].into(), || None, Some(&proxies));

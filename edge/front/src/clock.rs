@@ -65,7 +65,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// The time since then.
+    /// Returns the time since then.
     pub(crate) fn elapsed(self) -> Duration {
         self.at.elapsed()
     }

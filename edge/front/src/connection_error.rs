@@ -28,7 +28,7 @@ pub(crate) enum ConnectionError {
 pub(crate) type ConnectionResult<T> = Result<T, ConnectionError>;
 
 impl ConnectionError {
-    /// The reason under which the connection is counted.
+    /// Returns the reason under which the connection is counted.
     pub(crate) fn drop_reason(&self) -> DropReason {
         match self {
             Self::Socket(_) => DropReason::Reset,

@@ -210,7 +210,7 @@ impl Connections {
         }
     }
 
-    /// The permit of a connection's client.
+    /// Returns the permit of a connection's client.
     pub(crate) fn permit(&mut self, key: ConnectionKey) -> &mut ConnectionPermit {
         &mut self.entry_mut(key).permit
     }
@@ -241,13 +241,13 @@ impl Connections {
         matches!(self.entry(key).phase, Phase::Closing | Phase::Ended)
     }
 
-    /// The socket of a connection.
+    /// Returns the socket of a connection.
     #[inline]
     pub(crate) fn socket(&self, key: ConnectionKey) -> &Socket {
         &self.entry(key).socket
     }
 
-    /// The offers that a connection may answer.
+    /// Returns the offers that a connection may answer.
     pub(crate) fn offers(&mut self, key: ConnectionKey) -> Option<&mut Offers> {
         self.find_mut(key).map(|entry| &mut entry.offers)
     }
@@ -335,7 +335,7 @@ impl Entry {
         }
     }
 
-    /// The client of a WebSocket lives: it is pinged if it is silent from now on.
+    /// Records that the client of a WebSocket lives: it is pinged if it is silent from now on.
     fn alive(&mut self, now: Tick) {
         let options = &self.listener.web_options;
         let wait_s = options.ping_s.min(options.idle_timeout_s);

@@ -65,13 +65,13 @@ impl Listener {
         Ok((listener, socket))
     }
 
-    /// The counters of HTTP. Panics if they are borrowed already: hold them for one statement.
+    /// Returns the counters of HTTP. Panics if they are borrowed already: hold them for one statement.
     #[inline]
     pub(crate) fn http(&self) -> RefMut<'_, Counters> {
         RefMut::map(self.http.borrow_mut(), |metrics| &mut metrics.counters)
     }
 
-    /// The counters of WebSockets. Panics if they are borrowed already: hold them for one statement.
+    /// Returns the counters of WebSockets. Panics if they are borrowed already: hold them for one statement.
     #[inline]
     pub(crate) fn ws(&self) -> RefMut<'_, Counters> {
         RefMut::map(self.ws.borrow_mut(), |metrics| &mut metrics.counters)

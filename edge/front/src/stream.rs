@@ -87,12 +87,12 @@ impl Socket {
         self.held_bytes() > 0 || net::has_input(self.tcp())
     }
 
-    /// The bytes of memory for input that TLS cannot decrypt yet.
+    /// Returns the bytes of memory for input that TLS cannot decrypt yet.
     pub(crate) fn held_bytes(&self) -> usize {
         self.session().map_or(0, |session| session.held_bytes())
     }
 
-    /// The bytes of memory for output that TLS has encrypted and the socket has not taken.
+    /// Returns the bytes of memory for output that TLS has encrypted and the socket has not taken.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.session().map_or(0, |session| session.unsent_bytes())
     }
@@ -102,7 +102,7 @@ impl Socket {
         self.session().is_some_and(|session| session.is_handshaking())
     }
 
-    /// The TLS session; `None` = no TLS.
+    /// Returns the TLS session; `None` = no TLS.
     #[inline]
     fn session(&self) -> Option<Ref<'_, TlsSession>> {
         match self {

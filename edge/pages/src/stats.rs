@@ -164,7 +164,7 @@ impl Figures {
         events / self.uptime_s.max(1)
     }
 
-    /// Two values, the uptime, and a name, as MRTG reads them.
+    /// Returns two values, the uptime and a name, as MRTG reads them.
     fn mrtg(&self, first: u64, second: u64, rest: &str) -> String {
         let Self { uptime_s, .. } = self;
         format!("{first}\n{second}\n{uptime_s} seconds ({} hours)\n{rest}", uptime_s / 3600)
@@ -186,7 +186,7 @@ impl Errors {
     }
 }
 
-/// The XML that exporters read. Some read it by the order of its elements.
+/// Returns the XML that exporters read. Some read it by the order of its elements.
 fn everything(figures: &Figures) -> String {
     let Figures { totals, uptime_s, version, node, errors, .. } = figures;
     let torrents = totals.torrents;
@@ -260,7 +260,7 @@ fn top(overview: &Overview, len: usize) -> String {
     text
 }
 
-/// The eight figures of bittorrent-tracker, in its order: torrents, active ones, peers, seeders, leechers,
+/// Returns the eight figures of bittorrent-tracker, in its order: torrents, active ones, peers, seeders, leechers,
 /// peers that are both, IPv4 and IPv6 peers. Ours are peers of single torrents, so none is both.
 fn counts(figures: &Figures, overview: &Overview) -> [u64; 8] {
     let of = |family: tracker::FamilyTotals| family.seeders + family.leechers;
@@ -293,7 +293,7 @@ fn clients(figures: &Figures) -> Vec<(String, u64)> {
     all
 }
 
-/// The figures stand in lines as in bittorrent-tracker's own page, and no other digit before them, because
+/// Returns the page. Figures stand in lines as in bittorrent-tracker's own, without a digit before them, because
 /// scripts take the first number of each line.
 fn page(figures: &Figures, overview: &Overview) -> String {
     let [torrents, active, peers, seeders, leechers, both, v4, v6] = counts(figures, overview);
@@ -311,7 +311,7 @@ fn page(figures: &Figures, overview: &Overview) -> String {
     html + "</ul></body></html>\n"
 }
 
-/// The figures in the same order, behind them wt-tracker's names of the first two, and the clients.
+/// Returns the figures in the same order, wt-tracker's names of the first two, and the clients.
 fn json(figures: &Figures, overview: &Overview) -> String {
     let [torrents, active, peers, seeders, leechers, both, v4, v6] = counts(figures, overview);
     let clients: Vec<String> =

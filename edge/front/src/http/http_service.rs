@@ -74,7 +74,7 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// A step without a request, and what follows it.
+    /// Returns the result of a step without a request, which `next` follows.
     pub(super) fn nothing(next: ServiceStep, now: Tick) -> Self {
         Self { next, unsent: Vec::new(), long_body: None, answered: 0, now }
     }

@@ -56,7 +56,7 @@ impl HttpService {
     ///
     /// # Errors
     ///
-    /// If the connection is to be closed.
+    /// Returns an error if the connection must be closed.
     pub(super) fn shed(&mut self, exchange: Exchange<'_>) -> ConnectionResult<ServiceStep> {
         let Exchange { client: HttpClient { listener, remote, .. }, response, ip, .. } = exchange;
         if !listener.options.trusted_proxies.contains(remote.ip) {

@@ -52,7 +52,7 @@ pub struct LetterCounts {
     pub misaddressed: u64,
 }
 
-/// A body is not a sequence of letters.
+/// The error of a body that is not a sequence of letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLetters;
 
@@ -130,7 +130,7 @@ impl RemoteLetters {
     ///
     /// # Errors
     ///
-    /// If the body does not add up. Nothing is delivered then.
+    /// Returns an error if the body is malformed. Nothing is delivered then.
     pub fn deliver(&self, from: u8, body: &[u8]) -> Result<(), BadLetters> {
         let Self { mailboxes, remote } = self;
         let mut rest = body;

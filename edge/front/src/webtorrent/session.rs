@@ -65,7 +65,7 @@ impl MessageRate {
 }
 
 impl Session {
-    /// A session that begins with `input`, which the client has sent behind its request.
+    /// Returns a session that begins with `input`, which the client has sent behind its request.
     pub(crate) fn new(
         key: ConnectionKey,
         listener: Rc<Listener>,
