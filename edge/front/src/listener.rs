@@ -8,6 +8,7 @@ use std::sync::Arc;
 use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
 use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied};
+use types::Tick;
 
 use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::http::{HttpListener, HttpOptions, Pages};
@@ -97,27 +98,28 @@ impl Listener {
     /// Returns the reason if the client is banned, or has all that it may.
     pub(crate) fn admit(&self, worker: &Worker, ip: IpAddr) -> ConnectionResult<ConnectionPermit> {
         let (over_tls, share) = (self.tls.is_some(), self.share.as_ref());
-        self.take_permit(worker, ip, |limiter| limiter.open(worker.now(), ip, over_tls, share))
+        self.take_permit(worker, ip, |limiter, now| limiter.open(now, ip, over_tls, share))
     }
 
     /// Returns a permit for a client of a connection that is open already.
     pub(crate) fn permit(&self, worker: &Worker, ip: IpAddr) -> ConnectionResult<ConnectionPermit> {
-        self.take_permit(worker, ip, |limiter| limiter.permit(ip, self.share.as_ref()))
+        self.take_permit(worker, ip, |limiter, _| limiter.permit(ip, self.share.as_ref()))
     }
 
     fn take_permit(
         &self,
         worker: &Worker,
         ip: IpAddr,
-        take: impl FnOnce(&Limiter) -> Result<ConnectionPermit, PermitDenied>,
+        take: impl FnOnce(&Limiter, Tick) -> Result<ConnectionPermit, PermitDenied>,
     ) -> ConnectionResult<ConnectionPermit> {
         if self.options.trusted_proxies.contains(ip) {
             return Ok(ConnectionPermit::uncounted());
         }
-        if worker.tracker.bans().contains(worker.now(), ip) {
+        let now = worker.now();
+        if worker.tracker.bans().contains(now, ip) {
             return Err(ConnectionError::NotAdmitted(DropReason::Banned));
         }
-        take(worker.tracker.limiter()).map_err(|denied| {
+        take(worker.tracker.limiter(), now).map_err(|denied| {
             ConnectionError::NotAdmitted(match denied {
                 PermitDenied::Prefix => DropReason::PrefixConnectionLimit,
                 PermitDenied::Network => DropReason::NetworkConnectionLimit,

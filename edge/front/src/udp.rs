@@ -79,15 +79,11 @@ impl Handler for UdpFront {
             random: &mut self.random,
             heavy_hitters: &mut self.heavy_hitters,
         };
-        let mut requests: ArrayVec<AnnounceRequest, { limits::BATCH_MAX }> = ArrayVec::new();
-        let mut pending: ArrayVec<Pending, { limits::BATCH_MAX }> = ArrayVec::new();
+        let mut waiting = Waiting::default();
         for slot in 0..batch.len() {
-            if let Some((request, waiting)) = context.read(batch, slot) {
-                requests.push(request);
-                pending.push(waiting);
-            }
+            context.read(batch, slot, &mut waiting);
         }
-        context.announce(batch, &requests, &pending);
+        context.announce(batch, &waiting);
         let sent: usize = (0..batch.len()).map(|slot| batch.reply_len(slot)).sum();
         context.counters.bytes_out += sent as u64;
         context.counters.latency.observe(begun.elapsed(), batch.len() as u64);
@@ -132,7 +128,15 @@ enum Served {
     /// The length of the reply, in bytes; 0 = no reply.
     Reply(usize),
     /// An announce that goes to the tracker with the rest of its batch.
-    Announce { grant: UnverifiedGrant, announce: Announce, transaction_id: u32 },
+    Announce { request: AnnounceRequest, transaction_id: u32 },
+}
+
+/// The announces of a batch that go to the tracker together.
+#[derive(Default)]
+struct Waiting {
+    requests: ArrayVec<AnnounceRequest, { limits::BATCH_MAX }>,
+    /// The place of each response.
+    pending: ArrayVec<Pending, { limits::BATCH_MAX }>,
 }
 
 /// The place of the response to an announce that goes to the tracker.
@@ -145,45 +149,46 @@ struct Pending {
 }
 
 impl BatchContext<'_> {
-    /// Answers the datagram of a slot, or returns its announce and where the response goes.
-    fn read(&mut self, batch: &mut Batch, slot: usize) -> Option<(AnnounceRequest, Pending)> {
+    /// Answers the datagram of a slot, or adds its announce to those that wait.
+    fn read(&mut self, batch: &mut Batch, slot: usize, waiting: &mut Waiting) {
         let from = batch.from(slot).ip();
         let is_truncated = batch.is_truncated(slot);
         let mut room = ReplyRoom::new(from, batch.room(slot));
         let (mut request, reply) = batch.exchange(slot);
         self.counters.bytes_in += request.len() as u64;
         if is_truncated {
-            self.counters.drop(DropReason::TooLong);
-            return None;
+            return self.counters.drop(DropReason::TooLong);
         }
         let mut sender = Sender { ip: from, proxied_to: None };
         if self.proxies.is_some_and(|proxies| proxies.contains(from)) {
             let Some(wrapped) = simple::unwrap(request) else {
-                self.counters.drop(DropReason::BadProxyHeader);
-                return None;
+                return self.counters.drop(DropReason::BadProxyHeader);
             };
             let route = wrapped.route;
             sender = Sender { ip: route.client.ip(), proxied_to: Some(route.server.ip()) };
             request = wrapped.datagram;
             room = room.behind(reply, wrapped.header, sender.ip);
         }
-        match self.serve(sender, request, room.of(reply)) {
-            Served::Reply(len) => {
-                batch.set_reply(slot, room.datagram_len(len));
-                None
-            }
-            Served::Announce { grant, announce, transaction_id } => {
+        match self.serve(&sender, request, room, reply) {
+            Served::Reply(len) => batch.set_reply(slot, room.datagram_len(len)),
+            Served::Announce { mut request, transaction_id } => {
                 let local = || sender.proxied_to.or_else(|| batch.to(slot));
-                let via_local_address = is_via_local_address(sender.ip, local);
-                let policy = room.policy();
-                let request = AnnounceRequest { grant, via_local_address, announce, policy };
-                Some((request, Pending { slot, transaction_id, room }))
+                request.via_local_address = is_via_local_address(sender.ip, local);
+                waiting.requests.push(request);
+                waiting.pending.push(Pending { slot, transaction_id, room });
             }
         }
     }
 
     /// Answers a datagram, unless it is an announce that the tracker has to answer.
-    fn serve(&mut self, sender: Sender, request: &[u8], reply: &mut [u8]) -> Served {
+    fn serve(
+        &mut self,
+        sender: &Sender,
+        request: &[u8],
+        room: ReplyRoom,
+        slot: &mut [u8],
+    ) -> Served {
+        let reply = room.of(slot);
         let family = Family::of(sender.ip);
         let (connection_id, transaction_id, unverified) = match udp::decode(request) {
             Ok(Request::Connect { transaction_id }) => {
@@ -210,7 +215,12 @@ impl BatchContext<'_> {
                 }
                 match self.authorize(sender.ip, &options, announce) {
                     Ok((grant, announce)) => {
-                        return Served::Announce { grant, announce, transaction_id };
+                        let policy = room.policy();
+                        // The address is looked up when the slot is no longer borrowed.
+                        let via_local_address = false;
+                        let request =
+                            AnnounceRequest { grant, via_local_address, announce, policy };
+                        return Served::Announce { request, transaction_id };
                     }
                     Err(refusal) => refusal,
                 }
@@ -301,7 +311,7 @@ impl BatchContext<'_> {
     /// no reply: to send one would cost as much as to serve them.
     fn refuse(
         &mut self,
-        sender: Sender,
+        sender: &Sender,
         refusal: Refusal,
         transaction_id: u32,
         reply: &mut [u8],
@@ -331,7 +341,7 @@ impl BatchContext<'_> {
 
     /// Drops a datagram. A Simple Proxy header from an address that is not trusted looks like noise; it
     /// is counted apart, because the operator can fix it.
-    fn drop(&mut self, sender: Sender, reason: DropReason, request: &[u8]) -> Served {
+    fn drop(&mut self, sender: &Sender, reason: DropReason, request: &[u8]) -> Served {
         let is_wrapped = simple::unwrap(request).is_some();
         let reason = if is_wrapped { DropReason::UntrustedProxy } else { reason };
         reject_log::dropped("udp", sender.ip, reason);
@@ -343,34 +353,40 @@ impl BatchContext<'_> {
     }
 
     /// Passes the announces of a batch to the tracker, which writes each response to the slot of its datagram.
-    fn announce(&mut self, batch: &mut Batch, requests: &[AnnounceRequest], pending: &[Pending]) {
+    fn announce(&mut self, batch: &mut Batch, waiting: &Waiting) {
+        let Waiting { requests, pending } = waiting;
         let counters = &mut *self.counters;
         let mut accepted = 0;
         let mut last = None;
         self.view.announce(self.random, requests, &mut |number, answer| {
-            let number = usize::from(number);
-            let request = &requests[number];
-            let Pending { slot, transaction_id, room } = pending[number];
-            let reply = room.of(batch.reply_buffer(slot));
+            let Pending { slot, transaction_id, room } = &pending[usize::from(number)];
+            let reply = room.of(batch.reply_buffer(*slot));
             let len = match answer {
                 Ok(announced) => {
                     accepted += 1;
-                    last = Some(request);
+                    last = Some(number);
                     counters.response(room.family, RequestKind::Announce);
                     let answer = &announced.answer;
                     counters.peers_sent += u64::from(answer.v4_len()) + u64::from(answer.v6_len());
-                    write_announced(reply, room.family, transaction_id, &announced)
+                    write_announced(reply, room.family, *transaction_id, &announced)
                 }
                 Err(refusal) => {
-                    reject_log::refused("udp", request.grant.client_ip(), refusal);
+                    reject_log::refused(
+                        "udp",
+                        requests[usize::from(number)].grant.client_ip(),
+                        refusal,
+                    );
                     counters.refuse(refusal);
                     counters.response(room.family, RequestKind::Other);
-                    udp::error_reply(reply, transaction_id, refusal.text())
+                    udp::error_reply(reply, *transaction_id, refusal.text())
                 }
             };
-            batch.set_reply(slot, room.datagram_len(len));
+            batch.set_reply(*slot, room.datagram_len(len));
         });
-        let last = || last.map(|last| (last.announce.peer_id, last.grant.client_ip()));
+        let last = || {
+            let request = requests.get(usize::from(last?))?;
+            Some((request.announce.peer_id, request.grant.client_ip()))
+        };
         counters.announced(accepted, last);
     }
 }

@@ -85,9 +85,8 @@ fn serve_new(
     }
     Counters::connection_opened(&mut listener.http());
     let ip = client.ip;
-    let first_step =
-        header.and_then(|()| make_first_step(worker, listener, stream, client, permit));
-    let stays = first_step.unwrap_or_else(|error| {
+    let step = header.and_then(|()| make_first_step(worker, listener, stream, client, permit));
+    let stays = step.unwrap_or_else(|error| {
         count_failure(listener, ip, &error);
         false
     });
@@ -118,8 +117,8 @@ fn make_first_step(
         let mut buffer = worker.read_buffer.borrow_mut();
         service.step(http_client, &mut input, Some(&mut **buffer), &stream)?
     };
-    let is_complete = served.unsent.is_empty() && served.long_body.is_none();
-    if is_complete && served.next == ServiceStep::Close {
+    let is_last = matches!(served.next, ServiceStep::Close);
+    if is_last && served.unsent.is_empty() && served.long_body.is_none() {
         return Ok(false);
     }
     let socket = Socket::new(TcpStream::from_std(stream)?, listener.tls.as_ref())?;

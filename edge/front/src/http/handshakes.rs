@@ -87,14 +87,12 @@ mod tests {
     #[test]
     fn networks_take_turns() {
         let mut waiting = Waiting::default();
-        let networks = [1, 1, 1, 1, 2, 2, 3].map(NonZeroU64::new);
-        let mut turns: Vec<_> = networks
-            .map(|network| {
-                let (sender, turn) = oneshot::channel();
-                waiting.push(network, sender);
-                (network, turn)
-            })
-            .into();
+        let mut turns = Vec::new();
+        for network in [1, 1, 1, 1, 2, 2, 3].map(NonZeroU64::new) {
+            let (sender, turn) = oneshot::channel();
+            waiting.push(network, sender);
+            turns.push((network, turn));
+        }
         let mut served = Vec::new();
         while let Some(next) = waiting.pop() {
             next.send(()).unwrap();

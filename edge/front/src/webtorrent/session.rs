@@ -128,12 +128,8 @@ impl Session {
             at += read.consumed;
             match read.event {
                 ws::Event::Partial { .. } => break,
-                ws::Event::Text(text) => {
-                    self.message(context, webtorrent::read(&text));
-                }
-                ws::Event::Binary(bytes) => {
-                    self.message(context, webtorrent::read_binary(&bytes));
-                }
+                ws::Event::Text(text) => self.message(context, webtorrent::read(&text)),
+                ws::Event::Binary(bytes) => self.message(context, webtorrent::read_binary(&bytes)),
                 ws::Event::Ping(payload) => {
                     context.connections.send(context.now, self.key, |out| ws::pong(out, payload));
                 }

@@ -32,8 +32,7 @@ fn closes_unfinished_handshakes_and_serves_others() {
     let hello = hello();
     // One byte, half a ClientHello, or a whole one and nothing after it.
     let lens = [1, hello.len() / 2, hello.len()];
-    let mut held: Vec<Client> =
-        (0..600).map(|number| send(&server, &hello[..lens[number % 3]])).collect();
+    let mut held: Vec<Client> = (0..600).map(|at| send(&server, &hello[..lens[at % 3]])).collect();
     // A handshake that is complete, without a request after it.
     let mut silent = server.tls_client();
     silent.send("");

@@ -44,6 +44,11 @@ fn page_has_the_announce_urls_of_the_host_that_was_asked_for() {
     assert_eq!(urls(&page(&server, "[::1]:80"))[0], "udp://[::1]:6969/announce");
     // Nothing is repeated that is not a host.
     assert_eq!(urls(&page(&server, "a\"b"))[0], "udp://HOST:6969/announce");
+    // The page of a private tracker has a place for the key.
+    set_access(&server.tracker, Access::Private);
+    let html = page(&server, "t");
+    assert_eq!([0, 3].map(|at| urls(&html)[at]), ["udp://t:6969/announce/KEY", "wss://t:8443/KEY"]);
+    assert!(html.contains("KEY stands for"), "{html}");
 }
 
 #[test]
@@ -61,14 +66,4 @@ fn page_has_figures_only_if_configured() {
     let pages = PageOptions { page: PublicPage::Off, ..PageOptions::default() };
     let off = start(HttpOptions::default(), pages);
     assert_eq!(off.client().request(get("/", "")).status, 426);
-}
-
-#[test]
-fn page_of_a_private_tracker_has_a_place_for_the_key() {
-    let server = start(HttpOptions::default(), PageOptions::default());
-    set_access(&server.tracker, Access::Private);
-    let html = page(&server, "t");
-    assert_eq!(urls(&html)[0], "udp://t:6969/announce/KEY");
-    assert_eq!(urls(&html)[3], "wss://t:8443/KEY");
-    assert!(html.contains("KEY stands for"), "{html}");
 }

@@ -45,14 +45,12 @@ fn networks_with_all_seats_keep_no_other_out() {
         limit(&server, SHARE);
         let is_tls = counted == Protocol::Https;
         let to = if is_tls { server.second_address } else { server.address };
-        let held: Vec<_> =
-            (0..SEATS).map(|number| connect_as(to, &of_five(number), sent)).collect();
+        let held: Vec<_> = (0..SEATS).map(|at| connect_as(to, &of_five(at), sent)).collect();
         server.wait_for_counts(counted, "connected", |it| it.connections_open == SEATS as u64);
         let mut others: Vec<_> =
             (0..20).filter_map(|number| served_as(server.address, &honest(number))).collect();
         assert_eq!(others.len(), 20, "{sent:?}");
-        let more: Vec<_> =
-            (0..200).map(|number| served_as(server.address, &of_five(number))).collect();
+        let more: Vec<_> = (0..200).map(|at| served_as(server.address, &of_five(at))).collect();
         assert!(others.iter_mut().all(|other| other.request(PROBE).status == 404));
         server.wait_for_counts(Protocol::Http, "seats", |it| it.connections_open <= SEATS as u64);
         drop((held, more));
@@ -70,13 +68,11 @@ fn a_full_listener_makes_room_among_its_own() {
     });
     limit(&server, 4 * SHARE);
     let [large, small] = [server.address, server.second_address];
-    let elsewhere: Vec<_> =
-        (0..200).filter_map(|number| served_as(large, &honest(number))).collect();
+    let elsewhere: Vec<_> = (0..200).filter_map(|at| served_as(large, &honest(at))).collect();
     // A network has its share of the seats of this listener only: a fifth.
     let held: Vec<_> = (0..SEATS).filter_map(|number| served_as(small, &of_five(number))).collect();
     assert_eq!((elsewhere.len(), held.len()), (200, SEATS / 4));
-    let others: Vec<_> =
-        (200..210).filter_map(|number| served_as(small, &honest(number))).collect();
+    let others: Vec<_> = (200..210).filter_map(|at| served_as(small, &honest(at))).collect();
     assert_eq!(others.len(), 10);
     for mut client in elsewhere.into_iter().chain(others) {
         assert_eq!(client.request(PROBE).status, 404);

@@ -40,11 +40,6 @@ impl Nodes {
         self.take(1)
     }
 
-    /// Passes a body of the second node to the first one.
-    fn deliver(&self, body: &[u8]) {
-        self.letters[0].deliver(2, body).unwrap();
-    }
-
     /// Takes the only body that a node has for the other one.
     fn take(&self, from: usize) -> Vec<u8> {
         let mut taken = Vec::new();
@@ -82,7 +77,7 @@ fn answers_to_offers_of_both_secrets_are_accepted() {
         let issuer = tracker_of(false, secret, None);
         let tag = issuer.offer_tag(&HASH, &offer_id(1), &peer_id(2), &peer_id(1));
         body[9..17].copy_from_slice(&tag.to_bits().to_le_bytes());
-        nodes.deliver(&body);
+        nodes.letters[0].deliver(2, &body).unwrap();
         assert_eq!(one.receive(), offered(2));
         one.answer(1, 2, offer_id(1));
         if is_accepted {
@@ -102,14 +97,14 @@ fn relays_between_nodes_beside_a_flood() {
         let nodes = Nodes::start(&tracker(false), workers);
         let [mut one, mut two] = nodes.join();
         let mut body = nodes.offer(&mut two);
-        nodes.deliver(&body);
+        nodes.letters[0].deliver(2, &body).unwrap();
         assert_eq!(one.receive(), offered(2));
         // Other offers, as from another network.
         let flood = 2 * limits::OFFERS_OUTSTANDING_MAX as u64;
         body[25] ^= 1;
         for tag in 0..flood {
             body[9..17].copy_from_slice(&tag.to_le_bytes());
-            nodes.deliver(&body);
+            nodes.letters[0].deliver(2, &body).unwrap();
             one.receive_offers(1);
         }
         one.answer(1, 2, offer_id(1));
