@@ -41,7 +41,7 @@ fn applies_a_proxy_header_to_all_requests_of_its_connection() {
     }
 }
 
-/// Which headers are malformed is tested with the codec.
+/// Malformed headers of every kind are tested with the codec.
 //= proxy#no-guessing
 //= proxy#versions
 //= type=test

@@ -44,7 +44,7 @@ fn closes_in_order_when_the_client_asks_for_it() {
     assert_eq!(counters.drops[DropReason::Reset.index()], 0);
 }
 
-/// Which requests are malformed, and what the responses say, is tested with the codec.
+/// All kinds of malformed requests, and the texts of the responses, are tested with the codec.
 #[test]
 fn answers_malformed_requests_and_closes() {
     let server = HttpServer::start();
