@@ -33,19 +33,17 @@ fn main() {
         |at: usize, default: &str| args.get(at).cloned().unwrap_or_else(|| default.to_owned());
     let connections: usize = word(1, "8").parse().expect("connections: expected a number");
     let requests: usize = word(2, "64").parse().expect("requests: expected a number");
-    let (address, stop, worker) = start();
+    let (address, stop) = start();
     match word(0, "keep-alive").as_str() {
         "keep-alive" => keep_alive(address, connections, requests),
         "close" => close(address, requests),
         other => panic!("expected keep-alive or close, found {other}"),
     }
-    stop.send_replace(Some(StopOrder { idle_grace: Duration::ZERO }));
-    worker.join().expect("the worker panicked");
+    stop();
 }
 
-type Started = (SocketAddr, watch::Sender<Option<StopOrder>>, std::thread::JoinHandle<()>);
-
-fn start() -> Started {
+/// Starts a worker. Returns its address, and what stops it.
+fn start() -> (SocketAddr, impl FnOnce()) {
     let registry = Arc::new(MetricsRegistry::default());
     let socket = bind_tcp(([127, 0, 0, 1], 0).into(), Vec::new(), 1, &TcpOptions::default());
     let socket = socket.expect("cannot bind").remove(0);
@@ -61,10 +59,15 @@ fn start() -> Started {
         seed: 1,
         link: WorkerLink::for_workers(1).remove(0),
         memory_limits: MemoryLimits::default(),
+        lower_priority: || {},
     };
     let (stop, stopped) = watch::channel(None);
     let worker = std::thread::spawn(move || serve(worker, stopped).expect("the worker failed"));
-    (address, stop, worker)
+    let stop = move || {
+        stop.send_replace(Some(StopOrder { idle_grace: Duration::ZERO }));
+        worker.join().expect("the worker panicked");
+    };
+    (address, stop)
 }
 
 /// An announce as qBittorrent writes it.
@@ -100,7 +103,10 @@ fn keep_alive(address: SocketAddr, connections: usize, requests: usize) {
             number += 1;
         }
         for client in &mut clients {
-            answer(client, &mut buffer);
+            // An answer comes in one piece over loopback.
+            let len = client.read(&mut buffer).expect("cannot read");
+            let answer = &buffer[..len];
+            assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{}", answer.escape_ascii());
         }
     }
 }
@@ -114,11 +120,4 @@ fn close(address: SocketAddr, requests: usize) {
         client.read_to_end(&mut buffer).expect("cannot read");
         assert!(buffer.starts_with(b"HTTP/1.1 200 OK"), "{}", buffer.escape_ascii());
     }
-}
-
-/// Reads one answer: it comes in one piece over loopback.
-fn answer(client: &mut TcpStream, buffer: &mut [u8]) {
-    let len = client.read(buffer).expect("cannot read");
-    let answer = &buffer[..len];
-    assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{}", answer.escape_ascii());
 }

@@ -62,7 +62,7 @@ fn main() {
     let listener_policy = ListenerPolicyId(0);
     let metrics = registry.register(Listener { protocol: Protocol::Udp, address, listener_policy });
     let listener = UdpListener { metrics, listener_policy, proxies: None };
-    let clock = Clock::manual(Box::leak(Box::new(AtomicU32::new(0))));
+    let clock = Clock::Manual(Box::leak(Box::new(AtomicU32::new(0))));
     let front = UdpFront::new(Arc::clone(&tracker), vec![listener], clock, 7);
     let stop = Arc::new(AtomicBool::new(false));
     let mut driver =

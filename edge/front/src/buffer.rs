@@ -15,7 +15,7 @@ impl InputBuffer {
         self.0.is_empty()
     }
 
-    /// The bytes of memory that hold input.
+    /// Returns the bytes of memory that hold input.
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity()
     }
@@ -30,19 +30,15 @@ impl InputBuffer {
     ) -> T {
         if self.0.is_empty() {
             let (consumed, result) = parse(fresh);
-            debug_assert!(consumed <= fresh.len(), "parsed more than there is");
-            if let Some(rest) = fresh.get(consumed..)
-                && !rest.is_empty()
-            {
-                self.0.extend_from_slice(rest);
+            if consumed != fresh.len() {
+                self.0.extend_from_slice(&fresh[consumed..]);
             }
             return result;
         }
         let mut input = take(&mut self.0);
         input.extend_from_slice(fresh);
         let (consumed, result) = parse(&mut input);
-        debug_assert!(consumed <= input.len(), "parsed more than there is");
-        if consumed < input.len() {
+        if consumed != input.len() {
             input.drain(..consumed);
             // A few bytes must not hold the memory of a long message.
             if input.len() < input.capacity() / 4 {
@@ -63,25 +59,12 @@ pub(crate) enum WriteOutcome {
     Blocked,
 }
 
-/// Writes what the socket takes now of `output`, and removes it. Returns how many bytes that was.
-pub(crate) fn write_waiting(
-    output: &mut Vec<u8>,
-    stream: &impl Stream,
-) -> io::Result<(usize, WriteOutcome)> {
-    let (sent, outcome) = write_now(stream, output)?;
-    output.drain(..sent);
-    if outcome == WriteOutcome::Blocked && output.len() < output.capacity() / 4 {
-        output.shrink_to_fit();
-    }
-    Ok((sent, outcome))
-}
-
 /// Writes until all of `bytes`, and all that TLS has sealed before, has left, or the socket is full.
 /// Returns how many of `bytes` were taken.
 pub(crate) fn write_now(stream: &impl Stream, bytes: &[u8]) -> io::Result<(usize, WriteOutcome)> {
     let mut sent = 0;
     loop {
-        let left = bytes.get(sent..).unwrap_or_default();
+        let left = &bytes[sent..];
         if left.is_empty() && !stream.is_pending() {
             return Ok((sent, WriteOutcome::Done));
         }
@@ -102,15 +85,16 @@ mod tests {
     #[test]
     fn input_is_kept_until_it_is_consumed() {
         let mut input = InputBuffer::default();
-        let pass = |input: &mut InputBuffer, fresh: &[u8], consumed: usize| {
-            input.feed(&mut fresh.to_vec(), |all| (consumed, all.to_vec()))
-        };
-        assert_eq!(pass(&mut input, b"one", 3), b"one");
-        assert!(input.is_empty() && input.0.capacity() == 0);
-        assert_eq!(pass(&mut input, b"two", 1), b"two");
-        assert_eq!(pass(&mut input, b"", 0), b"wo");
-        assert_eq!(pass(&mut input, b" three", 2), b"wo three");
-        assert_eq!(pass(&mut input, b"", 6), b" three");
+        for (fresh, consumed, all) in [
+            ("one", 3, "one"),
+            ("two", 1, "two"),
+            ("", 0, "wo"),
+            (" three", 2, "wo three"),
+            ("", 6, " three"),
+        ] {
+            let passed = input.feed(&mut fresh.as_bytes().to_vec(), |all| (consumed, all.to_vec()));
+            assert_eq!(passed, all.as_bytes());
+        }
         assert!(input.is_empty() && input.0.capacity() == 0);
     }
 }

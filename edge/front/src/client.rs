@@ -13,7 +13,7 @@ use wire::http::{ForwardedHeader, RequestHead};
 use wire::proxy::{self, ParsedProxyHeader};
 use wire::url::{query_key, query_token};
 
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 
 /// The other end of a TCP connection, as far as its first bytes have identified it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum ProxyState {
 }
 
 impl RemoteClient {
-    /// A client that connected from `peer` to a listener where connections from `proxies` begin with
+    /// Returns the client that connected from `peer` to a listener where connections from `proxies` begin with
     /// a PROXY header; `None` if no header is expected at the listener. `local` returns the address
     /// that was connected to; it is called only for peers that are not public.
     pub(crate) fn new(
@@ -47,9 +47,8 @@ impl RemoteClient {
     ) -> Self {
         let ip = peer.to_canonical();
         //= proxy#trusted-only
-        let expects_header = proxies.is_some_and(|proxies| proxies.contains(ip));
-        let state =
-            if expects_header { ProxyState::ExpectsProxyHeader } else { ProxyState::Direct };
+        let is_trusted = proxies.is_some_and(|proxies| proxies.contains(ip));
+        let state = if is_trusted { ProxyState::ExpectsProxyHeader } else { ProxyState::Direct };
         Self { ip, via_local_address: is_via_local_address(ip, local), state }
     }
 
@@ -68,10 +67,7 @@ impl RemoteClient {
     /// Returns [`ConnectionError::BadProxyHeader`] if the input is not a PROXY header: the connection must be
     /// closed.
     //= proxy#no-guessing
-    pub(crate) fn read_proxy_header(
-        &mut self,
-        input: &[u8],
-    ) -> Result<Option<usize>, ConnectionError> {
+    pub(crate) fn read_proxy_header(&mut self, input: &[u8]) -> ConnectionResult<Option<usize>> {
         let header = match proxy::read(input) {
             ParsedProxyHeader::Complete(header) => header,
             ParsedProxyHeader::Partial { .. } => return Ok(None),
@@ -86,7 +82,7 @@ impl RemoteClient {
         Ok(Some(header.len))
     }
 
-    /// The address of the client that sent `request`. If the other end is a trusted proxy, that is the
+    /// Returns the address of the client that sent `request`. If the other end is a trusted proxy, that is the
     /// right-most hop of its forwarded header that is not a trusted proxy: the client may have made up
     /// everything to the left of it. A hop without an address ends the search at the proxy that wrote
     /// it.
@@ -127,12 +123,12 @@ pub(crate) struct WsClient {
 }
 
 impl WsClient {
-    /// The credentials by which its announces are authorized.
+    /// Returns the credentials by which its announces are authorized.
     pub(crate) fn credentials(&self) -> Credentials<'_> {
         Credentials { key: self.key(), token: self.token.as_deref() }
     }
 
-    /// The client's passkey, if it came with one.
+    /// Returns the client's passkey, if it came with one.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.user.as_deref().map(UserKey::as_bytes)
     }
@@ -169,4 +165,85 @@ pub(crate) fn is_via_local_address(ip: IpAddr, local: impl FnOnce() -> Option<Ip
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use wire::http::{ParsedRequest, read_head};
+
+    use super::*;
+
+    fn trusted() -> Networks {
+        Networks::parse(["10.0.0.0/8", "192.0.2.7", "fd00::/8"]).unwrap()
+    }
+
+    /// Returns the client's address for a request with `headers` from `client`.
+    fn client_of(client: &RemoteClient, header: ForwardedHeader, headers: &str) -> String {
+        let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
+        let ParsedRequest::Complete(request) = read_head(text.as_bytes()) else { panic!("{text}") };
+        client.client_ip(&request, &trusted(), header).to_string()
+    }
+
+    fn client(peer: &str, headers: &str) -> String {
+        let client = RemoteClient::new(peer.parse().unwrap(), || None, None);
+        client_of(&client, ForwardedHeader::XForwardedFor, headers)
+    }
+
+    /// Returns a connection of a trusted proxy that has sent `input`.
+    fn after_input(input: &[u8]) -> RemoteClient {
+        let proxies = trusted();
+        let mut client = RemoteClient::new([10, 0, 0, 1].into(), || None, Some(&proxies));
+        assert!(matches!(client.read_proxy_header(input), Ok(Some(16..))));
+        client
+    }
+
+    #[test]
+    fn takes_the_rightmost_untrusted_hop() {
+        let header = "X-Forwarded-For: 9.9.9.9, 5.6.7.8, 10.1.1.1\r\n";
+        let split = "X-Forwarded-For: 5.6.7.8\r\nX-Forwarded-For: 192.0.2.7\r\n";
+        for (peer, headers, expected) in [
+            ("10.0.0.1", header, "5.6.7.8"),
+            ("::ffff:10.0.0.1", header, "5.6.7.8"),
+            ("fd00::1", split, "5.6.7.8"),
+            ("10.0.0.1", "X-Forwarded-For: 10.0.0.2\r\n", "10.0.0.2"),
+            ("10.0.0.1", "", "10.0.0.1"),
+            // Untrusted addresses.
+            ("1.2.3.4", header, "1.2.3.4"),
+            ("::ffff:1.2.3.4", "", "1.2.3.4"),
+        ] {
+            assert_eq!(client(peer, headers), expected, "{peer} {headers}");
+        }
+    }
+
+    //= rfc7239#trust
+    //= type=test
+    #[test]
+    fn stops_at_a_hop_without_an_address() {
+        assert_eq!(client("10.0.0.1", "X-Forwarded-For: 9.9.9.9, unknown\r\n"), "10.0.0.1");
+        assert_eq!(client("10.0.0.1", "X-Forwarded-For: 9.9.9.9, , 10.0.0.9\r\n"), "10.0.0.9");
+        let client = RemoteClient::new([10, 0, 0, 1].into(), || None, None);
+        let of = |value: &str| {
+            client_of(&client, ForwardedHeader::Forwarded, &format!("Forwarded: {value}\r\n"))
+        };
+        assert_eq!(of("for=9.9.9.9, for=_hidden, for=10.0.0.9"), "10.0.0.9");
+        assert_eq!(of("for=9.9.9.9, for=5.6.7.8;proto=http, for=\"[fd00::2]:1\""), "5.6.7.8");
+    }
+
+    #[test]
+    fn reads_forwarding_headers_behind_a_proxy_header() {
+        let header = "X-Forwarded-For: 9.9.9.9, 5.6.7.8\r\n";
+        let of =
+            |input: &[u8]| client_of(&after_input(input), ForwardedHeader::XForwardedFor, header);
+        // The named client is another trusted proxy.
+        assert_eq!(of(b"PROXY TCP4 10.0.0.9 10.0.0.1 4711 443\r\n"), "5.6.7.8");
+        // The header names no client, so forwarding headers are ignored.
+        assert_eq!(of(b"PROXY UNKNOWN 5.6.7.8\r\n"), "10.0.0.1");
+        assert_eq!(of(b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"), "10.0.0.1");
+    }
+
+    /// Private clients are tested over UDP and HTTP.
+    #[test]
+    fn looks_up_the_local_address_only_for_private_clients() {
+        let unasked = || -> Option<IpAddr> { panic!("the local address was looked up") };
+        assert!(!RemoteClient::new([8, 8, 8, 8].into(), unasked, None).via_local_address);
+        assert!(RemoteClient::new([127, 0, 0, 1].into(), unasked, None).via_local_address);
+        assert!(!RemoteClient::new([10, 1, 1, 1].into(), || None, None).via_local_address);
+    }
+}

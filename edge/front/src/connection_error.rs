@@ -24,8 +24,11 @@ pub(crate) enum ConnectionError {
     NotTls,
 }
 
+/// The result of a step of a connection, which its failure ends.
+pub(crate) type ConnectionResult<T> = Result<T, ConnectionError>;
+
 impl ConnectionError {
-    /// The reason under which the connection is counted.
+    /// Returns the reason under which the connection is counted.
     pub(crate) fn drop_reason(&self) -> DropReason {
         match self {
             Self::Socket(_) => DropReason::Reset,

@@ -15,15 +15,10 @@ mod output;
 mod scan;
 mod seats;
 
-use std::cell::RefCell;
-use std::future::poll_fn;
-use std::io;
-use std::num::NonZeroU64;
 use std::rc::Rc;
-use std::task::Poll;
 
 use slab::Slab;
-use tokio::task::{AbortHandle, yield_now};
+use tokio::task::AbortHandle;
 use tracker::counters::Counters;
 use tracker::{ConnectionPermit, Offers, Random};
 use types::{ConnectionKey, Tick};
@@ -32,6 +27,7 @@ use crate::buffer::WriteOutcome;
 use crate::client::WsClient;
 use crate::listener::Listener;
 use crate::stream::{Socket, Stream};
+use crate::webtorrent::WorkerLink;
 use memory::MemoryUse;
 
 pub use memory::MemoryLimits;
@@ -39,14 +35,12 @@ pub(crate) use seats::Crowd;
 
 /// A worker's table of connections.
 pub(crate) struct Connections {
-    /// The number of the node; 0 outside clusters.
-    node: u8,
-    /// The number of the worker.
-    worker: usize,
-    slots: Slab<Slot>,
-    /// Distinguishes the connections that use a slot one after the other.
+    /// The worker and the node that the table's keys name.
+    link: WorkerLink,
+    entries: Slab<Entry>,
+    /// Distinguishes the connections that use an entry one after the other.
     generation: u64,
-    /// Slots of WebSockets with output that no task waits to write.
+    /// Places of WebSockets with output that no task waits to write.
     dirty: Vec<usize>,
     /// The memory of all buffers.
     memory: MemoryUse,
@@ -63,7 +57,7 @@ pub(crate) struct Connections {
     displaced: usize,
 }
 
-struct Slot {
+struct Entry {
     key: ConnectionKey,
     socket: Socket,
     listener: Rc<Listener>,
@@ -90,7 +84,7 @@ struct Slot {
     phase: Phase,
     /// True if the connection made room for another, and only its task is left.
     is_displaced: bool,
-    /// True if the slot is among the dirty ones.
+    /// True if the entry is among the dirty ones.
     is_dirty: bool,
 }
 
@@ -123,15 +117,10 @@ const SPARE_BYTES_MAX: usize = 64 * 1024;
 
 impl Connections {
     /// Returns an empty table. `generation` is random: see [`ConnectionKey`].
-    pub(crate) fn new(
-        (node, worker): (u8, usize),
-        generation: u64,
-        memory_limits: MemoryLimits,
-    ) -> Self {
+    pub(crate) fn new(link: WorkerLink, generation: u64, memory_limits: MemoryLimits) -> Self {
         Self {
-            node,
-            worker,
-            slots: Slab::new(),
+            link,
+            entries: Slab::new(),
             generation,
             dirty: Vec::new(),
             memory: MemoryUse::default(),
@@ -145,28 +134,27 @@ impl Connections {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.entries.len()
     }
 
-    /// Adds an HTTP connection, with output that its socket did not take yet.
+    /// Adds an HTTP connection without output.
     pub(crate) fn insert(
         &mut self,
         socket: Socket,
         listener: Rc<Listener>,
-        output: Vec<u8>,
         permit: ConnectionPermit,
-        (now, deadline): (Tick, Tick),
+        deadline: Tick,
     ) -> ConnectionKey {
         self.generation = self.generation.wrapping_add(1);
-        let entry = self.slots.vacant_entry();
-        let number = entry.key();
-        let key = ConnectionKey::new(self.node, self.worker, self.generation, number);
+        let vacant = self.entries.vacant_entry();
+        let number = vacant.key();
+        let key = ConnectionKey::new(self.link.node(), self.link.worker, self.generation, number);
         let seat = listener.take_seat(number);
-        entry.insert(Slot {
+        vacant.insert(Entry {
             key,
             socket,
             listener,
-            output,
+            output: Vec::new(),
             permit,
             offers: Offers::default(),
             writer: None,
@@ -180,146 +168,137 @@ impl Connections {
             is_displaced: false,
             is_dirty: false,
         });
-        self.count_output(number);
-        self.keep_limits(now);
         key
     }
 
     /// Closes a connection's socket. Its key is invalid from now on.
     pub(crate) fn remove(&mut self, key: ConnectionKey) {
-        if self.slot(key).is_none() {
-            return;
-        }
-        let slot = self.slots.remove(key.place());
-        slot.count_closed();
-        self.memory.replace(slot.memory, MemoryUse::default());
-        self.leave_seat(&slot);
-        if let Some(writer) = slot.writer {
+        let entry = self.entries.remove(key.place());
+        assert!(entry.key == key, "a task has outlived its connection");
+        entry.counters(Counters::connection_closed);
+        self.memory.replace(entry.memory, MemoryUse::default());
+        self.leave_seat(&entry);
+        if let Some(writer) = entry.writer {
             writer.abort();
         }
-        self.recycle(slot.output);
+        self.recycle(entry.output);
     }
 
     /// Turns an HTTP connection into a WebSocket.
     pub(crate) fn upgrade(&mut self, now: Tick, key: ConnectionKey, client: Rc<WsClient>) {
-        let Some(slot) = self.slot_mut(key) else { return };
-        debug_assert!(slot.client.is_none(), "upgraded twice");
-        slot.count_closed();
-        slot.client = Some(client);
-        slot.counters(Counters::connection_opened);
-        slot.alive(now);
-        if !slot.output.is_empty() {
-            slot.is_dirty = true;
+        let entry = self.entry_mut(key);
+        debug_assert!(entry.client.is_none(), "upgraded twice");
+        entry.counters(Counters::connection_closed);
+        entry.client = Some(client);
+        entry.counters(Counters::connection_opened);
+        entry.alive(now);
+        if !entry.output.is_empty() {
+            entry.is_dirty = true;
             self.dirty.push(key.place());
         }
     }
 
     /// Sets what an HTTP connection does, and until when it may.
     pub(crate) fn set_phase(&mut self, key: ConnectionKey, phase: Phase, deadline: Option<Tick>) {
-        let Some(slot) = self.slot_mut(key) else { return };
-        if slot.phase == Phase::Ended {
+        let entry = self.entry_mut(key);
+        if entry.phase == Phase::Ended {
             return;
         }
-        slot.phase = phase;
+        entry.phase = phase;
         if let Some(deadline) = deadline {
-            slot.deadline = deadline;
+            entry.deadline = deadline;
         }
     }
 
-    /// Replaces a connection's permit by one of the client that is known by now.
-    pub(crate) fn set_permit(&mut self, key: ConnectionKey, permit: ConnectionPermit) {
-        if let Some(slot) = self.slot_mut(key) {
-            slot.permit = permit;
-        }
-    }
-
-    /// Records that a connection's TLS handshake is complete.
-    pub(crate) fn end_handshake(&mut self, key: ConnectionKey) {
-        if let Some(slot) = self.slot_mut(key) {
-            slot.permit.end_handshake();
-        }
-    }
-
-    /// A number that identifies the network of a connection's client, if its connections are counted.
-    pub(crate) fn network(&self, key: ConnectionKey) -> Option<NonZeroU64> {
-        self.slot(key).and_then(|slot| slot.permit.network())
+    /// Returns the permit of a connection's client.
+    pub(crate) fn permit(&mut self, key: ConnectionKey) -> &mut ConnectionPermit {
+        &mut self.entry_mut(key).permit
     }
 
     /// Returns true if a connection has output that waits for its socket.
     #[inline]
     pub(crate) fn has_output(&self, key: ConnectionKey) -> bool {
-        self.slot(key).is_some_and(|slot| !slot.output.is_empty() || slot.socket.is_pending())
+        let entry = self.entry(key);
+        !entry.output.is_empty() || entry.socket.is_pending()
     }
 
     /// Sets the output of an HTTP connection that has none.
     pub(crate) fn set_output(&mut self, now: Tick, key: ConnectionKey, output: Vec<u8>) {
-        if let Some(slot) = self.slot_mut(key) {
-            debug_assert!(slot.output.is_empty(), "output would be lost");
-            slot.output = output;
-            self.count_output(key.place());
-            self.keep_limits(now);
-        }
+        let entry = self.entry_mut(key);
+        debug_assert!(entry.output.is_empty(), "output would be lost");
+        entry.output = output;
+        self.count_output(key.place());
+        self.keep_limits(now);
     }
 
-    /// Returns true if the scan has ended the connection, and so has counted why. Also true if the
-    /// connection is gone.
+    /// Returns true if the scan has ended the connection, and so has counted why.
     pub(crate) fn was_ended(&self, key: ConnectionKey) -> bool {
-        self.slot(key).is_none_or(|slot| slot.phase == Phase::Ended)
+        self.entry(key).phase == Phase::Ended
     }
 
-    /// Returns true if the last bytes for the connection are in its output, or sent. Also true
-    /// if the connection is gone.
+    /// Returns true if the last bytes for the connection are in its output, or sent.
     pub(crate) fn is_closing(&self, key: ConnectionKey) -> bool {
-        self.slot(key).is_none_or(|slot| matches!(slot.phase, Phase::Closing | Phase::Ended))
+        matches!(self.entry(key).phase, Phase::Closing | Phase::Ended)
     }
 
-    /// The socket of a connection.
+    /// Returns the socket of a connection.
     #[inline]
-    pub(crate) fn socket(&self, key: ConnectionKey) -> io::Result<&Socket> {
-        let slot = self.slot(key);
-        debug_assert!(slot.is_some(), "a task outlives its connection");
-        slot.map(|slot| &slot.socket).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    pub(crate) fn socket(&self, key: ConnectionKey) -> &Socket {
+        &self.entry(key).socket
     }
 
-    /// The offers that a connection may answer.
+    /// Returns the offers that a connection may answer.
     pub(crate) fn offers(&mut self, key: ConnectionKey) -> Option<&mut Offers> {
-        self.slot_mut(key).map(|slot| &mut slot.offers)
+        self.find_mut(key).map(|entry| &mut entry.offers)
     }
 
     /// Records that a WebSocket's client has sent something.
     pub(crate) fn heard(&mut self, now: Tick, key: ConnectionKey) {
-        if let Some(slot) = self.slot_mut(key)
-            && matches!(slot.phase, Phase::WebSocket | Phase::Pinged)
-        {
-            slot.alive(now);
+        let entry = self.entry_mut(key);
+        if matches!(entry.phase, Phase::WebSocket | Phase::Pinged) {
+            entry.alive(now);
         }
     }
 
     /// Records that a WebSocket's input ends inside a message, which must end in time from its first byte on,
     /// whatever control frames come in between. `is_new` = the input has the message's first byte.
     pub(crate) fn await_message_end(&mut self, now: Tick, key: ConnectionKey, is_new: bool) {
-        let Some(slot) = self.slot_mut(key) else { return };
-        if is_new || slot.message_deadline == NEVER {
-            let timeout_s = slot.listener.web_options.message_timeout_s;
-            slot.message_deadline = now.after(timeout_s);
+        let entry = self.entry_mut(key);
+        if is_new || entry.message_deadline == NEVER {
+            let timeout_s = entry.listener.web_options.message_timeout_s;
+            entry.message_deadline = now.after(timeout_s);
         }
     }
 
     /// Records that a WebSocket's input ends with a whole message, or waits for the tracker.
     pub(crate) fn note_message_end(&mut self, key: ConnectionKey) {
-        if let Some(slot) = self.slot_mut(key) {
-            slot.message_deadline = NEVER;
-        }
+        self.entry_mut(key).message_deadline = NEVER;
+    }
+
+    /// Returns the entry of a connection whose task runs.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the task has outlived its connection.
+    #[inline]
+    fn entry(&self, key: ConnectionKey) -> &Entry {
+        self.find(key).expect("a task has outlived its connection")
     }
 
     #[inline]
-    fn slot(&self, key: ConnectionKey) -> Option<&Slot> {
-        self.slots.get(key.place()).filter(|slot| slot.key == key)
+    fn entry_mut(&mut self, key: ConnectionKey) -> &mut Entry {
+        self.find_mut(key).expect("a task has outlived its connection")
+    }
+
+    /// Returns the entry of a connection that may be gone.
+    #[inline]
+    fn find(&self, key: ConnectionKey) -> Option<&Entry> {
+        self.entries.get(key.place()).filter(|entry| entry.key == key)
     }
 
     #[inline]
-    fn slot_mut(&mut self, key: ConnectionKey) -> Option<&mut Slot> {
-        self.slots.get_mut(key.place()).filter(|slot| slot.key == key)
+    fn find_mut(&mut self, key: ConnectionKey) -> Option<&mut Entry> {
+        self.entries.get_mut(key.place()).filter(|entry| entry.key == key)
     }
 
     fn recycle(&mut self, mut output: Vec<u8>) {
@@ -330,7 +309,7 @@ impl Connections {
     }
 }
 
-impl Slot {
+impl Entry {
     fn can_receive(&self) -> bool {
         matches!(self.phase, Phase::WebSocket | Phase::Pinged | Phase::Blocked)
     }
@@ -356,11 +335,7 @@ impl Slot {
         }
     }
 
-    fn count_closed(&self) {
-        self.counters(Counters::connection_closed);
-    }
-
-    /// The client of a WebSocket lives: it is pinged if it is silent from now on.
+    /// Records that the client of a WebSocket lives: it is pinged if it is silent from now on.
     fn alive(&mut self, now: Tick) {
         let options = &self.listener.web_options;
         let wait_s = options.ping_s.min(options.idle_timeout_s);
@@ -391,38 +366,4 @@ impl Slot {
         // A socket that is closed already needs no shutdown.
         let _ = self.socket.shutdown_both();
     }
-}
-
-/// Waits until a connection has input, or its input has ended. If the socket has more than the last read
-/// took, other connections have their turn first.
-pub(crate) async fn readable(
-    connections: &RefCell<Connections>,
-    key: ConnectionKey,
-) -> io::Result<()> {
-    let mut has_waited = false;
-    let readable = poll_fn(|context| {
-        let polled = match connections.borrow().socket(key) {
-            Ok(socket) => socket.poll_readable(context),
-            Err(error) => Poll::Ready(Err(error)),
-        };
-        has_waited |= polled.is_pending();
-        polled
-    })
-    .await;
-    if !has_waited {
-        yield_now().await;
-    }
-    readable
-}
-
-/// Waits until a connection's socket takes output.
-pub(crate) async fn writable(
-    connections: &RefCell<Connections>,
-    key: ConnectionKey,
-) -> io::Result<()> {
-    poll_fn(|context| match connections.borrow().socket(key) {
-        Ok(socket) => socket.poll_writable(context),
-        Err(error) => Poll::Ready(Err(error)),
-    })
-    .await
 }

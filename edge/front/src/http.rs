@@ -70,6 +70,8 @@ pub struct HttpWorker {
     pub link: WorkerLink,
     /// The most memory that the buffers of its connections may take.
     pub memory_limits: MemoryLimits,
+    /// Called first by each thread that makes long responses, so that no announce waits for it.
+    pub lower_priority: fn(),
 }
 
 /// A listener of one worker.
@@ -170,6 +172,7 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<Option<StopOrder>>) -> io
         .enable_all()
         // Blocking threads, which make lists of torrents.
         .thread_name("http-list")
+        .on_thread_start(worker.lower_priority)
         .build()?;
     // In a task, so that the runtime polls it only when it has something to do, and not every turn.
     let run = async move { tokio::task::spawn_local(run(worker, stop)).await };
@@ -179,7 +182,8 @@ pub fn serve(worker: HttpWorker, stop: watch::Receiver<Option<StopOrder>>) -> io
 async fn run(start: HttpWorker, mut stop: watch::Receiver<Option<StopOrder>>) -> io::Result<()> {
     let (worker, sockets) = set_up(start)?;
     let tasks = Rc::clone(&worker.tasks);
-    webtorrent::spawn_tasks(&worker);
+    tasks.spawn(webtorrent::flush_all(Rc::clone(&worker)));
+    tasks.spawn(webtorrent::receive_all(Rc::clone(&worker)));
     let shared = Rc::clone(&worker);
     tasks.spawn(async move { shared.handshakes.serve().await });
     let mut acceptors = Vec::new();
@@ -226,10 +230,8 @@ fn set_up(start: HttpWorker) -> io::Result<(Rc<Worker>, Vec<TcpListener>)> {
     let mut random = Random::new(start.seed);
     let relay = Relay::new(Random::new(random.next()), start.link);
     let generation = random.next();
-    let connections =
-        Connections::new((relay.link.node(), relay.link.worker), generation, start.memory_limits);
-    let tracker = Arc::clone(&start.tracker);
-    let service = HttpService::new(tracker, start.clock, random);
+    let connections = Connections::new(relay.link.clone(), generation, start.memory_limits);
+    let service = HttpService::new(start.clock, random);
     let worker = Worker {
         tracker: start.tracker,
         clock: start.clock,

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
-use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied, Tracker};
+use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied};
 use types::Tick;
 
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::http::{HttpListener, HttpOptions, Pages};
 use crate::webtorrent::options::WebOptions;
+use crate::worker::Worker;
 
 /// State that the connections of a listener share.
 pub(crate) struct Listener {
@@ -65,13 +66,13 @@ impl Listener {
         Ok((listener, socket))
     }
 
-    /// The counters of HTTP. Panics if they are borrowed already: hold them for one statement.
+    /// Returns the counters of HTTP. Panics if they are borrowed already: hold them for one statement.
     #[inline]
     pub(crate) fn http(&self) -> RefMut<'_, Counters> {
         RefMut::map(self.http.borrow_mut(), |metrics| &mut metrics.counters)
     }
 
-    /// The counters of WebSockets. Panics if they are borrowed already: hold them for one statement.
+    /// Returns the counters of WebSockets. Panics if they are borrowed already: hold them for one statement.
     #[inline]
     pub(crate) fn ws(&self) -> RefMut<'_, Counters> {
         RefMut::map(self.ws.borrow_mut(), |metrics| &mut metrics.counters)
@@ -89,42 +90,36 @@ impl Listener {
         open >= self.options.connections_max as u64 + u64::from(self.displaced.get())
     }
 
-    /// A permit for a new connection from `ip`, which counts against the rates of its prefix. Trusted proxies
-    /// need none: they carry the connections of others.
-    pub(crate) fn admit(
-        &self,
-        tracker: &Tracker,
-        now: Tick,
-        ip: IpAddr,
-    ) -> Result<ConnectionPermit, ConnectionError> {
+    /// Returns a permit for a new connection from `ip`, which counts against the rates of its prefix. Trusted
+    /// proxies need none: they carry the connections of others.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the client is banned, or has all that it may.
+    pub(crate) fn admit(&self, worker: &Worker, ip: IpAddr) -> ConnectionResult<ConnectionPermit> {
         let (over_tls, share) = (self.tls.is_some(), self.share.as_ref());
-        self.take_permit(tracker, now, ip, |limiter| limiter.open(now, ip, over_tls, share))
+        self.take_permit(worker, ip, |limiter, now| limiter.open(now, ip, over_tls, share))
     }
 
-    /// A permit for a client of a connection that is open already.
-    pub(crate) fn permit(
-        &self,
-        tracker: &Tracker,
-        now: Tick,
-        ip: IpAddr,
-    ) -> Result<ConnectionPermit, ConnectionError> {
-        self.take_permit(tracker, now, ip, |limiter| limiter.permit(ip, self.share.as_ref()))
+    /// Returns a permit for a client of a connection that is open already.
+    pub(crate) fn permit(&self, worker: &Worker, ip: IpAddr) -> ConnectionResult<ConnectionPermit> {
+        self.take_permit(worker, ip, |limiter, _| limiter.permit(ip, self.share.as_ref()))
     }
 
     fn take_permit(
         &self,
-        tracker: &Tracker,
-        now: Tick,
+        worker: &Worker,
         ip: IpAddr,
-        take: impl FnOnce(&Limiter) -> Result<ConnectionPermit, PermitDenied>,
-    ) -> Result<ConnectionPermit, ConnectionError> {
+        take: impl FnOnce(&Limiter, Tick) -> Result<ConnectionPermit, PermitDenied>,
+    ) -> ConnectionResult<ConnectionPermit> {
         if self.options.trusted_proxies.contains(ip) {
             return Ok(ConnectionPermit::uncounted());
         }
-        if tracker.bans().contains(now, ip) {
+        let now = worker.now();
+        if worker.tracker.bans().contains(now, ip) {
             return Err(ConnectionError::NotAdmitted(DropReason::Banned));
         }
-        take(tracker.limiter()).map_err(|denied| {
+        take(worker.tracker.limiter(), now).map_err(|denied| {
             ConnectionError::NotAdmitted(match denied {
                 PermitDenied::Prefix => DropReason::PrefixConnectionLimit,
                 PermitDenied::Network => DropReason::NetworkConnectionLimit,

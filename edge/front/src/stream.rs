@@ -11,12 +11,12 @@ use tokio::net::TcpStream;
 use wire::http::{Method, ResponseFraming, Status};
 use wire::proxy;
 
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 
 /// A connected socket whose calls return at once.
 pub(crate) trait Stream {
     /// Reads what has come.
-    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError>;
+    fn read_now(&self, buffer: &mut [u8]) -> ConnectionResult<ReadOutcome>;
     /// Returns how many of `bytes` the socket took. `WouldBlock` if it is full.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
     /// Returns true if bytes that were taken have not left yet. An empty write sends them on.
@@ -37,7 +37,7 @@ pub(crate) enum ReadOutcome {
 }
 
 impl ReadOutcome {
-    fn of(read: io::Result<usize>) -> Result<Self, ConnectionError> {
+    fn of(read: io::Result<usize>) -> ConnectionResult<Self> {
         match read {
             Ok(0) => Ok(Self::End),
             Ok(len) => Ok(Self::Data(len)),
@@ -88,12 +88,12 @@ impl Socket {
         self.held_bytes() > 0 || net::has_input(self.tcp())
     }
 
-    /// The bytes of memory for input that TLS cannot decrypt yet.
+    /// Returns the bytes of memory for input that TLS cannot decrypt yet.
     pub(crate) fn held_bytes(&self) -> usize {
         self.session().map_or(0, |session| session.held_bytes())
     }
 
-    /// The bytes of memory for output that TLS has encrypted and the socket has not taken.
+    /// Returns the bytes of memory for output that TLS has encrypted and the socket has not taken.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.session().map_or(0, |session| session.unsent_bytes())
     }
@@ -103,7 +103,7 @@ impl Socket {
         self.session().is_some_and(|session| session.is_handshaking())
     }
 
-    /// The TLS session; `None` = no TLS.
+    /// Returns the TLS session; `None` = no TLS.
     #[inline]
     fn session(&self) -> Option<Ref<'_, TlsSession>> {
         match self {
@@ -175,7 +175,7 @@ impl Socket {
 
 impl Stream for Socket {
     #[inline]
-    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError> {
+    fn read_now(&self, buffer: &mut [u8]) -> ConnectionResult<ReadOutcome> {
         match self {
             Self::Plain(tcp) => ReadOutcome::of(read_tcp(tcp, buffer)),
             Self::Tls(tls) => tls.read_now(buffer),
@@ -202,7 +202,7 @@ impl Stream for Socket {
 }
 
 impl Tls {
-    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError> {
+    fn read_now(&self, buffer: &mut [u8]) -> ConnectionResult<ReadOutcome> {
         let mut session = self.session.borrow_mut();
         if session.is_over() {
             return Ok(ReadOutcome::End);
@@ -216,7 +216,7 @@ impl Tls {
                 }
                 outcome => return Ok(outcome),
             };
-            let sealed = sealed.get_mut(..len).unwrap_or_default();
+            let sealed = &mut sealed[..len];
             if !self.has_begun.replace(true) {
                 self.check_first_bytes(sealed)?;
             }
@@ -230,7 +230,7 @@ impl Tls {
     }
 
     /// Rejects a PROXY header that is not expected, and plain HTTP.
-    fn check_first_bytes(&self, input: &[u8]) -> Result<(), ConnectionError> {
+    fn check_first_bytes(&self, input: &[u8]) -> ConnectionResult<()> {
         if proxy::is_proxy_header(input) {
             return Err(ConnectionError::UntrustedProxy);
         }
@@ -277,7 +277,7 @@ fn read_tcp(tcp: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 impl Stream for std::net::TcpStream {
-    fn read_now(&self, buffer: &mut [u8]) -> Result<ReadOutcome, ConnectionError> {
+    fn read_now(&self, buffer: &mut [u8]) -> ConnectionResult<ReadOutcome> {
         ReadOutcome::of((&mut &*self).read(buffer))
     }
 

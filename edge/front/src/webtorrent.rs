@@ -29,7 +29,6 @@ use tracker::counters::DropReason;
 use types::ConnectionKey;
 
 use crate::buffer::WriteOutcome;
-use crate::connections::writable;
 use crate::worker::Worker;
 use context::{Relay, WsContext};
 use mailboxes::MessageBatch;
@@ -40,14 +39,8 @@ pub use mailboxes::WorkerLink;
 pub use options::WebOptions;
 pub(crate) use session::Session;
 
-/// Starts the tasks that flush output and receive messages of other workers.
-pub(crate) fn spawn_tasks(worker: &Rc<Worker>) {
-    worker.tasks.spawn(flush_all(Rc::clone(worker)));
-    worker.tasks.spawn(receive_all(Rc::clone(worker)));
-}
-
 /// Flushes whenever there is output.
-async fn flush_all(worker: Rc<Worker>) {
+pub(crate) async fn flush_all(worker: Rc<Worker>) {
     loop {
         worker.flush.notified().await;
         let blocked = worker.connections.borrow_mut().flush(worker.now());
@@ -64,7 +57,9 @@ fn post_messages(worker: &Worker) {
     let mut relay = worker.relay.borrow_mut();
     let Relay { link, outgoing, letters, .. } = &mut *relay;
     let lost = |listener: Option<usize>| {
-        listener.into_iter().for_each(|listener| count_undelivered(worker, listener));
+        if let Some(listener) = listener {
+            worker.listeners[listener].ws().drop(DropReason::MailboxFull);
+        }
     };
     for (number, batch) in outgoing.iter_mut().enumerate().filter(|(_, batch)| !batch.is_empty()) {
         link.mailboxes.post(number, batch, lost);
@@ -76,30 +71,20 @@ fn post_messages(worker: &Worker) {
     }
 }
 
-/// Counts a message that did not fit into the mailbox of another worker, or of the cluster.
-#[cold]
-fn count_undelivered(worker: &Worker, listener: usize) {
-    let listener = worker.listeners.get(listener);
-    debug_assert!(listener.is_some(), "a message from a listener that does not exist");
-    if let Some(listener) = listener {
-        listener.ws().drop(DropReason::MailboxFull);
-    }
-}
-
 /// Receives the messages of other workers.
-async fn receive_all(worker: Rc<Worker>) {
-    let WorkerLink { worker: number, mailboxes } = worker.relay.borrow().link.clone();
+pub(crate) async fn receive_all(worker: Rc<Worker>) {
+    let link = worker.relay.borrow().link.clone();
     let mut batch = MessageBatch::default();
     loop {
-        mailboxes.arrived(number).await;
-        batch = mailboxes.collect(number, batch);
+        link.arrived().await;
+        batch = link.collect(batch);
         WsContext::with(&worker, |context| context.receive(&batch));
     }
 }
 
 /// Writes whenever the socket takes more, until all output has left.
 async fn write_blocked(worker: Rc<Worker>, key: ConnectionKey) {
-    while writable(&worker.connections, key).await.is_ok() {
+    while worker.writable(key).await.is_ok() {
         let written = worker.connections.borrow_mut().write(worker.now(), key);
         if !matches!(written, Ok(WriteOutcome::Blocked)) {
             break;

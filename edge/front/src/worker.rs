@@ -2,21 +2,23 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tracker::{ConnectionPermit, Tracker};
 use types::{ConnectionKey, Tick};
 
 use crate::Clock;
-use crate::connection_error::ConnectionError;
-use crate::connections::{Connections, Crowd, readable};
+use crate::connection_error::ConnectionResult;
+use crate::connections::{Connections, Crowd};
 use crate::http::handshakes::HandshakeTurns;
 use crate::http::http_service::HttpService;
 use crate::listener::Listener;
-use crate::stream::{ReadOutcome, Stream};
+use crate::stream::{ReadOutcome, Socket, Stream};
 use crate::tasks::Tasks;
 use crate::webtorrent::context::Relay;
 
@@ -66,7 +68,7 @@ impl Worker {
         } else {
             return true;
         };
-        connections.make_room(self.now(), crowd, crowd.newcomer_weight(permit))
+        connections.make_room(self.now(), crowd, crowd.weight(permit).max(1))
     }
 
     /// Closes connections of the networks that hold the most, because the process has no descriptors left. For a
@@ -98,28 +100,50 @@ impl Worker {
     /// Reads and drops input until the client closes. A socket that is closed over unread input would
     /// be reset, and the kernel would drop output that the client has not read yet. The scan ends the
     /// connection if the client takes too long.
-    pub(crate) async fn discard_input(&self, key: ConnectionKey) -> Result<(), ConnectionError> {
+    pub(crate) async fn discard_input(&self, key: ConnectionKey) -> ConnectionResult<()> {
         loop {
-            readable(&self.connections, key).await?;
+            self.readable(key).await?;
             let connections = self.connections.borrow();
             // The shared buffer: a buffer of its own would enlarge every connection's task.
-            let read = connections.socket(key)?.read_now(&mut self.read_buffer.borrow_mut())?;
+            let read = connections.socket(key).read_now(&mut self.read_buffer.borrow_mut())?;
             if read == ReadOutcome::End {
                 return Ok(());
             }
         }
     }
 
+    /// Waits until a connection has input, or its input has ended. If the socket has more than the last read
+    /// took, other connections have their turn first.
+    pub(crate) async fn readable(&self, key: ConnectionKey) -> io::Result<()> {
+        let mut has_waited = false;
+        let readable = self.ready(key, |socket, context| {
+            let polled = socket.poll_readable(context);
+            has_waited |= polled.is_pending();
+            polled
+        });
+        let readable = readable.await;
+        if !has_waited {
+            yield_now().await;
+        }
+        readable
+    }
+
+    /// Waits until a connection's socket takes output.
+    pub(crate) async fn writable(&self, key: ConnectionKey) -> io::Result<()> {
+        self.ready(key, Socket::poll_writable).await
+    }
+
     /// Peeks at input that has not been read yet, and waits for it if there is none.
-    pub(crate) async fn peek(
+    pub(crate) async fn peek(&self, key: ConnectionKey, buffer: &mut [u8]) -> io::Result<usize> {
+        self.ready(key, |socket, context| socket.poll_peek(context, buffer)).await
+    }
+
+    /// Polls a connection's socket until it is ready.
+    fn ready<T>(
         &self,
         key: ConnectionKey,
-        buffer: &mut [u8],
-    ) -> Result<usize, ConnectionError> {
-        let peek = poll_fn(|context| match self.connections.borrow().socket(key) {
-            Ok(socket) => socket.poll_peek(context, buffer),
-            Err(error) => Poll::Ready(Err(error)),
-        });
-        Ok(peek.await?)
+        mut poll: impl FnMut(&Socket, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> impl Future<Output = io::Result<T>> {
+        poll_fn(move |context| poll(self.connections.borrow().socket(key), context))
     }
 }

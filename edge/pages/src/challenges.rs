@@ -38,3 +38,25 @@ impl Challenges {
         Some(proof.answer.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= rfc8555#http-challenge
+    //= type=test
+    #[test]
+    fn answers_the_token_that_is_set_and_no_other() {
+        let challenges = Challenges::default();
+        let answer = |token: &str| challenges.answer(&[FOLDER, token.as_bytes()].concat());
+        assert_eq!(answer("one"), None);
+        challenges.replace("one", "one.thumb");
+        assert_eq!(answer("one").as_deref(), Some("one.thumb"));
+        assert_eq!(["", "on", "one/", "two"].map(answer), [const { None }; 4]);
+        assert_eq!(challenges.answer(b"/one"), None);
+        challenges.replace("two", "two.thumb");
+        assert_eq!(answer("one"), None);
+        challenges.clear();
+        assert_eq!(answer("two"), None);
+    }
+}

@@ -10,7 +10,6 @@ mod stats;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use front::http::{LongBody, PageAnswer, Pages};
 use tracker::{FullScrapePermit, ListenerPolicyId, Tracker, View};
@@ -59,7 +58,7 @@ impl Pages for ListenerPages {
             return PageAnswer::Text(Status::Ok, answer.into());
         }
         if let Some(stats) = stats
-            && let Some(asked) = stats.read(request, unix_s())
+            && let Some(asked) = stats.read(request)
         {
             if !stats.networks.contains(ip) {
                 let text = "statistics are not for your address: see http.stats_networks\n";
@@ -67,22 +66,20 @@ impl Pages for ListenerPages {
             }
             return self.answer_stats(view, ip, asked);
         }
-        if request.path == b"/" && *page != PublicPage::Off {
-            return self.answer_page(view, request);
+        if request.path != b"/" || *page == PublicPage::Off {
+            return PageAnswer::NotFound;
         }
-        PageAnswer::NotFound
+        let shows_figures = *page == PublicPage::Figures;
+        let figures = shows_figures.then(|| self.site.figures(&self.tracker, view.now()));
+        PageAnswer::Document {
+            content_type: "text/html; charset=utf-8",
+            headers: PAGE_HEADERS,
+            body: page::html(&self.site, view, request, figures.as_deref()),
+        }
     }
 }
 
 impl ListenerPages {
-    fn answer_page(&self, view: &View<'_>, request: &RequestHead<'_>) -> PageAnswer {
-        let shows_figures = self.options.page == PublicPage::Figures;
-        let figures = shows_figures.then(|| self.site.figures(&self.tracker, view.now()));
-        let body = page::html(&self.site, view, request, figures.as_deref());
-        let (content_type, headers) = ("text/html; charset=utf-8", PAGE_HEADERS);
-        PageAnswer::Document { content_type, headers, body }
-    }
-
     fn answer_stats(&self, view: &View<'_>, ip: IpAddr, asked: StatsRequest<'_>) -> PageAnswer {
         let Self { tracker, site, listener_policy, .. } = self;
         let now = view.now();
@@ -119,9 +116,4 @@ impl ListenerPages {
 
 fn unknown_stats() -> PageAnswer {
     PageAnswer::Text(Status::NotFound, "this tracker has no such statistics\n".into())
-}
-
-/// Returns the seconds of unix time.
-fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

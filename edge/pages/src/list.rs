@@ -43,7 +43,9 @@ pub(crate) fn torrents(
                     list.torrent(&mut body.plain, &torrent.info_hash, &torrent.counts);
                     body.send_if_long()?;
                 }
-                body.check_client()?;
+                if body.sender.is_closed() {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
             }
             list.end(&mut body.plain);
             body.finish(Some(permit))
@@ -88,25 +90,22 @@ impl BodyWriter {
         Self { framing, plain: Vec::with_capacity(CHUNK_LEN + 256), gzip, sender }
     }
 
-    fn check_client(&self) -> io::Result<()> {
-        if self.sender.is_closed() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
-    }
-
     fn send_if_long(&mut self) -> io::Result<()> {
         if self.plain.len() < CHUNK_LEN {
             return Ok(());
         }
-        match &mut self.gzip {
-            None => send(self.framing, &self.sender, &self.plain)?,
+        let part = match &mut self.gzip {
+            None => &mut self.plain,
             Some(gzip) => {
                 gzip.write_all(&self.plain)?;
-                if gzip.get_ref().len() >= CHUNK_LEN {
-                    send(self.framing, &self.sender, gzip.get_ref())?;
-                    gzip.get_mut().clear();
-                }
+                self.plain.clear();
+                gzip.get_mut()
             }
+        };
+        if part.len() >= CHUNK_LEN {
+            send(self.framing, &self.sender, part)?;
+            part.clear();
         }
-        self.plain.clear();
         Ok(())
     }
 

@@ -84,12 +84,10 @@ pub(crate) fn html(
 
 /// Returns a URL, escaped for HTML.
 fn url_text(url: &PublicUrl, host: &str, is_private: bool) -> String {
-    let PublicUrl { scheme, path, .. } = url;
-    let mut text = format!("{scheme}://{host}");
-    if let Some(port) = url.shown_port() {
-        let _ = write!(text, ":{port}");
-    }
-    text += path;
+    let PublicUrl { scheme, port, path, .. } = url;
+    let is_default = matches!((*scheme, port), ("http" | "ws", 80) | ("https" | "wss", 443));
+    let shown_port = if is_default { String::new() } else { format!(":{port}") };
+    let mut text = format!("{scheme}://{host}{shown_port}{path}");
     if is_private {
         text.truncate(text.trim_end_matches('/').len());
         text += "/KEY";
@@ -98,18 +96,11 @@ fn url_text(url: &PublicUrl, host: &str, is_private: bool) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let mut html = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => html += "&amp;",
-            '<' => html += "&lt;",
-            '>' => html += "&gt;",
-            '"' => html += "&quot;",
-            '\'' => html += "&#39;",
-            _ => html.push(character),
-        }
-    }
-    html
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! come from.
 
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracker::Networks;
 use types::limits;
@@ -58,11 +59,7 @@ pub(crate) enum OverviewForm {
 
 impl StatsOptions {
     /// Returns the data that a request asks for; `None` if it is not for statistics.
-    pub(crate) fn read<'a>(
-        &self,
-        request: &RequestHead<'a>,
-        unix_s: u64,
-    ) -> Option<StatsRequest<'a>> {
+    pub(crate) fn read<'a>(&self, request: &RequestHead<'a>) -> Option<StatsRequest<'a>> {
         let rest = request.path.strip_prefix(self.path.as_bytes())?;
         if rest == b".json" {
             return Some(StatsRequest::Overview(OverviewForm::Json));
@@ -71,7 +68,7 @@ impl StatsOptions {
             return None;
         }
         Some(match (parameter(request.query, "mode"), self.form) {
-            (Some(mode), _) => read_mode(mode, parameter(request.query, "format"), unix_s),
+            (Some(mode), _) => read_mode(mode, parameter(request.query, "format")),
             (None, StatsForm::Opentracker) => StatsRequest::Text(PEERS),
             (None, StatsForm::Page) if request.wants_json() => {
                 StatsRequest::Overview(OverviewForm::Json)
@@ -84,11 +81,14 @@ impl StatsOptions {
 /// opentracker's mode for peers.
 const PEERS: &[u8] = b"peer";
 
-fn read_mode<'a>(mode: &'a [u8], format: Option<&[u8]>, unix_s: u64) -> StatsRequest<'a> {
+fn read_mode<'a>(mode: &'a [u8], format: Option<&[u8]>) -> StatsRequest<'a> {
     match mode {
         b"top10" => StatsRequest::Overview(OverviewForm::Top(10)),
         b"top100" => StatsRequest::Overview(OverviewForm::Top(TOP_MAX)),
-        b"statedump" => StatsRequest::List(TorrentList::State { minutes: unix_s / 60 }),
+        b"statedump" => {
+            let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            StatsRequest::List(TorrentList::State { minutes: since_1970.as_secs() / 60 })
+        }
         b"tpbs" => match format {
             None | Some(b"ben") => StatsRequest::List(TorrentList::Bencoded),
             Some(b"txt") => StatsRequest::List(TorrentList::Text),
@@ -164,7 +164,7 @@ impl Figures {
         events / self.uptime_s.max(1)
     }
 
-    /// Two values, the uptime, and a name, as MRTG reads them.
+    /// Returns two values, the uptime and a name, as MRTG reads them.
     fn mrtg(&self, first: u64, second: u64, rest: &str) -> String {
         let Self { uptime_s, .. } = self;
         format!("{first}\n{second}\n{uptime_s} seconds ({} hours)\n{rest}", uptime_s / 3600)
@@ -186,7 +186,7 @@ impl Errors {
     }
 }
 
-/// The XML that exporters read. Some read it by the order of its elements.
+/// Returns the XML that exporters read. Some read it by the order of its elements.
 fn everything(figures: &Figures) -> String {
     let Figures { totals, uptime_s, version, node, errors, .. } = figures;
     let torrents = totals.torrents;
@@ -260,7 +260,7 @@ fn top(overview: &Overview, len: usize) -> String {
     text
 }
 
-/// The eight figures of bittorrent-tracker, in its order: torrents, active ones, peers, seeders, leechers,
+/// Returns the eight figures of bittorrent-tracker, in its order: torrents, active ones, peers, seeders, leechers,
 /// peers that are both, IPv4 and IPv6 peers. Ours are peers of single torrents, so none is both.
 fn counts(figures: &Figures, overview: &Overview) -> [u64; 8] {
     let of = |family: tracker::FamilyTotals| family.seeders + family.leechers;
@@ -293,7 +293,7 @@ fn clients(figures: &Figures) -> Vec<(String, u64)> {
     all
 }
 
-/// The figures stand in lines as in bittorrent-tracker's own page, and no other digit before them, because
+/// Returns the page. Figures stand in lines as in bittorrent-tracker's own, without a digit before them, because
 /// scripts take the first number of each line.
 fn page(figures: &Figures, overview: &Overview) -> String {
     let [torrents, active, peers, seeders, leechers, both, v4, v6] = counts(figures, overview);
@@ -311,30 +311,21 @@ fn page(figures: &Figures, overview: &Overview) -> String {
     html + "</ul></body></html>\n"
 }
 
+/// Returns the figures in the same order, wt-tracker's names of the first two, and the clients.
 fn json(figures: &Figures, overview: &Overview) -> String {
-    let names = [
-        "torrents",
-        "activeTorrents",
-        "peersAll",
-        "peersSeederOnly",
-        "peersLeecherOnly",
-        "peersSeederAndLeecher",
-        "peersIPv4",
-        "peersIPv6",
-    ];
-    let mut json = String::from("{");
-    for (name, count) in names.into_iter().zip(counts(figures, overview)) {
-        let _ = write!(json, "\"{name}\":{count},");
-    }
-    // wt-tracker's names of the same.
-    let (torrents, peers) = (figures.totals.torrents, figures.peers());
-    let _ = write!(json, "\"torrentsCount\":{torrents},\"peersCount\":{peers},\"clients\":{{");
+    let [torrents, active, peers, seeders, leechers, both, v4, v6] = counts(figures, overview);
     let clients: Vec<String> =
         clients(figures).into_iter().map(|(name, peers)| format!("\"{name}\":{peers}")).collect();
-    if !clients.is_empty() {
-        let _ = write!(json, "\"unknown\":{{{}}}", clients.join(","));
-    }
-    json + "}}"
+    let unknown = match clients.is_empty() {
+        true => String::new(),
+        false => format!("\"unknown\":{{{}}}", clients.join(",")),
+    };
+    format!(
+        "{{\"torrents\":{torrents},\"activeTorrents\":{active},\"peersAll\":{peers},\
+         \"peersSeederOnly\":{seeders},\"peersLeecherOnly\":{leechers},\
+         \"peersSeederAndLeecher\":{both},\"peersIPv4\":{v4},\"peersIPv6\":{v6},\
+         \"torrentsCount\":{torrents},\"peersCount\":{peers},\"clients\":{{{unknown}}}}}"
+    )
 }
 
 #[cfg(test)]

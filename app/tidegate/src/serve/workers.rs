@@ -322,6 +322,10 @@ impl Workers {
                 seed: seed()?,
                 link,
                 memory_limits: config.http_memory,
+                lower_priority: || {
+                    // Without the right to it, the threads share the cores with the workers.
+                    let _ = lower_priority();
+                },
             };
             let stop = self.stop_http.subscribe();
             self.start(format!("http-{number}"), raise_priority, move || {

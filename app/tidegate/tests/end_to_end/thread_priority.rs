@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use crate::api::{Caller, TOKEN};
+use crate::clients::http;
 use crate::process::{Directory, Tracker};
 
 /// Returns the nice value of each thread by name (proc_pid_stat(5)).
@@ -24,10 +25,11 @@ fn threads(tracker: &Tracker) -> BTreeMap<String, i32> {
 fn lowers_the_priority_of_background_threads() {
     let state = Directory::new();
     let more = format!("[state]\ndir = {:?}\n", state.path("state"));
-    let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
+    let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN), ("TIDEGATE_HTTP__FULL_SCRAPE", "true")];
     let tracker = Tracker::start_with(Directory::new(), &more, &variables);
-    // Listing torrents starts a background thread.
+    // Lists of torrents start background threads.
     Caller::of(&tracker).expect(200, "GET /torrents", None);
+    assert_eq!(http(tracker.http4(), "/scrape").0, 200);
     tracker.wait_until("all step back", |tracker| {
         let threads = threads(tracker);
         let main = threads["tidegate"];
@@ -35,6 +37,6 @@ fn lowers_the_priority_of_background_threads() {
         let is_behind = |name: &&str| threads.get(*name) == Some(&behind);
         let others = ["udp-0", "http-0", "admin", "records"];
         assert_eq!(others.map(|name| threads[name]), [main; 4]);
-        ["tokio-rt-worker", "sweep"].iter().all(is_behind)
+        ["tokio-rt-worker", "http-list", "sweep"].iter().all(is_behind)
     });
 }

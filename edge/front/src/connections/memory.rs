@@ -90,10 +90,10 @@ impl Connections {
     /// Sets how many bytes of unfinished input a connection's task holds. Closes the largest holders if
     /// all connections together hold too many.
     pub(crate) fn hold_input(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
-        let Some(slot) = self.slot_mut(key) else { return };
-        let read = bytes + slot.socket.held_bytes();
+        let entry = self.entry(key);
+        let read = bytes + entry.socket.held_bytes();
         // The usual case: an idle connection holds nothing, before and after.
-        if slot.memory.of(MemoryKind::Read) != read {
+        if entry.memory.of(MemoryKind::Read) != read {
             self.set_memory(key.place(), |memory| memory.set(MemoryKind::Read, read));
             self.keep_limits(now);
         }
@@ -102,21 +102,19 @@ impl Connections {
     /// Sets how many bytes the torrents of a WebSocket take. Closes the largest holders if all
     /// connections together hold too many.
     pub(crate) fn hold_torrents(&mut self, now: Tick, key: ConnectionKey, bytes: usize) {
-        if self.slot(key).is_some() {
-            self.set_memory(key.place(), |memory| memory.set(MemoryKind::Torrents, bytes));
-            self.keep_limits(now);
-        }
+        self.set_memory(key.place(), |memory| memory.set(MemoryKind::Torrents, bytes));
+        self.keep_limits(now);
     }
 
-    /// Counts the output of a slot after it has changed.
+    /// Counts the output of an entry after it has changed.
     #[inline]
     pub(super) fn count_output(&mut self, number: usize) {
-        let Some(slot) = self.slots.get(number) else { return };
-        let held = slot.output.capacity() + slot.socket.unsent_bytes();
+        let entry = &self.entries[number];
+        let held = entry.output.capacity() + entry.socket.unsent_bytes();
         // Memory that waits to be filled is part of what others take, if they take any.
-        let own = match slot.relayed as usize {
+        let own = match entry.relayed as usize {
             0 => held,
-            relayed => slot.unsent().saturating_sub(relayed),
+            relayed => entry.unsent().saturating_sub(relayed),
         };
         self.set_memory(number, |memory| {
             memory.set(MemoryKind::Unsent, own);
@@ -130,7 +128,7 @@ impl Connections {
     pub(super) fn is_relay_crowded(&mut self, now: Tick) -> bool {
         if self.is_relay_crowded {
             self.update_relay_crowded();
-        } else if self.memory.of(MemoryKind::Relayed) > self.relay_crowded_bytes() {
+        } else if self.memory.of(MemoryKind::Relayed) > self.memory_limits.unsent_max / 4 {
             self.is_relay_crowded = true;
             self.write_all(now);
             self.update_relay_crowded();
@@ -140,8 +138,8 @@ impl Connections {
 
     /// Clears `is_relay_crowded` if a quarter of that quarter is free again.
     pub(super) fn update_relay_crowded(&mut self) {
-        self.is_relay_crowded &=
-            self.memory.of(MemoryKind::Relayed) > self.relay_crowded_bytes() / 4 * 3;
+        let max = self.memory_limits.unsent_max / 16 * 3;
+        self.is_relay_crowded &= self.memory.of(MemoryKind::Relayed) > max;
     }
 
     /// Returns true if messages of other clients take less than half of the memory for output.
@@ -150,19 +148,15 @@ impl Connections {
         self.memory.of(MemoryKind::Relayed) < self.memory_limits.unsent_max / 2
     }
 
-    fn relay_crowded_bytes(&self) -> usize {
-        self.memory_limits.unsent_max / 4
-    }
-
-    /// Changes a slot's counted memory.
+    /// Changes an entry's counted memory.
     #[inline]
     fn set_memory(&mut self, number: usize, change: impl FnOnce(&mut MemoryUse)) {
         // An ended connection's memory is freed with its task: changes do not count.
-        let slot = self.slots.get_mut(number).filter(|slot| slot.phase != Phase::Ended);
-        let Some(slot) = slot else { return };
-        let before = slot.memory;
-        change(&mut slot.memory);
-        self.memory.replace(before, slot.memory);
+        let entry = self.entries.get_mut(number).filter(|entry| entry.phase != Phase::Ended);
+        let Some(entry) = entry else { return };
+        let before = entry.memory;
+        change(&mut entry.memory);
+        self.memory.replace(before, entry.memory);
     }
 
     /// Closes the largest holders if the connections together hold too much. Call it after
@@ -188,11 +182,9 @@ impl Connections {
     #[cold]
     fn write_all(&mut self, now: Tick) {
         for at in 0..self.dirty.len() {
-            let number = self.dirty.get(at).and_then(|number| self.slots.get(*number));
-            let slot = number.filter(|slot| slot.is_dirty && slot.writer.is_none());
-            if let Some(key) = slot.map(|slot| slot.key) {
-                // An error shows again when the task reads.
-                let _ = self.write(now, key);
+            let number = self.dirty.get(at).and_then(|number| self.entries.get(*number));
+            if let Some(key) = number.filter(|entry| entry.is_dirty).map(|entry| entry.key) {
+                self.write_unless_waited_for(now, key);
             }
         }
     }
@@ -206,9 +198,9 @@ impl Connections {
             MemoryKind::Torrents => (torrents_max, DropReason::TorrentMemory),
             MemoryKind::Unsent | MemoryKind::Relayed => (unsent_max, DropReason::UnsentMemory),
         };
-        let holders = self.slots.iter().filter(|(_, slot)| slot.memory.of(kind) > 0);
+        let holders = self.entries.iter().filter(|(_, entry)| entry.memory.of(kind) > 0);
         let mut holders: Vec<(usize, usize)> =
-            holders.map(|(number, slot)| (slot.memory.of(kind), number)).collect();
+            holders.map(|(number, entry)| (entry.memory.of(kind), number)).collect();
         holders.sort_unstable_by(|one, other| other.cmp(one));
         for (_, number) in holders {
             if self.memory.limited(kind) <= max / 4 * 3 {
@@ -222,19 +214,18 @@ impl Connections {
     /// Ends a connection; a WebSocket's client gets `text`. Its task drops the input that it holds when it
     /// wakes.
     pub(super) fn close_now(&mut self, now: Tick, number: usize, reason: DropReason, text: &str) {
-        let Some(slot) = self.slots.get_mut(number) else { return };
-        slot.counters(|counters| counters.drop(reason));
-        let key = slot.key;
-        if slot.can_receive() && slot.output.is_empty() {
-            ws::close(&mut slot.output, CloseCode::TRY_AGAIN, text);
+        let entry = &mut self.entries[number];
+        entry.counters(|counters| counters.drop(reason));
+        let key = entry.key;
+        if entry.can_receive() && entry.output.is_empty() {
+            ws::close(&mut entry.output, CloseCode::TRY_AGAIN, text);
             // A client whose socket takes no more misses this.
             let _ = self.write(now, key);
         }
-        if let Some(slot) = self.slots.get_mut(number) {
-            slot.end();
-            slot.output = Vec::new();
-            let memory = std::mem::take(&mut slot.memory);
-            self.memory.replace(memory, MemoryUse::default());
-        }
+        let entry = &mut self.entries[number];
+        entry.end();
+        entry.output = Vec::new();
+        let memory = std::mem::take(&mut entry.memory);
+        self.memory.replace(memory, MemoryUse::default());
     }
 }

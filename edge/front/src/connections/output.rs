@@ -8,8 +8,8 @@ use tracker::counters::DropReason;
 use types::{ConnectionKey, Tick, limits};
 use wire::ws::{self, CloseCode};
 
-use super::{Connections, Phase, Slot};
-use crate::buffer::{WriteOutcome, write_waiting};
+use super::{Connections, Entry, Phase};
+use crate::buffer::{WriteOutcome, write_now};
 
 /// Seconds that a client has to answer a close frame.
 const CLOSE_S: u32 = 3;
@@ -24,8 +24,8 @@ impl Connections {
         to: ConnectionKey,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
-        let Some(slot) = self.append(to, write) else { return false };
-        if slot.has_overflow() {
+        let Some(entry) = self.append(to, write) else { return false };
+        if entry.has_overflow() {
             self.handle_overflow(now, to);
         }
         self.count_output(to.place());
@@ -44,33 +44,37 @@ impl Connections {
         write: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
         if !self.has_relay_room(now, to) {
-            let slot = self.slot(to).filter(|slot| slot.can_receive());
-            slot.into_iter().for_each(|slot| slot.listener.ws().drop(DropReason::RelayUnread));
+            let entry = self.find(to).filter(|entry| entry.can_receive());
+            entry.into_iter().for_each(|entry| entry.listener.ws().drop(DropReason::RelayUnread));
             return false;
         }
-        let before = self.slot(to).map_or(0, |slot| slot.output.len());
-        let Some(slot) = self.append(to, write) else { return false };
-        slot.relayed += slot.output.len().saturating_sub(before) as u32;
+        let before = self.find(to).map_or(0, |entry| entry.output.len());
+        let Some(entry) = self.append(to, write) else { return false };
+        entry.relayed += entry.output.len().saturating_sub(before) as u32;
         self.count_output(to.place());
         self.keep_limits(now);
         true
     }
 
-    /// Appends what `write` writes to the output of a WebSocket, and returns its slot. Returns `None` if the
+    /// Appends what `write` writes to the output of a WebSocket, and returns its entry. Returns `None` if the
     /// connection is gone or is closing.
     #[inline]
-    fn append(&mut self, to: ConnectionKey, write: impl FnOnce(&mut Vec<u8>)) -> Option<&mut Slot> {
+    fn append(
+        &mut self,
+        to: ConnectionKey,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<&mut Entry> {
         let number = to.place();
-        let slot = self.slots.get_mut(number).filter(|slot| slot.key == to);
-        let slot = slot.filter(|slot| slot.can_receive())?;
-        if slot.output.is_empty() {
-            slot.output = self.spare.pop().unwrap_or_default();
-            if !replace(&mut slot.is_dirty, true) {
+        let entry = self.entries.get_mut(number).filter(|entry| entry.key == to);
+        let entry = entry.filter(|entry| entry.can_receive())?;
+        if entry.output.is_empty() {
+            entry.output = self.spare.pop().unwrap_or_default();
+            if !replace(&mut entry.is_dirty, true) {
                 self.dirty.push(number);
             }
         }
-        write(&mut slot.output);
-        Some(slot)
+        write(&mut entry.output);
+        Some(entry)
     }
 
     /// Returns true if a client may get one more message of another one. If the client is behind, its output
@@ -79,12 +83,9 @@ impl Connections {
     fn has_relay_room(&mut self, now: Tick, to: ConnectionKey) -> bool {
         // While memory is short, those that have read all before still get messages.
         let max = if self.is_relay_crowded(now) { 0 } else { limits::RELAYED_UNREAD_MAX };
-        let is_behind = |all: &Self| all.slot(to).is_some_and(|slot| slot.relayed as usize > max);
+        let is_behind = |all: &Self| all.find(to).is_some_and(|entry| entry.relayed as usize > max);
         if is_behind(self) {
-            if self.slot(to).is_some_and(|slot| slot.writer.is_none()) {
-                // An error shows again when the task reads.
-                let _ = self.write(now, to);
-            }
+            self.write_unless_waited_for(now, to);
             if is_behind(self) {
                 return false;
             }
@@ -95,17 +96,17 @@ impl Connections {
     /// Sends a close frame, the last frame that a WebSocket gets.
     pub(crate) fn close(&mut self, now: Tick, key: ConnectionKey, code: CloseCode, reason: &str) {
         if self.send(now, key, |out| ws::close(out, code, reason))
-            && let Some(slot) = self.slot_mut(key)
-            && slot.phase != Phase::Closing
+            && let Some(entry) = self.find_mut(key)
+            && entry.phase != Phase::Closing
         {
-            (slot.phase, slot.deadline) = (Phase::Closing, now.after(CLOSE_S));
+            (entry.phase, entry.deadline) = (Phase::Closing, now.after(CLOSE_S));
         }
     }
 
     /// Sends a close frame to all WebSockets.
     pub(crate) fn close_websockets(&mut self, now: Tick, code: CloseCode, reason: &str) {
-        let sockets = self.slots.iter().filter(|(_, slot)| slot.client.is_some());
-        let keys: Vec<ConnectionKey> = sockets.map(|(_, slot)| slot.key).collect();
+        let sockets = self.entries.iter().filter(|(_, entry)| entry.client.is_some());
+        let keys: Vec<ConnectionKey> = sockets.map(|(_, entry)| entry.key).collect();
         keys.into_iter().for_each(|key| self.close(now, key, code, reason));
     }
 
@@ -120,14 +121,14 @@ impl Connections {
         let mut blocked = Vec::new();
         let mut dirty = take(&mut self.dirty);
         for number in dirty.drain(..) {
-            let slot = self.slots.get_mut(number);
-            // Another connection's slot by now may be here twice.
-            let Some(slot) = slot.filter(|slot| slot.is_dirty) else { continue };
-            slot.is_dirty = false;
-            if slot.writer.is_some() {
+            let entry = self.entries.get_mut(number);
+            // Another connection's entry by now may be here twice.
+            let Some(entry) = entry.filter(|entry| entry.is_dirty) else { continue };
+            entry.is_dirty = false;
+            if entry.writer.is_some() {
                 continue;
             }
-            let key = slot.key;
+            let key = entry.key;
             if let Ok(WriteOutcome::Blocked) = self.write(now, key) {
                 blocked.push(key);
             }
@@ -138,8 +139,14 @@ impl Connections {
 
     /// Sets the task that waits to write a WebSocket's output.
     pub(crate) fn set_writer(&mut self, key: ConnectionKey, writer: Option<AbortHandle>) {
-        if let Some(slot) = self.slot_mut(key) {
-            slot.writer = writer;
+        self.entry_mut(key).writer = writer;
+    }
+
+    /// Writes the output of a WebSocket, unless a task waits until its socket takes more.
+    pub(super) fn write_unless_waited_for(&mut self, now: Tick, key: ConnectionKey) {
+        if self.find(key).is_some_and(|entry| entry.writer.is_none()) {
+            // An error shows again when the task reads.
+            let _ = self.write(now, key);
         }
     }
 
@@ -151,26 +158,27 @@ impl Connections {
     }
 
     fn write_output(&mut self, now: Tick, key: ConnectionKey) -> io::Result<WriteOutcome> {
-        let Some(slot) = self.slots.get_mut(key.place()).filter(|slot| slot.key == key) else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        let written = write_waiting(&mut slot.output, &slot.socket);
-        let (sent, outcome) = match written {
+        let entry = self.entry_mut(key);
+        let (sent, outcome) = match write_now(&entry.socket, &entry.output) {
             Ok(written) => written,
             Err(error) => {
                 // The task that reads finds the socket broken, too, and ends the connection.
-                slot.output = Vec::new();
+                entry.output = Vec::new();
                 return Err(error);
             }
         };
-        slot.counters(|counters| counters.bytes_out += sent as u64);
-        slot.relayed = match outcome {
+        entry.output.drain(..sent);
+        if outcome == WriteOutcome::Blocked && entry.output.len() < entry.output.capacity() / 4 {
+            entry.output.shrink_to_fit();
+        }
+        entry.counters(|counters| counters.bytes_out += sent as u64);
+        entry.relayed = match outcome {
             WriteOutcome::Done => 0,
-            WriteOutcome::Blocked => slot.relayed.min(slot.unsent() as u32),
+            WriteOutcome::Blocked => entry.relayed.min(entry.unsent() as u32),
         };
-        slot.note_write(now, sent, outcome);
+        entry.note_write(now, sent, outcome);
         if outcome == WriteOutcome::Done {
-            let output = take(&mut slot.output);
+            let output = take(&mut entry.output);
             self.recycle(output);
         }
         Ok(outcome)
@@ -179,17 +187,11 @@ impl Connections {
     /// Handles an output whose own responses are above their limit. What the socket takes leaves at once. If
     /// that is not enough, the client reads too slowly: it gets a close frame behind what it has not read.
     fn handle_overflow(&mut self, now: Tick, key: ConnectionKey) {
-        if self.slot(key).is_some_and(|slot| slot.writer.is_none()) {
-            // An error shows again when the task reads.
-            let _ = self.write(now, key);
-            if self.slot(key).is_none_or(|slot| !slot.has_overflow()) {
-                return;
-            }
-        }
-        let Some(slot) = self.slot_mut(key) else { return };
-        slot.listener.ws().drop(DropReason::SlowReader);
+        self.write_unless_waited_for(now, key);
+        let Some(entry) = self.find_mut(key).filter(|entry| entry.has_overflow()) else { return };
+        entry.listener.ws().drop(DropReason::SlowReader);
         let text = "messages are not read fast enough";
-        ws::close(&mut slot.output, CloseCode::POLICY, text);
-        (slot.phase, slot.deadline) = (Phase::Closing, now.after(CLOSE_S));
+        ws::close(&mut entry.output, CloseCode::POLICY, text);
+        (entry.phase, entry.deadline) = (Phase::Closing, now.after(CLOSE_S));
     }
 }

@@ -9,7 +9,7 @@ use tracker::counters::DropReason;
 use types::{ConnectionKey, Refusal, Tick, limits};
 use wire::ws::{self, CloseCode};
 
-use super::{Connections, NEVER, Phase, Slot};
+use super::{Connections, Entry, NEVER, Phase};
 use crate::reject_log;
 
 /// A WebSocket that may not stay open, and the reason in its close frame.
@@ -18,7 +18,7 @@ struct Closing {
     reason: &'static str,
 }
 
-/// Scans in which every slot is scanned once: about a second.
+/// Scans in which every entry is scanned once: about a second.
 const SCAN_PARTS: usize = 4;
 
 impl Connections {
@@ -30,27 +30,27 @@ impl Connections {
         let mut closing = Vec::new();
         self.scans += 1;
         self.update_relay_crowded();
-        for number in (self.scans % SCAN_PARTS..self.slots.capacity()).step_by(SCAN_PARTS) {
-            let Some(slot) = self.slots.get_mut(number) else { continue };
-            if now > slot.deadline && slot.expire() {
-                silent.push(slot.key);
+        for number in (self.scans % SCAN_PARTS..self.entries.capacity()).step_by(SCAN_PARTS) {
+            let Some(entry) = self.entries.get_mut(number) else { continue };
+            if now > entry.deadline && entry.expire() {
+                silent.push(entry.key);
             }
-            if now > slot.message_deadline && slot.can_receive() {
-                slot.listener.ws().drop(DropReason::SlowMessage);
-                slot.message_deadline = NEVER;
-                closing.push(Closing { key: slot.key, reason: "the message takes too long" });
+            if now > entry.message_deadline && entry.can_receive() {
+                entry.listener.ws().drop(DropReason::SlowMessage);
+                entry.message_deadline = NEVER;
+                closing.push(Closing { key: entry.key, reason: "the message takes too long" });
             }
-            if self.is_relay_crowded && slot.hoards_relayed(now) {
-                slot.listener.ws().drop(DropReason::UnsentMemory);
-                slot.end();
+            if self.is_relay_crowded && entry.hoards_relayed(now) {
+                entry.listener.ws().drop(DropReason::UnsentMemory);
+                entry.end();
             }
             let turn = number / SCAN_PARTS + self.scans / SCAN_PARTS;
             if turn.is_multiple_of(limits::WEB_RECHECK_S)
-                && let Err(refusal) = slot.recheck(view)
+                && let Err(refusal) = entry.recheck(view)
             {
-                closing.push(Closing { key: slot.key, reason: refusal.text() });
+                closing.push(Closing { key: entry.key, reason: refusal.text() });
             }
-            slot.offers.expire(now);
+            entry.offers.expire(now);
         }
         for key in silent {
             self.send(now, key, |out| ws::ping(out, b""));
@@ -62,15 +62,15 @@ impl Connections {
 
     /// Ends the HTTP connections that wait for a request, and to which none has come.
     pub(crate) fn close_idle(&mut self) {
-        for (_, slot) in &mut self.slots {
-            if slot.phase == Phase::Idle && !slot.socket.has_input() {
-                slot.end();
+        for (_, entry) in &mut self.entries {
+            if entry.phase == Phase::Idle && !entry.socket.has_input() {
+                entry.end();
             }
         }
     }
 }
 
-impl Slot {
+impl Entry {
     /// Returns whether messages of others wait for a client that has read nothing for long.
     fn hoards_relayed(&self, now: Tick) -> bool {
         let write_timeout_s = self.listener.web_options.write_timeout_s;

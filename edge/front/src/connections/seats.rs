@@ -14,7 +14,7 @@ use tracker::ConnectionPermit;
 use tracker::counters::DropReason;
 use types::Tick;
 
-use super::{Connections, Phase, Slot};
+use super::{Connections, Entry, Phase};
 use crate::listener::Listener;
 
 /// Connections that are looked at to find one. Networks that hold a tenth of all are missed in 3 % of the
@@ -36,13 +36,9 @@ pub(crate) enum Crowd<'a> {
 }
 
 impl Crowd<'_> {
-    /// Returns how many of these connections the permit's network holds; at least 1 for a newcomer that is not
-    /// counted, because its client is exempt or not known yet.
-    pub(crate) fn newcomer_weight(self, permit: &ConnectionPermit) -> u32 {
-        self.weight(permit).max(1)
-    }
-
-    fn weight(self, permit: &ConnectionPermit) -> u32 {
+    /// Returns how many of these connections the permit's network holds; 0 if its client is not counted, because
+    /// it is exempt or not known yet.
+    pub(crate) fn weight(self, permit: &ConnectionPermit) -> u32 {
         match self {
             Self::Worker => permit.network_connections(),
             Self::Listener(_) => permit.network_connections_at_listener(),
@@ -53,7 +49,7 @@ impl Crowd<'_> {
 impl Connections {
     /// Returns the number of connections, without those that have made room for others.
     pub(crate) fn seated(&self) -> usize {
-        self.slots.len() - self.displaced
+        self.entries.len() - self.displaced
     }
 
     /// Closes a connection of a network that holds more than `newcomer_weight` connections: in all likelihood of
@@ -64,12 +60,11 @@ impl Connections {
         }
         let Some(number) = self.choose_victim(crowd, newcomer_weight) else { return false };
         self.close_now(now, number, DropReason::Displaced, "others need this connection's place");
-        if let Some(slot) = self.slots.get_mut(number) {
-            slot.permit = ConnectionPermit::uncounted();
-            slot.is_displaced = true;
-            slot.listener.displaced.update(|displaced| displaced + 1);
-            self.displaced += 1;
-        }
+        let entry = &mut self.entries[number];
+        entry.permit = ConnectionPermit::uncounted();
+        entry.is_displaced = true;
+        entry.listener.displaced.update(|displaced| displaced + 1);
+        self.displaced += 1;
         true
     }
 
@@ -77,11 +72,11 @@ impl Connections {
         let (mut best, mut seen) = (None, 0);
         for _ in 0..TRIES {
             let number = self.random_place(crowd);
-            let slot = self.slots.get(number).filter(|slot| slot.phase != Phase::Ended);
-            let Some(slot) = slot else { continue };
-            let weight = crowd.weight(&slot.permit);
+            let entry = self.entries.get(number).filter(|entry| entry.phase != Phase::Ended);
+            let Some(entry) = entry else { continue };
+            let weight = crowd.weight(&entry.permit);
             if weight > newcomer_weight {
-                best = best.max(Some((slot.rank(weight), number)));
+                best = best.max(Some((entry.rank(weight), number)));
             }
             seen += 1;
             if seen == SAMPLE {
@@ -99,12 +94,12 @@ impl Connections {
                 seats.get(seat).map_or(usize::MAX, |number| *number as usize)
             }
             // A listener without a share holds the worker's maximum if it is full: all there are.
-            _ => self.random.below(self.slots.capacity() as u32) as usize,
+            _ => self.random.below(self.entries.capacity() as u32) as usize,
         }
     }
 
     /// Takes a connection that was removed out of the seats.
-    pub(super) fn leave_seat(&mut self, left: &Slot) {
+    pub(super) fn leave_seat(&mut self, left: &Entry) {
         if left.is_displaced {
             left.listener.displaced.update(|displaced| displaced.saturating_sub(1));
             self.displaced -= 1;
@@ -114,10 +109,8 @@ impl Connections {
         }
         let mut seats = left.listener.seats.borrow_mut();
         seats.swap_remove(left.seat as usize);
-        let moved =
-            seats.get(left.seat as usize).and_then(|number| self.slots.get_mut(*number as usize));
-        if let Some(moved) = moved {
-            moved.seat = left.seat;
+        if let Some(moved) = seats.get(left.seat as usize) {
+            self.entries[*moved as usize].seat = left.seat;
         }
     }
 }
@@ -135,7 +128,7 @@ struct Rank {
     deadline: Reverse<Tick>,
 }
 
-impl Slot {
+impl Entry {
     fn rank(&self, weight: u32) -> Rank {
         let is_idle = self.phase != Phase::WebSocket || !self.memory.has_torrents();
         Rank { weight, is_idle, deadline: Reverse(self.deadline) }

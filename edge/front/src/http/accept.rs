@@ -17,7 +17,7 @@ use super::http_service::{HttpClient, Served, ServiceStep};
 use super::proxy_header;
 use crate::buffer::InputBuffer;
 use crate::client::RemoteClient;
-use crate::connection_error::ConnectionError;
+use crate::connection_error::ConnectionResult;
 use crate::listener::Listener;
 use crate::stream::Socket;
 use crate::worker::Worker;
@@ -76,7 +76,7 @@ fn serve_new(
     let proxies = options.proxy_protocol.then_some(&options.trusted_proxies);
     let mut client = RemoteClient::new(from.ip(), local, proxies);
     let header = proxy_header::take(&mut client, &stream);
-    let permit = match listener.admit(&worker.tracker, worker.now(), client.ip) {
+    let permit = match listener.admit(worker, client.ip) {
         Ok(permit) => permit,
         Err(error) => return count_failure(listener, client.ip, &error),
     };
@@ -85,13 +85,13 @@ fn serve_new(
     }
     Counters::connection_opened(&mut listener.http());
     let ip = client.ip;
-    match header.and_then(|()| make_first_step(worker, listener, stream, client, permit)) {
-        Ok(true) => {}
-        Ok(false) => listener.http().connection_closed(),
-        Err(error) => {
-            count_failure(listener, ip, &error);
-            listener.http().connection_closed();
-        }
+    let step = header.and_then(|()| make_first_step(worker, listener, stream, client, permit));
+    let stays = step.unwrap_or_else(|error| {
+        count_failure(listener, ip, &error);
+        false
+    });
+    if !stays {
+        listener.http().connection_closed();
     }
 }
 
@@ -103,7 +103,7 @@ fn make_first_step(
     stream: std::net::TcpStream,
     client: RemoteClient,
     permit: ConnectionPermit,
-) -> Result<bool, ConnectionError> {
+) -> ConnectionResult<bool> {
     let mut input = InputBuffer::default();
     // A TLS handshake takes several steps in any case, and a PROXY header that has not come must
     // be waited for.
@@ -111,26 +111,24 @@ fn make_first_step(
         Served::nothing(ServiceStep::Read, worker.now())
     } else {
         let may_stay = !worker.stopping.get();
-        let http_client = HttpClient { listener, remote: &client, may_stay };
+        let tracker = &worker.tracker;
+        let http_client = HttpClient { tracker, listener, remote: &client, may_stay };
         let mut service = worker.service.borrow_mut();
         let mut buffer = worker.read_buffer.borrow_mut();
         service.step(http_client, &mut input, Some(&mut **buffer), &stream)?
     };
-    if served.is_over() {
+    let is_last = matches!(served.next, ServiceStep::Close);
+    if is_last && served.unsent.is_empty() && served.long_body.is_none() {
         return Ok(false);
     }
     let socket = Socket::new(TcpStream::from_std(stream)?, listener.tls.as_ref())?;
-    let output = std::mem::take(&mut served.unsent);
-    let deadline = served.now.after(listener.options.head_timeout_s);
     // It counts as held from now on, not only once its task runs. The first request has no more time than
     // any other, even before its first byte.
-    let key = worker.connections.borrow_mut().insert(
-        socket,
-        Rc::clone(listener),
-        output,
-        permit,
-        (served.now, deadline),
-    );
+    let deadline = served.now.after(listener.options.head_timeout_s);
+    let mut connections = worker.connections.borrow_mut();
+    let key = connections.insert(socket, Rc::clone(listener), permit, deadline);
+    connections.set_output(served.now, key, std::mem::take(&mut served.unsent));
+    drop(connections);
     let (worker, listener) = (Rc::clone(worker), Rc::clone(listener));
     let tasks = Rc::clone(&worker.tasks);
     let connection = Connection { worker, listener, key, client, input };

@@ -8,12 +8,12 @@ use tracker::ConnectionPermit;
 use types::{ConnectionKey, Tick, limits};
 
 use super::http_service::{HttpClient, Served, ServiceStep};
-use super::long_body::{BodyStream, Pace};
+use super::long_body::{BodyStream, Pace, joined};
 use super::proxy_header;
 use crate::buffer::{InputBuffer, WriteOutcome};
 use crate::client::{RemoteClient, WsClient};
-use crate::connection_error::ConnectionError;
-use crate::connections::{Phase, readable, writable};
+use crate::connection_error::{ConnectionError, ConnectionResult};
+use crate::connections::Phase;
 use crate::listener::Listener;
 use crate::reject_log;
 use crate::webtorrent::{self, Session};
@@ -60,11 +60,11 @@ impl Connection {
     }
 
     /// Serves requests until the connection ends, or becomes a WebSocket of the client returned.
-    async fn serve(&mut self, first: Served) -> Result<Option<Rc<WsClient>>, ConnectionError> {
+    async fn serve(&mut self, first: Served) -> ConnectionResult<Option<Rc<WsClient>>> {
         if self.client.expects_proxy_header() && !Box::pin(self.read_proxy_header()).await? {
             return Ok(None);
         }
-        let mut progress = Progress::of(&first, false);
+        let mut progress = Progress { now: first.now, answered: first.answered, had_begun: false };
         let (mut next, mut long_body) = (first.next, first.long_body);
         // The socket shows whether a handshake is under way; the counters want to know when it ends.
         let mut handshaking = self.listener.tls.is_some();
@@ -81,22 +81,26 @@ impl Connection {
             match next {
                 ServiceStep::Upgrade(client) => return Ok(Some(client)),
                 ServiceStep::Close => {
-                    self.worker.connections.borrow().socket(self.key)?.send_close_notify()?;
+                    self.worker.connections.borrow().socket(self.key).send_close_notify()?;
                     return Ok(None);
                 }
-                ServiceStep::Drain => return self.close_gracefully(progress.now).await,
+                ServiceStep::Drain => {
+                    self.end_output(progress.now)?;
+                    self.worker.discard_input(self.key).await?;
+                    return Ok(None);
+                }
                 ServiceStep::Continue => {
                     self.hold_input(progress.now);
                     yield_now().await;
                 }
                 ServiceStep::Read => {
                     self.set_deadline(progress);
-                    readable(&self.worker.connections, self.key).await?;
+                    self.worker.readable(self.key).await?;
                 }
             }
             if handshaking {
                 // Boxed, because it is rare: a task has room for its largest wait.
-                let network = self.worker.connections.borrow().network(self.key);
+                let network = self.worker.connections.borrow_mut().permit(self.key).network();
                 Box::pin(self.worker.handshakes.turn(network)).await;
             }
             // Input that came before the end does not count any more.
@@ -105,11 +109,11 @@ impl Connection {
             }
             let had_begun = !self.input.is_empty();
             let served = self.step(is_continued)?;
-            progress = Progress::of(&served, had_begun);
+            progress = Progress { now: served.now, answered: served.answered, had_begun };
             (next, long_body) = (served.next, served.long_body);
-            if handshaking && !self.worker.connections.borrow().socket(self.key)?.is_handshaking() {
+            if handshaking && !self.worker.connections.borrow().socket(self.key).is_handshaking() {
                 handshaking = false;
-                self.worker.connections.borrow_mut().end_handshake(self.key);
+                self.worker.connections.borrow_mut().permit(self.key).end_handshake();
                 self.listener.http().tls_handshakes += 1;
             }
         }
@@ -117,28 +121,32 @@ impl Connection {
 
     /// Reads the PROXY header and takes a permit for the client it names. Returns false if the other
     /// end has closed.
-    async fn read_proxy_header(&mut self) -> Result<bool, ConnectionError> {
+    async fn read_proxy_header(&mut self) -> ConnectionResult<bool> {
         self.worker.connections.borrow_mut().set_phase(self.key, Phase::Idle, None);
         let has_come = proxy_header::read(&self.worker, self.key, &mut self.client).await?;
         self.worker.connections.borrow_mut().set_phase(self.key, Phase::Request, None);
         if !has_come {
             return Ok(false);
         }
-        let worker = &self.worker;
-        let permit = self.listener.admit(&worker.tracker, worker.now(), self.client.ip)?;
-        worker.connections.borrow_mut().set_permit(self.key, permit);
+        let permit = self.listener.admit(&self.worker, self.client.ip)?;
+        *self.worker.connections.borrow_mut().permit(self.key) = permit;
         Ok(true)
     }
 
     /// Reads once, answers, and writes once. Does not read if the input `is_continued`: it holds requests
     /// that have not had their turn.
-    fn step(&mut self, is_continued: bool) -> Result<Served, ConnectionError> {
+    fn step(&mut self, is_continued: bool) -> ConnectionResult<Served> {
         let worker = &*self.worker;
         let may_stay = !worker.stopping.get();
-        let client = HttpClient { listener: &self.listener, remote: &self.client, may_stay };
+        let client = HttpClient {
+            tracker: &worker.tracker,
+            listener: &self.listener,
+            remote: &self.client,
+            may_stay,
+        };
         let mut served = {
             let connections = worker.connections.borrow();
-            let stream = connections.socket(self.key)?;
+            let stream = connections.socket(self.key);
             let mut service = worker.service.borrow_mut();
             let mut buffer = worker.read_buffer.borrow_mut();
             let read_buffer = (!is_continued).then_some(&mut **buffer);
@@ -161,7 +169,7 @@ impl Connection {
         &mut self,
         progress: &mut Progress,
         handshaking: bool,
-    ) -> Result<(), ConnectionError> {
+    ) -> ConnectionResult<()> {
         // A handshake has the deadline of the first request.
         if !handshaking && self.has_output() {
             let deadline = progress.now.after(self.listener.options.write_timeout_s);
@@ -174,16 +182,16 @@ impl Connection {
     }
 
     /// Writes the output. Returns when all of it has left.
-    async fn flush(&self, mut now: Tick) -> Result<Tick, ConnectionError> {
+    async fn flush(&self, mut now: Tick) -> ConnectionResult<Tick> {
         while self.worker.connections.borrow_mut().write(now, self.key)? != WriteOutcome::Done {
-            writable(&self.worker.connections, self.key).await?;
+            self.worker.writable(self.key).await?;
             now = self.worker.now();
         }
         Ok(now)
     }
 
     /// Sends the rest of a response that a thread makes. Returns when all of it has left.
-    async fn send_long(&self, mut body: Box<BodyStream>) -> Result<Tick, ConnectionError> {
+    async fn send_long(&self, mut body: Box<BodyStream>) -> ConnectionResult<Tick> {
         let Self { worker, listener, key, .. } = self;
         let mut pace = Pace::new(listener.options.write_timeout_s);
         loop {
@@ -191,7 +199,7 @@ impl Connection {
             let wait_s = limits::FULL_SCRAPE_CHUNK_S;
             let deadline = worker.now().after(wait_s);
             worker.connections.borrow_mut().set_phase(*key, Phase::Request, Some(deadline));
-            let Some(chunk) = body.next().await else { break };
+            let Some(chunk) = body.chunks.recv().await else { break };
             let (began, len) = (worker.now(), chunk.len());
             {
                 let mut connections = worker.connections.borrow_mut();
@@ -205,7 +213,7 @@ impl Connection {
             }
         }
         let is_full_scrape = body.is_full_scrape;
-        body.finish().await?;
+        joined(body.thread.await)?;
         listener.http().full_scrapes += u64::from(is_full_scrape);
         Ok(worker.now())
     }
@@ -233,16 +241,12 @@ impl Connection {
         connections.hold_input(now, self.key, self.input.capacity());
     }
 
-    /// Ends the output, and drops input until the client closes.
-    async fn close_gracefully<T>(&self, now: Tick) -> Result<Option<T>, ConnectionError> {
-        {
-            let mut connections = self.worker.connections.borrow_mut();
-            connections.set_phase(self.key, Phase::Closing, Some(now.after(DISCARD_S)));
-            // All output has left: this ends it.
-            connections.write(now, self.key)?;
-        }
-        self.worker.discard_input(self.key).await?;
-        Ok(None)
+    /// Ends the output, all of which has left. The client has some time to close.
+    fn end_output(&self, now: Tick) -> ConnectionResult<()> {
+        let mut connections = self.worker.connections.borrow_mut();
+        connections.set_phase(self.key, Phase::Closing, Some(now.after(DISCARD_S)));
+        connections.write(now, self.key)?;
+        Ok(())
     }
 
     /// Hands the connection over to WebTorrent. The permit that it takes is the client's, even if a
@@ -250,10 +254,10 @@ impl Connection {
     pub(super) fn upgrade(self, client: Rc<WsClient>) {
         let Self { worker, listener, key, input, .. } = self;
         // For HTTP the connection has ended.
-        worker.connections.borrow_mut().set_permit(key, ConnectionPermit::uncounted());
-        match listener.permit(&worker.tracker, worker.now(), client.ip) {
+        *worker.connections.borrow_mut().permit(key) = ConnectionPermit::uncounted();
+        match listener.permit(&worker, client.ip) {
             Ok(permit) => {
-                worker.connections.borrow_mut().set_permit(key, permit);
+                *worker.connections.borrow_mut().permit(key) = permit;
                 webtorrent::start(&worker, Session::new(key, listener, client, input));
             }
             Err(error) => {
@@ -261,13 +265,6 @@ impl Connection {
                 worker.connections.borrow_mut().remove(key);
             }
         }
-    }
-}
-
-impl Progress {
-    fn of(served: &Served, had_begun: bool) -> Self {
-        let Served { now, answered, .. } = *served;
-        Self { now, answered, had_begun }
     }
 }
 

@@ -6,7 +6,6 @@
 //! host would let every other client wait for all of them.
 
 use std::cell::RefCell;
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU64;
 
@@ -61,21 +60,19 @@ impl HandshakeTurns {
 
 impl Waiting {
     fn push(&mut self, network: Network, sender: oneshot::Sender<()>) {
-        match self.by_network.entry(network) {
-            Entry::Occupied(mut own) => own.get_mut().push_back(sender),
-            Entry::Vacant(own) => {
-                own.insert(VecDeque::from([sender]));
-                self.order.push_back(network);
-            }
+        let own = self.by_network.entry(network).or_default();
+        if own.is_empty() {
+            self.order.push_back(network);
         }
+        own.push_back(sender);
     }
 
     fn pop(&mut self) -> Option<oneshot::Sender<()>> {
         let network = self.order.pop_front()?;
-        let Entry::Occupied(mut own) = self.by_network.entry(network) else { return None };
-        let next = own.get_mut().pop_front();
-        if own.get().is_empty() {
-            own.remove();
+        let own = self.by_network.get_mut(&network)?;
+        let next = own.pop_front();
+        if own.is_empty() {
+            self.by_network.remove(&network);
         } else {
             self.order.push_back(network);
         }
@@ -90,14 +87,12 @@ mod tests {
     #[test]
     fn networks_take_turns() {
         let mut waiting = Waiting::default();
-        let networks = [1, 1, 1, 1, 2, 2, 3].map(NonZeroU64::new);
-        let mut turns: Vec<_> = networks
-            .map(|network| {
-                let (sender, turn) = oneshot::channel();
-                waiting.push(network, sender);
-                (network, turn)
-            })
-            .into();
+        let mut turns = Vec::new();
+        for network in [1, 1, 1, 1, 2, 2, 3].map(NonZeroU64::new) {
+            let (sender, turn) = oneshot::channel();
+            waiting.push(network, sender);
+            turns.push((network, turn));
+        }
         let mut served = Vec::new();
         while let Some(next) = waiting.pop() {
             next.send(()).unwrap();

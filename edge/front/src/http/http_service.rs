@@ -4,26 +4,25 @@
 use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use tracker::counters::DropReason;
 use tracker::{
-    AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, Credentials, Random, RequestKind,
-    Tracker, View,
+    AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, Credentials, ListenerPolicyId, Random,
+    RequestKind, Tracker, View,
 };
 use types::{Families, Family, InfoHash, Refusal, SwarmCounts, Tick, UserKey, limits};
 use wire::http::{
-    self, AnnounceQuery, AnnounceReply, Method, ParsedRequest, PeerFormat, RequestError,
-    RequestHead, ResponseFraming, ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
+    self, AnnounceReply, Method, ParsedRequest, PeerFormat, RequestError, RequestHead,
+    ResponseFraming, ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
 };
 use wire::proxy;
 use wire::ws::switching_protocols;
 
-use super::long_body::{BodyStream, LongBody};
+use super::long_body::BodyStream;
 use crate::buffer::{InputBuffer, write_now};
 use crate::client::{RemoteClient, WsClient, credentials};
 use crate::clock::Sampling;
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
 use crate::{Clock, reject_log};
@@ -33,13 +32,6 @@ const OUT_CAPACITY: usize = 64 * 1024;
 
 /// Answers the requests of all of a worker's connections.
 pub(crate) struct HttpService {
-    tracker: Arc<Tracker>,
-    state: State,
-}
-
-/// State that changes with each request.
-pub(super) struct State {
-    tracker: Arc<Tracker>,
     clock: Clock,
     random: Random,
     sampling: Sampling,
@@ -82,20 +74,16 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// A step without a request, and what follows it.
+    /// Returns the result of a step without a request, which `next` follows.
     pub(super) fn nothing(next: ServiceStep, now: Tick) -> Self {
         Self { next, unsent: Vec::new(), long_body: None, answered: 0, now }
-    }
-
-    /// Returns true if the connection can be closed at once.
-    pub(super) fn is_over(&self) -> bool {
-        self.next == ServiceStep::Close && self.unsent.is_empty() && self.long_body.is_none()
     }
 }
 
 /// The client of a step.
 #[derive(Clone, Copy)]
 pub(super) struct HttpClient<'a> {
+    pub(super) tracker: &'a Tracker,
     pub(super) listener: &'a Listener,
     pub(super) remote: &'a RemoteClient,
     /// True if the connection may be kept alive.
@@ -109,6 +97,7 @@ pub(super) struct Exchange<'a> {
     pub(super) view: &'a View<'a>,
     pub(super) request: &'a RequestHead<'a>,
     pub(super) response: ResponseFraming,
+    pub(super) policy_id: ListenerPolicyId,
     /// The client's address: behind a trusted proxy, the one that the proxy names.
     pub(super) ip: IpAddr,
 }
@@ -120,13 +109,12 @@ impl<'a> Exchange<'a> {
             client.remote.client_ip(request, &options.trusted_proxies, options.forwarded_header);
         let keep_alive = request.keep_alive && client.may_stay;
         let response = ResponseFraming { method: request.method, keep_alive };
-        Self { client, view, request, response, ip }
+        Self { client, view, request, response, policy_id: options.listener_policy, ip }
     }
 
     /// Returns the credentials in the request's URL.
     fn credentials(&self) -> Credentials<'a> {
-        let Self { client, view, request, .. } = *self;
-        credentials(view, client.listener.options.listener_policy, request.key, request.query)
+        credentials(self.view, self.policy_id, self.request.key, self.request.query)
     }
 
     /// Counts a request of this kind.
@@ -158,17 +146,15 @@ impl HttpClient<'_> {
 }
 
 impl HttpService {
-    pub(super) fn new(tracker: Arc<Tracker>, clock: Clock, random: Random) -> Self {
-        let state = State {
-            tracker: Arc::clone(&tracker),
+    pub(super) fn new(clock: Clock, random: Random) -> Self {
+        Self {
             clock,
             random,
             sampling: Sampling::default(),
             out: Vec::with_capacity(OUT_CAPACITY),
             body: Vec::with_capacity(OUT_CAPACITY),
             long_body: None,
-        };
-        Self { tracker, state }
+        }
     }
 
     /// Reads into `read_buffer`, answers the requests that have come, and writes the responses. Without
@@ -179,26 +165,25 @@ impl HttpService {
         input: &mut InputBuffer,
         read_buffer: Option<&mut [u8]>,
         stream: &impl Stream,
-    ) -> Result<Served, ConnectionError> {
+    ) -> ConnectionResult<Served> {
         let fresh = match read_buffer {
             None => Default::default(),
             Some(buffer) => match stream.read_now(buffer)? {
-                ReadOutcome::Data(len) => buffer.get_mut(..len).unwrap_or_default(),
+                ReadOutcome::Data(len) => &mut buffer[..len],
                 ReadOutcome::Blocked => {
-                    return Ok(Served::nothing(ServiceStep::Read, self.state.clock.now()));
+                    return Ok(Served::nothing(ServiceStep::Read, self.clock.now()));
                 }
                 ReadOutcome::End => {
-                    return Ok(Served::nothing(ServiceStep::Close, self.state.clock.now()));
+                    return Ok(Served::nothing(ServiceStep::Close, self.clock.now()));
                 }
             },
         };
         // The only look at the clock in most steps.
-        let now = self.state.clock.now();
-        let begun = self.state.sampling.begin(&self.state.clock);
+        let now = self.clock.now();
+        let begun = self.sampling.begin(&self.clock);
         let bytes_in = fresh.len() as u64;
-        let view = self.tracker.view(now);
-        let state = &mut self.state;
-        let mut served = input.feed(fresh, |all| state.answer_all(client, &view, all))?;
+        let view = client.tracker.view(now);
+        let mut served = input.feed(fresh, |all| self.answer_all(client, &view, all))?;
         {
             let mut counters = client.listener.http();
             counters.bytes_in += bytes_in;
@@ -206,12 +191,10 @@ impl HttpService {
                 counters.latency.observe(begun.elapsed(), served.answered.into());
             }
         }
-        served.unsent = self.state.send(client, stream)?;
+        served.unsent = self.send(client, stream)?;
         Ok(served)
     }
-}
 
-impl State {
     /// Answers the requests in `input` that fit one turn, into `self.out`. Returns how many bytes are done
     /// with, and the result, or why the connection ends.
     fn answer_all(
@@ -219,7 +202,7 @@ impl State {
         client: HttpClient<'_>,
         view: &View<'_>,
         input: &[u8],
-    ) -> (usize, Result<Served, ConnectionError>) {
+    ) -> (usize, ConnectionResult<Served>) {
         self.out.clear();
         let mut served = Served::nothing(ServiceStep::Read, view.now());
         let mut left = input;
@@ -228,7 +211,7 @@ impl State {
             let next = match http::read_head(left) {
                 ParsedRequest::Partial => break,
                 ParsedRequest::Complete(request) => {
-                    left = left.get(request.consumed..).unwrap_or_default();
+                    left = &left[request.consumed..];
                     served.answered += 1;
                     self.answer(Exchange::new(client, view, &request))
                 }
@@ -267,8 +250,7 @@ impl State {
         }
         let (sent, _) = write_now(stream, &self.out)?;
         client.listener.http().bytes_out += sent as u64;
-        let left = self.out.get(sent..).unwrap_or_default();
-        Ok(if left.is_empty() { Vec::new() } else { left.to_vec() })
+        Ok(self.out[sent..].to_vec())
     }
 
     /// Answers input that is not a request that can be served.
@@ -278,7 +260,7 @@ impl State {
         view: &View<'_>,
         error: RequestError,
         input: &[u8],
-    ) -> Result<ServiceStep, ConnectionError> {
+    ) -> ConnectionResult<ServiceStep> {
         let ip = client.remote.ip;
         let reason = match error {
             _ if proxy::is_proxy_header(input) => DropReason::UntrustedProxy,
@@ -287,12 +269,10 @@ impl State {
                 DropReason::BadHttp
             }
         };
-        {
-            let mut counters = client.listener.http();
-            counters.request(Family::of(ip), RequestKind::Other);
-            counters.response(Family::of(ip), RequestKind::Other);
-            counters.drop(reason);
-        }
+        let family = Family::of(ip);
+        client.listener.http().request(family, RequestKind::Other);
+        client.listener.http().response(family, RequestKind::Other);
+        client.listener.http().drop(reason);
         http::request_error(&mut self.out, error);
         reject_log::dropped("http", ip, reason);
         if !client.listener.options.trusted_proxies.contains(ip) {
@@ -307,14 +287,14 @@ impl State {
     }
 
     /// Answers a request.
-    fn answer(&mut self, exchange: Exchange<'_>) -> Result<ServiceStep, ConnectionError> {
-        let Exchange { client, view, request, response, ip } = exchange;
-        let options = &client.listener.options;
+    fn answer(&mut self, exchange: Exchange<'_>) -> ConnectionResult<ServiceStep> {
+        let Exchange { client, view, request, response, policy_id, ip } = exchange;
         view.excuse_offences(request.is_browser);
         // A WebSocket, on a path where they are served?
         if request.upgrade != Upgrade::None {
-            let is_private = view.is_private(options.listener_policy);
-            if options.web.as_ref().is_some_and(|web| web.serves(request, is_private)) {
+            let is_private = view.is_private(policy_id);
+            let web = client.listener.options.web.as_ref();
+            if web.is_some_and(|web| web.serves(request, is_private)) {
                 return Ok(self.upgrade(exchange));
             }
         }
@@ -330,11 +310,8 @@ impl State {
             Target::Announce(_) if request.is_browser => Err(Refusal::Browser),
             Target::Announce(query) => self.announce(exchange, query),
             Target::Scrape(query) if ScrapeQuery::new(query).asks_for_all() => {
-                match full_scrape(exchange) {
-                    Ok(list) => {
-                        exchange.count_response(kind);
-                        return Ok(self.start_long(exchange, list));
-                    }
+                match self.full_scrape(exchange) {
+                    Ok(next) => return Ok(next),
                     Err(refusal) => Err(refusal),
                 }
             }
@@ -364,9 +341,8 @@ impl State {
 
     /// Answers a request for a WebSocket. If the client may have one, the connection becomes it.
     fn upgrade(&mut self, exchange: Exchange<'_>) -> ServiceStep {
-        let Exchange { client, view, request, ip, .. } = exchange;
+        let Exchange { client, view, request, policy_id, ip, .. } = exchange;
         let listener = client.listener;
-        let policy_id = listener.options.listener_policy;
         exchange.count_request(RequestKind::Other);
         exchange.count_response(RequestKind::Other);
         let (handshake_key, origin) = match request.upgrade {
@@ -392,7 +368,7 @@ impl State {
             return self.refuse_upgrade(Status::Forbidden, refusal.text());
         }
         // A client that comes without a proxy holds a permit already.
-        if ip != client.remote.ip && !self.tracker.limiter().has_free_permit(ip) {
+        if ip != client.remote.ip && !client.tracker.limiter().has_free_permit(ip) {
             listener.http().drop(DropReason::PrefixConnectionLimit);
             return self.refuse_upgrade(Status::Unavailable, "too many connections from here\n");
         }
@@ -422,13 +398,18 @@ impl State {
     ///
     /// Returns the reason if the announce is refused.
     fn announce(&mut self, exchange: Exchange<'_>, query: &[u8]) -> Result<(), Refusal> {
-        let Exchange { client: HttpClient { listener, remote, .. }, view, ip, .. } = exchange;
-        let policy_id = listener.options.listener_policy;
+        let Exchange { client: HttpClient { listener, remote, .. }, view, policy_id, ip, .. } =
+            exchange;
         let mut peer_format = PeerFormat::Compact;
         let credentials = exchange.credentials();
         let (grant, announce) = view.authorize_announce(policy_id, ip, credentials, || {
             let query = http::announce_query(query)?;
-            peer_format = peer_format_of(&query, listener.options.non_compact);
+            let is_compact = query.compact || !listener.options.non_compact;
+            peer_format = match (is_compact, query.no_peer_id) {
+                (true, _) => PeerFormat::Compact,
+                (false, true) => PeerFormat::DictNoIds,
+                (false, false) => PeerFormat::Dict,
+            };
             Ok(query.announce)
         })?;
         let policy = AnnouncePolicy {
@@ -456,9 +437,8 @@ impl State {
     ///
     /// Returns the reason if the scrape is refused.
     fn scrape(&mut self, exchange: Exchange<'_>, query: &[u8]) -> Result<(), Refusal> {
-        let Exchange { client, view, ip, .. } = exchange;
-        let (policy_id, key) =
-            (client.listener.options.listener_policy, exchange.credentials().key);
+        let Exchange { view, policy_id, ip, .. } = exchange;
+        let key = exchange.credentials().key;
         let grant = view.authorize(policy_id, ip, RequestKind::Scrape, key)?;
         let mut buffer = [ScrapedHash::default(); limits::SCRAPE_HASHES_HTTP_MAX];
         let named = ScrapeQuery::new(query).read_into(&mut buffer)?;
@@ -471,28 +451,18 @@ impl State {
         http::scrape(&mut self.body, named, counts);
         Ok(())
     }
-}
 
-/// Returns the list of all torrents, if the client may have it.
-///
-/// # Errors
-///
-/// Returns the reason if not.
-fn full_scrape(exchange: Exchange<'_>) -> Result<LongBody, Refusal> {
-    let Exchange { client: HttpClient { listener, .. }, view, ip, .. } = exchange;
-    let (policy_id, key) = (listener.options.listener_policy, exchange.credentials().key);
-    let permit = view.authorize_full_scrape(policy_id, ip, key)?;
-    let pages = listener.pages.as_ref().ok_or(Refusal::FullScrape)?;
-    Ok(pages.full_scrape(permit))
-}
-
-/// Returns the format of the peers in the response to an announce, at a listener that has other formats than
-/// the compact one or not.
-fn peer_format_of(query: &AnnounceQuery, non_compact: bool) -> PeerFormat {
-    match (query.compact || !non_compact, query.no_peer_id) {
-        (true, _) => PeerFormat::Compact,
-        (false, true) => PeerFormat::DictNoIds,
-        (false, false) => PeerFormat::Dict,
+    /// Begins the list of all torrents.
+    ///
+    /// # Errors
+    ///
+    /// Returns the reason if the client may not have it.
+    fn full_scrape(&mut self, exchange: Exchange<'_>) -> Result<ServiceStep, Refusal> {
+        let Exchange { client, view, policy_id, ip, .. } = exchange;
+        let permit = view.authorize_full_scrape(policy_id, ip, exchange.credentials().key)?;
+        let pages = client.listener.pages.as_ref().ok_or(Refusal::FullScrape)?;
+        exchange.count_response(RequestKind::Scrape);
+        Ok(self.start_long(exchange, pages.full_scrape(permit)))
     }
 }
 

@@ -28,8 +28,10 @@ pub type MakeBody = Box<dyn FnOnce(StreamFraming, mpsc::Sender<Vec<u8>>) -> io::
 /// A [`LongBody`] that is being made.
 #[derive(Debug)]
 pub(super) struct BodyStream {
-    chunks: mpsc::Receiver<Vec<u8>>,
-    thread: JoinHandle<io::Result<()>>,
+    /// The chunks, framed.
+    pub(super) chunks: mpsc::Receiver<Vec<u8>>,
+    /// The thread that makes them. Its error means that the body is not complete.
+    pub(super) thread: JoinHandle<io::Result<()>>,
     /// True if the response is counted as a full scrape.
     pub(super) is_full_scrape: bool,
 }
@@ -39,26 +41,8 @@ impl BodyStream {
     pub(super) fn start(body: LongBody, framing: StreamFraming) -> Self {
         let (sender, chunks) = mpsc::channel(CHUNKS_WAITING);
         let LongBody { is_full_scrape, make, .. } = body;
-        let thread = tokio::task::spawn_blocking(move || {
-            // Without the right to a lower priority, it shares the cores with the workers.
-            let _ = net::process::lower_priority();
-            make(framing, sender)
-        });
+        let thread = tokio::task::spawn_blocking(move || make(framing, sender));
         Self { chunks, thread, is_full_scrape }
-    }
-
-    /// Returns the next chunk, framed; `None` after the last.
-    pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
-        self.chunks.recv().await
-    }
-
-    /// Returns an error if the body is not complete. Call it after the last chunk.
-    ///
-    /// # Panics
-    ///
-    /// If the thread has.
-    pub(super) async fn finish(self) -> io::Result<()> {
-        joined(self.thread.await)
     }
 }
 

@@ -9,9 +9,9 @@ use tracker::{FullScrapePermit, RequestKind, View};
 use types::Refusal;
 use wire::http::{Method, RequestHead, Status, StreamFraming};
 
-use super::http_service::{Exchange, HttpClient, ServiceStep, State};
+use super::http_service::{Exchange, HttpClient, HttpService, ServiceStep};
 use super::long_body::{BodyStream, LongBody};
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::reject_log;
 
 /// Answers the requests of a listener that the announce server does not answer itself. It counts them,
@@ -50,14 +50,14 @@ pub enum PageAnswer {
 const WEB_PATH: &str = "this is a BitTorrent tracker: WebTorrent clients connect here by WebSocket, \
                         others announce to /announce\n";
 
-impl State {
+impl HttpService {
     /// Ends an exchange with a client whose prefix has sent too many requests, without a response. A trusted
     /// proxy gets a short one, since its connection carries other clients, too.
     ///
     /// # Errors
     ///
-    /// If the connection is to be closed.
-    pub(super) fn shed(&mut self, exchange: Exchange<'_>) -> Result<ServiceStep, ConnectionError> {
+    /// Returns an error if the connection must be closed.
+    pub(super) fn shed(&mut self, exchange: Exchange<'_>) -> ConnectionResult<ServiceStep> {
         let Exchange { client: HttpClient { listener, remote, .. }, response, ip, .. } = exchange;
         if !listener.options.trusted_proxies.contains(remote.ip) {
             return Err(ConnectionError::NotAdmitted(DropReason::RequestRate));
@@ -72,12 +72,12 @@ impl State {
 
     /// Answers a request that is neither an announce nor a scrape.
     pub(super) fn answer_other(&mut self, exchange: Exchange<'_>) -> ServiceStep {
-        let Exchange { client: HttpClient { listener, .. }, view, request, response, ip } =
+        let Exchange { client: HttpClient { listener, .. }, view, request, response, .. } =
             exchange;
         let pages = listener.pages.as_ref();
-        match pages.map_or(PageAnswer::NotFound, |pages| pages.answer(view, request, ip)) {
+        match pages.map_or(PageAnswer::NotFound, |pages| pages.answer(view, request, exchange.ip)) {
             PageAnswer::NotFound => {
-                let is_private = view.is_private(listener.options.listener_policy);
+                let is_private = view.is_private(exchange.policy_id);
                 let web = listener.options.web.as_ref();
                 if web.is_some_and(|web| web.names(request, is_private)) {
                     response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
@@ -94,7 +94,7 @@ impl State {
                 response.document(&mut self.out, content_type, headers, body.as_bytes());
             }
             PageAnswer::Refused(refusal) => {
-                reject_log::refused("http", ip, refusal);
+                reject_log::refused("http", exchange.ip, refusal);
                 listener.http().refuse(refusal);
                 let text = format!("{}\n", refusal.text());
                 response.text(&mut self.out, Status::Unavailable, &text);

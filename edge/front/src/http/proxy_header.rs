@@ -6,22 +6,22 @@ use std::net::TcpStream;
 use types::{ConnectionKey, limits};
 
 use crate::client::RemoteClient;
-use crate::connection_error::ConnectionError;
+use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::worker::Worker;
 
 /// Reads the header if one is expected and all of it has come. Otherwise consumes nothing.
-pub(super) fn take(client: &mut RemoteClient, stream: &TcpStream) -> Result<(), ConnectionError> {
+pub(super) fn take(client: &mut RemoteClient, stream: &TcpStream) -> ConnectionResult<()> {
     if !client.expects_proxy_header() {
         return Ok(());
     }
     let mut buffer = [0; limits::PROXY_HEADER_MAX];
     let input = match stream.peek(&mut buffer) {
-        Ok(len) => buffer.get(..len).unwrap_or_default(),
+        Ok(len) => &buffer[..len],
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     if let Some(len) = client.read_proxy_header(input)? {
-        (&mut &*stream).read_exact(buffer.get_mut(..len).unwrap_or_default())?;
+        (&mut &*stream).read_exact(&mut buffer[..len])?;
     }
     Ok(())
 }
@@ -32,7 +32,7 @@ pub(super) async fn read(
     worker: &Worker,
     key: ConnectionKey,
     client: &mut RemoteClient,
-) -> Result<bool, ConnectionError> {
+) -> ConnectionResult<bool> {
     let (mut seen, mut buffer) = (Vec::new(), vec![0; limits::PROXY_HEADER_MAX]);
     while client.expects_proxy_header() {
         let len = worker.peek(key, &mut buffer).await?;
@@ -43,14 +43,13 @@ pub(super) async fn read(
             return Err(ConnectionError::BadProxyHeader);
         }
         let before = seen.len();
-        seen.extend_from_slice(buffer.get(..len).unwrap_or_default());
+        seen.extend_from_slice(&buffer[..len]);
         let header_len = match client.read_proxy_header(&seen)? {
             Some(all) => all.saturating_sub(before),
             None => len,
         };
         // Consume what belongs to the header. The bytes were peeked at, so they are there.
-        let header = buffer.get_mut(..header_len).unwrap_or_default();
-        worker.connections.borrow().socket(key)?.skip(header)?;
+        worker.connections.borrow().socket(key).skip(&mut buffer[..header_len])?;
     }
     Ok(true)
 }

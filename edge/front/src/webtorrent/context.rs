@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use tracker::{Random, Tracker};
 use types::{ConnectionKey, Tick};
-use wire::ws::{self, CloseCode};
+use wire::ws;
 
-use super::mailboxes::{Content, MessageBatch, WorkerLink};
+use super::mailboxes::{Content, Envelope, MessageBatch, WorkerLink};
 use crate::Clock;
 use crate::clock::Sampling;
 use crate::connections::Connections;
@@ -63,50 +63,27 @@ impl WsContext<'_> {
         result
     }
 
-    /// Sends what `write` writes to a connection of this worker.
-    pub(super) fn send(&mut self, to: ConnectionKey, write: impl FnOnce(&mut Vec<u8>)) -> bool {
-        self.connections.send(self.now, to, write)
-    }
-
-    /// Sends a close frame to a connection of this worker.
-    pub(super) fn close(&mut self, to: ConnectionKey, code: CloseCode, reason: &str) {
-        self.connections.close(self.now, to, code, reason);
-    }
-
-    /// Sends a message of `listener`'s client to a connection of any worker of any node, if it still exists
-    /// and its client has read earlier ones.
+    /// Sends a message to a connection of any worker of any node, if it still exists and its client has read
+    /// earlier ones.
     #[inline]
-    pub(super) fn relay(
-        &mut self,
-        to: ConnectionKey,
-        content: Content,
-        listener: usize,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
-        let worker = to.worker();
+    pub(super) fn relay(&mut self, envelope: Envelope, write: impl FnOnce(&mut Vec<u8>)) {
+        let Envelope { to, content, .. } = envelope;
         if to.node() != self.relay.link.node() {
-            self.relay_to_node(to, content, listener, write);
-        } else if worker == self.relay.link.worker {
+            self.relay_to_node(envelope, write);
+        } else if to.worker() == self.relay.link.worker {
             if self.connections.relay(self.now, to, |out| ws::text_with(out, write)) {
                 self.remember_offer(to, content);
             }
-        } else if let Some(batch) = self.relay.outgoing.get_mut(worker) {
-            batch.push(to, content, Some(listener), |out| ws::text_with(out, write));
+        } else if let Some(batch) = self.relay.outgoing.get_mut(to.worker()) {
+            batch.push(envelope, |out| ws::text_with(out, write));
         }
     }
 
     #[cold]
-    fn relay_to_node(
-        &mut self,
-        to: ConnectionKey,
-        content: Content,
-        listener: usize,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
+    fn relay_to_node(&mut self, envelope: Envelope, write: impl FnOnce(&mut Vec<u8>)) {
         // Outside clusters, no connection has a node.
         if self.relay.link.mailboxes.remote.is_some() {
-            let batch = self.relay.letters.entry(to.node()).or_default();
-            batch.push(to, content, Some(listener), write);
+            self.relay.letters.entry(envelope.to.node()).or_default().push(envelope, write);
         }
     }
 

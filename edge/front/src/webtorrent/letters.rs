@@ -30,7 +30,10 @@ use wire::ws;
 use super::mailboxes::{Content, Envelope, MessageBatch, WorkerMailboxes};
 
 /// Letters to and from other nodes, for the cluster's thread.
-pub struct RemoteLetters(pub(super) Arc<WorkerMailboxes>);
+pub struct RemoteLetters {
+    pub(super) mailboxes: Arc<WorkerMailboxes>,
+    pub(super) remote: Arc<Remote>,
+}
 
 /// Numbers of letters since the start, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +52,7 @@ pub struct LetterCounts {
     pub misaddressed: u64,
 }
 
-/// A body is not a sequence of letters.
+/// The error of a body that is not a sequence of letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLetters;
 
@@ -79,10 +82,9 @@ struct Body {
     letters: u64,
 }
 
-/// A letter to or from another node.
+/// A letter of another node.
 struct Letter<'a> {
-    to: ConnectionKey,
-    content: Content,
+    envelope: Envelope,
     text: &'a str,
 }
 
@@ -94,8 +96,7 @@ const GATHER: Duration = Duration::from_millis(2);
 impl RemoteLetters {
     /// Waits until letters may be there to be taken.
     pub async fn wait(&self) {
-        let Some(remote) = &self.0.remote else { return std::future::pending().await };
-        remote.arrived.notified().await;
+        self.remote.arrived.notified().await;
         sleep(GATHER).await;
     }
 
@@ -103,7 +104,7 @@ impl RemoteLetters {
     /// [`limits::LETTERS_BODY_MAX`] bytes, or of one larger letter. `now` is the time since any fixed
     /// moment. Returns nothing if nothing waits, or nothing may be taken yet.
     pub fn take(&self, now: Duration) -> Vec<(u8, Vec<u8>)> {
-        let Some(remote) = &self.0.remote else { return Vec::new() };
+        let remote = &self.remote;
         let mut outgoing = lock(&remote.outgoing);
         outgoing.refill(now);
         let Outgoing { bodies, bytes, allowed, .. } = &mut *outgoing;
@@ -129,40 +130,40 @@ impl RemoteLetters {
     ///
     /// # Errors
     ///
-    /// If the body does not add up. Nothing is delivered then.
+    /// Returns an error if the body is malformed. Nothing is delivered then.
     pub fn deliver(&self, from: u8, body: &[u8]) -> Result<(), BadLetters> {
-        let Some(remote) = &self.0.remote else { return Ok(()) };
+        let Self { mailboxes, remote } = self;
         let mut rest = body;
         while !rest.is_empty() {
             Letter::read(&mut rest)?;
         }
         let mut batches: BTreeMap<usize, MessageBatch> = BTreeMap::new();
         let mut rest = body;
-        while let Ok(Letter { to, content, text }) = Letter::read(&mut rest) {
+        while let Ok(Letter { envelope, text }) = Letter::read(&mut rest) {
+            let Envelope { to, content, .. } = envelope;
             let speaks_for_itself = match content {
                 Content::Offer { from: connection, .. } => connection.node() == from,
                 Content::Answer => true,
             };
             if to.node() != remote.node || !speaks_for_itself {
                 remote.count(|counts| counts.misaddressed += 1);
-            } else if to.worker() >= self.0.workers() {
+            } else if to.worker() >= mailboxes.workers() {
                 // A process of this node had more workers once.
                 remote.count(|counts| counts.gone += 1);
             } else {
                 let batch = batches.entry(to.worker()).or_default();
-                batch.push(to, content, None, |out| ws::text(out, text));
+                batch.push(envelope, |out| ws::text(out, text));
             }
         }
         for (worker, mut batch) in batches {
-            self.0.post(worker, &mut batch, |_| remote.count(|counts| counts.mailbox_full += 1));
+            mailboxes.post(worker, &mut batch, |_| remote.count(|counts| counts.mailbox_full += 1));
         }
         Ok(())
     }
 
     /// Returns the numbers of letters since the start, by outcome.
     pub fn counts(&self) -> LetterCounts {
-        let Some(remote) = &self.0.remote else { return LetterCounts::default() };
-        *lock(&remote.counts)
+        *lock(&self.remote.counts)
     }
 }
 
@@ -209,7 +210,7 @@ impl Remote {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -283,7 +284,7 @@ impl<'a> Letter<'a> {
         let (text, behind) = rest.split_at_checked(len).ok_or(BadLetters)?;
         *rest = behind;
         let text = str::from_utf8(text).map_err(|_| BadLetters)?;
-        Ok(Self { to, content, text })
+        Ok(Self { envelope: Envelope { to, content, listener: None }, text })
     }
 }
 
@@ -291,4 +292,66 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], BadLetters> {
     let (taken, rest) = bytes.split_first_chunk().ok_or(BadLetters)?;
     *bytes = rest;
     Ok(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WorkerLink;
+    use super::*;
+
+    const TO: ConnectionKey = ConnectionKey(2 << 56);
+
+    /// Posts letters of `len` bytes for node 2, one by one. Returns how many do not fit.
+    fn post(letters: &RemoteLetters, count: usize, len: usize) -> u64 {
+        let mut lost = 0;
+        for _ in 0..count {
+            let mut batch = MessageBatch::default();
+            let envelope = Envelope { to: TO, content: Content::Answer, listener: Some(0) };
+            batch.push(envelope, |out| out.resize(out.len() + len, b'x'));
+            letters.remote.post(2, &mut batch, |_| lost += 1);
+        }
+        lost
+    }
+
+    #[test]
+    fn what_is_sent_is_bounded() {
+        const LEN: usize = 60_000;
+        let (_, letters) = WorkerLink::for_workers_of_node(1, 1, 100_000);
+        let fits = limits::LETTERS_BYTES_MAX / (HEAD_LEN + LEN);
+        assert_eq!(post(&letters, fits + 20, LEN), 20);
+        assert_eq!(letters.counts().unsent, 20);
+        // A body has one letter here. What a second allows may be taken at once.
+        let take = |ms| letters.take(Duration::from_millis(ms)).len();
+        assert_eq!([0; 4].map(take), [1, 1, 0, 0]);
+        let taken: usize = (0..6000).map(take).sum();
+        assert!((9..=11).contains(&taken), "{taken} in six seconds");
+        // A pause allows no more.
+        assert_eq!([100_000; 4].map(take), [1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn bodies_hold_many_letters_and_are_refused_whole() {
+        let (_, letters) = WorkerLink::for_workers_of_node(1, 1, u32::MAX);
+        assert_eq!(post(&letters, 900, 200), 0);
+        let mut bodies: Vec<Vec<u8>> = Vec::new();
+        while letters.counts().sent < 900 {
+            bodies.extend(letters.take(Duration::ZERO).into_iter().map(|(_, body)| body));
+        }
+        assert!(bodies.iter().all(|body| body.len() <= limits::LETTERS_BODY_MAX));
+        // They are for another node: each letter of a good body is counted.
+        bodies.iter().for_each(|body| letters.deliver(2, body).unwrap());
+        assert_eq!(letters.counts().misaddressed, 900);
+        let letter_len = HEAD_LEN + 200;
+        let two = &bodies[0][..2 * letter_len];
+        for len in (1..2 * letter_len).filter(|len| *len != letter_len) {
+            assert_eq!(letters.deliver(2, &two[..len]), Err(BadLetters), "{len}");
+        }
+        // The kind, the length and the text of the second letter.
+        for at in [8, 31, HEAD_LEN].map(|at| letter_len + at) {
+            let mut wrong = two.to_vec();
+            wrong[at] = 0xff;
+            assert_eq!(letters.deliver(2, &wrong), Err(BadLetters), "{at}");
+        }
+        assert_eq!(letters.counts().misaddressed, 900);
+    }
 }

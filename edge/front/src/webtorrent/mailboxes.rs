@@ -3,20 +3,20 @@
 //! Plain form: a locked queue and a notification for each worker. Departure: a worker gathers all
 //! messages that one turn of the reactor brings for another worker, and takes the lock once for them.
 
-use std::mem::take;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::mem::{replace, swap, take};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 use tracker::{OfferNetwork, OfferTag};
 use types::{ConnectionKey, limits};
 
-use super::letters::{Remote, RemoteLetters};
+use super::letters::{Remote, RemoteLetters, lock};
 
 /// The mailboxes of all workers of a process.
 pub(super) struct WorkerMailboxes {
     mailboxes: Box<[Mailbox]>,
     /// In a cluster.
-    pub(super) remote: Option<Remote>,
+    pub(super) remote: Option<Arc<Remote>>,
 }
 
 /// Connects a worker with the other workers of its process.
@@ -40,14 +40,29 @@ impl WorkerLink {
         node: u8,
         bytes_per_s: u32,
     ) -> (Vec<Self>, RemoteLetters) {
-        let remote = Some(Remote::new(node, bytes_per_s));
-        let mailboxes = Arc::new(WorkerMailboxes::new(count, remote));
-        (Self::all(&mailboxes), RemoteLetters(mailboxes))
+        let remote = Arc::new(Remote::new(node, bytes_per_s));
+        let mailboxes = Arc::new(WorkerMailboxes::new(count, Some(Arc::clone(&remote))));
+        (Self::all(&mailboxes), RemoteLetters { mailboxes, remote })
     }
 
     fn all(mailboxes: &Arc<WorkerMailboxes>) -> Vec<Self> {
         let link = |worker| Self { worker, mailboxes: Arc::clone(mailboxes) };
         (0..mailboxes.workers()).map(link).collect()
+    }
+
+    fn mailbox(&self) -> &Mailbox {
+        &self.mailboxes.mailboxes[self.worker]
+    }
+
+    /// Waits until something is in this worker's mailbox.
+    pub(super) async fn arrived(&self) {
+        self.mailbox().arrived.notified().await;
+    }
+
+    /// Takes the messages of this worker's mailbox, and leaves it the memory of `empty`.
+    pub(super) fn collect(&self, mut empty: MessageBatch) -> MessageBatch {
+        empty.clear();
+        replace(&mut *lock(&self.mailbox().batch), empty)
     }
 
     /// Returns the number of this node; 0 outside clusters.
@@ -67,15 +82,15 @@ struct Mailbox {
 pub(super) struct MessageBatch {
     /// The frames of all messages, one after the other. Of messages for another node, the texts.
     frames: Vec<u8>,
-    envelopes: Vec<Envelope>,
+    /// The envelope of each message, and the length of its frame.
+    envelopes: Vec<(Envelope, usize)>,
 }
 
 /// The data of a message besides its frame.
+#[derive(Clone, Copy)]
 pub(super) struct Envelope {
     pub(super) to: ConnectionKey,
     pub(super) content: Content,
-    /// The length of the frame, in bytes.
-    len: usize,
     /// The number of the sender's listener, under which a lost message is counted. `None` if it came from
     /// another node.
     pub(super) listener: Option<usize>,
@@ -91,7 +106,7 @@ pub(super) enum Content {
 }
 
 impl WorkerMailboxes {
-    fn new(workers: usize, remote: Option<Remote>) -> Self {
+    fn new(workers: usize, remote: Option<Arc<Remote>>) -> Self {
         Self { mailboxes: (0..workers).map(|_| Mailbox::default()).collect(), remote }
     }
 
@@ -109,35 +124,19 @@ impl WorkerMailboxes {
         lost: impl FnMut(Option<usize>),
     ) {
         let Some(mailbox) = self.mailboxes.get(worker) else { return };
-        let mut waiting = mailbox.batch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = lock(&mailbox.batch);
         let fits = waiting.frames.len() + batch.frames.len() <= limits::EXCHANGE_BYTES_MAX;
         if waiting.is_empty() {
-            std::mem::swap(&mut *waiting, batch);
+            swap(&mut *waiting, batch);
         } else if fits {
             waiting.frames.append(&mut batch.frames);
             waiting.envelopes.append(&mut batch.envelopes);
         }
         drop(waiting);
         // Messages that have been moved are no longer in the batch.
-        batch.envelopes.iter().map(|envelope| envelope.listener).for_each(lost);
+        batch.envelopes.iter().map(|(envelope, _)| envelope.listener).for_each(lost);
         batch.clear();
         mailbox.arrived.notify_one();
-    }
-
-    /// Waits until something is in a worker's mailbox.
-    pub(super) async fn arrived(&self, worker: usize) {
-        match self.mailboxes.get(worker) {
-            Some(mailbox) => mailbox.arrived.notified().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Takes the messages of a worker's mailbox, and leaves it the memory of `empty`.
-    pub(super) fn collect(&self, worker: usize, mut empty: MessageBatch) -> MessageBatch {
-        empty.clear();
-        let Some(mailbox) = self.mailboxes.get(worker) else { return empty };
-        let mut waiting = mailbox.batch.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *waiting, empty)
     }
 }
 
@@ -149,29 +148,20 @@ impl MessageBatch {
         self.envelopes.is_empty()
     }
 
-    /// Adds a message of `listener`'s client. `write` appends its frame, or its text.
-    pub(super) fn push(
-        &mut self,
-        to: ConnectionKey,
-        content: Content,
-        listener: Option<usize>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) {
+    /// Adds a message. `write` appends its frame, or its text.
+    pub(super) fn push(&mut self, envelope: Envelope, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.frames.len();
         write(&mut self.frames);
-        let len = self.frames.len() - start;
-        self.envelopes.push(Envelope { to, content, len, listener });
+        self.envelopes.push((envelope, self.frames.len() - start));
     }
 
     /// Returns the messages in order, each with its frame or text.
     pub(super) fn messages(&self) -> impl Iterator<Item = (&Envelope, &[u8])> {
         let mut frames = self.frames.as_slice();
-        self.envelopes.iter().map_while(move |envelope| {
-            let split = frames.split_at_checked(envelope.len);
-            debug_assert!(split.is_some(), "a batch has fewer frames than envelopes");
-            let (frame, rest) = split?;
+        self.envelopes.iter().map(move |(envelope, len)| {
+            let (frame, rest) = frames.split_at(*len);
             frames = rest;
-            Some((envelope, frame))
+            (envelope, frame)
         })
     }
 
@@ -188,31 +178,27 @@ impl MessageBatch {
 mod tests {
     use super::*;
 
-    fn batch(to: u64, frame: &[u8]) -> MessageBatch {
-        let envelope = Envelope {
-            to: ConnectionKey(to),
-            content: Content::Answer,
-            len: frame.len(),
-            listener: Some(to as usize),
-        };
-        MessageBatch { frames: frame.to_vec(), envelopes: vec![envelope] }
-    }
-
-    fn post(mailboxes: &WorkerMailboxes, worker: usize, batch: &mut MessageBatch) -> Vec<usize> {
-        let mut lost = Vec::new();
-        mailboxes.post(worker, batch, |listener| lost.extend(listener));
-        lost
+    fn push(batch: &mut MessageBatch, listener: usize, len: usize) {
+        let envelope =
+            Envelope { to: ConnectionKey(0), content: Content::Answer, listener: Some(listener) };
+        batch.push(envelope, |out| out.resize(out.len() + len, b'x'));
     }
 
     #[test]
     fn full_mailbox_reports_each_lost_message() {
-        let mailboxes = WorkerMailboxes::new(1, None);
-        let big = vec![0; limits::EXCHANGE_BYTES_MAX];
-        assert!(post(&mailboxes, 0, &mut batch(1, &big)).is_empty());
-        let mut more = batch(2, b"x");
-        more.envelopes.extend(batch(3, b"").envelopes);
-        assert_eq!(post(&mailboxes, 0, &mut more), [2, 3]);
-        assert!(more.is_empty());
-        assert_eq!(mailboxes.collect(0, MessageBatch::default()).envelopes.len(), 1);
+        let link = WorkerLink::for_workers(1).remove(0);
+        let post = |batch: &mut MessageBatch| {
+            let mut lost = Vec::new();
+            link.mailboxes.post(0, batch, |listener| lost.extend(listener));
+            lost
+        };
+        let mut batch = MessageBatch::default();
+        push(&mut batch, 1, limits::EXCHANGE_BYTES_MAX);
+        assert!(post(&mut batch).is_empty());
+        push(&mut batch, 2, 1);
+        push(&mut batch, 3, 0);
+        assert_eq!(post(&mut batch), [2, 3]);
+        assert!(batch.is_empty());
+        assert_eq!(link.collect(batch).envelopes.len(), 1);
     }
 }

@@ -70,7 +70,7 @@ impl WebOptions {
         self.serves(request, is_private) && (request.path == b"/" || !self.paths.is_empty())
     }
 
-    /// The passkey of a request for a WebSocket: `/KEY`, or `PATH/KEY` with a path for WebSockets;
+    /// Returns the passkey of a request for a WebSocket: `/KEY`, or `PATH/KEY` with a path for WebSockets;
     /// `/announce/KEY` and `/KEY/announce`; at a private listener in the query, too.
     pub(crate) fn user_key<'a>(
         &self,
@@ -101,7 +101,7 @@ impl WebOptions {
     }
 }
 
-/// The part of `path` behind `base`, without the slash between them.
+/// Returns the part of `path` behind `base`, without the slash between them.
 fn behind<'a>(base: &str, path: &'a [u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(base.as_bytes())?;
     match rest {

@@ -12,7 +12,7 @@ use wire::webtorrent::{self, Action, Announce, Answer, Message, MessageError, Re
 use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
 use super::context::WsContext;
-use super::mailboxes::Content;
+use super::mailboxes::{Content, Envelope};
 use crate::buffer::InputBuffer;
 use crate::client::WsClient;
 use crate::connection_error::ConnectionError;
@@ -65,7 +65,7 @@ impl MessageRate {
 }
 
 impl Session {
-    /// A session that begins with `input`, which the client has sent behind its request.
+    /// Returns a session that begins with `input`, which the client has sent behind its request.
     pub(crate) fn new(
         key: ConnectionKey,
         listener: Rc<Listener>,
@@ -128,18 +128,14 @@ impl Session {
             at += read.consumed;
             match read.event {
                 ws::Event::Partial { .. } => break,
-                ws::Event::Text(text) => {
-                    self.message(context, webtorrent::read(&text));
-                }
-                ws::Event::Binary(bytes) => {
-                    self.message(context, webtorrent::read_binary(&bytes));
-                }
+                ws::Event::Text(text) => self.message(context, webtorrent::read(&text)),
+                ws::Event::Binary(bytes) => self.message(context, webtorrent::read_binary(&bytes)),
                 ws::Event::Ping(payload) => {
-                    context.send(self.key, |out| ws::pong(out, payload));
+                    context.connections.send(context.now, self.key, |out| ws::pong(out, payload));
                 }
                 ws::Event::Pong(_) => {}
                 ws::Event::Close(code) => {
-                    context.close(self.key, code.unwrap_or(CloseCode::NORMAL), "");
+                    self.close(context, code.unwrap_or(CloseCode::NORMAL), "");
                 }
                 ws::Event::Error(error) => self.close_for(context, error),
             }
@@ -157,7 +153,7 @@ impl Session {
             ProtocolError::TooBig => DropReason::MessageTooLarge,
             _ => DropReason::BadFrame,
         });
-        context.close(self.key, error.code(), error.text());
+        self.close(context, error.code(), error.text());
         self.report_offence(context);
     }
 
@@ -172,15 +168,30 @@ impl Session {
         self.view(context).report_offence(self.client.ip, BanReason::Malformed);
     }
 
+    /// Serves a message, or tells the client why it is refused.
     fn message(&mut self, context: &mut WsContext<'_>, message: Result<Message<'_>, MessageError>) {
         let sample = context.relay.sampling.begin(&context.clock);
-        let (action, info_hash) = match &message {
-            Ok(Message::Announce(announce)) => (Some(Action::Announce), Some(announce.info_hash)),
-            Ok(Message::Answer(answer)) => (Some(Action::Announce), Some(answer.info_hash)),
-            Ok(Message::Scrape(_)) => (Some(Action::Scrape), None),
-            Err(error) => (error.action, error.info_hash),
+        let (kind, action, info_hash) = match &message {
+            Ok(Message::Announce(announce)) => {
+                (RequestKind::Announce, Some(Action::Announce), Some(announce.info_hash))
+            }
+            Ok(Message::Answer(answer)) => {
+                (RequestKind::Answer, Some(Action::Announce), Some(answer.info_hash))
+            }
+            Ok(Message::Scrape(_)) => (RequestKind::Scrape, Some(Action::Scrape), None),
+            Err(error) => (RequestKind::Other, error.action, error.info_hash),
         };
-        if let Err(refusal) = self.dispatch(context, message) {
+        self.listener.ws().request(Family::of(self.client.ip), kind);
+        let served = match message {
+            Ok(Message::Announce(announce)) => self.announce(context, &announce),
+            Ok(Message::Answer(answer)) => self.answer(context, &answer),
+            Ok(Message::Scrape(scrape)) => self.scrape(context, &scrape),
+            Err(error) => {
+                self.report_offence(context);
+                Err(error.refusal)
+            }
+        };
+        if let Err(refusal) = served {
             self.refuse(context, MessageError { refusal, action, info_hash });
         }
         if let Some(sample) = sample {
@@ -188,48 +199,17 @@ impl Session {
         }
     }
 
-    fn dispatch(
-        &mut self,
-        context: &mut WsContext<'_>,
-        message: Result<Message<'_>, MessageError>,
-    ) -> Result<(), Refusal> {
-        match message {
-            Ok(Message::Announce(announce)) => {
-                self.count_request(RequestKind::Announce);
-                self.announce(context, &announce)
-            }
-            Ok(Message::Answer(answer)) => {
-                self.count_request(RequestKind::Answer);
-                self.answer(context, &answer)
-            }
-            Ok(Message::Scrape(scrape)) => {
-                self.count_request(RequestKind::Scrape);
-                self.scrape(context, &scrape)
-            }
-            Err(error) => {
-                self.count_request(RequestKind::Other);
-                self.report_offence(context);
-                Err(error.refusal)
-            }
-        }
-    }
-
     /// Tells the client why its message is refused.
     fn refuse(&self, context: &mut WsContext<'_>, error: MessageError) {
         let MessageError { refusal, action, info_hash } = error;
         reject_log::refused("ws", self.client.ip, refusal);
-        {
-            let mut counters = self.listener.ws();
-            counters.refuse(refusal);
-            counters.response(Family::of(self.client.ip), RequestKind::Other);
-        }
-        context.send(self.key, |out| {
-            ws::text_with(out, |out| {
-                webtorrent::failure(out, refusal, action, info_hash.as_ref());
-            });
+        self.listener.ws().refuse(refusal);
+        self.count_response(RequestKind::Other);
+        self.reply(context, |out| {
+            webtorrent::failure(out, refusal, action, info_hash.as_ref());
         });
         if refusal == Refusal::Banned {
-            context.close(self.key, CloseCode::POLICY, refusal.text());
+            self.close(context, CloseCode::POLICY, refusal.text());
         }
     }
 
@@ -242,10 +222,8 @@ impl Session {
         let Announce { info_hash, peer_id, event, .. } = *announce;
         self.listener.ws().announced(1, || Some((peer_id, self.client.ip)));
         let position = self.peers.binary_search(&(info_hash, peer_id));
-        if let Err(position) = position
-            && event != Event::Stopped
-        {
-            self.check_room(&info_hash, position)?;
+        if position.is_err() && event != Event::Stopped {
+            self.check_room(&info_hash)?;
         }
         let view = self.view(context);
         let ip = self.client.ip;
@@ -273,15 +251,12 @@ impl Session {
         let chosen = targets.len();
         targets.truncate(view.admit_offers(ip, chosen));
         self.keep_peer(context, (info_hash, peer_id), position, event);
-        context.send(self.key, |out| {
-            ws::text_with(out, |out| {
-                let interval_s = accepted.interval_s;
-                webtorrent::announce_reply(out, &info_hash, &accepted.counts, interval_s);
-            });
+        self.reply(context, |out| {
+            webtorrent::announce_reply(out, &info_hash, &accepted.counts, accepted.interval_s);
         });
         self.relay_offers(context, announce, &targets);
+        self.count_response(RequestKind::Announce);
         let mut counters = self.listener.ws();
-        counters.response(Family::of(ip), RequestKind::Announce);
         counters.peers_sent += targets.len() as u64;
         counters.drops[DropReason::OfferRate.index()] += (chosen - targets.len()) as u64;
         Ok(())
@@ -317,15 +292,14 @@ impl Session {
         }
     }
 
-    /// Returns an error if the connection may not have another peer, at `position` of its peers.
-    fn check_room(&self, info_hash: &InfoHash, position: usize) -> Result<(), Refusal> {
+    /// Returns an error if the connection may not have another peer of a torrent.
+    fn check_room(&self, info_hash: &InfoHash) -> Result<(), Refusal> {
         if self.peers.len() >= self.listener.web_options.torrents_max {
             return Err(Refusal::TooManyTorrents);
         }
+        let first = self.peers.partition_point(|(torrent, _)| torrent < info_hash);
         let is_here = |(torrent, _): &&(InfoHash, PeerId)| torrent == info_hash;
-        let (before, after) = self.peers.split_at(position);
-        let here = before.iter().rev().take_while(is_here).count()
-            + after.iter().take_while(is_here).count();
+        let here = self.peers.iter().skip(first).take_while(is_here).count();
         if here >= limits::WEB_PEERS_PER_CONNECTION {
             return Err(Refusal::TooManyPeers);
         }
@@ -348,8 +322,7 @@ impl Session {
         for (to, offer) in targets.iter().zip(&announce.offers) {
             let tag = context.tracker.offer_tag(info_hash, &offer.id, peer_id, &to.peer_id);
             let content = Content::Offer { tag, from: self.key, network };
-            let listener = self.listener.number;
-            context.relay(to.connection, content, listener, |out| relay.offer(out, offer));
+            context.relay(self.envelope(to.connection, content), |out| relay.offer(out, offer));
         }
     }
 
@@ -373,31 +346,43 @@ impl Session {
             return Ok(());
         };
         let relay = Relay::new(info_hash, peer_id);
-        let listener = self.listener.number;
-        context.relay(from, Content::Answer, listener, |out| relay.answer(out, offer_id, json));
-        self.listener.ws().response(Family::of(self.client.ip), RequestKind::Answer);
+        let envelope = self.envelope(from, Content::Answer);
+        context.relay(envelope, |out| relay.answer(out, offer_id, json));
+        self.count_response(RequestKind::Answer);
         Ok(())
+    }
+
+    /// Returns the envelope of a message of this session's client.
+    fn envelope(&self, to: ConnectionKey, content: Content) -> Envelope {
+        Envelope { to, content, listener: Some(self.listener.number) }
     }
 
     fn scrape(&self, context: &mut WsContext<'_>, scrape: &Scrape<'_>) -> Result<(), Refusal> {
         let policy_id = self.listener.options.listener_policy;
         let view = self.view(context);
-        let kind = RequestKind::Scrape;
-        let grant = view.authorize(policy_id, self.client.ip, kind, self.client.key())?;
+        let (ip, key) = (self.client.ip, self.client.key());
+        let grant = view.authorize(policy_id, ip, RequestKind::Scrape, key)?;
         let mut buffer = [InfoHash::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let hashes = scrape.read_into(&mut buffer)?;
         let mut counts = [SwarmCounts::default(); limits::SCRAPE_HASHES_WEB_MAX];
         let (counts, _) = counts.split_at_mut(hashes.len());
         view.scrape(grant, hashes, counts)?;
-        context.send(self.key, |out| {
-            ws::text_with(out, |out| webtorrent::scrape_reply(out, hashes, counts));
-        });
-        self.listener.ws().response(Family::of(self.client.ip), kind);
+        self.reply(context, |out| webtorrent::scrape_reply(out, hashes, counts));
+        self.count_response(RequestKind::Scrape);
         Ok(())
     }
 
-    fn count_request(&self, kind: RequestKind) {
-        self.listener.ws().request(Family::of(self.client.ip), kind);
+    /// Sends the message that `write` writes to this session's client.
+    fn reply(&self, context: &mut WsContext<'_>, write: impl FnOnce(&mut Vec<u8>)) {
+        context.connections.send(context.now, self.key, |out| ws::text_with(out, write));
+    }
+
+    fn close(&self, context: &mut WsContext<'_>, code: CloseCode, reason: &str) {
+        context.connections.close(context.now, self.key, code, reason);
+    }
+
+    fn count_response(&self, kind: RequestKind) {
+        self.listener.ws().response(Family::of(self.client.ip), kind);
     }
 
     /// Counts and logs why the connection ends.

@@ -1,14 +1,11 @@
 //! WebTorrent, and what is the same over TLS.
 
-mod closing;
-mod floods;
+mod access;
 mod hostile;
 mod letters;
-mod limits;
+mod lifetime;
 mod memory;
-mod private;
 mod signalling;
-mod upgrades;
 
 use std::time::Duration;
 
@@ -18,22 +15,21 @@ use front::http::{HttpOptions, MemoryLimits};
 use front::webtorrent::{WebOptions, WorkerLink};
 use tracker::counters::{Counters, DropReason, Protocol};
 use types::{Event, InfoHash, Refusal};
-use wire::webtorrent::{Announce, Offer};
+use wire::webtorrent::{Action, Announce};
 use wire::ws::CloseCode;
 
 use crate::testing::*;
 
-/// A connection to a worker that asks for a WebSocket for a client at `ip`, behind a proxy.
-fn upgrade_from(server: &HttpServer, worker: usize, ip: &str) -> Client {
-    let mut client = Client::connect(server.addresses[worker]);
-    let request = web_request("/");
-    client.send(&request[..request.len() - 2]).send(format!("X-Forwarded-For: {ip}\r\n\r\n"));
+/// A connection that asks for a WebSocket for a client at `ip`, behind a proxy.
+fn upgrade_from(server: &HttpServer, ip: &str) -> Client {
+    let mut client = server.client();
+    client.send(get("/", &format!("{UPGRADE}X-Forwarded-For: {ip}\r\n")));
     client
 }
 
 /// A WebSocket of a client at `ip`, behind a proxy.
 fn web_client_at(server: &HttpServer, ip: &str) -> WebClient {
-    WebClient::expect_upgrade(upgrade_from(server, 0, ip))
+    WebClient::expect_upgrade(upgrade_from(server, ip))
 }
 
 /// Options of a server behind a proxy, whose clients may send any number of messages.
@@ -42,6 +38,8 @@ fn unlimited_behind_proxy() -> HttpOptions {
     HttpOptions { web, ..behind_proxy() }
 }
 
+/// The refusal of an announce.
 fn failure(refusal: Refusal) -> Received {
-    Received::Failure(refusal.text().into())
+    let (action, info_hash) = (Some(Action::Announce), Some(HASH));
+    Received::Message(Message::Failure { action, info_hash, reason: refusal.text().into() })
 }

@@ -3,7 +3,6 @@
 
 extern crate tidegate_pages as pages;
 
-mod challenges;
 mod full_scrape;
 mod page;
 mod stats;
@@ -22,13 +21,35 @@ use types::Refusal;
 
 use crate::testing::*;
 
-/// Starts a worker at 127.0.0.1 with these pages.
+/// Starts a worker at 127.0.0.1 with these pages, and some announce URLs, one of which only this machine can use.
 fn start(options: HttpOptions, pages: PageOptions) -> HttpServer {
     let tracker = tracker(options.non_compact);
     let registry = Arc::<MetricsRegistry>::default();
+    let url = |scheme, port, path: &str, is_loopback| PublicUrl {
+        scheme,
+        port,
+        path: path.into(),
+        listener_policy: ListenerPolicyId(0),
+        is_loopback,
+    };
+    let site = Site::new(SiteOptions {
+        urls: vec![
+            url("udp", 6969, "/announce", false),
+            url("udp", 6969, "/announce", false),
+            url("http", 80, "/announce", false),
+            url("https", 443, "/a&b\"<c>'", false),
+            url("wss", 8443, "/", false),
+            url("http", 8080, "/announce", true),
+        ],
+        host: None,
+        registry: Arc::clone(&registry),
+        uptime_s: Box::new(|| 7265),
+        version: "1.2.3",
+        node: 0,
+    });
     let pages = ListenerPages {
         tracker: Arc::clone(&tracker),
-        site: Arc::new(Site::new(site_options(&registry))),
+        site: Arc::new(site),
         listener_policy: ListenerPolicyId(0),
         options: pages,
     };
@@ -40,30 +61,4 @@ fn start(options: HttpOptions, pages: PageOptions) -> HttpServer {
         pages,
         ..Setup::default()
     })
-}
-
-/// A site with some announce URLs, one of which only this machine can use.
-fn site_options(registry: &Arc<MetricsRegistry>) -> SiteOptions {
-    let url = |scheme, port, path: &str, is_loopback| PublicUrl {
-        scheme,
-        port,
-        path: path.into(),
-        listener_policy: ListenerPolicyId(0),
-        is_loopback,
-    };
-    SiteOptions {
-        urls: vec![
-            url("udp", 6969, "/announce", false),
-            url("udp", 6969, "/announce", false),
-            url("http", 80, "/announce", false),
-            url("https", 443, "/a&b\"<c>'", false),
-            url("wss", 8443, "/", false),
-            url("http", 8080, "/announce", true),
-        ],
-        host: None,
-        registry: Arc::clone(registry),
-        uptime_s: Box::new(|| 7265),
-        version: "1.2.3",
-        node: 0,
-    }
 }

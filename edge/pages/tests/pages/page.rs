@@ -5,8 +5,10 @@ use tracker::Access;
 
 use super::*;
 
+/// Returns the page that a browser gets.
 fn page(server: &HttpServer, host: &str) -> String {
-    let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
+    let browser = "User-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\nReferer: http://forum.test/\r\n";
+    let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\n{browser}\r\n");
     let response = server.client().request(request);
     assert_eq!(
         (response.status, response.header("Content-Type")),
@@ -42,6 +44,11 @@ fn page_has_the_announce_urls_of_the_host_that_was_asked_for() {
     assert_eq!(urls(&page(&server, "[::1]:80"))[0], "udp://[::1]:6969/announce");
     // Nothing is repeated that is not a host.
     assert_eq!(urls(&page(&server, "a\"b"))[0], "udp://HOST:6969/announce");
+    // The page of a private tracker has a place for the key.
+    set_access(&server.tracker, Access::Private);
+    let html = page(&server, "t");
+    assert_eq!([0, 3].map(|at| urls(&html)[at]), ["udp://t:6969/announce/KEY", "wss://t:8443/KEY"]);
+    assert!(html.contains("KEY stands for"), "{html}");
 }
 
 #[test]
@@ -59,27 +66,4 @@ fn page_has_figures_only_if_configured() {
     let pages = PageOptions { page: PublicPage::Off, ..PageOptions::default() };
     let off = start(HttpOptions::default(), pages);
     assert_eq!(off.client().request(get("/", "")).status, 426);
-}
-
-#[test]
-fn page_of_a_private_tracker_has_a_place_for_the_key() {
-    let server = start(HttpOptions::default(), PageOptions::default());
-    set_access(&server.tracker, Access::Private);
-    let html = page(&server, "t");
-    assert_eq!(urls(&html)[0], "udp://t:6969/announce/KEY");
-    assert_eq!(urls(&html)[3], "wss://t:8443/KEY");
-    assert!(html.contains("KEY stands for"), "{html}");
-}
-
-#[test]
-fn pages_are_served_to_browsers() {
-    let chromium = "User-Agent: Mozilla/5.0 (X11; Linux x86_64)\r\nReferer: http://forum.test/\r\n";
-    let networks = Networks::parse(["127.0.0.0/8"]).unwrap();
-    let stats = StatsOptions { path: "/stats".into(), form: StatsForm::Opentracker, networks };
-    let pages = PageOptions { stats: Some(stats), ..PageOptions::default() };
-    let server = start(HttpOptions::default(), pages);
-    for target in ["/", "/stats", "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa"] {
-        let response = server.client().request(get(target, chromium));
-        assert!(response.status == 200 && !response.has("failure"), "{}", response.text());
-    }
 }

@@ -1,16 +1,14 @@
-//! Statistics in the forms of opentracker and bittorrent-tracker.
+//! Statistics in the forms of opentracker and bittorrent-tracker. The texts are tested with their writers.
 
 use tracker::Limits;
 
 use super::full_scrape::add_torrents;
 use super::*;
 
-fn start_stats(path: &str, form: StatsForm) -> HttpServer {
+fn start_stats() -> HttpServer {
     let networks = Networks::parse(["127.0.0.0/8", "192.0.2.1"]).unwrap();
-    let stats = Some(StatsOptions { path: path.into(), form, networks });
-    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
-    let options = HttpOptions { trusted_proxies, ..HttpOptions::default() };
-    start(options, PageOptions { stats, ..PageOptions::default() })
+    let stats = Some(StatsOptions { path: "/stats".into(), form: StatsForm::Page, networks });
+    start(behind_proxy(), PageOptions { stats, ..PageOptions::default() })
 }
 
 /// A response's status, content type and text.
@@ -21,71 +19,52 @@ fn read(server: &HttpServer, target: &str, headers: &str) -> (u16, String, Strin
 }
 
 #[test]
-fn modes_of_opentracker_are_served_whatever_the_form() {
-    for form in [StatsForm::Opentracker, StatsForm::Page] {
-        let server = start_stats("/stats", form);
-        let exempt = Networks::parse(["127.0.0.1"]).unwrap();
-        server.tracker.limiter().replace(Limits { exempt, ..Limits::default() });
-        add_torrents(&server.tracker, 3);
-        server.client().request(get(&announce(1, ""), ""));
-        let text = |target: &str| {
-            let (status, content_type, text) = read(&server, target, "");
-            assert_eq!((status, &*content_type), (200, "text/plain"), "{target}");
-            text
-        };
-        let peers = "4\n3\nopentracker serving 4 torrents\nopentracker";
-        assert_eq!(text("/stats?format=txt&mode=peer"), peers);
-        server.advance(1);
-        let a = "61".repeat(20);
-        let lines = text("/stats?mode=tpbs&format=txt");
-        assert!(lines.lines().count() == 4 && lines.contains(&format!("{a}:0:1\n")), "{lines}");
-        assert!(text("/stats?mode=statedump").contains(&format!("\n{a}:")));
-        let top = text("/stats?mode=top10");
-        assert!(
-            top.starts_with("Top 10 torrents by peers:\n\t1\t") && top.lines().count() == 9,
-            "{top}"
-        );
-        let (status, content_type, xml) = read(&server, "/stats?mode=everything", "");
-        assert_eq!((status, &*content_type), (200, "text/xml"));
-        assert!(xml.contains("<count_mutex>4</count_mutex>") && xml.ends_with("</stats>"), "{xml}");
-        assert_eq!(read(&server, "/stats?mode=busy", "").0, 404);
-        assert_eq!(read(&server, "/stats?mode=tpbs&format=x", "").0, 404);
-        let (status, content_type, text) = read(&server, "/stats", "");
-        assert_eq!(status, 200);
-        match form {
-            StatsForm::Opentracker => assert_eq!((&*content_type, &*text), ("text/plain", peers)),
-            StatsForm::Page => assert!(text.contains("<h1>4 torrents (4 active)</h1>"), "{text}"),
-        }
-        server.wait_for_counts(Protocol::Http, "lists are counted", |it| it.full_scrapes == 2);
+fn forms_of_both_trackers_are_served() {
+    let server = start_stats();
+    let exempt = Networks::parse(["127.0.0.1"]).unwrap();
+    server.tracker.limiter().replace(Limits { exempt, ..Limits::default() });
+    add_torrents(&server.tracker, 3);
+    server.client().request(get(&announce(1, ""), ""));
+    let a = "61".repeat(20);
+    let accept = "Accept: application/json\r\n";
+    for (target, headers, status, content_type, part) in [
+        ("/stats", "", 200, "text/html; charset=utf-8", "<h1>4 torrents (4 active)</h1>"),
+        ("/stats", accept, 200, "application/json", "{\"torrents\":4,"),
+        ("/stats.json", "", 200, "application/json", "{\"torrents\":4,"),
+        ("/stats?format=txt&mode=peer", "", 200, "text/plain", "4\n3\nopentracker serving 4"),
+        ("/stats?mode=tpbs&format=txt", "", 200, "text/plain", &format!("{a}:0:1\n")),
+        ("/stats?mode=statedump", "", 200, "text/plain", &format!("\n{a}:")),
+        ("/stats?mode=top10", "", 200, "text/plain", "Top 10 torrents by peers:\n\t1\t"),
+        ("/stats?mode=everything", "", 200, "text/xml", "<count_mutex>4</count_mutex>"),
+        ("/stats?mode=busy", "", 404, "text/plain", "no such statistics"),
+        ("/stats?mode=tpbs&format=x", "", 404, "text/plain", "no such statistics"),
+        ("/stats/x", "", 404, "text/plain", ""),
+        ("/stats.jsonx", "", 404, "text/plain", ""),
+    ] {
+        let (found_status, found_type, text) = read(&server, target, headers);
+        assert_eq!((found_status, &*found_type), (status, content_type), "{target}");
+        assert!(text.contains(part), "{target}: {text}");
     }
+    assert_eq!(server.finish(Protocol::Http).full_scrapes, 2);
 }
 
 #[test]
-fn json_of_bittorrent_tracker_is_beside_the_page() {
-    let server = start_stats("/secret/stats", StatsForm::Page);
+fn all_clients_get_the_same_overview_for_half_a_minute() {
+    let server = start_stats();
+    let has_active = |count: u32| {
+        let part = format!("\"activeTorrents\":{count},");
+        read(&server, "/stats.json", "").2.contains(&part)
+    };
+    assert!(has_active(0));
     server.client().request(get(&announce(1, ""), ""));
-    let json = "{\"torrents\":1,\"activeTorrents\":1,\"peersAll\":1,\"peersSeederOnly\":0,\
-                \"peersLeecherOnly\":1,\"peersSeederAndLeecher\":0,\"peersIPv4\":1,\"peersIPv6\":0,";
-    for (target, accept) in
-        [("/secret/stats.json", ""), ("/secret/stats", "Accept: application/json\r\n")]
-    {
-        let (status, content_type, text) = read(&server, target, accept);
-        assert_eq!((status, &*content_type), (200, "application/json"), "{target}");
-        assert!(text.starts_with(json), "{text}");
-    }
-    for target in ["/stats", "/secret/stats/x", "/secret/statsx", "/secret/stats.jsonx"] {
-        assert_eq!(read(&server, target, "").0, 404, "{target}");
-    }
-    // All clients get the same overview for half a minute.
-    server.client().request(get(&announce(1, "").replace("aaaaa", "bbbbb"), ""));
-    assert!(read(&server, "/secret/stats.json", "").2.contains("\"activeTorrents\":1,"));
+    assert!(has_active(0));
     server.advance(30);
-    assert!(read(&server, "/secret/stats.json", "").2.contains("\"activeTorrents\":2,"));
+    assert!(has_active(1));
 }
 
 #[test]
 fn only_some_networks_may_read_statistics() {
-    let server = start_stats("/stats", StatsForm::Opentracker);
+    let server = start_stats();
     let by = |ip: &str| format!("X-Forwarded-For: {ip}\r\n");
     for target in ["/stats", "/stats.json", "/stats?mode=tpbs", "/stats?mode=nonsense"] {
         assert_eq!(read(&server, target, &by("192.0.2.2")).0, 403, "{target}");
@@ -95,7 +74,7 @@ fn only_some_networks_may_read_statistics() {
 
 #[test]
 fn lists_of_statistics_count_as_full_scrapes() {
-    let server = start_stats("/stats", StatsForm::Page);
+    let server = start_stats();
     assert_eq!(read(&server, "/stats?mode=tpbs", "").0, 200);
     let (status, _, text) = read(&server, "/stats?mode=statedump", "");
     assert_eq!(status, 503);

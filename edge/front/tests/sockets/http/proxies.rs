@@ -1,4 +1,5 @@
-//! The client's address behind proxies. Whom a header names and who may send it is tested with `RemoteClient`.
+//! The client's address behind proxies. Whom a header names and who may send it is tested with `RemoteClient`, and with
+//! the binary (app/tidegate/tests/end_to_end/listeners.rs).
 
 use tracker::counters::Counters;
 use types::Refusal;
@@ -10,62 +11,29 @@ const LINE: &[u8] = b"PROXY TCP4 192.0.2.9 192.0.2.200 4711 6969\r\n";
 const BINARY: &[u8] =
     b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x12\xc0\0\x02\x09\xc0\0\x02\xc8\x12\x67\x1b\x39\x04\0\x03abc";
 
-fn external_ip(ip: [u8; 4]) -> Vec<u8> {
-    [b"11:external ip4:".as_slice(), &ip].concat()
-}
-
-fn forwarded(port: u16, by: &str) -> String {
-    get(&announce(port, ""), &format!("X-Forwarded-For: {by}\r\n"))
-}
-
-//= bep24#external-ip
-//= type=test
-#[test]
-fn takes_the_address_of_each_request_from_the_configured_header() {
-    let server = HttpServer::with(behind_proxy());
-    let mut connection = server.client();
-    let both = "Forwarded: for=198.51.100.2, for=\"192.0.2.8:4711\"\r\n\
-                X-Forwarded-For: 198.51.100.1, 192.0.2.9\r\n";
-    let request = get(&announce(1, ""), both);
-    assert!(connection.request(&request).has(external_ip([192, 0, 2, 9])));
-    // Without the header, the proxy itself is the client.
-    let response = connection.request(get(&announce(2, ""), ""));
-    assert!(response.has(external_ip([127, 0, 0, 1])), "{}", response.text());
-    assert!(response.has([b"5:peers6:".as_slice(), &[192, 0, 2, 9, 0, 1]].concat()));
-    let forwarded_header = ForwardedHeader::Forwarded;
-    let server = HttpServer::with(HttpOptions { forwarded_header, ..behind_proxy() });
-    assert!(server.client().request(&request).has(external_ip([192, 0, 2, 8])));
-}
-
-/// The addresses of the listeners without TLS and with it, and the protocols that they count.
-fn doors(server: &HttpServer) -> [(SocketAddr, Protocol); 2] {
-    [(server.address, Protocol::Http), (server.second_address, Protocol::Https)]
-}
-
 /// The header precedes the first request, or the TLS handshake.
 //= proxy#length
+//= type=test
+//= bep24#external-ip
 //= type=test
 #[test]
 fn applies_a_proxy_header_to_all_requests_of_its_connection() {
     for header in [LINE, BINARY] {
         for parts in [1, header.len()] {
-            let mut server = HttpServer::with(behind_proxy_protocol());
-            let clients = doors(&server).map(|(address, _)| {
+            let server = HttpServer::with(behind_proxy_protocol());
+            let [plain, tls] = [server.address, server.second_address].map(|address| {
                 let mut client = Client::connect(address);
                 header.chunks(parts).for_each(|part| _ = client.send(part));
                 client
             });
-            let [plain, tls] = clients;
-            let tls = tls_over(tls.0.stream, client_config());
-            for mut client in [plain.boxed(), tls.boxed()] {
-                assert!(client.request(get(&announce(1, ""), "")).has(external_ip([192, 0, 2, 9])));
-                // Forwarding headers of the client cannot change it.
-                let response = client.request(forwarded(2, "198.51.100.1"));
-                assert!(response.has(external_ip([192, 0, 2, 9])), "{}", response.text());
+            // Forwarding headers of the client cannot change its address.
+            for mut client in [plain, tls.begin_tls()] {
+                for headers in ["", "X-Forwarded-For: 198.51.100.1\r\n"] {
+                    let response = client.request(get(&announce(1, ""), headers));
+                    assert!(response.has(b"11:external ip4:\xc0\0\x02\x09"), "{}", response.text());
+                }
             }
-            server.end();
-            for (_, protocol) in doors(&server) {
-                let counters = server.counters(protocol);
+            for counters in server.finish_both(HTTP) {
                 assert_eq!(counters.drops, Counters::default().drops);
                 assert_eq!(counters.requests[0][1], 2);
             }
@@ -73,22 +41,17 @@ fn applies_a_proxy_header_to_all_requests_of_its_connection() {
     }
 }
 
+/// Malformed headers of every kind are tested with the codec.
 //= proxy#no-guessing
 //= proxy#versions
 //= type=test
 #[test]
 fn closes_connections_of_trusted_proxies_without_a_proxy_header() {
-    let mut server = HttpServer::with(behind_proxy_protocol());
-    let bad = [
-        get(&announce(1, ""), "").into_bytes(),
-        b"\x16\x03\x01\x02\0".to_vec(),
-        b"PROXY TCP4 192.0.2.9 192.0.2.200 4711 69690\r\n".to_vec(),
-        [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat(),
-        [&BINARY[..12], &[0x31, 0x11, 0, 12]].concat(),
-        [&BINARY[..12], &[0x21, 0x11, 0xff, 0xff]].concat(),
-    ];
-    for (address, protocol) in doors(&server) {
-        for bytes in &bad {
+    let server = HttpServer::with(behind_proxy_protocol());
+    let request = get(&announce(1, ""), "");
+    let long = "PROXY UNKNOWN ".to_owned() + &"x".repeat(200);
+    for (address, protocol) in [server.address, server.second_address].into_iter().zip(HTTP) {
+        for bytes in [request.as_bytes(), long.as_bytes(), b"\x16\x03\x01\x02\0"] {
             let mut client = Client::connect(address);
             client.send(bytes);
             client.expect_end_or_reset();
@@ -96,46 +59,12 @@ fn closes_connections_of_trusted_proxies_without_a_proxy_header() {
         // A connection that ends within its header, and a probe that sends nothing, which is no fault.
         Client::connect(address).send(&LINE[..9]);
         drop(Client::connect(address));
-        let closed = bad.len() as u64 + 2;
-        server.wait_for_counts(protocol, "all are closed", |it| it.connections_closed == closed);
+        server.wait_for_counts(protocol, "all are closed", |it| it.connections_closed == 5);
     }
-    server.end();
-    for (_, protocol) in doors(&server) {
-        let counters = server.counters(protocol);
-        let count = bad.len() as u64 + 1;
-        assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], count);
-        assert_eq!(counters.drops.iter().sum::<u64>(), count);
+    for counters in server.finish_both(HTTP) {
+        assert_eq!(counters.drops[DropReason::BadProxyHeader.index()], 4);
+        assert_eq!(counters.drops.iter().sum::<u64>(), 4);
         assert_eq!((counters.bytes_out, counters.requests), (0, [[0; 5]; 2]));
-    }
-}
-
-//= proxy#trusted-only
-//= type=test
-#[test]
-fn rejects_proxy_headers_of_untrusted_addresses() {
-    let trusted_proxies = Networks::parse(["10.0.0.0/8"]).unwrap();
-    let others = HttpOptions { trusted_proxies, ..behind_proxy_protocol() };
-    for options in [others, behind_proxy()] {
-        let mut server = HttpServer::with(options);
-        for (address, protocol) in doors(&server) {
-            for header in [LINE, BINARY] {
-                let mut client = Client::connect(address);
-                client.send([header, get(&announce(1, ""), "").as_bytes()].concat());
-                if protocol == Protocol::Http {
-                    assert_eq!(client.receive().status, 400);
-                } else {
-                    client.receive_rest();
-                }
-            }
-        }
-        // Untrusted clients without a header are served.
-        assert_eq!(server.client().request(get(&announce(1, ""), "")).status, 200);
-        server.end();
-        for (_, protocol) in doors(&server) {
-            let drops = server.counters(protocol).drops;
-            assert_eq!(drops[DropReason::UntrustedProxy.index()], 2);
-            assert_eq!(drops.iter().sum::<u64>(), 2);
-        }
     }
 }
 
@@ -143,28 +72,26 @@ fn rejects_proxy_headers_of_untrusted_addresses() {
 fn applies_the_head_timeout_to_proxy_headers() {
     let server = HttpServer::with(behind_proxy_protocol());
     let timeout_s = HttpOptions::default().head_timeout_s;
-    let mut clients = [LINE, &LINE[..20], BINARY, &BINARY[..20]].map(|header| {
+    // A whole header, and one whose end does not come.
+    let [whole, mut half] = [LINE, &LINE[..20]].map(|header| {
         let mut client = server.client();
         client.send(header);
         client
     });
-    server.wait_for_counts(Protocol::Http, "all are accepted", |it| it.connections_opened == 4);
+    server.wait_for_counts(Protocol::Http, "both are accepted", |it| it.connections_opened == 2);
     server.advance(timeout_s / 2);
-    // More of it comes within the time, but not the end.
-    clients[1].send(&LINE[20..25]);
+    half.send(&LINE[20..25]);
     server.advance(timeout_s / 2 + 1);
-    clients.into_iter().for_each(Client::expect_end_or_reset);
-    assert_eq!(server.finish(Protocol::Http).drops[DropReason::TimedOut.index()], 4);
+    [whole, half].into_iter().for_each(Client::expect_end_or_reset);
+    assert_eq!(server.finish(Protocol::Http).drops[DropReason::TimedOut.index()], 2);
 }
 
 #[test]
 fn accepts_private_clients_that_reached_a_private_address() {
-    // Without a PROXY header, the socket's local address counts, also at a wildcard listener.
-    let listen = Some("0.0.0.0:0");
-    let options = behind_proxy();
-    let mut server = HttpServer::set_up(Setup { listen, options, ..Setup::default() });
-    server.address.set_ip([127, 0, 0, 1].into());
-    assert!(!server.client().request(forwarded(1, "10.0.0.1")).has("failure"));
+    // Without a PROXY header, the socket's local address counts.
+    let server = HttpServer::with(behind_proxy());
+    let forwarded = get(&announce(1, ""), "X-Forwarded-For: 10.0.0.1\r\n");
+    assert!(!server.client().request(forwarded).has("failure"));
     let server = HttpServer::with(behind_proxy_protocol());
     for (reached, is_refused) in [("8.8.8.8", true), ("10.0.0.2", false)] {
         let line = format!("PROXY TCP4 10.0.0.1 {reached} 4711 6969\r\n");

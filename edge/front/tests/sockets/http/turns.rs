@@ -1,63 +1,36 @@
-//! Connections that always have more take turns with others.
+//! Connections that always have more take turns with others, and tasks that panic.
 
 use std::io::Write;
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::{Arc, Barrier};
 
 use client::codec::ws as frames;
-use front::http::{LongBody, PageAnswer, Pages};
-use tracker::{FullScrapePermit, View};
-use wire::http::{RequestHead, Status};
 
 use super::*;
 
-/// A page that waits for the test.
-#[derive(Default)]
-struct Pause {
-    gate: Mutex<()>,
-    is_waited_for: AtomicBool,
-}
-
-impl Pages for Pause {
-    fn full_scrape(&self, _: FullScrapePermit) -> LongBody {
-        unreachable!("no test scrapes all torrents here");
-    }
-
-    fn answer(&self, _: &View<'_>, request: &RequestHead<'_>, _: IpAddr) -> PageAnswer {
-        if request.path != b"/pause" {
-            return PageAnswer::NotFound;
-        }
-        self.is_waited_for.store(true, Ordering::Relaxed);
-        drop(self.gate.lock());
-        PageAnswer::Text(Status::Ok, "".into())
-    }
-}
-
-/// Returns a server whose page `/pause` is the other.
-fn start() -> (HttpServer, Arc<Pause>) {
-    let pause = Arc::<Pause>::default();
-    let pages = Some(Arc::clone(&pause) as _);
-    (HttpServer::set_up(Setup { options: patient(), pages, ..Setup::default() }), pause)
+/// Returns a server whose page `/hook` passes the barrier twice.
+fn start() -> (HttpServer, Arc<Barrier>) {
+    let barrier = Arc::new(Barrier::new(2));
+    let hook = Arc::clone(&barrier);
+    let server = HttpServer::with_hook(move || {
+        hook.wait();
+        hook.wait();
+    });
+    (server, barrier)
 }
 
 /// Has one connection send `input`, which ends with an announce, while the worker is busy, and two others a
 /// scrape, one before it and one behind. Checks that both scrapes are served before that announce.
-fn check_turns(greedy: &Client, input: Vec<u8>, server: &HttpServer, pause: &Pause) {
+fn check_turns(greedy: &Client, input: Vec<u8>, server: &HttpServer, barrier: &Barrier) {
     let mut others = [server.client(), server.client()];
-    let scrape = get("/scrape?info_hash=hhhhhhhhhhhhhhhhhhhh", "");
+    let scrape = get("/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa", "");
     // The second request is served by a task that has waited for it, as those that follow are.
-    for _ in 0..2 {
-        for other in &mut others {
-            assert!(other.request(&scrape).has("10:incompletei0e"));
-        }
+    for other in &mut others {
+        (0..2).for_each(|_| assert!(other.request(&scrape).has("10:incompletei0e")));
     }
-    let mut stream = greedy.0.stream.try_clone().unwrap();
-    let gate = pause.gate.lock();
+    let mut stream = greedy.tcp();
     let mut busy = server.client();
-    busy.send(get("/pause", ""));
-    wait_until("the worker waits", || pause.is_waited_for.load(Ordering::Relaxed));
+    busy.send(get("/hook", ""));
+    barrier.wait();
     others[0].send(&scrape);
     // The worker is to find as much as the kernel takes.
     stream.set_nonblocking(true).unwrap();
@@ -66,9 +39,9 @@ fn check_turns(greedy: &Client, input: Vec<u8>, server: &HttpServer, pause: &Pau
         sent += len;
     }
     stream.set_nonblocking(false).unwrap();
-    let writer = thread::spawn(move || stream.write_all(&input[sent..]).unwrap());
+    let writer = spawn(move || stream.write_all(&input[sent..]).unwrap());
     others[1].send(&scrape);
-    drop(gate);
+    barrier.wait();
     assert_eq!(busy.receive().status, 200);
     for other in &mut others {
         let response = other.receive();
@@ -77,24 +50,16 @@ fn check_turns(greedy: &Client, input: Vec<u8>, server: &HttpServer, pause: &Pau
     writer.join().unwrap();
 }
 
-fn last_announce() -> String {
-    get(&announce(1, "").replace("aaaaaaaaaaaaaaaaaaaa", "hhhhhhhhhhhhhhhhhhhh"), "")
-}
-
 #[test]
 fn a_connection_that_always_has_more_lets_others_have_their_turn() {
     // A long pipeline; and requests of more than a read, and fewer than end a turn.
     let long = get("/none", &format!("X: {}\r\n", "x".repeat(12_000)));
     for (request, count) in [(get("/none", ""), 500), (long, 8)] {
-        let (server, pause) = start();
+        let (server, barrier) = start();
         let mut greedy = server.client();
         assert_eq!(greedy.request(PROBE).status, 404);
-        check_turns(
-            &greedy,
-            (request.repeat(count) + &last_announce()).into_bytes(),
-            &server,
-            &pause,
-        );
+        let input = request.repeat(count) + &get(&announce(1, ""), "");
+        check_turns(&greedy, input.into_bytes(), &server, &barrier);
         for _ in 0..count {
             assert_eq!(greedy.receive().status, 404);
         }
@@ -104,16 +69,33 @@ fn a_connection_that_always_has_more_lets_others_have_their_turn() {
 
 #[test]
 fn a_websocket_that_always_has_more_lets_others_have_their_turn() {
-    let (server, pause) = start();
+    let (server, barrier) = start();
     let mut greedy = server.web_client();
     let mut input = Vec::new();
     for _ in 0..2 {
         frames::text(&mut input, MASK, &"x".repeat(50_000));
     }
     input.extend(announce_frame(&leecher(1)));
-    check_turns(&greedy.client, input, &server, &pause);
+    check_turns(&greedy.client, input, &server, &barrier);
     for _ in 0..2 {
-        assert!(matches!(greedy.receive(), Received::Failure(_)));
+        assert!(matches!(greedy.receive(), Received::Message(Message::Failure { .. })));
     }
     assert_eq!(greedy.receive(), announced(0, 1));
+}
+
+/// A panic in any task ends the worker, so that the process ends instead of serving no client.
+#[test]
+fn panic_in_a_task_ends_the_worker() {
+    // The accepting task serves the first request of a connection, and its own task the second.
+    for begin in ["", PROBE] {
+        let mut server = HttpServer::with_hook(|| panic!("a test asked for this panic"));
+        let mut client = server.client();
+        if !begin.is_empty() {
+            assert_eq!(client.request(begin).status, 404);
+        }
+        client.send(get("/hook", ""));
+        let worker = server.workers.remove(0);
+        wait_until("the worker has ended", || worker.is_finished());
+        assert!(worker.join().is_err());
+    }
 }

@@ -1,29 +1,53 @@
 //! Workers that serve HTTP, WebTorrent and both over TLS.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use front::Clock;
 use front::http::{HttpListener, HttpOptions, HttpWorker, MemoryLimits, Pages, StopOrder, serve};
 use front::webtorrent::{WebOptions, WorkerLink};
-use net::tls::TlsConfig;
+use net::tls::{Certificate, Certificates, TlsConfig};
 use net::{TcpOptions, bind_tcp};
+use rcgen::generate_simple_self_signed;
+use socket2::SockRef;
 use tokio::sync::watch;
 use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
-use tracker::{ListenerPolicyId, Tracker};
+use tracker::{ListenerPolicyId, Networks, Tracker};
 
-use super::{
-    CERTIFICATES, Client, TlsClient, WebClient, client_config, connect, manual_tick, tls_over,
-    tracker, wait_until,
-};
+use super::{Client, WebClient, manual_tick, tracker, wait_until};
 
-/// Options by which no connection is ever late.
-pub(crate) fn patient() -> HttpOptions {
-    let [head_timeout_s, idle_timeout_s, write_timeout_s] = [u32::MAX; 3];
-    HttpOptions { head_timeout_s, idle_timeout_s, write_timeout_s, ..HttpOptions::default() }
+/// The size of the send buffers of connections. By default the kernel grows them to some megabytes: so much would
+/// have to be sent to each client that does not read.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// HTTP without TLS and with it.
+pub(crate) const HTTP: [Protocol; 2] = [Protocol::Http, Protocol::Https];
+/// The same for WebSockets.
+pub(crate) const WEB: [Protocol; 2] = [Protocol::Ws, Protocol::Wss];
+
+/// The certificate of all servers, for `tracker.test`.
+static CERTIFICATES: LazyLock<Arc<Certificates>> = LazyLock::new(|| {
+    let own = generate_simple_self_signed(["tracker.test".to_owned()]).unwrap();
+    let pem = own.cert.pem() + &own.signing_key.serialize_pem();
+    let certificates = Certificates::default();
+    let certificate = Certificate::from_pem(pem.as_bytes(), Path::new("own.pem")).unwrap();
+    certificates.replace(vec![certificate]);
+    Arc::new(certificates)
+});
+
+/// Options of a listener whose clients come through the proxy, named by forwarding headers.
+pub(crate) fn behind_proxy() -> HttpOptions {
+    let trusted_proxies = Networks::parse(["127.0.0.1"]).unwrap();
+    HttpOptions { trusted_proxies, ..HttpOptions::default() }
+}
+
+/// The same with clients that are named by PROXY headers.
+pub(crate) fn behind_proxy_protocol() -> HttpOptions {
+    HttpOptions { proxy_protocol: true, ..behind_proxy() }
 }
 
 /// Workers with one tracker that serve until they are stopped. Their clock stands still unless the test
@@ -46,8 +70,6 @@ pub(crate) struct HttpServer {
 /// The settings of a test's workers.
 #[derive(Default)]
 pub(crate) struct Setup {
-    /// The address to listen on; `None` = 127.0.0.1.
-    pub(crate) listen: Option<&'static str>,
     /// `None` = one of their own.
     pub(crate) tracker: Option<Arc<Tracker>>,
     pub(crate) registry: Arc<MetricsRegistry>,
@@ -77,11 +99,6 @@ impl HttpServer {
         Self::with(HttpOptions { web: Some(web), ..HttpOptions::default() })
     }
 
-    /// One worker at 127.0.0.1 whose buffers may take this much memory.
-    pub(crate) fn with_memory(options: HttpOptions, memory_limits: MemoryLimits) -> Self {
-        Self::set_up(Setup { options, memory_limits, ..Setup::default() })
-    }
-
     pub(crate) fn set_up(mut setup: Setup) -> Self {
         let tracker = setup.tracker.take().unwrap_or_else(|| tracker(setup.options.non_compact));
         let links = match std::mem::take(&mut setup.links) {
@@ -104,10 +121,12 @@ impl HttpServer {
             let worker = HttpWorker {
                 tracker: Arc::clone(&tracker),
                 listeners: vec![first, second],
-                clock: Clock::manual(tick),
+                clock: Clock::Manual(tick),
                 seed: 7,
                 link,
                 memory_limits: setup.memory_limits,
+                // A thread with a low priority makes next to no progress beside the tests of other crates.
+                lower_priority: || {},
             };
             let stopped = stopped.clone();
             workers.push(std::thread::spawn(move || serve(worker, stopped).unwrap()));
@@ -135,8 +154,19 @@ impl HttpServer {
     }
 
     /// A TLS connection to the first worker, whose handshake comes with the first bytes.
-    pub(crate) fn tls_client(&self) -> TlsClient {
-        tls_over(connect(self.second_address), client_config())
+    pub(crate) fn tls_client(&self) -> Client {
+        Client::connect(self.second_address).begin_tls()
+    }
+
+    /// A client at the listener without TLS and one at that with TLS, with the protocols that these count.
+    pub(crate) fn both_clients(&self) -> [(Protocol, Client); 2] {
+        [(Protocol::Http, self.client()), (Protocol::Https, self.tls_client())]
+    }
+
+    /// The same as WebSockets.
+    pub(crate) fn both_web_clients(&self) -> [(Protocol, WebClient); 2] {
+        let [plain, tls] = self.both_clients().map(|(_, client)| WebClient::open(client, "/"));
+        [(Protocol::Ws, plain), (Protocol::Wss, tls)]
     }
 
     /// A WebSocket to the first worker.
@@ -178,15 +208,17 @@ impl HttpServer {
         wait_until(what, || is_so(&self.counters(protocol)));
     }
 
-    /// WebTorrent peers of all torrents.
-    pub(crate) fn web_peers(&self) -> u64 {
-        let totals = self.tracker.totals().web;
-        totals.leechers + totals.seeders
-    }
-
     /// Waits until there are `count` WebTorrent peers.
     pub(crate) fn wait_for_web_peers(&self, count: u64) {
-        wait_until(&format!("{count} peers"), || self.web_peers() == count);
+        wait_until(&format!("{count} peers"), || {
+            let totals = self.tracker.totals().web;
+            totals.leechers + totals.seeders == count
+        });
+    }
+
+    /// Returns true if the client can open another connection, which is closed.
+    pub(crate) fn has_free_permit(&self, from: &str) -> bool {
+        self.tracker.limiter().has_free_permit(from.parse().unwrap())
     }
 
     /// Has all workers stop. Idle connections are closed after `idle_grace`.
@@ -207,6 +239,12 @@ impl HttpServer {
         self.end();
         self.counters(protocol)
     }
+
+    /// The same for a protocol without TLS and with it.
+    pub(crate) fn finish_both(mut self, protocols: [Protocol; 2]) -> [Counters; 2] {
+        self.end();
+        protocols.map(|protocol| self.counters(protocol))
+    }
 }
 
 impl Drop for HttpServer {
@@ -220,8 +258,9 @@ impl Drop for HttpServer {
 impl Setup {
     /// Binds a listener and registers its metrics.
     fn listener(&self, tls: Option<TlsConfig>, options: &HttpOptions) -> HttpListener {
-        let address = self.listen.unwrap_or("127.0.0.1:0").parse().unwrap();
-        let socket = bind_tcp(address, Vec::new(), 1, &TcpOptions::default()).unwrap().remove(0);
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = bind_tcp(here, Vec::new(), 1, &TcpOptions::default()).unwrap().remove(0);
+        SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER).unwrap();
         let address = socket.local_addr().unwrap();
         let protocols = match tls {
             Some(_) => [Protocol::Https, Protocol::Wss],

@@ -2,31 +2,20 @@
 
 mod client;
 mod http_server;
-mod proxy;
-mod tls_client;
 pub(crate) mod udp;
 mod web_client;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use tracker::access::AccessLists;
 use tracker::{
     Access, ListenerPolicy, Options, Policy, Secrets, SharedSecrets, StoreOptions, Tracker,
 };
 
-pub(crate) use client::{AnyClient, Client, Stream, announce, connect, get};
+pub(crate) use client::*;
 pub(crate) use harness::{PATIENCE, wait_until};
-pub(crate) use http_server::{HttpServer, Setup, patient};
-pub(crate) use proxy::{
-    PROBE, behind_proxy, behind_proxy_protocol, connect_as, proxy_line, served_as,
-};
-pub(crate) use tls_client::{CERTIFICATES, TlsClient, client_config, tls_over};
-pub(crate) use web_client::{
-    CLOSE_S, HASH, MASK, Received, WebClient, announce_frame, announced, announces_of_torrents,
-    answered, large_scrape, leecher, offer_id, offered, offering, offering_json, peer_id,
-    web_request,
-};
+pub(crate) use http_server::*;
+pub(crate) use web_client::*;
 
 /// A tracker with an empty store and fixed secrets, which hands out up to 1,000 peers.
 pub(crate) fn tracker(keep_peer_ids: bool) -> Arc<Tracker> {
@@ -68,7 +57,9 @@ pub(crate) fn set_access(tracker: &Tracker, access: Access) {
     set_policy(tracker, ListenerPolicy { access, ..ListenerPolicy::default() });
 }
 
-/// Puts access lists in force for the only listener of a test.
-pub(crate) fn set_lists(tracker: &Tracker, lists: AccessLists) {
-    set_policy(tracker, ListenerPolicy { lists, ..ListenerPolicy::default() });
+/// Returns the bytes that `write` writes.
+pub(crate) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes);
+    bytes
 }

@@ -11,7 +11,7 @@ use tracker::counters::{Counters, Listener, MetricsRegistry, Protocol};
 use tracker::{ListenerPolicyId, Networks, Tracker};
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
 
-use super::{manual_tick, tracker};
+use super::{manual_tick, tracker, written};
 
 pub(crate) const HASH: InfoHash = InfoHash([0xab; 20]);
 
@@ -31,17 +31,12 @@ pub(crate) const LEECHER: Announce = Announce {
 pub(crate) struct UdpServer {
     pub(crate) tracker: Arc<Tracker>,
     registry: MetricsRegistry,
-    handler: UdpFront,
+    pub(crate) handler: UdpFront,
 }
 
 impl UdpServer {
     pub(crate) fn start() -> Self {
-        Self::of(&tracker(false))
-    }
-
-    /// A worker of this tracker.
-    pub(crate) fn of(tracker: &Arc<Tracker>) -> Self {
-        Self::with(tracker, None)
+        Self::with(&tracker(false), None)
     }
 
     /// A server that takes wrapped datagrams from these proxies.
@@ -50,14 +45,14 @@ impl UdpServer {
         Self::with(&tracker(false), Some(proxies))
     }
 
-    fn with(tracker: &Arc<Tracker>, proxies: Option<Networks>) -> Self {
+    pub(crate) fn with(tracker: &Arc<Tracker>, proxies: Option<Networks>) -> Self {
         let registry = MetricsRegistry::default();
         let listener_policy = ListenerPolicyId(0);
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let metrics =
             registry.register(Listener { protocol: Protocol::Udp, address, listener_policy });
         let listeners = vec![UdpListener { metrics, listener_policy, proxies }];
-        let clock = Clock::manual(manual_tick());
+        let clock = Clock::Manual(manual_tick());
         let handler = UdpFront::new(Arc::clone(tracker), listeners, clock, 7);
         Self { tracker: Arc::clone(tracker), registry, handler }
     }
@@ -70,17 +65,9 @@ impl UdpServer {
     /// Returns the reply to a datagram that comes from an address. It is empty if there is none.
     pub(crate) fn request(&mut self, from: &str, packet: &[u8]) -> Vec<u8> {
         let from = SocketAddr::new(from.parse().unwrap(), 5);
-        let replies = self.exchange(&[(from, packet)]);
+        let replies = sim::exchange(&mut self.handler, 0, &[(from, packet)]);
         assert!(replies.iter().all(|(to, _)| *to == from));
         replies.into_iter().next().map(|(_, reply)| reply).unwrap_or_default()
-    }
-
-    /// Passes datagrams in full batches, and returns the replies with their destinations.
-    pub(crate) fn exchange(
-        &mut self,
-        datagrams: &[(SocketAddr, &[u8])],
-    ) -> Vec<(SocketAddr, Vec<u8>)> {
-        sim::exchange(&mut self.handler, 0, datagrams)
     }
 
     /// Announces `count` leechers of each family.
@@ -105,21 +92,15 @@ impl UdpServer {
 
 /// Returns a request to connect.
 pub(crate) fn connect(transaction: u32) -> Vec<u8> {
-    let mut packet = Vec::new();
-    codec::connect(&mut packet, transaction);
-    packet
+    written(|out| codec::connect(out, transaction))
 }
 
 /// Returns an announce with a connection id.
 pub(crate) fn announce(id: u64, announce: &Announce) -> Vec<u8> {
-    let mut packet = Vec::new();
-    codec::announce(&mut packet, id, 9, announce, b"");
-    packet
+    written(|out| codec::announce(out, id, 9, announce, b""))
 }
 
 /// Returns a scrape with a connection id.
 pub(crate) fn scrape(id: u64, hashes: &[InfoHash]) -> Vec<u8> {
-    let mut packet = Vec::new();
-    codec::scrape(&mut packet, id, 8, hashes);
-    packet
+    written(|out| codec::scrape(out, id, 8, hashes))
 }

@@ -2,18 +2,10 @@
 
 use super::*;
 
-/// The head of a frame of a text message, masked with zeros.
-fn head(is_last: bool, len: usize) -> Vec<u8> {
-    let mut head = vec![if is_last { 0x81 } else { 0x01 }, 0xff];
-    head.extend((len as u64).to_be_bytes());
-    head.extend([0; 4]);
-    head
-}
-
 /// A message in a single frame, whose end is missing.
 fn stuck(len: usize) -> Vec<u8> {
-    let mut frame = head(true, 120_000);
-    frame.resize(len, b'x');
+    let mut frame = written(|out| frames::text(out, MASK, &"x".repeat(120_000)));
+    frame.truncate(len);
     frame
 }
 
@@ -28,12 +20,10 @@ fn send_and_wait(server: &HttpServer, client: &mut WebClient, bytes: &[u8]) {
 #[test]
 fn closes_messages_that_do_not_end_in_time() {
     let timeout_s = WebOptions::default().message_timeout_s;
-    let mut fragment = head(false, 70_000);
-    fragment.resize(70_014, b'x');
-    // A frame that does not end, a message whose last frame does not come, and both.
-    let mut both = fragment.clone();
-    both.extend([0x80, 0xff]);
-    for (begin, answers_pings) in [(stuck(70_000), false), (fragment, true), (both, false)] {
+    let mut fragment = written(|out| frames::text(out, MASK, &"x".repeat(70_000)));
+    fragment[0] = 0x01;
+    // A frame that does not end, and a message whose last frame does not come.
+    for (begin, answers_pings) in [(stuck(70_000), false), (fragment, true)] {
         let server = HttpServer::start();
         let mut client = server.web_client();
         send_and_wait(&server, &mut client, &begin);
@@ -78,32 +68,25 @@ fn gives_every_message_its_own_time() {
 #[test]
 fn closes_the_largest_holders_of_unfinished_messages() {
     const LEN: usize = 60_000;
-    const MAX: usize = 10 * LEN;
-    let limits = MemoryLimits { read_max: MAX, ..MemoryLimits::default() };
-    let server = HttpServer::with_memory(HttpOptions::default(), limits);
+    let memory_limits = MemoryLimits { read_max: 10 * LEN, ..MemoryLimits::default() };
+    let server = HttpServer::set_up(Setup { memory_limits, ..Setup::default() });
     let mut small = server.web_client();
     send_and_wait(&server, &mut small, &stuck(1000));
-    let mut stuck_clients: Vec<WebClient> = (0..40).map(|_| server.web_client()).collect();
-    let before = server.counters(Protocol::Ws).bytes_in;
-    stuck_clients[..10].iter_mut().for_each(|client| client.send(stuck(LEN)));
-    server.wait_for_counts(Protocol::Ws, "the memory is full", |it| {
-        it.bytes_in == before + 10 * LEN as u64
+    let mut large: Vec<WebClient> = (0..10).map(|_| server.web_client()).collect();
+    for client in &mut large {
+        send_and_wait(&server, client, &stuck(LEN));
+    }
+    // The one whose message was too much gets the reason.
+    assert_eq!(large[9].receive(), Received::Close(Some(1013)));
+    assert_eq!(large[9].receive(), Received::End);
+    server.wait_for_counts(Protocol::Ws, "some are closed", |it| {
+        it.connections_closed >= 3
+            && it.connections_closed == it.drops[DropReason::ReadMemory.index()]
     });
-    send_and_wait(&server, &mut stuck_clients[10], &stuck(LEN));
-    stuck_clients[11..].iter_mut().for_each(|client| client.send(stuck(LEN)));
-    let closed = |it: &Counters| it.drops[DropReason::ReadMemory.index()];
-    server.wait_for_counts(Protocol::Ws, "most are closed", |it| {
-        closed(it) >= 30 && it.connections_closed == closed(it)
-    });
-    // The remaining connections fit.
-    assert!(server.counters(Protocol::Ws).connections_open as usize * LEN <= MAX + 2 * LEN);
-    // The one whose message was the first too many gets the reason.
-    assert_eq!(stuck_clients[10].receive(), Received::Close(Some(1013)));
-    assert_eq!(stuck_clients[10].receive(), Received::End);
     // The small holder and others are served.
     assert_eq!(server.web_client().join(1), announced(0, 1));
     send_and_wait(&server, &mut small, b"more");
-    drop(stuck_clients);
+    drop(large);
     server.wait_for_counts(Protocol::Ws, "one is left", |it| it.connections_open == 1);
 }
 
@@ -112,14 +95,14 @@ fn closes_the_largest_holders_of_unfinished_messages() {
 #[test]
 fn offers_that_nobody_reads_take_bounded_memory() {
     const CLIENTS: u8 = 6;
-    let limits = MemoryLimits { unsent_max: 512 << 10, ..MemoryLimits::default() };
-    let server = HttpServer::with_memory(unlimited_behind_proxy(), limits);
+    let memory_limits = MemoryLimits { unsent_max: 512 << 10, ..MemoryLimits::default() };
+    let options = unlimited_behind_proxy();
+    let server = HttpServer::set_up(Setup { options, memory_limits, ..Setup::default() });
     let slow = server.joined(CLIENTS);
     let mut busy = server.web_client();
     busy.join(99);
     let json = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(50_000));
-    let offers = [1, 2].map(|number| Offer { id: offer_id(number), json: &json });
-    let announce = Announce { offers: offers.into_iter().collect(), ..leecher(99) };
+    let announce = offering_json(99, 2, &json);
     let of = |it: &Counters, reason: DropReason| it.drops[reason.index()];
     server.wait_for_counts(Protocol::Ws, "offers are dropped", |it| {
         busy.announce_beside_offers(&announce);
@@ -132,26 +115,24 @@ fn offers_that_nobody_reads_take_bounded_memory() {
         busy.announce_beside_offers(&announce);
         of(it, DropReason::UnsentMemory) > 0
     });
-    drop(slow);
-    server.wait_for_web_peers(1);
-    let mut reader = server.web_client();
-    reader.join(1);
-    busy.announce_beside_offers(&offering(99, 1));
-    reader.receive_offers(1);
-    drop((reader, busy));
+    drop((slow, busy));
     assert_eq!(of(&server.finish(Protocol::Ws), DropReason::SlowReader), 0);
 }
 
 #[test]
 fn closes_the_connections_with_the_most_torrents() {
     const TORRENT_BYTES: usize = 40;
-    let limits = MemoryLimits { torrents_max: 1000 * TORRENT_BYTES, ..MemoryLimits::default() };
-    let server = HttpServer::with_memory(HttpOptions::default(), limits);
+    let torrents_max = 1000 * TORRENT_BYTES;
+    let memory_limits = MemoryLimits { torrents_max, ..MemoryLimits::default() };
+    let server = HttpServer::set_up(Setup { memory_limits, ..Setup::default() });
     let mut small = server.web_client();
     assert_eq!(small.join(1), announced(0, 1));
     let mut large = server.web_client();
-    // The server may close it while it still sends.
-    let _ = large.client.0.send(announces_of_torrents(2000));
+    for number in 0..2000 {
+        let announce = Announce { info_hash: numbered_hash(number), ..leecher(2) };
+        // The server may close it meanwhile.
+        let _ = large.client.0.send(announce_frame(&announce));
+    }
     server.wait_for_counts(Protocol::Ws, "the large one is closed", |it| {
         it.drops[DropReason::TorrentMemory.index()] == 1 && it.connections_closed == 1
     });
