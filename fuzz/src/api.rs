@@ -167,7 +167,7 @@ fn obey(command: Command) {
             drop(reply.send(outcome));
         }
         Command::ReloadFiles(reply) => drop(reply.send(Ok(()))),
-        Command::ClusterResync(reply) | Command::Upgrade(reply) => drop(reply.send(Ok(()))),
+        Command::Upgrade(reply) => drop(reply.send(Ok(()))),
         Command::NodeIgnored { .. } => {}
         Command::LogLevels(levels, reply) => drop(reply.send(levels.unwrap_or_default())),
     }

@@ -19,7 +19,6 @@ pub(crate) fn check(bytes: &[u8]) {
         queue_bytes: QUEUE,
         peer_lifetime_s: 2700,
         warm_wait_ms: 3000,
-        counted: Default::default(),
         restored_ms: bytes.first().filter(|first| *first % 2 == 0).map(|_| 1_000_000),
     });
     let mut now = Time { steady_ms: 0, unix_ms: 10_000_000 };
