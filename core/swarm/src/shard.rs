@@ -37,7 +37,7 @@ use torrent::PeerIds;
 pub(crate) use announce::StagedAnnounce;
 pub use answer::Answer;
 pub(crate) use inspect::Found;
-pub(crate) use merge::{Merger, StagedGroup, WebMerger, WebWalk};
+pub(crate) use merge::{Merger, StagedGroup, WebWalk};
 pub(crate) use sweep::Lifetimes;
 pub(crate) use walk::{Part, Walk, WalkOutput};
 

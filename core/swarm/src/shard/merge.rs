@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use primitives::Random;
 use replication::block::{Group, GroupPeer, Head, Peers, Word};
 use replication::{
-    Counting, MergeClock, MergeTime, Merged, PeerMeta, Removals, Report, Verdict, removal_hash,
+    MergeClock, MergeTime, Merged, PeerMeta, Removals, Report, Verdict, removal_hash,
 };
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Tick};
 
@@ -19,7 +19,7 @@ use super::caps::Newcomer;
 use super::torrent::{FamilyPeers, Known, peer_hash};
 use crate::entry::Entry;
 use crate::record::Sets;
-pub(crate) use web::{WebMerger, WebWalk};
+pub(crate) use web::WebWalk;
 
 /// Work under one lock, in peers: some tens of microseconds.
 const LOCK_PEERS: u32 = 256;
@@ -56,7 +56,6 @@ impl<'a> StagedGroup<'a> {
 /// A call of [`crate::Store::merge`]: its time, and its results so far.
 pub(crate) struct Merger {
     clock: MergeClock,
-    counting: Counting,
     /// True if the current group is a walk's.
     is_walk: bool,
     /// True if the blocks come so late that removals since may be forgotten: they add no peers.
@@ -70,10 +69,9 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    pub(crate) fn new(time: MergeTime, counting: Counting, lifetime_s: u32, seed: u64) -> Self {
+    pub(crate) fn new(time: MergeTime, lifetime_s: u32, seed: u64) -> Self {
         Self {
             clock: MergeClock::new(time, lifetime_s),
-            counting,
             is_walk: false,
             is_late: false,
             is_behind: false,
@@ -312,9 +310,6 @@ impl Shard {
         torrent: &mut MergedTorrent,
         peer: &GroupPeer<N>,
     ) {
-        if merger.counting == Counting::Each && peer.word.is_completed() {
-            self.count_merged(merger, torrent);
-        }
         let info_hash = torrent.info_hash;
         let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else { return };
         let known = torrent.number.and_then(|number| {
@@ -332,7 +327,7 @@ impl Shard {
             Outcome::Full => merger.merged.full += 1,
             Outcome::Kept { .. } | Outcome::Unknown | Outcome::Crowded => {}
         }
-        if merger.counting == Counting::ByPeer && report.is_completed && outcome.is_uncounted() {
+        if report.is_completed && outcome.is_uncounted() {
             self.count_merged(merger, torrent);
         }
         if matches!(outcome, Outcome::Stored { .. }) {

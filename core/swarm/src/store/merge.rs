@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use arrayvec::ArrayVec;
 use primitives::Random;
 use replication::block::Groups;
-use replication::{Counting, MergeTime, Merged};
+use replication::{MergeTime, Merged};
 
 use super::{Store, unlock};
 use crate::shard::{Merger, Shard, StagedGroup};
@@ -29,17 +29,16 @@ impl Store {
     /// Applies what groups report of torrents in `shards`. A peer that has announced since the time of a report
     /// stays as it is; of equally old reports the later one wins. Peers past their lifetime are skipped.
     ///
-    /// Completed downloads count for their torrents by the rule `counting`. Merged peers are neither changes
-    /// nor downloads of this store; a new torrent is an event.
+    /// A completed download counts for its torrent if the peer is there and its download was not counted before. Merged
+    /// peers are neither changes nor downloads of this store; a new torrent is an event.
     pub fn merge(
         &self,
         time: MergeTime,
-        counting: Counting,
         random: &mut Random,
         groups: Groups<'_>,
         shards: Range<usize>,
     ) -> Merged {
-        self.merge_by(self.merger(time, counting, random), groups, shards)
+        self.merge_by(self.merger(time, random), groups, shards)
     }
 
     /// Does what [`Self::merge`] does for blocks that come later than removals are remembered: peers that are not
@@ -47,17 +46,16 @@ impl Store {
     pub fn merge_late(
         &self,
         time: MergeTime,
-        counting: Counting,
         random: &mut Random,
         groups: Groups<'_>,
         shards: Range<usize>,
     ) -> Merged {
-        self.merge_by(self.merger(time, counting, random).late(), groups, shards)
+        self.merge_by(self.merger(time, random).late(), groups, shards)
     }
 
-    fn merger(&self, time: MergeTime, counting: Counting, random: &mut Random) -> Merger {
+    fn merger(&self, time: MergeTime, random: &mut Random) -> Merger {
         let lifetime_s = self.lifetime_s.load(Ordering::Relaxed);
-        let merger = Merger::new(time, counting, lifetime_s, random.next());
+        let merger = Merger::new(time, lifetime_s, random.next());
         merger.behind(self.is_behind.load(Ordering::Relaxed))
     }
 

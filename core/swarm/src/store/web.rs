@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use replication::block::{WebChange, WebGroups};
-use replication::{Counting, MergeTime, Merged};
+use replication::{MergeClock, MergeTime, Merged};
 
 use super::{Store, unlock};
-use crate::shard::{WebMerger, WebWalk};
+use crate::shard::WebWalk;
 
 /// Peers merged under one lock: some tens of microseconds.
 const LOCK_PEERS: usize = 64;
@@ -36,7 +36,6 @@ impl Store {
     pub fn merge_web(
         &self,
         time: MergeTime,
-        counting: Counting,
         groups: WebGroups<'_>,
         shards: Range<usize>,
     ) -> Merged {
@@ -44,23 +43,19 @@ impl Store {
             return Merged::default();
         }
         let lifetime_s = self.lifetimes().web_remote_s;
-        let mut merger = WebMerger::new(time, counting, lifetime_s);
+        let clock = MergeClock::new(time, lifetime_s);
+        let mut merged = Merged::default();
         for group in groups {
             let hash = self.hash(&group.info_hash);
             let at = self.shard_of(hash);
             let mut peers = group.peers;
             while peers.len() > 0 && shards.contains(&at) {
                 let mut shard = self.lock(at);
-                shard.merge_web(
-                    &mut merger,
-                    &group.info_hash,
-                    hash,
-                    peers.by_ref().take(LOCK_PEERS),
-                );
+                shard.merge_web(clock, hash, peers.by_ref().take(LOCK_PEERS), &mut merged);
                 unlock(shard);
             }
         }
-        merger.merged
+        merged
     }
 
     /// Removes all WebTorrent peers of another node, a few under each lock. Returns how many there were.

@@ -156,7 +156,7 @@ fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> Merged {
     let header = header(Kind::WEB, node.into());
     let groups = Block { header, body: &body }.web_groups().unwrap();
     let time = replication::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
-    store.merge_web(time, replication::Counting::None, groups, 0..store.shards())
+    store.merge_web(time, groups, 0..store.shards())
 }
 
 /// Announces browsers of networks in turn, at this node or at another one, until half of the memory would be

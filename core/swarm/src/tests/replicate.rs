@@ -1,7 +1,7 @@
 //! Changes and walks, replayed: what they say is what the store holds.
 
 use replication::block::Block;
-use replication::{AGE_UNIT_S, Counting, MergeTime, PeerMeta, ReplicatedStore, WalkTime, age_max};
+use replication::{AGE_UNIT_S, MergeTime, PeerMeta, ReplicatedStore, WalkTime, age_max};
 
 use super::*;
 use crate::store::Dump;
@@ -70,7 +70,6 @@ impl Replay {
             let (now, cut_ago_s) = (Tick(now), now - cut.at);
             store.merge(
                 MergeTime { now, cut_ago_s, epoch_min: EPOCH_MIN },
-                Counting::ByPeer,
                 &mut random,
                 groups,
                 0..4,
@@ -465,7 +464,7 @@ fn a_walk_since_a_moment_before_the_start_visits_restored_peers() {
     let block = Cut { at: 0, bytes: block_of(0, &[change(v4(1), 3), change(v4(2), 9)]) };
     let time = MergeTime { now: Tick(5), cut_ago_s: 5, epoch_min: EPOCH_MIN };
     let groups = block.block().groups().unwrap();
-    store.merge(time, Counting::None, &mut Random::new(1), groups, 0..1);
+    store.merge(time, &mut Random::new(1), groups, 0..1);
     for (age_s, expected) in [(0, 0), (37, 0), (38, 1), (133, 1), (134, 2), (9000, 2)] {
         let mut journal = Journal::new(&store);
         journal.walk = Store::walk_since(Tick(5), age_s);
@@ -499,7 +498,7 @@ fn other_nodes_hear_what_they_may_not_know() {
         let merge = |cut_ago_s| {
             let time = MergeTime { now: Tick(80), cut_ago_s, epoch_min: EPOCH_MIN };
             let groups = gone.block().groups().unwrap();
-            store.merge(time, Counting::None, &mut Random::new(1), groups, 0..1).gone
+            store.merge(time, &mut Random::new(1), groups, 0..1).gone
         };
         assert_eq!(merge(32), 0);
         let expected = change(peer, Word::present(1, Role::Seeder, false));

@@ -12,7 +12,7 @@ use std::{io, thread};
 use bytes::Bytes;
 use primitives::Random;
 use replication::block::{Block, Kind};
-use replication::{Counting, MergeTime, Merged, Now, ReplayClock};
+use replication::{MergeTime, Merged, Now, ReplayClock};
 use tokio::sync::mpsc;
 
 use super::inputs::Report;
@@ -174,7 +174,7 @@ impl<'a> BlockMerger<'a> {
                 let Ok(groups) = block.web_groups() else { return false };
                 let ((_, time), store) = (self.times(work), self.host.store());
                 let all = 0..store.shards();
-                self.add(store.merge_web(time, Counting::ByPeer, groups, all));
+                self.add(store.merge_web(time, groups, all));
             }
             _ => return false,
         }
@@ -188,9 +188,9 @@ impl<'a> BlockMerger<'a> {
         let ((_, time), shards) = (self.times(work), self.shards.clone());
         let (store, random) = (self.host.store(), &mut self.random);
         let merged = if work.is_late {
-            store.merge_late(time, Counting::ByPeer, random, groups, shards)
+            store.merge_late(time, random, groups, shards)
         } else {
-            store.merge(time, Counting::ByPeer, random, groups, shards)
+            store.merge(time, random, groups, shards)
         };
         self.add(merged);
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use cluster::{Input, Node, Options, Output, Rows, Snapshot, Time, answer};
 use primitives::Random;
 use replication::block::{Block, Kind};
-use replication::{Counting, Encoder, Feed, Now, ReplayClock};
+use replication::{Encoder, Feed, Now, ReplayClock};
 use swarm::{Store, StoreAnnounce};
 use types::{PeerKey, Role, Tick};
 
@@ -154,12 +154,7 @@ impl<'a> Process<'a> {
         if let Some(copy) = restored {
             for block in &copy.blocks {
                 let (block, _) = Block::read(block).expect("it was written");
-                process.merge(
-                    now_ms,
-                    &block,
-                    (block.header.cut_ms / 1000, false),
-                    Counting::ByPeer,
-                );
+                process.merge(now_ms, &block, (block.header.cut_ms / 1000, false));
             }
         }
         process
@@ -401,26 +396,20 @@ impl<'a> Process<'a> {
             return;
         }
         if matches!(kind, Kind::CHANGES | Kind::WALK) {
-            self.merge(now_ms, &block, (cut_ms, is_late), Counting::None);
+            self.merge(now_ms, &block, (cut_ms, is_late));
         }
     }
 
-    fn merge(
-        &mut self,
-        now_ms: u64,
-        block: &Block<'_>,
-        (cut_ms, is_late): (u64, bool),
-        counting: Counting,
-    ) {
+    fn merge(&mut self, now_ms: u64, block: &Block<'_>, (cut_ms, is_late): (u64, bool)) {
         let now = self.now(now_ms);
         let time = ReplayClock::new(now).in_whole_seconds().time(now, cut_ms);
         let groups = block.groups().expect("the node has checked it");
         let shards = 0..self.home.store.shards();
         let (store, random) = (&self.home.store, &mut self.random);
         if is_late {
-            store.merge_late(time, counting, random, groups, shards);
+            store.merge_late(time, random, groups, shards);
         } else {
-            store.merge(time, counting, random, groups, shards);
+            store.merge(time, random, groups, shards);
         }
     }
 
