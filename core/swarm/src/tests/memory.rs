@@ -1,4 +1,4 @@
-//! The memory budget under attack. `benches/hostile.rs` is the same at full scale.
+//! The memory budget under attack.
 
 use types::ConnectionKey;
 
