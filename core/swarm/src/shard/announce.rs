@@ -124,6 +124,9 @@ impl Shard {
         sets: &ByRole<PeerSet<E>>,
         key: E::Key,
     ) {
+        if !sets.iter().any(PeerSet::is_paged) {
+            return;
+        }
         let announce = staged.announce;
         let own = &sets[announce.role.into()];
         own.prefetch_page_of(&self.arena, || peer_hash::<E>(&self.key)(key));
