@@ -203,6 +203,11 @@ impl Record {
         }
     }
 
+    /// Counts a completed download.
+    pub(crate) fn count_download(&mut self) {
+        self.downloads = self.downloads.saturating_add(1);
+    }
+
     /// Returns true if the torrent has no peers.
     pub(crate) fn is_empty(&self) -> bool {
         let counts = self.counts();

@@ -8,10 +8,8 @@ mod web;
 use std::collections::BTreeMap;
 
 use primitives::Random;
-use replication::block::{Group, GroupPeer, Head, Peers, Word};
-use replication::{
-    MergeClock, MergeTime, Merged, PeerMeta, Removals, Report, Verdict, removal_hash,
-};
+use replication::block::{Change, Group, GroupPeer, Head, Peers, Word};
+use replication::{MergeClock, MergeTime, Merged, PeerMeta, Report, Verdict, removal_hash};
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Tick};
 
 use super::Shard;
@@ -153,31 +151,6 @@ impl Stopped {
 }
 
 impl Shard {
-    /// Begins or ends remembering the peers that stop. Returns what is forgotten, to be dropped after
-    /// unlocking.
-    pub(crate) fn remember_stopped(&mut self, is_on: bool) -> Option<Stopped> {
-        if is_on {
-            self.stopped.get_or_insert_default();
-            return None;
-        }
-        self.stopped.take()
-    }
-
-    /// Begins or ends remembering the peers that blocks report as gone. Returns what is forgotten, to be
-    /// dropped after unlocking.
-    pub(crate) fn remember_removals(&mut self, is_on: bool) -> Option<Removals> {
-        if is_on {
-            self.removals.get_or_insert_default();
-            return None;
-        }
-        self.removals.take()
-    }
-
-    /// Forgets removals from before the last call. Returns them, to be dropped after unlocking.
-    pub(crate) fn forget_removals(&mut self) -> impl Sized + use<> {
-        self.removals.as_mut().map(Removals::forget)
-    }
-
     /// Merges the first of the groups at `order`, as much as is done under one lock. Returns how many are
     /// done. Some peers of the next one may be merged, too; these were taken from it.
     pub(crate) fn merge(
@@ -340,13 +313,8 @@ impl Shard {
     fn count_merged(&mut self, merger: &mut Merger, torrent: &mut MergedTorrent) {
         if let Some(number) = self.number_of(merger, torrent) {
             torrent.stays = true;
-            self.count_merged_at(number);
+            self.records.at_mut(number).count_download();
         }
-    }
-
-    fn count_merged_at(&mut self, number: u32) {
-        let record = self.records.at_mut(number);
-        record.downloads = record.downloads.saturating_add(1);
     }
 
     /// Returns the number of a torrent, which is created if there is none; `None` if there is no room.
@@ -433,11 +401,11 @@ impl Shard {
             return;
         }
         let Known { place, meta } = known;
-        let peer = (self.records.at(number).info_hash, E::new(key, meta).peer_key());
-        let id = self.ids.as_ref().and_then(|ids| ids.get(&peer).copied());
+        let (info_hash, peer) = (self.records.at(number).info_hash, E::new(key, meta).peer_key());
         let age = meta.age(merger.clock.now);
         let word = Word::present(age, place.role.of_peer(meta), meta.is_counted());
-        self.changes.push_contradiction(&peer, word, &id.unwrap_or_default());
+        let id = self.id(info_hash, peer);
+        self.changes.push(&id, || Change { info_hash, peer, word, is_refresh: true });
     }
 
     /// Returns the report of a word; `None` if the peer's lifetime has passed, which is counted, or if the

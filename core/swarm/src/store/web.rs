@@ -10,7 +10,7 @@ use replication::block::{WebChange, WebGroups};
 use replication::{MergeClock, MergeTime, Merged};
 
 use super::{Store, unlock};
-use crate::shard::WebWalk;
+use crate::shard::{Shard, WebWalk};
 
 /// Peers merged under one lock: some tens of microseconds.
 const LOCK_PEERS: usize = 64;
@@ -61,33 +61,34 @@ impl Store {
     /// Removes all WebTorrent peers of another node, a few under each lock. Returns how many there were.
     pub fn purge_web_node(&self, node: u8) -> u64 {
         let mut purged = 0;
-        for shard in 0..self.shards.len() {
-            let mut walk = WebWalk::new(node);
-            let mut has_more = true;
-            while has_more {
-                let mut shard = self.lock(shard);
-                has_more = shard.purge_web(&mut walk, LOCK_PEERS, &mut purged);
-                unlock(shard);
-            }
-        }
+        self.walk_web(node, |shard, walk| shard.purge_web(walk, LOCK_PEERS, &mut purged));
         purged
     }
 
     /// Does what [`replication::ReplicatedStore::take_all_web`] says.
     pub(super) fn take_own_web(&self, changes: &mut Vec<WebChange>) -> u64 {
         let mut missed = 0;
+        self.walk_web(self.node.load(Ordering::Relaxed), |shard, walk| {
+            // Earlier changes precede the present state.
+            missed += shard.web_changes.drain_into(changes);
+            let has_more = shard.tell_web_again(walk, LOCK_PEERS);
+            missed += shard.web_changes.drain_into(changes);
+            has_more
+        });
+        missed
+    }
+
+    /// Walks over the peers of a node, a shard after the other. `step` does the next steps under a lock, and returns
+    /// false if nothing is left.
+    fn walk_web(&self, node: u8, mut step: impl FnMut(&mut Shard, &mut WebWalk) -> bool) {
         for shard in 0..self.shards.len() {
-            let mut walk = WebWalk::new(self.node.load(Ordering::Relaxed));
+            let mut walk = WebWalk::new(node);
             let mut has_more = true;
             while has_more {
                 let mut shard = self.lock(shard);
-                // Earlier changes precede the present state.
-                missed += shard.web_changes.drain_into(changes);
-                has_more = shard.tell_web_again(&mut walk, LOCK_PEERS);
-                missed += shard.web_changes.drain_into(changes);
+                has_more = step(&mut shard, &mut walk);
                 unlock(shard);
             }
         }
-        missed
     }
 }

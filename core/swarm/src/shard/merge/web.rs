@@ -100,7 +100,7 @@ impl Shard {
         self.web_torrent(number).put(peer, new, false);
         // 3. Count its download.
         if report.is_completed && !known.is_some_and(|known| known.entry.meta.is_counted()) {
-            self.count_merged_at(number);
+            self.records.at_mut(number).count_download();
         }
     }
 
