@@ -1,7 +1,6 @@
 //! Stores of several nodes, which send each other blocks.
 
-use replication::block::Block;
-use replication::{AGE_UNIT_S, MergeTime, ReplicatedStore, refresh_period_units};
+use replication::{AGE_UNIT_S, ReplicatedStore, refresh_period_units};
 
 use super::*;
 
@@ -14,13 +13,6 @@ struct Node {
     number: u16,
     epoch: u32,
     changes: Vec<Change>,
-}
-
-/// A block, and when it was cut.
-#[derive(Clone)]
-struct Cut {
-    at: u32,
-    bytes: Vec<u8>,
 }
 
 impl Node {
@@ -65,11 +57,7 @@ impl Node {
     }
 
     fn merge(&self, now: u32, cut: &Cut) {
-        let (block, _) = Block::read(&cut.bytes).unwrap();
-        let time = MergeTime { now: self.tick(now), cut_ago_s: now - cut.at, epoch_min: 0 };
-        let mut random = Random::new(u64::from(now));
-        let shards = 0..self.store.shards();
-        self.store.merge(time, &mut random, block.groups().unwrap(), shards);
+        cut.merge(&self.store, self.tick(now), now - cut.at);
     }
 
     /// Returns the roles and marks of all peers, the latter in units that all nodes count alike.

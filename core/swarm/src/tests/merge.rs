@@ -1,7 +1,7 @@
 //! Merging: the naive twin's groups, caps and the memory budget.
 
-use replication::block::{Block, GroupWriter, Head};
-use replication::{MergeTime, Merged, ReplicatedStore};
+use replication::ReplicatedStore;
+use replication::block::{GroupWriter, Head, WebChange, encode_web_changes};
 
 use super::*;
 
@@ -68,6 +68,17 @@ fn merge_as(store: &Store, how: How, groups: &[PlainGroup], has_ids: bool) -> Me
     let first = store.merge(how.time(), &mut random, groups, 0..half);
     let second = store.merge(how.time(), &mut random, groups, half..store.shards());
     first.plus(second)
+}
+
+/// Merges browsers that another node reports.
+pub(crate) fn merge_web(store: &Store, how: How, node: u8, changes: &[WebChange]) -> Merged {
+    let mut body = Vec::new();
+    encode_web_changes(changes, &mut body);
+    let header = header(Kind::WEB, node.into());
+    let groups = Block { header, body: &body }.web_groups().unwrap();
+    // In two parts, as two threads do it.
+    let first = store.merge_web(how.time(), groups, 0..1);
+    first.plus(store.merge_web(how.time(), groups, 1..store.shards()))
 }
 
 fn random_group(random: &mut Random, scale: &Scale, is_walk: bool) -> PlainGroup {

@@ -7,7 +7,7 @@ use replication::{Merged, ReplicatedStore, WEB_REFRESH_S};
 
 use super::*;
 use crate::shard::WebWalk;
-use crate::tests::merge::How;
+use crate::tests::merge::{How, merge_web};
 use crate::tests::{header, random_word};
 
 const UNIT_S: i64 = AGE_UNIT_S as i64;
@@ -32,17 +32,8 @@ fn body_of(changes: &[WebChange]) -> Vec<u8> {
     body
 }
 
-fn merge_as(store: &Store, how: How, node: u8, changes: &[WebChange]) -> Merged {
-    let body = body_of(changes);
-    let header = header(Kind::WEB, node.into());
-    let groups = Block { header, body: &body }.web_groups().unwrap();
-    // In two parts, as two threads do it.
-    let first = store.merge_web(how.time(), groups, 0..1);
-    first.plus(store.merge_web(how.time(), groups, 1..store.shards()))
-}
-
 pub(super) fn merge(store: &Store, now: u32, node: u8, changes: &[WebChange]) -> Merged {
-    merge_as(store, How { now, cut_ago_s: 0 }, node, changes)
+    merge_web(store, How { now, cut_ago_s: 0 }, node, changes)
 }
 
 pub(super) fn take(store: &Store) -> Vec<WebChange> {
@@ -194,7 +185,7 @@ fn peers_of_other_nodes_outlive_a_long_interval() {
     (0..4).for_each(|_| store.sweep(Tick(3000 + WEB_REFRESH_S + 1000), 1));
     assert_eq!(store.totals().web.seeders, 1);
     let old = How { now: 9000, cut_ago_s: 3000 };
-    assert_eq!(merge_as(&store, old, 2, &[seeder]).old, 1);
+    assert_eq!(merge_web(&store, old, 2, &[seeder]).old, 1);
 }
 
 /// A peer as the naive twin has it.
@@ -364,7 +355,7 @@ fn agrees_with_a_naive_twin() {
                 .collect();
             changes.sort_by_key(|change| change.info_hash);
             let how = How::random(&mut random, now);
-            merge_as(&store, how, node, &changes);
+            merge_web(&store, how, node, &changes);
             changes.iter().for_each(|change| twin.merge(how, change));
             twin.check(&store, now);
             match random.below(12) {
