@@ -5,8 +5,8 @@ mod web;
 use std::collections::BTreeSet;
 
 use primitives::Random;
+use replication::MergeTime;
 use replication::block::{Block, BlockError, Groups, Header, Kind, write};
-use replication::{Counting, MergeTime};
 use swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{Families, InfoHash, PeerId, PeerKey, Role, SwarmCounts, Tick};
 
@@ -18,8 +18,8 @@ const NOW: Tick = Tick(100);
 /// as its plain reader reads it, or refused. A store into which it is merged adds up, serves announces, and
 /// loses everything when lifetimes end.
 ///
-/// The first three bytes choose the kind of block, the store, how downloads count, and how long ago the block
-/// was cut; the rest is the body, whose whole groups are merged.
+/// The first three bytes choose the kind of block, the store, and how long ago the block was cut; the rest is the
+/// body, whose whole groups are merged.
 pub(crate) fn check(bytes: &[u8]) {
     read(bytes);
     let [flags, low, high, body @ ..] = bytes else { return };
@@ -32,13 +32,10 @@ pub(crate) fn check(bytes: &[u8]) {
         keep_peer_ids: flags & 4 != 0,
         memory_budget: (flags & 8 != 0).then_some(64 << 10),
     });
-    let how = |counting| How { cut_ago_s: u16::from_le_bytes([*low, *high]), counting };
-    let how = match flags >> 4 & 3 {
-        0 => how(Counting::ByPeer),
-        1 => how(Counting::Each),
-        2 => how(Counting::None),
-        _ => return web::check(&store, how(Counting::Each), *flags, body),
-    };
+    let cut_ago_s = u16::from_le_bytes([*low, *high]);
+    if flags >> 4 & 3 == 3 {
+        return web::check(&store, cut_ago_s, *flags, body);
+    }
     let kind = if is_walk { Kind::WALK } else { Kind::CHANGES };
     let header = Header { kind, has_ids, node: 1, boot: 2, number: 3, cut_ms: 4 };
     let whole = whole_groups(body, is_walk, has_ids);
@@ -47,14 +44,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let groups = Block { header, body }.groups().expect("it adds up");
     assert!(Block { header, body }.web_groups().is_err(), "another kind");
     write_and_damage(&header, body, usize::from(*low), *flags);
-    merge(&store, how, groups);
-}
-
-/// How a block is merged.
-#[derive(Clone, Copy)]
-struct How {
-    cut_ago_s: u16,
-    counting: Counting,
+    merge(&store, cut_ago_s, groups);
 }
 
 /// A written block is read as it was, and not if a byte is another.
@@ -100,17 +90,17 @@ fn whole_groups(body: &[u8], is_walk: bool, has_ids: bool) -> usize {
     }
 }
 
-fn merge(store: &Store, How { cut_ago_s, counting }: How, groups: Groups<'_>) {
+fn merge(store: &Store, cut_ago_s: u16, groups: Groups<'_>) {
     let mut random = Random::new(1);
     let time = MergeTime { now: NOW, cut_ago_s: cut_ago_s.into(), epoch_min: 29_000_000 };
-    let first = store.merge(time, counting, &mut random, groups, 0..2);
+    let first = store.merge(time, &mut random, groups, 0..2);
     check_sums(store, first.torrents);
-    check_downloads(store, counting, groups);
+    check_downloads(store, groups);
     // Once more, an older block, in the other order of shards.
     store.remember_stopped(true);
     let time = MergeTime { cut_ago_s: time.cut_ago_s / 2, ..time };
-    store.merge(time, counting, &mut random, groups, 1..2);
-    store.merge(time, counting, &mut random, groups, 0..1);
+    store.merge(time, &mut random, groups, 1..2);
+    store.merge(time, &mut random, groups, 0..1);
     let torrents = store.totals().torrents;
     check_sums(store, torrents);
     for group in groups.take(8) {
@@ -147,20 +137,18 @@ fn announce(store: &Store, random: &mut Random, info_hash: InfoHash, action: Act
     assert_eq!(answers, 1, "every announce is answered");
 }
 
-/// Of a block of changes in an empty store.
-fn check_downloads(store: &Store, counting: Counting, mut groups: Groups<'_>) {
-    let mut downloads = 0;
-    store.each_torrent(|stats| downloads += u64::from(stats.counts.downloads));
-    let completed = groups.completed().count() as u64;
-    if groups.any(|group| group.head.is_some()) {
-        return;
+/// A block of changes, merged into an empty store, counts no more downloads than it reports.
+fn check_downloads(store: &Store, groups: Groups<'_>) {
+    let (mut downloads, mut completed) = (0, 0);
+    store.each_torrent(|stats| downloads += stats.counts.downloads as usize);
+    for group in groups {
+        if group.head.is_some() {
+            return;
+        }
+        completed += group.v4.filter(|peer| peer.word.is_completed()).count();
+        completed += group.v6.filter(|peer| peer.word.is_completed()).count();
     }
-    match counting {
-        Counting::None => assert_eq!(downloads, 0),
-        // Not if there is no memory for a torrent.
-        Counting::Each if store.memory_budget().is_none() => assert_eq!(downloads, completed),
-        _ => assert!(downloads <= completed),
-    }
+    assert!(downloads <= completed);
 }
 
 /// What a store says of its torrents agrees with its totals.

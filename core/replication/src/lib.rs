@@ -24,7 +24,7 @@ mod store;
 
 pub use clock::{CLOCK_STEP_MS, Clocks, Now, ReplayClock};
 pub use feed::{BlockSink, Encoder, Feed, Reservation, Step};
-pub use merge::{Counting, MergeClock, MergeTime, Merged, Report, Verdict};
+pub use merge::{MergeClock, MergeTime, Merged, Report, Verdict};
 pub use meta::{AGE_UNIT_S, PeerMeta, age_max};
 pub use refresh::{WEB_REFRESH_S, is_due, is_web_due, phase, refresh_period_units};
 pub use removals::{Removals, removal_hash};

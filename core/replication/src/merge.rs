@@ -18,19 +18,6 @@ pub struct MergeTime {
     pub epoch_min: u32,
 }
 
-/// The rule for counting completed downloads that merged changes report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
-    /// Once for each peer that is there: a peer whose download is counted already does not count. For
-    /// blocks that may come late or twice.
-    ByPeer,
-    /// Each: see [`crate::block::Groups::completed`]. For blocks that are merged once with this rule, whatever state
-    /// other blocks have given their peers.
-    Each,
-    /// Not at all. Peers are marked as counted.
-    None,
-}
-
 /// The results of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Merged {

@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use primitives::Random;
 use replication::block::{self, Block, Change, Header, Kind};
-use replication::{AGE_UNIT_S, Counting, MergeTime, ReplicatedStore};
+use replication::{AGE_UNIT_S, MergeTime, ReplicatedStore};
 use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick};
 
@@ -92,7 +92,7 @@ impl Replica {
         while let Ok((block, len)) = Block::read(blocks) {
             let groups = block.groups().expect("groups that were just written");
             let shards = 0..self.store.shards();
-            self.store.merge(time, Counting::Each, &mut self.random, groups, shards);
+            self.store.merge(time, &mut self.random, groups, shards);
             blocks = &blocks[len..];
         }
         self.blocks.clear();

@@ -1,9 +1,7 @@
 //! Changes of peers, which a journal takes a few times a second.
 
-use replication::block::{Change, Word};
-use types::{InfoHash, PeerId, PeerKey};
-
-use crate::StoreAnnounce;
+use replication::block::Change;
+use types::PeerId;
 
 /// A shard's changes that have not been taken. Keeps as many as it has room for, so none at first.
 #[derive(Default)]
@@ -38,57 +36,22 @@ impl ChangeQueue {
         self.changes.capacity() > 0
     }
 
-    /// Records the change that an announce made to its peer.
+    /// Keeps a change of a peer that has this id.
     #[inline]
-    pub(crate) fn push(&mut self, announce: &StoreAnnounce, word: Word) {
+    pub(crate) fn push(&mut self, id: &PeerId, change: impl FnOnce() -> Change) {
         if self.is_on() {
-            self.append(&announce.info_hash, &announce.peer, (word, false), &announce.peer_id);
-        }
-    }
-
-    /// Records that a peer has announced again.
-    #[inline]
-    pub(crate) fn push_refresh(&mut self, announce: &StoreAnnounce, word: Word) {
-        if self.is_on() {
-            self.append(&announce.info_hash, &announce.peer, (word, true), &announce.peer_id);
-        }
-    }
-
-    /// Records the removal of a peer.
-    #[inline]
-    pub(crate) fn push_gone(&mut self, info_hash: &InfoHash, peer: &PeerKey) {
-        if self.is_on() {
-            self.append(info_hash, peer, (Word::gone(), false), &PeerId([0; 20]));
-        }
-    }
-
-    /// Records a peer's state, which has not changed here, because other nodes have another one.
-    #[cold]
-    pub(crate) fn push_contradiction(
-        &mut self,
-        peer: &(InfoHash, PeerKey),
-        word: Word,
-        id: &PeerId,
-    ) {
-        if self.is_on() {
-            self.append(&peer.0, &peer.1, (word, true), id);
+            self.append(id, change());
         }
     }
 
     // Inline copies of it slow down announces that change nothing.
     #[inline(never)]
-    fn append(
-        &mut self,
-        info_hash: &InfoHash,
-        peer: &PeerKey,
-        (word, is_refresh): (Word, bool),
-        id: &PeerId,
-    ) {
+    fn append(&mut self, id: &PeerId, change: Change) {
         if self.changes.len() == self.changes.capacity() {
             self.missed += 1;
             return;
         }
-        self.changes.push(Change { info_hash: *info_hash, peer: *peer, word, is_refresh });
+        self.changes.push(change);
         if self.keeps_ids {
             self.ids.push(*id);
         }

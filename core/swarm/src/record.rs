@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable, cast_mut, cast_ref};
-use primitives::memory::{HUGE_LINES, LINE, Region, view, view_mut};
+use primitives::memory::{HUGE_LINES, LINE, Region};
 use primitives::prefetch;
 use types::{FamilyCounts, InfoHash, PackedV4, PackedV6, SwarmCounts, Tick};
 
@@ -203,6 +203,11 @@ impl Record {
         }
     }
 
+    /// Counts a completed download.
+    pub(crate) fn count_download(&mut self) {
+        self.downloads = self.downloads.saturating_add(1);
+    }
+
     /// Returns true if the torrent has no peers.
     pub(crate) fn is_empty(&self) -> bool {
         let counts = self.counts();
@@ -235,15 +240,13 @@ impl Records {
     #[inline]
     pub(crate) fn at(&self, number: u32) -> &Record {
         let number = number as usize;
-        let lines = self.chunks[number / HUGE_LINES].lines();
-        &view::<Record>(&lines[number % HUGE_LINES..][..1])[0]
+        cast_ref(&self.chunks[number / HUGE_LINES].lines()[number % HUGE_LINES])
     }
 
     #[inline]
     pub(crate) fn at_mut(&mut self, number: u32) -> &mut Record {
         let number = number as usize;
-        let lines = self.chunks[number / HUGE_LINES].lines_mut();
-        &mut view_mut::<Record>(&mut lines[number % HUGE_LINES..][..1])[0]
+        cast_mut(&mut self.chunks[number / HUGE_LINES].lines_mut()[number % HUGE_LINES])
     }
 
     /// Prefetches a record.

@@ -37,7 +37,7 @@ use torrent::PeerIds;
 pub(crate) use announce::StagedAnnounce;
 pub use answer::Answer;
 pub(crate) use inspect::Found;
-pub(crate) use merge::{Merger, StagedGroup, WebMerger, WebWalk};
+pub(crate) use merge::{Merger, StagedGroup, WebWalk};
 pub(crate) use sweep::Lifetimes;
 pub(crate) use walk::{Part, Walk, WalkOutput};
 
@@ -55,9 +55,9 @@ pub(crate) struct Shard {
     /// WebTorrent peers of the torrents that have any. A tree, because it grows without ever being rebuilt.
     web: BTreeMap<InfoHash, WebSwarm>,
     /// Peers that stop while blocks are merged, if they are remembered.
-    stopped: Option<Stopped>,
+    pub(crate) stopped: Option<Stopped>,
     /// Removals that other nodes have reported, in a cluster.
-    removals: Option<Removals>,
+    pub(crate) removals: Option<Removals>,
     budget: Option<u64>,
     /// Applied to peers that blocks bring. Announces have their own.
     pub(crate) merge_caps: PeerCaps,

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::Random;
-use replication::Merged;
-use replication::block::{self, Change, Header, Kind, Word};
+use replication::block::{self, Block, Change, Header, Kind, Word};
+use replication::{MergeTime, Merged};
 use types::{
     Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, SwarmCounts, Tick,
     TooSoon, WebPeer,
@@ -144,6 +144,27 @@ fn written(header: &Header, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     block::write(header, body, &mut bytes);
     bytes
+}
+
+/// A block, and when it was cut, in seconds.
+#[derive(Clone)]
+struct Cut {
+    at: u32,
+    bytes: Vec<u8>,
+}
+
+impl Cut {
+    fn block(&self) -> Block<'_> {
+        let (block, len) = Block::read(&self.bytes).expect("a block that was just written");
+        assert_eq!(len, self.bytes.len());
+        block
+    }
+
+    fn merge(&self, store: &Store, now: Tick, cut_ago_s: u32) -> Merged {
+        let time = MergeTime { now, cut_ago_s, epoch_min: 0 };
+        let groups = self.block().groups().expect("groups that were just written");
+        store.merge(time, &mut Random::new(1), groups, 0..store.shards())
+    }
 }
 
 /// Returns the bytes of a block of changes.

@@ -72,7 +72,7 @@ fn announces() {
 }
 
 fn announce_ns(gate: Gate, peers: u32, len: usize) -> f64 {
-    let tracker = build::tracker(1, None);
+    let tracker = build::tracker(1, false, None);
     let mode = if gate.is_listed { Mode::Deny } else { Mode::Open };
     let lists = AccessLists { mode, ..AccessLists::default() };
     let is_private = gate.rules.is_some();
@@ -132,7 +132,7 @@ fn limits() {
 
 fn authorize_ns(limits: Limits, addresses: &[IpAddr]) -> f64 {
     const SLICE: usize = 4096;
-    let tracker = build::tracker(1, None);
+    let tracker = build::tracker(1, false, None);
     tracker.limiter().replace(limits);
     let mut addresses = addresses.iter().cycle();
     median((0..1000).map(|number| {
@@ -178,7 +178,7 @@ fn serve(tracker: &Tracker, random: &mut Random, numbers: &[u32], is_private: bo
 /// budget of 1 MiB, so that it keeps no peers: what grows is the keys' own.
 fn sessions(is_bounded: bool) {
     let sessions = std::env::args().find_map(|word| word.parse().ok()).unwrap_or(SESSIONS);
-    let tracker = build::tracker(1, Some(1 << 20));
+    let tracker = build::tracker(1, false, Some(1 << 20));
     let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
     tracker.replace_listeners(&[private]);
     let torrents = if is_bounded { 1 << 20 } else { 0 };

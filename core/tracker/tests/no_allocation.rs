@@ -1,11 +1,13 @@
-//! With keys, quotas, bans, live lists and durable counts, the announce of a known peer allocates nothing,
-//! and neither does a scrape.
+//! With keys, quotas, bans, live lists and durable counts, the announce of a known peer allocates nothing, whatever the
+//! size of its swarm. Neither does a scrape, or keeping and taking changes and refreshes. (A new peer may: its memory
+//! comes in chunks.)
 
 #[path = "../benches/build/tracker.rs"]
 mod build;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use replication::{AGE_UNIT_S, ReplicatedStore};
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
     Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, ListenerPolicy,
@@ -14,14 +16,14 @@ use tidegate_tracker::{
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, SwarmCounts, Tick};
 
 const KEYS: u32 = 50;
-const PEERS: u32 = 2000;
+const PEERS: u32 = 4000;
 
 fn key(number: u32) -> UserKey {
     UserKey::parse(format!("key-number-{number:08}")).expect("a key")
 }
 
-fn tracker() -> Tracker {
-    let tracker = build::tracker(4, None);
+fn tracker(keeps_ids: bool) -> Tracker {
+    let tracker = build::tracker(4, keeps_ids, None);
     let lists = AccessLists { mode: Mode::Deny, ..AccessLists::default() };
     tracker.replace_listeners(&[ListenerPolicy {
         lists,
@@ -42,23 +44,33 @@ fn tracker() -> Tracker {
     let denied: Vec<_> = (0..10_000_u32).map(|number| InfoHash([number as u8 | 128; 20])).collect();
     tracker.denied().insert(&denied);
     tracker.downloads().enable();
+    tracker.store().keep_changes(1 << 16);
+    tracker.store().keep_refreshes(1);
     tracker
 }
 
-/// Returns the announce of a peer in a round.
-fn request(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> AnnounceRequest {
-    let from = IpAddr::from((0x0800_0000 + number).to_be_bytes());
-    let (view, key) = (tracker.view(Tick(now)), Some(user.as_bytes()));
+/// Returns the announce number `number` of a round: of a peer in a torrent of 1, 3, 60 or 1000 peers.
+fn request(tracker: &Tracker, users: &[UserKey], number: u32, round: u32) -> AnnounceRequest {
+    let torrent = number % 4;
+    let peer = number / 4 % [1, 3, 60, 1000][torrent as usize];
+    // Each in a network of its own, so that no cap applies.
+    let [.., a, b] = peer.to_be_bytes();
+    let from: IpAddr = match peer % 3 {
+        0 => Ipv6Addr::new(0x2400, peer as u16, 0, 0, 0, 0, 0, 1).into(),
+        _ => Ipv4Addr::new(8, a, b, 1).into(),
+    };
+    let key = Some(users[(peer % KEYS) as usize].as_bytes());
+    let view = tracker.view(Tick(round * AGE_UNIT_S));
     let grant = view.authorize_unverified(ListenerPolicyId(0), from, RequestKind::Announce, key);
-    let mut peer_id = [0; 20];
-    peer_id[..4].copy_from_slice(&number.to_be_bytes());
+    // Peers change their role from one round to the next.
+    let is_seeder = (peer + round).is_multiple_of(4);
     let announce = Announce {
-        info_hash: InfoHash([number as u8 & 127; 20]),
-        peer_id: PeerId(peer_id),
+        info_hash: InfoHash([torrent as u8; 20]),
+        peer_id: PeerId([peer as u8; 20]),
         port: 6881,
-        event: if now.is_multiple_of(2) { Event::Completed } else { Event::None },
-        left: Some(u64::from(now % 2)),
-        uploaded: u64::from(now) * 1000,
+        event: if is_seeder { Event::Completed } else { Event::None },
+        left: Some(u64::from(!is_seeder)),
+        uploaded: u64::from(round) * 1000,
         downloaded: 0,
         want: NumWant::Default,
     };
@@ -66,37 +78,56 @@ fn request(tracker: &Tracker, user: &UserKey, number: u32, now: u32) -> Announce
     AnnounceRequest { grant: grant.expect("a grant"), via_local_address: false, announce, policy }
 }
 
-#[test]
-fn announces_of_known_peers_with_keys_do_not_allocate() {
-    let (tracker, mut random, mut count) = (tracker(), Random::new(1), 0);
-    let (mut totals, mut changed) = (Vec::with_capacity(1000), Vec::with_capacity(1000));
+fn check(keeps_ids: bool) {
+    let (tracker, mut random) = (tracker(keeps_ids), Random::new(1));
+    let (mut totals, mut counted) = (Vec::with_capacity(1000), Vec::with_capacity(1000));
+    let (mut changes, mut ids) = (Vec::new(), Vec::new());
+    let (mut answers, mut peers) = (0, 0);
     let users: Vec<UserKey> = (0..KEYS).map(key).collect();
-    let mut round = |now: u32| {
+    let mut round = |round: u32| {
+        let view = tracker.view(Tick(round * AGE_UNIT_S));
         for number in 0..PEERS {
-            let request = request(&tracker, &users[(number % KEYS) as usize], number, now);
-            tracker.view(Tick(now)).announce(&mut random, &[request], &mut |_, answer| {
-                answer.expect("an accepted announce").answer.each_v4(|_| {});
-                count += 1;
+            let request = request(&tracker, &users, number, round);
+            view.announce(&mut random, &[request], &mut |_, answer| {
+                let answer = answer.expect("an accepted announce").answer;
+                answer.each_v4(|run| peers += run.len());
+                answer.each_v6(|run| peers += run.len());
+                answer.each_with_id(|_, _| peers += 1);
+                answers += 1;
             });
         }
-        let user = users[0];
-        let view = tracker.view(Tick(now));
-        let grant = view.authorize(
-            ListenerPolicyId(0),
-            [8, 0, 0, 1].into(),
-            RequestKind::Scrape,
-            Some(user.as_bytes()),
-        );
+        let (from, key) = ([8, 0, 0, 1].into(), Some(users[0].as_bytes()));
+        let grant = view.authorize(ListenerPolicyId(0), from, RequestKind::Scrape, key);
         let mut counts = [SwarmCounts::default(); 2];
-        let hashes = [InfoHash([1; 20]), InfoHash([2; 20])];
+        let hashes = [InfoHash([2; 20]), InfoHash([3; 20])];
         assert_eq!(view.scrape(grant.expect("a grant"), &hashes, &mut counts), Ok(()));
+        assert!(counts.iter().all(|counts| counts.leechers() + counts.seeders() > 0));
+        let (mut changed, mut refreshed) = (0, 0);
+        for shard in 0..tracker.store().shards() {
+            assert_eq!(tracker.store().take_changes(shard, &mut changes, &mut ids), 0);
+            changed += changes.len();
+            refreshed += changes.iter().filter(|change| change.is_refresh).count();
+            changes.clear();
+            ids.clear();
+        }
+        assert!(changed > 500 && (refreshed > 100 || round == 1), "{changed} {refreshed}");
         tracker.passkeys().take_totals(&mut totals);
-        tracker.downloads().take_changed(|change| changed.push(change));
+        tracker.downloads().take_changed(|change| counted.push(change));
         totals.clear();
-        changed.clear();
+        counted.clear();
     };
-    (1..4).for_each(&mut round);
-    let counted = allocation_counter::measure(|| (4..8).for_each(&mut round));
-    assert_eq!(counted.count_total, 0, "{counted:?}");
-    assert_eq!(count, 7 * PEERS);
+    // A vector of changes for each shard, and the one that goes round.
+    (1..9).for_each(&mut round);
+    let measured = allocation_counter::measure(|| (9..13).for_each(&mut round));
+    assert_eq!(measured.count_total, 0, "{measured:?}");
+    assert_eq!(answers, 12 * PEERS);
+    assert!(peers > 50 * answers as usize, "{peers}");
+}
+
+#[test]
+fn announces_of_known_peers_do_not_allocate() {
+    let canary = allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1))));
+    assert_eq!(canary.count_total, 1, "allocations are not counted");
+    check(false);
+    check(true);
 }

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use primitives::Random;
 use replication::block::Kind;
-use replication::{AGE_UNIT_S, Clocks, Counting, Merged, ReplayClock};
+use replication::{AGE_UNIT_S, Clocks, Merged, ReplayClock};
 use swarm::Store;
 use tracing::warn;
 
@@ -270,8 +270,7 @@ impl RestoreContext<'_> {
                     sessions(ago_s, work.is_newest, block.body);
                 }
                 let Ok(groups) = block.groups() else { continue };
-                let merged =
-                    self.store.merge(time, Counting::ByPeer, &mut random, groups, shards.clone());
+                let merged = self.store.merge(time, &mut random, groups, shards.clone());
                 self.status.restored(&merged);
                 sum = sum.plus(merged);
             }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use primitives::Random;
 use replication::block::{BODY_LEN_AT, Block, BlockError, HEADER_LEN, Kind};
-use replication::{AGE_UNIT_S, BlockSink, Clocks, Counting, Encoder, Merged, Now, ReplayClock};
+use replication::{AGE_UNIT_S, BlockSink, Clocks, Encoder, Merged, Now, ReplayClock};
 use swarm::Store;
 
 /// Interval at which changes are sent after the walk. A peer that stops at one process and comes to the other within
@@ -198,8 +198,7 @@ impl<R: Read> Receiver<R> {
                     let clock = if is_repeated { clock.older_by(AGE_UNIT_S) } else { clock };
                     let time = clock.time(now, block.header.cut_ms);
                     let all = 0..store.shards();
-                    let merged =
-                        store.merge(time, Counting::ByPeer, &mut self.random, block.groups()?, all);
+                    let merged = store.merge(time, &mut self.random, block.groups()?, all);
                     self.merged = self.merged.plus(merged);
                 }
                 Kind::SESSIONS => {

@@ -32,15 +32,6 @@ impl<'a> Groups<'a> {
         all.by_ref().for_each(drop);
         all.rest.is_empty().then_some(groups)
     }
-
-    /// Returns the torrents and peers of completed downloads, as many as [`crate::Counting::Each`] counts.
-    pub fn completed(self) -> impl Iterator<Item = (InfoHash, PeerKey)> + use<'a> {
-        self.flat_map(|Group { info_hash, v4, v6, .. }| {
-            let v4 = v4.filter(|peer| peer.word.is_completed()).map(|peer| PeerKey::V4(peer.key));
-            let v6 = v6.filter(|peer| peer.word.is_completed()).map(|peer| PeerKey::V6(peer.key));
-            v4.chain(v6).map(move |peer| (info_hash, peer))
-        })
-    }
 }
 
 impl<'a> Iterator for Groups<'a> {

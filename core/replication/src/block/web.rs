@@ -84,14 +84,6 @@ impl<'a> WebGroups<'a> {
     pub fn node(&self) -> u8 {
         self.node
     }
-
-    /// Returns the torrents, and the addresses of clients, of completed downloads, as many as
-    /// [`crate::Counting::Each`] counts.
-    pub fn completed(self) -> impl Iterator<Item = (InfoHash, IpAddr)> + use<'a> {
-        let completed =
-            |peer: WebChange| peer.word.is_completed().then_some((peer.info_hash, peer.address));
-        self.flat_map(move |group| group.peers.filter_map(completed))
-    }
 }
 
 impl<'a> Iterator for WebGroups<'a> {

@@ -1,4 +1,7 @@
 //! Random samples of a set: runs of neighbours from a random start.
+//!
+//! Plain form: random positions, one by one, until there are enough distinct ones. An announce takes 2,173 instructions
+//! of the store with runs, and 14,915 with single positions (`bench/record/2026-11-25-sample.md`).
 
 use primitives::Random;
 use types::limits;
@@ -40,30 +43,13 @@ impl<E: Entry> PeerSet<E> {
         if count > 1 && count <= self.len() / 2 && self.is_clumped(arena, start, count) {
             return self.sample_spread(arena, count, (start, skip, sample_seed), &mut push);
         }
-        if !self.is_paged() {
-            let entries = &self.dense_page().slice(arena)[..self.len() as usize];
-            let skip = skip.map(|skip| skip.at as usize);
-            return sample_dense(entries, count as usize, start.at as usize, skip, push);
-        }
-        let pages = self.pages(arena);
-        let (mut page, mut from, mut left) = (start.page, start.at, count);
-        // All pages once, then the part of the first page before the start.
-        for _ in 0..=pages {
-            let entries = self.page(arena, page);
-            let slice = &entries.slice(arena)[..entries.len as usize];
-            let skip = skip.filter(|skip| skip.page == page).map(|skip| skip.at as usize);
-            for part in runs(slice, from as usize, skip) {
-                let part = &part[..part.len().min(left as usize)];
-                if !part.is_empty() {
-                    push(part);
-                    left -= part.len() as u32;
-                }
-            }
-            if left == 0 {
-                return;
-            }
-            (page, from) = ((page + 1) % pages, 0);
-        }
+        let mut left = count as usize;
+        self.walk(arena, start, skip, |_, run| {
+            let run = &run[..run.len().min(left)];
+            push(run);
+            left -= run.len();
+            left > 0
+        });
         debug_assert!(left == 0);
     }
 
@@ -132,23 +118,21 @@ impl<E: Entry> PeerSet<E> {
         skip: Option<Position>,
         mut visit: impl FnMut(u32, &[E]) -> bool,
     ) {
-        let pages = self.pages(arena);
-        let mut page = start.page;
-        for step in 0..=pages {
-            let mut entries = self.entries(arena, page);
-            // The first page comes twice: its end first, its beginning last.
-            let from = if step == 0 { start.at as usize } else { 0 };
-            if step == pages {
-                entries = &entries[..start.at as usize];
-            }
+        let mut visit_part = |page: u32, entries: &[E], from: usize| {
             let skip = skip.filter(|skip| skip.page == page).map(|skip| skip.at as usize);
-            for run in runs(entries, from, skip) {
-                if !run.is_empty() && !visit(page, run) {
-                    return;
-                }
+            runs(entries, from, skip).into_iter().all(|run| run.is_empty() || visit(page, run))
+        };
+        let pages = self.pages(arena);
+        let (mut page, mut from) = (start.page, start.at as usize);
+        for _ in 0..pages {
+            if !visit_part(page, self.entries(arena, page), from) {
+                return;
             }
             page = if page + 1 == pages { 0 } else { page + 1 };
+            from = 0;
         }
+        // The first page again, up to the start.
+        visit_part(page, &self.entries(arena, page)[..start.at as usize], 0);
     }
 
     /// Prefetches exactly the lines from which `sample` takes `count` peers for `sample_seed`: of a
@@ -350,29 +334,6 @@ impl Spread {
         }
         true
     }
-}
-
-/// Pushes `count` of `entries` without the one at `skip`: from `start` to the end, then from the
-/// beginning.
-#[inline]
-fn sample_dense<E>(
-    entries: &[E],
-    count: usize,
-    start: usize,
-    skip: Option<usize>,
-    mut push: impl FnMut(&[E]),
-) {
-    let mut left = count;
-    let head_skip = skip.filter(|skip| *skip < start);
-    let runs = [runs(entries, start, skip), runs(&entries[..start], 0, head_skip)];
-    for part in runs.as_flattened() {
-        let part = &part[..part.len().min(left)];
-        if !part.is_empty() {
-            push(part);
-            left -= part.len();
-        }
-    }
-    debug_assert!(left == 0);
 }
 
 /// Returns the runs of a page from `from` to its end without the entry at `skip`.

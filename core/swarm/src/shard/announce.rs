@@ -1,9 +1,9 @@
 //! Announces: updating the swarm and choosing peers.
 
 use primitives::Random;
-use replication::block::Word;
+use replication::block::{Change, Word};
 use replication::{AGE_UNIT_S, PeerMeta};
-use types::{PackedV4, PackedV6, PeerId, PeerKey, Role, SwarmCounts, Tick, TooSoon};
+use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Role, SwarmCounts, Tick, TooSoon};
 
 use super::Shard;
 use super::answer::Answer;
@@ -124,6 +124,9 @@ impl Shard {
         sets: &ByRole<PeerSet<E>>,
         key: E::Key,
     ) {
+        if !sets.iter().any(PeerSet::is_paged) {
+            return;
+        }
         let announce = staged.announce;
         let own = &sets[announce.role.into()];
         own.prefetch_page_of(&self.arena, || peer_hash::<E>(&self.key)(key));
@@ -173,12 +176,16 @@ impl Shard {
     /// the peer, and the next process reads them, too. Other nodes may have it, because this one has just started, or
     /// because the peer began elsewhere a moment ago.
     fn keep_stop(&mut self, announce: &StoreAnnounce, was_there: bool) {
-        if was_there || self.stopped.is_some() {
-            self.changes.push_gone(&announce.info_hash, &announce.peer);
-        } else if self.refresh_period != 0 {
-            let peer = (announce.info_hash, announce.peer);
-            self.changes.push_contradiction(&peer, Word::gone(), &PeerId([0; 20]));
+        let is_change = was_there || self.stopped.is_some();
+        if is_change || self.refresh_period != 0 {
+            self.keep_removal(announce.info_hash, announce.peer, !is_change);
         }
+    }
+
+    /// Keeps the removal of a peer as a change, or as a refresh.
+    pub(super) fn keep_removal(&mut self, info_hash: InfoHash, peer: PeerKey, is_refresh: bool) {
+        let change = || Change { info_hash, peer, word: Word::gone(), is_refresh };
+        self.changes.push(&PeerId::default(), change);
     }
 
     /// Removes a peer. Returns whether it was there.
@@ -207,7 +214,8 @@ impl Shard {
         };
         //= bep3#announce-completed-once
         if updated.downloaded {
-            self.count_download(updated.number, announce);
+            self.count_download(updated.number, announce.info_hash);
+            self.keep(announce, Word::completed(announce.role), false);
         }
         if let Some(ids) = &mut self.ids
             && updated.place.is_some()
@@ -217,14 +225,13 @@ impl Shard {
         Ok(self.answer(staged, &updated, random))
     }
 
-    // Not inline: most announces complete no download.
+    /// Counts a download that an announce has completed.
+    // Not inline: most announces complete none.
     #[inline(never)]
-    fn count_download(&mut self, number: u32, announce: &StoreAnnounce) {
-        let record = self.records.at_mut(number);
-        record.downloads = record.downloads.saturating_add(1);
+    pub(super) fn count_download(&mut self, number: u32, info_hash: InfoHash) {
+        self.records.at_mut(number).count_download();
         self.totals.downloads += 1;
-        self.events.push(|| TorrentEvent::Completed(announce.info_hash));
-        self.changes.push(announce, Word::completed(announce.role));
+        self.events.push(|| TorrentEvent::Completed(info_hash));
     }
 
     /// Adds or refreshes the announcing peer. Returns `None` if its torrent is not stored, and an error if the
@@ -309,7 +316,7 @@ impl Shard {
             && (old.is_counted() || !staged.completes())
         {
             let word = Word::present(0, announce.role, old.is_counted());
-            self.changes.push_refresh(announce, word);
+            self.keep(announce, word, true);
         }
     }
 
@@ -321,8 +328,15 @@ impl Shard {
         let is_counted_now = staged.completes() && !was_counted;
         if self.changes.is_on() && !is_counted_now {
             let announce = staged.announce;
-            self.changes.push(announce, Word::present(0, announce.role, was_counted));
+            self.keep(announce, Word::present(0, announce.role, was_counted), false);
         }
+    }
+
+    /// Keeps a change, or a refresh, of the announcing peer.
+    #[inline]
+    fn keep(&mut self, announce: &StoreAnnounce, word: Word, is_refresh: bool) {
+        let StoreAnnounce { info_hash, peer, .. } = *announce;
+        self.changes.push(&announce.peer_id, || Change { info_hash, peer, word, is_refresh });
     }
 }
 

@@ -145,7 +145,7 @@ impl Shard {
             };
             // Other nodes merge the same blocks, and replace the same peers by themselves.
             if new.merged_age.is_none() {
-                self.changes.push_gone(&info_hash, &gone.peer_key());
+                self.keep_removal(info_hash, gone.peer_key(), false);
             }
             self.totals.replaced += 1;
         }

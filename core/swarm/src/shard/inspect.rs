@@ -169,7 +169,7 @@ impl Shard {
                 .retain_inline(|role, entry, _| is_gone(role, entry.peer_key(), entry.meta()));
             (0, None)
         };
-        gone.into_iter().for_each(|peer| self.changes.push_gone(&info_hash, &peer));
+        gone.into_iter().for_each(|peer| self.keep_removal(info_hash, peer, false));
         visited
     }
 

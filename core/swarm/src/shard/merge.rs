@@ -8,10 +8,8 @@ mod web;
 use std::collections::BTreeMap;
 
 use primitives::Random;
-use replication::block::{Group, GroupPeer, Head, Peers, Word};
-use replication::{
-    Counting, MergeClock, MergeTime, Merged, PeerMeta, Removals, Report, Verdict, removal_hash,
-};
+use replication::block::{Change, Group, GroupPeer, Head, Peers, Word};
+use replication::{MergeClock, MergeTime, Merged, PeerMeta, Report, Verdict, removal_hash};
 use types::{InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Tick};
 
 use super::Shard;
@@ -19,7 +17,7 @@ use super::caps::Newcomer;
 use super::torrent::{FamilyPeers, Known, peer_hash};
 use crate::entry::Entry;
 use crate::record::Sets;
-pub(crate) use web::{WebMerger, WebWalk};
+pub(crate) use web::WebWalk;
 
 /// Work under one lock, in peers: some tens of microseconds.
 const LOCK_PEERS: u32 = 256;
@@ -56,7 +54,6 @@ impl<'a> StagedGroup<'a> {
 /// A call of [`crate::Store::merge`]: its time, and its results so far.
 pub(crate) struct Merger {
     clock: MergeClock,
-    counting: Counting,
     /// True if the current group is a walk's.
     is_walk: bool,
     /// True if the blocks come so late that removals since may be forgotten: they add no peers.
@@ -70,10 +67,9 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    pub(crate) fn new(time: MergeTime, counting: Counting, lifetime_s: u32, seed: u64) -> Self {
+    pub(crate) fn new(time: MergeTime, lifetime_s: u32, seed: u64) -> Self {
         Self {
             clock: MergeClock::new(time, lifetime_s),
-            counting,
             is_walk: false,
             is_late: false,
             is_behind: false,
@@ -155,31 +151,6 @@ impl Stopped {
 }
 
 impl Shard {
-    /// Begins or ends remembering the peers that stop. Returns what is forgotten, to be dropped after
-    /// unlocking.
-    pub(crate) fn remember_stopped(&mut self, is_on: bool) -> Option<Stopped> {
-        if is_on {
-            self.stopped.get_or_insert_default();
-            return None;
-        }
-        self.stopped.take()
-    }
-
-    /// Begins or ends remembering the peers that blocks report as gone. Returns what is forgotten, to be
-    /// dropped after unlocking.
-    pub(crate) fn remember_removals(&mut self, is_on: bool) -> Option<Removals> {
-        if is_on {
-            self.removals.get_or_insert_default();
-            return None;
-        }
-        self.removals.take()
-    }
-
-    /// Forgets removals from before the last call. Returns them, to be dropped after unlocking.
-    pub(crate) fn forget_removals(&mut self) -> impl Sized + use<> {
-        self.removals.as_mut().map(Removals::forget)
-    }
-
     /// Merges the first of the groups at `order`, as much as is done under one lock. Returns how many are
     /// done. Some peers of the next one may be merged, too; these were taken from it.
     pub(crate) fn merge(
@@ -312,9 +283,6 @@ impl Shard {
         torrent: &mut MergedTorrent,
         peer: &GroupPeer<N>,
     ) {
-        if merger.counting == Counting::Each && peer.word.is_completed() {
-            self.count_merged(merger, torrent);
-        }
         let info_hash = torrent.info_hash;
         let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else { return };
         let known = torrent.number.and_then(|number| {
@@ -332,7 +300,7 @@ impl Shard {
             Outcome::Full => merger.merged.full += 1,
             Outcome::Kept { .. } | Outcome::Unknown | Outcome::Crowded => {}
         }
-        if merger.counting == Counting::ByPeer && report.is_completed && outcome.is_uncounted() {
+        if report.is_completed && outcome.is_uncounted() {
             self.count_merged(merger, torrent);
         }
         if matches!(outcome, Outcome::Stored { .. }) {
@@ -345,13 +313,8 @@ impl Shard {
     fn count_merged(&mut self, merger: &mut Merger, torrent: &mut MergedTorrent) {
         if let Some(number) = self.number_of(merger, torrent) {
             torrent.stays = true;
-            self.count_merged_at(number);
+            self.records.at_mut(number).count_download();
         }
-    }
-
-    fn count_merged_at(&mut self, number: u32) {
-        let record = self.records.at_mut(number);
-        record.downloads = record.downloads.saturating_add(1);
     }
 
     /// Returns the number of a torrent, which is created if there is none; `None` if there is no room.
@@ -438,11 +401,11 @@ impl Shard {
             return;
         }
         let Known { place, meta } = known;
-        let peer = (self.records.at(number).info_hash, E::new(key, meta).peer_key());
-        let id = self.ids.as_ref().and_then(|ids| ids.get(&peer).copied());
+        let (info_hash, peer) = (self.records.at(number).info_hash, E::new(key, meta).peer_key());
         let age = meta.age(merger.clock.now);
         let word = Word::present(age, place.role.of_peer(meta), meta.is_counted());
-        self.changes.push_contradiction(&peer, word, &id.unwrap_or_default());
+        let id = self.id(info_hash, peer);
+        self.changes.push(&id, || Change { info_hash, peer, word, is_refresh: true });
     }
 
     /// Returns the report of a word; `None` if the peer's lifetime has passed, which is counted, or if the

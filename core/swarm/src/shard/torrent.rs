@@ -35,8 +35,6 @@ pub(crate) trait FamilyPeers: Entry {
     fn put_inline(record: &mut Record, role: SetRole, peer: Self) -> Option<usize>;
     /// Does what [`Record::take_inline`] does.
     fn take_inline(record: &mut Record, at: usize) -> Self;
-    /// Replaces the metadata of the inline peer at that index.
-    fn set_inline_meta(record: &mut Record, at: usize, meta: PeerMeta);
 }
 
 impl FamilyPeers for PackedV4 {
@@ -69,11 +67,6 @@ impl FamilyPeers for PackedV4 {
     fn take_inline(record: &mut Record, at: usize) -> Self {
         record.take_inline(at)
     }
-
-    #[inline]
-    fn set_inline_meta(record: &mut Record, at: usize, meta: PeerMeta) {
-        record.inline_room()[at].set_meta(meta);
-    }
 }
 
 impl FamilyPeers for PackedV6 {
@@ -103,10 +96,6 @@ impl FamilyPeers for PackedV6 {
     }
 
     fn take_inline(_: &mut Record, _: usize) -> Self {
-        unreachable!("records have no v6 peers")
-    }
-
-    fn set_inline_meta(_: &mut Record, _: usize, _: PeerMeta) {
         unreachable!("records have no v6 peers")
     }
 }
@@ -216,7 +205,7 @@ impl TorrentMut<'_> {
             return self.put(peer, role, random);
         }
         if !self.record.is_spilled() {
-            E::set_inline_meta(self.record, place.position.at as usize, meta);
+            self.record.inline_room()[place.position.at as usize].set_meta(meta);
             return place;
         }
         let set = E::sets(self.record.sets())[role];

@@ -14,7 +14,7 @@ use super::memory::Networks;
 use super::torrent::Visited;
 use crate::role::SetRole;
 use crate::web::{Host, RelayTargets, WebAnnounceSummary, WebEntry, WebKnown};
-use crate::{Action, StoreWebAnnounce, TorrentEvent};
+use crate::{Action, StoreWebAnnounce};
 
 /// Peers in one visit of the sweep.
 const VISIT: u32 = 64;
@@ -142,10 +142,7 @@ impl Shard {
             });
         }
         if downloaded {
-            let record = self.records.at_mut(number);
-            record.downloads = record.downloads.saturating_add(1);
-            self.totals.downloads += 1;
-            self.events.push(|| TorrentEvent::Completed(announce.info_hash));
+            self.count_download(number, announce.info_hash);
         }
         Ok(downloaded)
     }

@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use arrayvec::ArrayVec;
 use primitives::Random;
 use replication::block::Groups;
-use replication::{Counting, MergeTime, Merged};
+use replication::{MergeTime, Merged, Removals};
 
 use super::{Store, unlock};
-use crate::shard::{Merger, Shard, StagedGroup};
+use crate::shard::{Merger, StagedGroup};
 
 /// Groups that are sorted at a time: with dozens of shards several for each, and their peers still fit
 /// the second-level cache.
@@ -29,17 +29,16 @@ impl Store {
     /// Applies what groups report of torrents in `shards`. A peer that has announced since the time of a report
     /// stays as it is; of equally old reports the later one wins. Peers past their lifetime are skipped.
     ///
-    /// Completed downloads count for their torrents by the rule `counting`. Merged peers are neither changes
-    /// nor downloads of this store; a new torrent is an event.
+    /// A completed download counts for its torrent if the peer is there and its download was not counted before. Merged
+    /// peers are neither changes nor downloads of this store; a new torrent is an event.
     pub fn merge(
         &self,
         time: MergeTime,
-        counting: Counting,
         random: &mut Random,
         groups: Groups<'_>,
         shards: Range<usize>,
     ) -> Merged {
-        self.merge_by(self.merger(time, counting, random), groups, shards)
+        self.merge_by(self.merger(time, random), groups, shards)
     }
 
     /// Does what [`Self::merge`] does for blocks that come later than removals are remembered: peers that are not
@@ -47,17 +46,16 @@ impl Store {
     pub fn merge_late(
         &self,
         time: MergeTime,
-        counting: Counting,
         random: &mut Random,
         groups: Groups<'_>,
         shards: Range<usize>,
     ) -> Merged {
-        self.merge_by(self.merger(time, counting, random).late(), groups, shards)
+        self.merge_by(self.merger(time, random).late(), groups, shards)
     }
 
-    fn merger(&self, time: MergeTime, counting: Counting, random: &mut Random) -> Merger {
+    fn merger(&self, time: MergeTime, random: &mut Random) -> Merger {
         let lifetime_s = self.lifetime_s.load(Ordering::Relaxed);
-        let merger = Merger::new(time, counting, lifetime_s, random.next());
+        let merger = Merger::new(time, lifetime_s, random.next());
         merger.behind(self.is_behind.load(Ordering::Relaxed))
     }
 
@@ -106,17 +104,26 @@ impl Store {
     /// Begins or ends remembering the peers that blocks report as gone, so that older blocks do not bring them
     /// back: blocks of other nodes may come late, or twice. Stops at this node come back as blocks, too.
     pub fn remember_removals(&self, is_on: bool) {
-        self.each_shard(|shard| shard.remember_removals(is_on));
+        self.each_shard(|shard| remember(&mut shard.removals, is_on));
     }
 
     /// Forgets the removals that were remembered before the last call. Call it once in [`REMOVALS_KEPT_S`]: blocks that
     /// come later than that are for [`Self::merge_late`].
     pub fn forget_removals(&self) {
-        self.each_shard(Shard::forget_removals);
+        self.each_shard(|shard| shard.removals.as_mut().map(Removals::forget));
     }
 
     /// Begins or ends remembering the peers that stop, so that merging older blocks does not bring them back.
     pub fn remember_stopped(&self, is_on: bool) {
-        self.each_shard(|shard| shard.remember_stopped(is_on));
+        self.each_shard(|shard| remember(&mut shard.stopped, is_on));
     }
+}
+
+/// Begins or ends remembering something. Returns what is forgotten.
+fn remember<T: Default>(memory: &mut Option<T>, is_on: bool) -> Option<T> {
+    if is_on {
+        memory.get_or_insert_default();
+        return None;
+    }
+    memory.take()
 }

@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use replication::block::{WebChange, WebGroups};
-use replication::{Counting, MergeTime, Merged};
+use replication::{MergeClock, MergeTime, Merged};
 
 use super::{Store, unlock};
-use crate::shard::{WebMerger, WebWalk};
+use crate::shard::{Shard, WebWalk};
 
 /// Peers merged under one lock: some tens of microseconds.
 const LOCK_PEERS: usize = 64;
@@ -36,7 +36,6 @@ impl Store {
     pub fn merge_web(
         &self,
         time: MergeTime,
-        counting: Counting,
         groups: WebGroups<'_>,
         shards: Range<usize>,
     ) -> Merged {
@@ -44,55 +43,52 @@ impl Store {
             return Merged::default();
         }
         let lifetime_s = self.lifetimes().web_remote_s;
-        let mut merger = WebMerger::new(time, counting, lifetime_s);
+        let clock = MergeClock::new(time, lifetime_s);
+        let mut merged = Merged::default();
         for group in groups {
             let hash = self.hash(&group.info_hash);
             let at = self.shard_of(hash);
             let mut peers = group.peers;
             while peers.len() > 0 && shards.contains(&at) {
                 let mut shard = self.lock(at);
-                shard.merge_web(
-                    &mut merger,
-                    &group.info_hash,
-                    hash,
-                    peers.by_ref().take(LOCK_PEERS),
-                );
+                shard.merge_web(clock, hash, peers.by_ref().take(LOCK_PEERS), &mut merged);
                 unlock(shard);
             }
         }
-        merger.merged
+        merged
     }
 
     /// Removes all WebTorrent peers of another node, a few under each lock. Returns how many there were.
     pub fn purge_web_node(&self, node: u8) -> u64 {
         let mut purged = 0;
-        for shard in 0..self.shards.len() {
-            let mut walk = WebWalk::new(node);
-            let mut has_more = true;
-            while has_more {
-                let mut shard = self.lock(shard);
-                has_more = shard.purge_web(&mut walk, LOCK_PEERS, &mut purged);
-                unlock(shard);
-            }
-        }
+        self.walk_web(node, |shard, walk| shard.purge_web(walk, LOCK_PEERS, &mut purged));
         purged
     }
 
     /// Does what [`replication::ReplicatedStore::take_all_web`] says.
     pub(super) fn take_own_web(&self, changes: &mut Vec<WebChange>) -> u64 {
         let mut missed = 0;
+        self.walk_web(self.node.load(Ordering::Relaxed), |shard, walk| {
+            // Earlier changes precede the present state.
+            missed += shard.web_changes.drain_into(changes);
+            let has_more = shard.tell_web_again(walk, LOCK_PEERS);
+            missed += shard.web_changes.drain_into(changes);
+            has_more
+        });
+        missed
+    }
+
+    /// Walks over the peers of a node, a shard after the other. `step` does the next steps under a lock, and returns
+    /// false if nothing is left.
+    fn walk_web(&self, node: u8, mut step: impl FnMut(&mut Shard, &mut WebWalk) -> bool) {
         for shard in 0..self.shards.len() {
-            let mut walk = WebWalk::new(self.node.load(Ordering::Relaxed));
+            let mut walk = WebWalk::new(node);
             let mut has_more = true;
             while has_more {
                 let mut shard = self.lock(shard);
-                // Earlier changes precede the present state.
-                missed += shard.web_changes.drain_into(changes);
-                has_more = shard.tell_web_again(&mut walk, LOCK_PEERS);
-                missed += shard.web_changes.drain_into(changes);
+                has_more = step(&mut shard, &mut walk);
                 unlock(shard);
             }
         }
-        missed
     }
 }

@@ -1,7 +1,6 @@
 //! Stores of several nodes, which send each other blocks.
 
-use replication::block::Block;
-use replication::{AGE_UNIT_S, Counting, MergeTime, ReplicatedStore, refresh_period_units};
+use replication::{AGE_UNIT_S, ReplicatedStore, refresh_period_units};
 
 use super::*;
 
@@ -14,14 +13,6 @@ struct Node {
     number: u16,
     epoch: u32,
     changes: Vec<Change>,
-}
-
-/// A block, and when it was cut.
-#[derive(Clone)]
-struct Cut {
-    at: u32,
-    node: u16,
-    bytes: Vec<u8>,
 }
 
 impl Node {
@@ -52,7 +43,7 @@ impl Node {
             self.changes.append(&mut changes);
         }
         let bytes = block_of(self.number, &self.changes);
-        (!self.changes.is_empty()).then_some(Cut { at, node: self.number, bytes })
+        (!self.changes.is_empty()).then_some(Cut { at, bytes })
     }
 
     /// Returns a block of a walk.
@@ -62,15 +53,11 @@ impl Node {
             let head = block::Head { downloads: 0, born_min: 0 };
             block::GroupWriter::new(&mut body, *info_hash, Some(head)).push(*peer, *word, None);
         }
-        Cut { at, node: self.number, bytes: written(&header(Kind::WALK, self.number), &body) }
+        Cut { at, bytes: written(&header(Kind::WALK, self.number), &body) }
     }
 
-    fn merge(&self, now: u32, cut: &Cut, counting: Counting) {
-        let (block, _) = Block::read(&cut.bytes).unwrap();
-        let time = MergeTime { now: self.tick(now), cut_ago_s: now - cut.at, epoch_min: 0 };
-        let mut random = Random::new(u64::from(now));
-        let shards = 0..self.store.shards();
-        self.store.merge(time, counting, &mut random, block.groups().unwrap(), shards);
+    fn merge(&self, now: u32, cut: &Cut) {
+        cut.merge(&self.store, self.tick(now), now - cut.at);
     }
 
     /// Returns the roles and marks of all peers, the latter in units that all nodes count alike.
@@ -80,15 +67,6 @@ impl Node {
             (role, unit - meta.age(self.tick(now)))
         };
         self.store.dump().into_iter().map(|(peer, what)| (peer, of(what))).collect()
-    }
-
-    fn downloads(&self) -> BTreeMap<InfoHash, u32> {
-        let mut downloads = BTreeMap::new();
-        self.store.each_torrent(|stats| {
-            downloads.insert(stats.info_hash, stats.counts.downloads);
-        });
-        downloads.retain(|_, downloads| *downloads > 0);
-        downloads
     }
 }
 
@@ -122,7 +100,7 @@ fn no_linked_node_lets_a_live_peer_expire() {
             let Some(cut) = cut else { continue };
             told += 1;
             for (_, node) in nodes.iter().enumerate().filter(|(other, _)| *other != at) {
-                node.merge(now, &cut, Counting::Each);
+                node.merge(now, &cut);
             }
         }
         if now % AGE_UNIT_S == 0 && now > BEGIN + INTERVAL_S {
@@ -233,18 +211,15 @@ impl Cluster {
         if !self.live[at].is_empty() {
             let which = self.random.below(self.live[at].len() as u32) as usize;
             let cut = self.live[at].swap_remove(which);
-            self.nodes[at].merge(now, &cut, Counting::None);
+            self.nodes[at].merge(now, &cut);
         }
     }
 
     fn apply_one(&mut self, at: usize, now: u32) {
-        let position = self.applied[at];
-        let Some(cut) = self.log.get(position) else { return };
-        let is_repeated = position > 0 && self.log[position - 1].bytes == cut.bytes;
-        let is_own = self.nodes[at].number == cut.node;
-        let counting = if is_own || is_repeated { Counting::None } else { Counting::Each };
-        self.nodes[at].merge(now, cut, counting);
-        self.applied[at] += 1;
+        if let Some(cut) = self.log.get(self.applied[at]) {
+            self.nodes[at].merge(now, cut);
+            self.applied[at] += 1;
+        }
     }
 
     fn run(&mut self, seconds: u32, scale: &Scale) {
@@ -296,15 +271,12 @@ fn nodes_that_apply_a_log_in_its_order_end_equal() {
         };
         cluster.run(400, &scale);
         let now = BEGIN + 400;
-        let (first, downloads) = (cluster.nodes[0].peers(now), cluster.nodes[0].downloads());
-        assert!(first.len() > 5 && !downloads.is_empty());
-        for node in &cluster.nodes[1..] {
-            assert_eq!(node.peers(now), first, "seed {seed}");
-            assert_eq!(node.downloads(), downloads, "seed {seed}");
-        }
-        let node = &cluster.nodes[0];
-        cluster.log.iter().for_each(|cut| node.merge(now, cut, Counting::None));
-        assert_eq!((node.peers(now), node.downloads()), (first, downloads), "applied twice");
+        let [node, others @ ..] = &*cluster.nodes else { unreachable!("there are three nodes") };
+        let first = node.peers(now);
+        assert!(first.len() > 5);
+        assert!(others.iter().all(|other| other.peers(now) == first), "seed {seed}");
+        cluster.log.iter().for_each(|cut| node.merge(now, cut));
+        assert_eq!(node.peers(now), first, "applied twice");
     }
 }
 
@@ -331,21 +303,21 @@ fn blocks_that_come_late_bring_back_no_peer() {
     let walk = nodes[0].walk_of(BEGIN + 4, &[walk]);
     let log = began.iter().chain(&ended).chain([&walk]).chain(&began);
     for node in &nodes {
-        log.clone().for_each(|cut| node.merge(BEGIN + 9, cut, Counting::None));
+        log.clone().for_each(|cut| node.merge(BEGIN + 9, cut));
         assert_eq!(node.peers(BEGIN + 9), BTreeMap::new());
     }
     // An announce after a stop counts, also within the same unit of age.
     nodes[0].announce(BEGIN + 10, &[start(back)]);
     let again = nodes[0].cut(BEGIN + 10).unwrap();
     for node in &nodes {
-        node.merge(BEGIN + 10, &again, Counting::None);
+        node.merge(BEGIN + 10, &again);
         assert_eq!(node.peers(BEGIN + 10).len(), 1);
     }
     // In time, removals are forgotten.
     for node in &nodes {
         node.store.forget_removals();
         node.store.forget_removals();
-        node.merge(BEGIN + 11, &began[0], Counting::None);
+        node.merge(BEGIN + 11, &began[0]);
         assert_eq!(node.peers(BEGIN + 11).len(), 2);
     }
 }

@@ -1,5 +1,6 @@
-//! The memory budget under attack. `benches/hostile.rs` is the same at full scale.
+//! The memory budget under attack.
 
+use replication::block::WebChange;
 use types::ConnectionKey;
 
 use super::*;
@@ -145,18 +146,13 @@ fn has_web(store: &Store, request: &StoreWebAnnounce) -> bool {
 
 /// Merges browsers that another node reports.
 fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> Merged {
-    use replication::block::{Block, WebChange, encode_web_changes};
     let word = Word::present(0, Role::Leecher, false);
     let change = |request: &StoreWebAnnounce| {
         let StoreWebAnnounce { info_hash, peer, address, .. } = *request;
         WebChange { info_hash, peer, address, word }
     };
-    let mut body = Vec::new();
-    encode_web_changes(&requests.iter().map(change).collect::<Vec<_>>(), &mut body);
-    let header = header(Kind::WEB, node.into());
-    let groups = Block { header, body: &body }.web_groups().unwrap();
-    let time = replication::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
-    store.merge_web(time, replication::Counting::None, groups, 0..store.shards())
+    let changes: Vec<_> = requests.iter().map(change).collect();
+    merge::merge_web(store, merge::How { now: 0, cut_ago_s: 0 }, node, &changes)
 }
 
 /// Announces browsers of networks in turn, at this node or at another one, until half of the memory would be

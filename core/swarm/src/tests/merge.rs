@@ -1,7 +1,7 @@
 //! Merging: the naive twin's groups, caps and the memory budget.
 
-use replication::block::{Block, GroupWriter, Head};
-use replication::{Counting, MergeTime, Merged, ReplicatedStore};
+use replication::ReplicatedStore;
+use replication::block::{GroupWriter, Head, WebChange, encode_web_changes};
 
 use super::*;
 
@@ -36,19 +36,17 @@ fn bytes_of(groups: &[PlainGroup], has_ids: bool) -> Vec<u8> {
     written(&Header { has_ids, ..header(kind, 0) }, &body)
 }
 
-/// The times and the counting rule of a merge.
+/// The times of a merge.
 #[derive(Clone, Copy)]
 pub(crate) struct How {
     pub(crate) now: u32,
     pub(crate) cut_ago_s: u32,
-    pub(crate) counting: Counting,
 }
 
 impl How {
     pub(crate) fn random(random: &mut Random, now: u32) -> Self {
         let cut_ago_s = [0, 1, 15, 100, 400, 5000, u32::MAX][random.below(7) as usize];
-        let counting = [Counting::ByPeer, Counting::Each, Counting::None];
-        Self { now, cut_ago_s, counting: counting[random.below(3) as usize] }
+        Self { now, cut_ago_s }
     }
 
     pub(crate) fn time(self) -> MergeTime {
@@ -57,7 +55,7 @@ impl How {
 }
 
 fn merge(store: &Store, now: u32, cut_ago_s: u32, groups: &[PlainGroup], has_ids: bool) -> Merged {
-    merge_as(store, How { now, cut_ago_s, counting: Counting::ByPeer }, groups, has_ids)
+    merge_as(store, How { now, cut_ago_s }, groups, has_ids)
 }
 
 fn merge_as(store: &Store, how: How, groups: &[PlainGroup], has_ids: bool) -> Merged {
@@ -67,9 +65,20 @@ fn merge_as(store: &Store, how: How, groups: &[PlainGroup], has_ids: bool) -> Me
     let mut random = Random::new(u64::from(how.now));
     // In halves, as two threads do it.
     let half = store.shards() / 2;
-    let first = store.merge(how.time(), how.counting, &mut random, groups, 0..half);
-    let second = store.merge(how.time(), how.counting, &mut random, groups, half..store.shards());
+    let first = store.merge(how.time(), &mut random, groups, 0..half);
+    let second = store.merge(how.time(), &mut random, groups, half..store.shards());
     first.plus(second)
+}
+
+/// Merges browsers that another node reports.
+pub(crate) fn merge_web(store: &Store, how: How, node: u8, changes: &[WebChange]) -> Merged {
+    let mut body = Vec::new();
+    encode_web_changes(changes, &mut body);
+    let header = header(Kind::WEB, node.into());
+    let groups = Block { header, body: &body }.web_groups().unwrap();
+    // In two parts, as two threads do it.
+    let first = store.merge_web(how.time(), groups, 0..1);
+    first.plus(store.merge_web(how.time(), groups, 1..store.shards()))
 }
 
 fn random_group(random: &mut Random, scale: &Scale, is_walk: bool) -> PlainGroup {

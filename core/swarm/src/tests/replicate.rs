@@ -1,13 +1,15 @@
 //! Changes and walks, replayed: what they say is what the store holds.
 
-use replication::block::Block;
-use replication::{AGE_UNIT_S, Counting, MergeTime, PeerMeta, ReplicatedStore, WalkTime, age_max};
+use std::io;
+
+use replication::{AGE_UNIT_S, Encoder, Feed, Now, PeerMeta, ReplicatedStore, age_max};
 
 use super::*;
 use crate::store::Dump;
-use crate::{StoreWalk, TorrentEvent};
+use crate::{TorrentEvent, TorrentStats};
 
-const EPOCH_MIN: u32 = 29_000_000;
+/// The unix time at tick 0.
+const EPOCH_MS: u64 = 1_740_000_000_000;
 
 /// A peer as blocks report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +21,11 @@ struct Replayed {
     id: Option<PeerId>,
 }
 
-/// The contents of blocks, applied peer by peer: the plain form of [`Store::merge`].
+/// The contents of blocks, applied peer by peer.
 #[derive(Default)]
 struct Replay {
     peers: BTreeMap<(InfoHash, PeerKey), Replayed>,
     downloads: BTreeMap<InfoHash, u32>,
-    /// Torrents that a walk found without peers.
-    empty: BTreeSet<InfoHash>,
 }
 
 impl Replay {
@@ -41,9 +41,6 @@ impl Replay {
             *downloads = group.head.map_or(0, |head| head.downloads).max(*downloads);
             let v4 = group.v4.map(|peer| (PeerKey::V4(peer.key), peer.word, peer.id));
             let v6 = group.v6.map(|peer| (PeerKey::V6(peer.key), peer.word, peer.id));
-            if v4.len() + v6.len() == 0 {
-                self.empty.insert(group.info_hash);
-            }
             for (key, word, id) in v4.chain(v6) {
                 let peer = (group.info_hash, key);
                 let mark = (cut.at / AGE_UNIT_S).saturating_sub(word.age());
@@ -60,112 +57,47 @@ impl Replay {
             }
         }
     }
-
-    /// Merges blocks into a store at `now`, and returns what it holds then.
-    fn by_merging(cuts: &[Cut], now: u32, has_ids: bool) -> Self {
-        let options = Options { hash_key: [8; 16], keep_peer_ids: has_ids, ..options(4) };
-        let (store, mut random) = (Store::new(&options), Random::new(9));
-        for cut in cuts {
-            let groups = cut.block().groups().expect("groups that were just written");
-            let (now, cut_ago_s) = (Tick(now), now - cut.at);
-            store.merge(
-                MergeTime { now, cut_ago_s, epoch_min: EPOCH_MIN },
-                Counting::ByPeer,
-                &mut random,
-                groups,
-                0..4,
-            );
-        }
-        let mut replay = Self::default();
-        for (peer, (role, meta, id)) in store.dump() {
-            let (counted, id) = (meta.is_counted(), has_ids.then_some(id));
-            let mark = now / AGE_UNIT_S - meta.age(Tick(now));
-            replay.peers.insert(peer, Replayed { role, counted, mark, id });
-        }
-        store.each_torrent(|stats| {
-            replay.downloads.insert(stats.info_hash, stats.counts.downloads);
-        });
-        replay
-    }
 }
 
-/// A block, and the tick at which it was cut.
-struct Cut {
-    at: u32,
-    bytes: Vec<u8>,
-}
-
-impl Cut {
-    fn block(&self) -> Block<'_> {
-        let (block, len) = Block::read(&self.bytes).expect("a block that was just written");
-        assert_eq!(len, self.bytes.len());
-        block
-    }
-}
-
-/// Writes a store's changes and walks, as a journal does.
+/// Keeps a store's changes and walks, as a journal does.
 struct Journal<'a> {
-    store: &'a Store,
-    walk: StoreWalk,
-    changes: Vec<Change>,
-    ids: Vec<PeerId>,
-    body: Vec<u8>,
+    encoder: Encoder<'a, Store>,
     cuts: Vec<Cut>,
-    longest: usize,
+    /// Bytes of the longest step.
+    longest: u64,
 }
 
 impl<'a> Journal<'a> {
-    fn new(store: &'a Store) -> Self {
-        store.keep_changes(1 << 16);
-        Self {
-            store,
-            walk: StoreWalk::default(),
-            changes: Vec::new(),
-            ids: Vec::new(),
-            body: Vec::new(),
-            cuts: Vec::new(),
-            longest: 0,
-        }
-    }
-
-    fn cut(&mut self, at: u32, kind: Kind) {
-        if self.body.is_empty() {
-            return;
-        }
-        let has_ids = self.store.keeps_peer_ids();
-        let bytes = written(&Header { has_ids, ..header(kind, 0) }, &self.body);
-        self.body.clear();
-        self.cuts.push(Cut { at, bytes });
-    }
-
-    fn cut_changes(&mut self, at: u32) {
-        assert!(self.body.is_empty());
-        block::encode_changes(&self.changes, &self.ids, &mut self.body);
-        self.changes.clear();
-        self.ids.clear();
-        self.cut(at, Kind::CHANGES);
+    fn new(feed: &'a Feed, store: &'a Store) -> Self {
+        Self { encoder: Encoder::new(feed, store, 1), cuts: Vec::new(), longest: 0 }
     }
 
     fn take(&mut self, at: u32) {
-        for shard in 0..self.store.shards() {
-            assert_eq!(self.store.take_changes(shard, &mut self.changes, &mut self.ids), 0);
-            self.cut_changes(at);
-        }
+        let missed = self.encoder.changes(now(at), &mut sink(&mut self.cuts)).unwrap();
+        assert_eq!(missed, 0);
     }
 
     /// Returns whether the walk is complete.
     fn step(&mut self, at: u32) -> bool {
-        let mut groups = Vec::new();
-        let time = WalkTime { now: Tick(at), epoch_min: EPOCH_MIN };
-        let (changes, ids) = (&mut self.changes, &mut self.ids);
-        let walked = self.store.walk(time, &mut self.walk, changes, ids, &mut groups);
-        assert_eq!(walked.missed, 0);
-        self.cut_changes(at);
-        self.longest = self.longest.max(groups.len());
-        self.body = groups;
-        self.cut(at, Kind::WALK);
-        walked.is_complete
+        let step = self.encoder.step(now(at), &mut sink(&mut self.cuts)).unwrap();
+        assert_eq!(step.missed, 0);
+        self.longest = self.longest.max(step.bytes);
+        step.is_complete
     }
+}
+
+/// Returns a sink that keeps blocks.
+fn sink(cuts: &mut Vec<Cut>) -> impl FnMut(Kind, &[u8]) -> io::Result<()> {
+    |_, bytes| {
+        let (block, _) = Block::read(bytes).unwrap();
+        let at = ((block.header.cut_ms - EPOCH_MS) / 1000) as u32;
+        cuts.push(Cut { at, bytes: bytes.to_vec() });
+        Ok(())
+    }
+}
+
+fn now(at: u32) -> Now {
+    Now { tick: Tick(at), unix_ms: EPOCH_MS + u64::from(at) * 1000 }
 }
 
 /// The parameters of a test.
@@ -261,75 +193,32 @@ impl Driver<'_> {
     }
 }
 
-/// Returns the torrents that a walk found with peers of which none is young enough to be merged at `now`.
-fn without_young_peers(cuts: &[Cut], now: u32) -> BTreeSet<InfoHash> {
-    let mut torrents = BTreeSet::new();
-    for cut in cuts {
-        let is_old = |word: Word| {
-            now / AGE_UNIT_S - (cut.at / AGE_UNIT_S).saturating_sub(word.age())
-                > age_max(LIFETIME_S)
-        };
-        for group in cut.block().groups().expect("groups that were just written") {
-            let (mut v4, mut v6) = (group.v4, group.v6);
-            if group.head.is_some()
-                && v4.all(|peer| is_old(peer.word))
-                && v6.all(|peer| is_old(peer.word))
-            {
-                torrents.insert(group.info_hash);
-            }
-        }
-    }
-    torrents
-}
-
 /// Compares what blocks say with what the store holds now. `before` is what it held when the first was
 /// cut.
 fn check_replay(store: &Store, now: u32, before: &Dump, cuts: &[Cut]) {
     let (unit, there) = (now / AGE_UNIT_S, store.dump());
     let mark = |meta: PeerMeta| unit - meta.age(Tick(now));
     let is_old = |found: &Replayed| unit + 1 - found.mark > age_max(LIFETIME_S);
-    let evicts = store.memory_budget().is_some();
-    let is_long = cuts.first().is_some_and(|cut| now - cut.at + 2 * AGE_UNIT_S > LIFETIME_S);
-    let plain = Replay::of(cuts);
+    let told = Replay::of(cuts);
     for (peer, (role, meta, id)) in &there {
-        let found = plain.peers.get(peer).unwrap_or_else(|| panic!("{peer:?} was lost"));
+        let found = told.peers.get(peer).unwrap_or_else(|| panic!("{peer:?} was lost"));
         assert_eq!((found.role, found.counted), (*role, meta.is_counted()), "{peer:?}");
         // Refreshes are no changes, so a mark is that of the last change or visit.
         let earliest = before.get(peer).map_or(0, |(_, meta, _)| mark(*meta)).min(mark(*meta));
         assert!((earliest..=mark(*meta) + 1).contains(&found.mark), "{peer:?}: {found:?}");
         assert_eq!(found.id, store.keeps_peer_ids().then_some(*id));
     }
-    for (peer, found) in plain.peers.iter().filter(|(peer, _)| !there.contains_key(peer)) {
+    for (peer, found) in told.peers.iter().filter(|(peer, _)| !there.contains_key(peer)) {
         // It expired, or was removed because memory was short.
-        assert!(is_old(found) || evicts, "{peer:?} has left: {found:?}");
+        let is_evicted = store.memory_budget().is_some();
+        assert!(is_old(found) || is_evicted, "{peer:?} has left: {found:?}");
     }
     let mut events = Vec::new();
     let are_all_known = store.take_events(&mut events) == 0;
-    let was_removed = |torrent| events.contains(&TorrentEvent::Removed(torrent));
-    let merged = Replay::by_merging(cuts, now, store.keeps_peer_ids());
-    for (peer, plain) in &plain.peers {
-        let Some(found) = merged.peers.get(peer) else {
-            assert!(is_old(plain), "{peer:?} was not merged: {plain:?}");
-            continue;
-        };
-        // Merging keeps the flag of a peer that was evicted and came again.
-        let counted = plain.counted || (evicts && found.counted);
-        assert_eq!(*found, Replayed { counted, ..*plain }, "{peer:?}");
-    }
-    assert!(merged.peers.keys().all(|peer| plain.peers.contains_key(peer)));
-    let aged = without_young_peers(cuts, now);
     store.each_torrent(|stats| {
-        let downloads = |replay: &Replay| replay.downloads.get(&stats.info_hash).copied();
-        if are_all_known && !was_removed(stats.info_hash) {
-            assert_eq!(downloads(&plain), Some(stats.counts.downloads), "{stats:?}");
-        }
-        // Torrents without peers are not merged, as if they had been swept, and neither are old completions.
-        // An evicted peer may complete again.
-        let is_empty = stats.counts.seeders() + stats.counts.leechers() == 0
-            || plain.empty.contains(&stats.info_hash)
-            || aged.contains(&stats.info_hash);
-        if !is_empty && !is_long && !evicts {
-            assert!(downloads(&merged).unwrap_or_default() >= stats.counts.downloads, "{stats:?}");
+        let TorrentStats { info_hash, counts, .. } = stats;
+        if are_all_known && !events.contains(&TorrentEvent::Removed(*info_hash)) {
+            assert_eq!(told.downloads.get(info_hash), Some(&counts.downloads), "{stats:?}");
         }
     });
 }
@@ -341,7 +230,8 @@ fn run(case: Case) -> u32 {
     let store = Store::new(&options);
     let random = Random::new(seed);
     let mut driver = Driver { store: &store, random, now: 1, crowd: 5000, stops: 2 };
-    let mut journal = Journal::new(&store);
+    let feed = Feed::default();
+    let mut journal = Journal::new(&feed, &store);
     store.listen(true);
     let (mut before, mut pace, mut rounds, mut done) = (store.dump(), 10, 0, 0);
     let mut until = operations / 10;
@@ -463,12 +353,11 @@ fn a_walk_since_a_moment_before_the_start_visits_restored_peers() {
         is_refresh: false,
     };
     let block = Cut { at: 0, bytes: block_of(0, &[change(v4(1), 3), change(v4(2), 9)]) };
-    let time = MergeTime { now: Tick(5), cut_ago_s: 5, epoch_min: EPOCH_MIN };
-    let groups = block.block().groups().unwrap();
-    store.merge(time, Counting::None, &mut Random::new(1), groups, 0..1);
+    block.merge(&store, Tick(5), 5);
     for (age_s, expected) in [(0, 0), (37, 0), (38, 1), (133, 1), (134, 2), (9000, 2)] {
-        let mut journal = Journal::new(&store);
-        journal.walk = Store::walk_since(Tick(5), age_s);
+        let feed = Feed::default();
+        let mut journal = Journal::new(&feed, &store);
+        journal.encoder.restart_walk_since(Tick(5), age_s);
         while !journal.step(6) {}
         assert_eq!(Replay::of(&journal.cuts).peers.len(), expected, "{age_s}");
     }
@@ -496,11 +385,7 @@ fn other_nodes_hear_what_they_may_not_know() {
         take(&store);
         let gone = block_of(0, &[Change { is_refresh: false, ..change(peer, Word::gone()) }]);
         let gone = Cut { at: 0, bytes: gone };
-        let merge = |cut_ago_s| {
-            let time = MergeTime { now: Tick(80), cut_ago_s, epoch_min: EPOCH_MIN };
-            let groups = gone.block().groups().unwrap();
-            store.merge(time, Counting::None, &mut Random::new(1), groups, 0..1).gone
-        };
+        let merge = |cut_ago_s| gone.merge(&store, Tick(80), cut_ago_s).gone;
         assert_eq!(merge(32), 0);
         let expected = change(peer, Word::present(1, Role::Seeder, false));
         assert_eq!(take(&store).0, [expected]);
@@ -550,8 +435,9 @@ fn a_walk_since_a_moment_visits_the_peers_that_announced_since() {
         }
     }
     for since in [0, 100, 300, 470, 490, 499] {
-        let mut journal = Journal::new(&store);
-        journal.walk = Store::walk_since(Tick(500), 500 - since);
+        let feed = Feed::default();
+        let mut journal = Journal::new(&feed, &store);
+        journal.encoder.restart_walk_since(Tick(500), 500 - since);
         let mut now = 500;
         while !journal.step(now) {
             now += 20;
@@ -563,10 +449,9 @@ fn a_walk_since_a_moment_visits_the_peers_that_announced_since() {
         }
         let mut groups = journal.cuts.iter().flat_map(|cut| cut.block().groups().unwrap());
         assert!(groups.all(|group| group.v4.len() + group.v6.len() > 0), "groups without peers");
-        // The walk after it is bounded alike.
-        assert!(journal.longest > 0 && now > 500);
+        // The walk after it visits all.
         while !journal.step(now) {}
-        assert_eq!(Replay::of(&journal.cuts).peers.len(), walked.peers.len());
+        assert_eq!(Replay::of(&journal.cuts).peers.len(), seen.len());
     }
 }
 
@@ -588,7 +473,8 @@ fn the_longest_pages_are_walked_in_parts() {
             .collect();
         announce(&store, 1, &requests);
         assert_eq!(store.totals().v6.seeders, 8192);
-        let mut journal = Journal::new(&store);
+        let feed = Feed::default();
+        let mut journal = Journal::new(&feed, &store);
         while !journal.step(2) {}
         assert!(journal.longest < 32 * 1024, "{}", journal.longest);
         let walked = Replay::of(&journal.cuts).peers;
@@ -612,8 +498,10 @@ fn a_torrent_is_walked_from_its_beginning_when_the_one_after_it_is_removed() {
             let requests: Vec<_> = peers.map(|number| update(torrent, v4(number), role)).collect();
             announce(&store, 1, &requests);
         }
-        let mut journal = Journal::new(&store);
+        let feed = Feed::default();
+        let mut journal = Journal::new(&feed, &store);
         assert!((0..steps).all(|_| !journal.step(1)));
+        journal.take(1);
         let visited = Replay::of(&journal.cuts).peers;
         assert!(visited.keys().all(|(torrent, _)| *torrent == InfoHash([2; 20])));
         assert!((1..1000).contains(&visited.len()), "{}", visited.len());

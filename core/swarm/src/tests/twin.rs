@@ -1,6 +1,6 @@
 //! The naive twin of a store: maps of torrents and peers, which are announced, merged and swept one by one.
 
-use replication::{Counting, Merged};
+use replication::Merged;
 
 use super::merge::{EPOCH_MIN, How, PlainGroup, Reported};
 use super::*;
@@ -70,7 +70,7 @@ impl Twin {
     }
 
     pub(super) fn merge(&mut self, how: How, group: &PlainGroup, has_ids: bool) -> Merged {
-        let How { now, cut_ago_s, counting } = how;
+        let How { now, cut_ago_s } = how;
         let mut merged = Merged::default();
         let born = group.head.map_or(now, |head| {
             now.min(head.born_min.saturating_sub(EPOCH_MIN).saturating_mul(60).saturating_add(59))
@@ -84,8 +84,6 @@ impl Twin {
         }
         let known = torrent.downloads;
         for reported in &group.peers {
-            let counts = counting == Counting::Each && reported.word.is_completed();
-            torrent.downloads += u32::from(counts);
             let cut = (i64::from(now) - i64::from(cut_ago_s)).div_euclid(UNIT_S);
             let unit = cut - i64::from(reported.word.age());
             if unit_of(now) - unit > oldest() {
@@ -96,7 +94,7 @@ impl Twin {
             let stop = self.stopped.as_ref().and_then(|stopped| stopped.get(&peer));
             if stop.is_none_or(|stop| *stop < unit) {
                 let completed = torrent.merge(reported, unit, has_ids, &mut merged);
-                torrent.downloads += u32::from(counting == Counting::ByPeer && completed);
+                torrent.downloads += u32::from(completed);
             }
         }
         if was_there || !torrent.peers.is_empty() || torrent.downloads > known {

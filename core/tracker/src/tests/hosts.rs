@@ -20,8 +20,7 @@ fn merge_host(tracker: &Tracker, network: u8) -> usize {
     let (block, _) = block::Block::read(&bytes).unwrap();
     let time = replication::MergeTime { now: Tick(0), cut_ago_s: 0, epoch_min: 0 };
     let (groups, store) = (block.groups().unwrap(), tracker.store());
-    let counting = replication::Counting::None;
-    store.merge(time, counting, &mut Random::new(1), groups, 0..store.shards());
+    store.merge(time, &mut Random::new(1), groups, 0..store.shards());
     store.peers_at(Tick(0), [20, 0, network, 1].into(), 100).len()
 }
 

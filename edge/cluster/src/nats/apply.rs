@@ -12,7 +12,7 @@ use std::{io, thread};
 use bytes::Bytes;
 use primitives::Random;
 use replication::block::{Block, Kind};
-use replication::{Counting, MergeTime, Merged, Now, ReplayClock};
+use replication::{MergeTime, Merged, Now, ReplayClock};
 use tokio::sync::mpsc;
 
 use super::inputs::Report;
@@ -188,7 +188,7 @@ impl<'a> BlockMerger<'a> {
         let Ok(groups) = block.groups() else { return false };
         let ((_, time), shards) = (self.times(block, shift_ms), self.shards.clone());
         let (store, random) = (self.host.store(), &mut self.random);
-        let merged = store.merge(time, Counting::ByPeer, random, groups, shards);
+        let merged = store.merge(time, random, groups, shards);
         self.add(merged);
         true
     }
@@ -197,7 +197,7 @@ impl<'a> BlockMerger<'a> {
         let Ok(groups) = block.web_groups() else { return false };
         let (_, time) = self.times(block, shift_ms);
         let store = self.host.store();
-        self.add(store.merge_web(time, Counting::ByPeer, groups, 0..store.shards()));
+        self.add(store.merge_web(time, groups, 0..store.shards()));
         true
     }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use cluster::{Figures, Input, Node, Options, Output, Rows, Snapshot, Time, answer};
 use primitives::Random;
 use replication::block::{Block, Kind};
-use replication::{Counting, Encoder, Feed, Now, ReplayClock};
+use replication::{Encoder, Feed, Now, ReplayClock};
 use swarm::{Store, StoreAnnounce};
 use types::{PeerKey, Role, Tick};
 
@@ -411,7 +411,7 @@ impl<'a> Process<'a> {
         let clock = ReplayClock::new(now).in_whole_seconds().shifted(shift_ms);
         let time = clock.time(now, block.header.cut_ms);
         let shards = 0..self.home.store.shards();
-        self.home.store.merge(time, Counting::None, &mut self.random, groups, shards);
+        self.home.store.merge(time, &mut self.random, groups, shards);
     }
 
     fn walk(&mut self, now_ms: u64, at: usize, broker: &mut Broker, bytes: usize) {

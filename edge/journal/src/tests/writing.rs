@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use primitives::Random;
 use replication::block::{Block, Kind};
-use replication::{Counting, Encoder, Feed, MergeTime, Now};
+use replication::{Encoder, Feed, MergeTime, Now};
 use swarm::Store;
 use types::{Role, Tick, limits};
 
@@ -346,7 +346,7 @@ fn replay(mut stream: &[u8], now: Now) -> Store {
         let cut_ago_s = ((now.unix_ms - block.header.cut_ms) / 1000) as u32;
         let time = MergeTime { now: now.tick, cut_ago_s, epoch_min: now.epoch_min() };
         let groups = block.groups().unwrap();
-        store.merge(time, Counting::ByPeer, &mut Random::new(1), groups, 0..store.shards());
+        store.merge(time, &mut Random::new(1), groups, 0..store.shards());
         stream = &stream[len..];
     }
     store

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use primitives::Random;
 use replication::block::{self, Block, Change, Header, Kind, Word};
-use replication::{AGE_UNIT_S, Counting, MergeTime, Merged, ReplicatedStore};
+use replication::{AGE_UNIT_S, MergeTime, Merged, ReplicatedStore};
 use swarm::{Store, StoreAnnounce};
 use types::{PeerId, Role, Tick, limits};
 
@@ -51,7 +51,7 @@ impl Blocks {
             let cut_ago_s = now - (block.header.cut_ms / 1000) as u32;
             let time = MergeTime { now: Tick(now), cut_ago_s, epoch_min: EPOCH_MIN };
             let Ok(groups) = block.groups() else { break };
-            all = all.plus(into.merge(time, Counting::Each, &mut random, groups, shards.clone()));
+            all = all.plus(into.merge(time, &mut random, groups, shards.clone()));
             bytes = &bytes[len..];
         }
         assert!(bytes.is_empty(), "blocks that were written can be read");

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use primitives::Random;
 use replication::block::{Block, Header, Kind, write};
-use replication::{Counting, MergeTime, Merged, ReplicatedStore, WalkTime};
+use replication::{MergeTime, Merged, ReplicatedStore, WalkTime};
 use swarm::{Store, StoreWalk};
 use types::Tick;
 
@@ -52,8 +52,7 @@ fn merge_part(into: &Store, mut blocks: &[u8], thread: u32, threads: u32) -> (Me
     let mut all = Merged::default();
     while let Ok((block, len)) = Block::read(blocks) {
         let Ok(groups) = block.groups() else { break };
-        let merged =
-            into.merge(time, Counting::ByPeer, &mut random, groups, at(thread)..at(thread + 1));
+        let merged = into.merge(time, &mut random, groups, at(thread)..at(thread + 1));
         all.peers += merged.peers;
         blocks = &blocks[len..];
     }

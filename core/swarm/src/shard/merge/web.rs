@@ -4,25 +4,12 @@ use std::net::Ipv4Addr;
 
 use primitives::siphash::siphash;
 use replication::block::{WebChange, Word};
-use replication::{Counting, MergeClock, MergeTime, Merged, Report, Verdict};
+use replication::{MergeClock, Merged, Report, Verdict};
 use types::{InfoHash, WebPeer};
 
 use crate::role::SetRole;
 use crate::shard::Shard;
 use crate::web::{Host, WebEntry, WebKnown};
-
-/// A call of [`crate::Store::merge_web`]: its time, and its results so far.
-pub(crate) struct WebMerger {
-    clock: MergeClock,
-    counting: Counting,
-    pub(crate) merged: Merged,
-}
-
-impl WebMerger {
-    pub(crate) fn new(time: MergeTime, counting: Counting, lifetime_s: u32) -> Self {
-        Self { clock: MergeClock::new(time, lifetime_s), counting, merged: Merged::default() }
-    }
-}
 
 /// A walk over the peers of one node in a shard.
 pub(crate) struct WebWalk {
@@ -53,84 +40,67 @@ impl Shard {
     /// Merges peers of a torrent; `hash` is the info hash's under the store's key.
     pub(crate) fn merge_web(
         &mut self,
-        merger: &mut WebMerger,
-        info_hash: &InfoHash,
+        clock: MergeClock,
         hash: u64,
         peers: impl Iterator<Item = WebChange>,
+        merged: &mut Merged,
     ) {
         for change in peers {
-            let is_completed = change.word.is_completed();
-            let counts_each = is_completed && merger.counting == Counting::Each;
-            let report = merger.clock.report(change.word);
-            merger.merged.old += u64::from(report.is_none());
-            let found = self.find(info_hash, hash);
-            let is_needed = counts_each || report.is_some_and(|report| !report.is_gone);
-            let host = self.host_of(change.address);
-            let found = match found {
-                None if is_needed && self.may_store_web(host) => {
-                    merger.merged.torrents += 1;
-                    Some(self.create(merger.clock.now, *info_hash, hash))
-                }
-                found => found,
-            };
-            let Some(number) = found else {
-                merger.merged.full += u64::from(is_needed);
-                continue;
-            };
-            if counts_each {
-                self.count_merged_at(number);
-            }
-            if let Some(report) = report {
-                self.merge_web_peer(merger, number, (change.peer, host), &report);
+            match clock.report(change.word) {
+                Some(report) => self.merge_web_peer(clock, hash, &change, &report, merged),
+                None => merged.old += 1,
             }
         }
     }
 
     fn merge_web_peer(
         &mut self,
-        merger: &mut WebMerger,
-        number: u32,
-        (peer, host): (WebPeer, Option<Host>),
+        clock: MergeClock,
+        hash: u64,
+        change: &WebChange,
         report: &Report,
+        merged: &mut Merged,
     ) {
-        let mut torrent = self.web_torrent(number);
-        let known = torrent.find(&peer);
-        let was_counted = known.is_some_and(|known| known.entry.meta.is_counted());
-        // Caps are the business of the node that serves the client: here they do not count the peer.
-        match known {
-            Some(known) => match merger.clock.judge(known.entry.meta, report) {
+        let peer = change.peer;
+        let host = self.host_of(change.address);
+        let found = self.find(&change.info_hash, hash);
+        let known = found.and_then(|number| self.web_torrent(number).find(&peer));
+        let role = report.role.into();
+        // 1. Decide what is stored of the peer.
+        let new = match known {
+            Some(known) => match clock.judge(known.entry.meta, report) {
                 Verdict::Keep(meta) => {
-                    let entry = WebEntry { meta, ..known.entry };
-                    torrent.put(peer, WebKnown { entry, ..known }, false);
+                    WebKnown { entry: WebEntry { meta, ..known.entry }, ..known }
                 }
                 Verdict::Replace(meta) => {
-                    merger.merged.peers += 1;
-                    let entry = WebEntry { meta, host };
-                    torrent.put(peer, WebKnown { role: report.role.into(), entry }, false);
+                    merged.peers += 1;
+                    WebKnown { role, entry: WebEntry { meta, host } }
                 }
                 Verdict::Remove => {
-                    merger.merged.gone += 1;
-                    torrent.remove(&peer);
+                    merged.gone += 1;
+                    found.and_then(|number| self.web_torrent(number).remove(&peer));
                     return;
                 }
             },
             None if report.is_gone => return,
             None if !self.may_store_web(host) => {
-                merger.merged.full += 1;
+                merged.full += 1;
                 return;
             }
             None => {
-                merger.merged.peers += 1;
-                let entry = WebEntry { meta: report.meta, host };
-                self.web_torrent(number).put(
-                    peer,
-                    WebKnown { role: report.role.into(), entry },
-                    false,
-                );
+                merged.peers += 1;
+                WebKnown { role, entry: WebEntry { meta: report.meta, host } }
             }
-        }
-        if merger.counting == Counting::ByPeer && report.is_completed && !was_counted {
-            self.count_merged_at(number);
+        };
+        // 2. Store it. Caps are the business of the node that serves the client: here they do not count the peer.
+        let number = found.unwrap_or_else(|| {
+            merged.torrents += 1;
+            self.create(clock.now, change.info_hash, hash)
+        });
+        self.web_torrent(number).put(peer, new, false);
+        // 3. Count its download.
+        if report.is_completed && !known.is_some_and(|known| known.entry.meta.is_counted()) {
+            self.records.at_mut(number).count_download();
         }
     }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use replication::block::{Block, BlockError, Kind, WEB_CHANGE_BYTES_MAX, encode_web_changes};
-use replication::{Counting, Merged, ReplicatedStore, WEB_REFRESH_S};
+use replication::{Merged, ReplicatedStore, WEB_REFRESH_S};
 
 use super::*;
 use crate::shard::WebWalk;
-use crate::tests::merge::How;
+use crate::tests::merge::{How, merge_web};
 use crate::tests::{header, random_word};
 
 const UNIT_S: i64 = AGE_UNIT_S as i64;
@@ -32,17 +32,8 @@ fn body_of(changes: &[WebChange]) -> Vec<u8> {
     body
 }
 
-fn merge_as(store: &Store, how: How, node: u8, changes: &[WebChange]) -> Merged {
-    let body = body_of(changes);
-    let header = header(Kind::WEB, node.into());
-    let groups = Block { header, body: &body }.web_groups().unwrap();
-    // In two parts, as two threads do it.
-    let first = store.merge_web(how.time(), how.counting, groups, 0..1);
-    first.plus(store.merge_web(how.time(), how.counting, groups, 1..store.shards()))
-}
-
 pub(super) fn merge(store: &Store, now: u32, node: u8, changes: &[WebChange]) -> Merged {
-    merge_as(store, How { now, cut_ago_s: 0, counting: Counting::Each }, node, changes)
+    merge_web(store, How { now, cut_ago_s: 0 }, node, changes)
 }
 
 pub(super) fn take(store: &Store) -> Vec<WebChange> {
@@ -69,9 +60,6 @@ fn changes_are_grouped_by_torrent_and_stay_in_order() {
         let mut expected = changes.clone();
         expected.sort_by_key(|change| change.info_hash);
         assert_eq!(found, expected);
-        let completed = expected.iter().filter(|change| change.word.is_completed());
-        let completed: Vec<_> = completed.map(|one| (one.info_hash, one.address)).collect();
-        assert_eq!(groups.completed().collect::<Vec<_>>(), completed);
     }
 }
 
@@ -196,8 +184,8 @@ fn peers_of_other_nodes_outlive_a_long_interval() {
     merge(&store, 3000, 2, &[seeder]);
     (0..4).for_each(|_| store.sweep(Tick(3000 + WEB_REFRESH_S + 1000), 1));
     assert_eq!(store.totals().web.seeders, 1);
-    let old = How { now: 9000, cut_ago_s: 3000, counting: Counting::Each };
-    assert_eq!(merge_as(&store, old, 2, &[seeder]).old, 1);
+    let old = How { now: 9000, cut_ago_s: 3000 };
+    assert_eq!(merge_web(&store, old, 2, &[seeder]).old, 1);
 }
 
 /// A peer as the naive twin has it.
@@ -254,10 +242,8 @@ impl Twin {
     }
 
     fn merge(&mut self, how: How, change: &WebChange) {
-        let How { now, cut_ago_s, counting } = how;
+        let How { now, cut_ago_s } = how;
         let (torrent, word) = (change.info_hash.0[0], change.word);
-        let downloads = &mut self.downloads[usize::from(torrent)];
-        *downloads += u32::from(counting == Counting::Each && word.is_completed());
         let cut = (i64::from(now) - i64::from(cut_ago_s)).div_euclid(UNIT_S);
         let unit = cut - i64::from(word.age());
         if i64::from(now) / UNIT_S - unit > i64::from(REMOTE_LIFETIME_S.div_ceil(AGE_UNIT_S)) {
@@ -278,8 +264,7 @@ impl Twin {
             }
             _ => drop(self.peers.insert(key, TwinPeer { role: word.role(), counted, unit })),
         }
-        let by_peer = counting == Counting::ByPeer && word.is_completed() && !was_counted;
-        self.downloads[usize::from(torrent)] += u32::from(by_peer);
+        self.downloads[usize::from(torrent)] += u32::from(word.is_completed() && !was_counted);
     }
 
     fn sweep(&mut self, now: u32) {
@@ -370,7 +355,7 @@ fn agrees_with_a_naive_twin() {
                 .collect();
             changes.sort_by_key(|change| change.info_hash);
             let how = How::random(&mut random, now);
-            merge_as(&store, how, node, &changes);
+            merge_web(&store, how, node, &changes);
             changes.iter().for_each(|change| twin.merge(how, change));
             twin.check(&store, now);
             match random.below(12) {
