@@ -56,8 +56,6 @@ pub(crate) struct Merger {
     clock: MergeClock,
     /// True if the current group is a walk's.
     is_walk: bool,
-    /// True if the blocks come so late that removals since may be forgotten: they add no peers.
-    is_late: bool,
     /// True if no removal is contradicted.
     is_behind: bool,
     random: Random,
@@ -71,7 +69,6 @@ impl Merger {
         Self {
             clock: MergeClock::new(time, lifetime_s),
             is_walk: false,
-            is_late: false,
             is_behind: false,
             random: Random::new(seed),
             merged: Merged::default(),
@@ -82,11 +79,6 @@ impl Merger {
     /// Makes it contradict no removals if `is_behind`.
     pub(crate) fn behind(self, is_behind: bool) -> Self {
         Self { is_behind, ..self }
-    }
-
-    /// Makes it add no peers.
-    pub(crate) fn late(self) -> Self {
-        Self { is_late: true, ..self }
     }
 }
 
@@ -337,10 +329,7 @@ impl Shard {
         key: E::Key,
         report: &Report,
     ) -> Outcome {
-        if report.is_gone
-            || merger.is_late
-            || self.has_gone(merger, &torrent.info_hash, key.as_ref(), report)
-        {
+        if report.is_gone || self.has_gone(merger, &torrent.info_hash, key.as_ref(), report) {
             return Outcome::Unknown;
         }
         if !self.may_store::<E>(merger.network_max, key) {

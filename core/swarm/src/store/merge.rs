@@ -38,28 +38,9 @@ impl Store {
         groups: Groups<'_>,
         shards: Range<usize>,
     ) -> Merged {
-        self.merge_by(self.merger(time, random), groups, shards)
-    }
-
-    /// Does what [`Self::merge`] does for blocks that come later than removals are remembered: peers that are not
-    /// stored are not added, because they may have gone since. Their node tells of them again.
-    pub fn merge_late(
-        &self,
-        time: MergeTime,
-        random: &mut Random,
-        groups: Groups<'_>,
-        shards: Range<usize>,
-    ) -> Merged {
-        self.merge_by(self.merger(time, random).late(), groups, shards)
-    }
-
-    fn merger(&self, time: MergeTime, random: &mut Random) -> Merger {
         let lifetime_s = self.lifetime_s.load(Ordering::Relaxed);
-        let merger = Merger::new(time, lifetime_s, random.next());
-        merger.behind(self.is_behind.load(Ordering::Relaxed))
-    }
-
-    fn merge_by(&self, mut merger: Merger, groups: Groups<'_>, shards: Range<usize>) -> Merged {
+        let is_behind = self.is_behind.load(Ordering::Relaxed);
+        let mut merger = Merger::new(time, lifetime_s, random.next()).behind(is_behind);
         let mut batch = Batch::new();
         for group in groups {
             let hash = self.hash(&group.info_hash);
@@ -107,8 +88,8 @@ impl Store {
         self.each_shard(|shard| remember(&mut shard.removals, is_on));
     }
 
-    /// Forgets the removals that were remembered before the last call. Call it once in [`REMOVALS_KEPT_S`]: blocks that
-    /// come later than that are for [`Self::merge_late`].
+    /// Forgets the removals that were remembered before the last call. Call it once in [`REMOVALS_KEPT_S`]: the
+    /// caller drops blocks that come later than that.
     pub fn forget_removals(&self) {
         self.each_shard(|shard| shard.removals.as_mut().map(Removals::forget));
     }
