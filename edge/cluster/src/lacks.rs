@@ -6,8 +6,7 @@
 
 use crate::seam::Time;
 
-/// A node lacks peers if another one has more by this share, one of so many, and by this number: more than expire at
-/// different times.
+/// A node lacks peers if another one has more by a twentieth and by [`LEAST`]: more than expire at different times.
 const SHARE: u64 = 20;
 const LEAST: u64 = 20;
 /// A difference lasts for this long before the other node is asked: changes are on their way for less.

@@ -1,10 +1,10 @@
 //! What a node of a cluster does, without I/O.
 
-mod read_state;
+mod reading;
 #[cfg(test)]
 mod tests;
 
-use read_state::{Extent, ReadState};
+use reading::{Extent, ReadState};
 use replication::block::Block;
 
 use crate::clock::StreamClock;
@@ -23,12 +23,6 @@ use crate::snapshot::{Snapshot, Traffic, Warmth};
 /// whether another process has this node's number.
 const COLLECT_MS: u64 = 1200;
 const HEARTBEAT_MS: u64 = 1000;
-/// What may be missing of what a journal or a stream is known to have, milliseconds: clocks differ, blocks wait
-/// for the log.
-const MARGIN_MS: u64 = 120_000;
-/// A server that was cut off says for some 10 s that the stream ends earlier than it does. One that says so for
-/// longer is right.
-const DOUBT_MS: u64 = 30_000;
 /// A node that tells all of its peers does not do so again for this long, however many ask.
 const TELL_PAUSE_MS: u64 = 60_000;
 /// Messages that are stored so much later than their first block was cut are dropped: a removal that was cut after them
@@ -271,133 +265,6 @@ impl Node {
         self.is_behind = true;
         out.push(Output::Behind(true));
         self.outbound.missed(since_ms);
-    }
-
-    /// The log was looked up.
-    fn looked_up(&mut self, now: Time, stream: u64, extent: Extent, out: &mut Vec<Output>) {
-        if self.position.stream != stream {
-            let was_read = matches!(self.reading, ReadState::Current | ReadState::Behind { .. });
-            self.position = Position { stream, sequence: 0 };
-            self.stored_sequence = 0;
-            self.shorter_ms = None;
-            self.outbound.begin_stream();
-            if was_read {
-                self.events.warn(now, "the log was made anew".to_owned(), out);
-                if self.members.is_first() {
-                    // Nodes that start later find all peers in it.
-                    self.outbound.missed(now.steady_ms as i64 - self.lifetime_ms() as i64);
-                }
-            }
-        }
-        if let Some(cut_ms) = self.cut_ms.take().filter(|at_ms| now.steady_ms >= at_ms + HOLD_MS) {
-            self.fall_behind(cut_ms as i64, out);
-        }
-        self.log_last = extent.last;
-        self.looked_up_last = extent.last;
-        self.reading = ReadState::Waiting(extent);
-    }
-
-    /// Begins to read the log.
-    fn read(&mut self, now: Time, extent: Extent, out: &mut Vec<Output>) {
-        let Extent { first, last, last_ms } = extent;
-        let applied = self.position.sequence;
-        // Of an empty stream, too, the end is known.
-        let is_shorter = applied > last.max(first.saturating_sub(1));
-        let since_ms = is_shorter.then(|| self.shorter_ms.unwrap_or(now.steady_ms));
-        self.shorter_ms = since_ms;
-        let start = if since_ms.is_some_and(|since_ms| now.steady_ms >= since_ms + DOUBT_MS) {
-            self.lose_end(now, out)
-        } else if applied > 0 {
-            let lost = first.saturating_sub(applied + 1);
-            if lost > 0 {
-                let text =
-                    format!("the log has dropped {lost} messages that were not applied here");
-                self.events.warn(now, text, out);
-            }
-            // Once more the last one, to see whether it is the same.
-            Start::Sequence(applied)
-        } else {
-            self.first_start(now)
-        };
-        if let Start::Time(at_ms) = start
-            && last_ms < at_ms
-        {
-            // There is nothing so late.
-            self.position.sequence = last;
-        }
-        out.push(Output::Read(start));
-        self.reading = ReadState::Behind { until: last };
-        self.check_current(out);
-    }
-
-    /// Returns where this process begins to read the log.
-    fn first_start(&self, now: Time) -> Start {
-        let Some(restored_ms) = self.options.restored_ms.filter(|_| self.stored_ms == 0) else {
-            return Start::First;
-        };
-        if restored_ms > now.unix_ms || self.clock.is_wrong(now) {
-            // This clock is wrong, or was. What was restored may have been taken for too old, or for younger than
-            // it is.
-            return Start::First;
-        }
-        Start::Time(restored_ms.saturating_sub(MARGIN_MS))
-    }
-
-    /// The stream has lost its end, and its sequences name other messages now. Returns where they begin. What
-    /// came before is not to be read again: a peer that is gone by what was lost would come back.
-    fn lose_end(&mut self, now: Time, out: &mut Vec<Output>) -> Start {
-        self.events.warn(now, "the log has lost its end".to_owned(), out);
-        self.position.sequence = 0;
-        self.stored_sequence = 0;
-        self.shorter_ms = None;
-        self.outbound.begin_stream();
-        Start::Time(self.stored_ms + 1)
-    }
-
-    /// Notes whether the log is applied up to where it ended when it was looked up.
-    fn check_current(&mut self, out: &mut Vec<Output>) {
-        if let ReadState::Behind { until } = self.reading
-            && self.position.sequence >= until
-        {
-            self.reading = ReadState::Current;
-            self.settle(out);
-        }
-    }
-
-    /// The node has decided on the blocks up to here; threads are still applying them.
-    fn settle(&mut self, out: &mut Vec<Output>) {
-        self.settling += 1;
-        out.push(Output::Settle);
-    }
-
-    /// All blocks are applied that were read by some time.
-    fn settled(&mut self, now: Time, out: &mut Vec<Output>) {
-        self.settling = self.settling.saturating_sub(1);
-        if self.settling > 0 || self.reading != ReadState::Current {
-            // More was read since, or is to be read.
-            return;
-        }
-        if self.outbound.settled() && std::mem::take(&mut self.is_behind) {
-            out.push(Output::Behind(false));
-        }
-        let restored_ms = self.options.restored_ms.take();
-        // With a wrong clock, what this node takes for young is not to be told.
-        if let Some(restored_ms) = restored_ms.filter(|_| !self.clock.is_wrong(now)) {
-            // What the process before this one knew is here, but the others may not have heard the last of it.
-            let since_ms = match self.own_cut_ms {
-                0 => restored_ms.min(now.unix_ms.saturating_sub(self.lifetime_ms())),
-                cut_ms => cut_ms.saturating_sub(MARGIN_MS),
-            };
-            let age_ms = now.unix_ms.saturating_sub(since_ms).min(self.lifetime_ms());
-            self.outbound.missed(now.steady_ms as i64 - age_ms as i64);
-        }
-        if self.warm_ms.is_none() {
-            let started_ms = self.started_ms.unwrap_or(now.steady_ms);
-            let warm_ms = now.steady_ms.saturating_sub(started_ms);
-            self.warm_ms = Some(warm_ms);
-            let seconds = warm_ms as f64 / 1000.0;
-            self.events.info(now, format!("warm after {seconds:.1} s"), out);
-        }
     }
 
     fn lifetime_ms(&self) -> u64 {

@@ -211,7 +211,7 @@ impl Outbound {
         }
     }
 
-    /// Drops the oldest block. What it says is told in another way; a walk under way has lost a part of it, or of what
+    /// Drops the oldest block. Nodes learn in another way what it says; a walk under way has lost a part of it, or of what
     /// precedes it, and begins again.
     fn drop_oldest(&mut self) {
         let Some(oldest) = self.queue.pop_front() else { return };

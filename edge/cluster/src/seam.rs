@@ -233,7 +233,7 @@ pub enum Output {
     },
     /// Read the log from here on, instead of where it was read.
     Read(Start),
-    /// Apply the blocks of the message that came with this input: changes, walks, and what else is said here. Their
+    /// Apply the blocks of the message that came with this input: changes, walks, and what the fields allow. Their
     /// times are for a [`replication::ReplayClock`] in whole seconds whose tick 0 is a multiple of 16 s: then the times
     /// that peers get are the same at all nodes.
     Apply {

@@ -1,13 +1,14 @@
 //! The loop of the thread `cluster`: what happens goes to the node, and what the node decides is done.
 
+mod cutting;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Event, Message, StatusCode, Subject};
 use bytes::Bytes;
-use replication::block::Kind;
-use replication::{BlockSink, Encoder};
+use replication::Encoder;
 use serde::Deserialize;
 use swarm::Store;
 use tokio::sync::mpsc;
@@ -27,8 +28,6 @@ use super::streams::{self, StreamState};
 use crate::host::{Host, PeerTimes, Rows};
 use crate::node::{self, DropReason, Input, Node, Output, Time};
 
-/// Steps of a walk are done for this long at a time.
-const WALK_SLICE: Duration = Duration::from_millis(4);
 /// How often the streams are looked up while all is well.
 const LOOKUP_PERIOD: Duration = Duration::from_secs(5);
 /// The pause before they are looked up again after a failure.
@@ -258,12 +257,7 @@ impl<'a> Driver<'a> {
     fn warn_of_failure(&mut self, error: &str) {
         let error = error.strip_prefix("nats: ").unwrap_or(error);
         if self.failures.len() < FAILURES_MAX && !self.failures.iter().any(|it| it == error) {
-            let remedy = if error.contains("uthorization") || error.contains("uthentication") {
-                ": check cluster.nkey or cluster.certificate, and the servers' users"
-            } else {
-                ""
-            };
-            warn!("cannot connect to NATS: {error}{remedy}; serving what this node knows");
+            warn!("cannot connect to NATS: {error}; serving what this node knows");
             self.failures.push(error.to_owned());
         }
     }
@@ -374,66 +368,6 @@ impl<'a> Driver<'a> {
             let StreamState { created_ns: stream, first, last, last_ms, .. } = found;
             self.input(Input::Log { stream, first, last, last_ms }, None);
         }
-    }
-
-    /// Cuts what has changed into blocks.
-    fn flush(&mut self) {
-        let mut cut = Vec::new();
-        let now = self.shared.host.now();
-        let sink: &mut BlockSink<'_> = &mut |kind, block| {
-            cut.push((kind, block.to_vec()));
-            Ok(())
-        };
-        // Nothing is written to a disk, so neither fails.
-        let missed = self.encoder.changes(now, sink).unwrap_or(0);
-        let missed_web = self.encoder.web_changes(now, sink).unwrap_or(0);
-        self.cut(cut);
-        if missed + missed_web > 0 {
-            self.input(Input::Missed, None);
-        }
-    }
-
-    /// Cuts blocks of all WebTorrent peers of this node.
-    fn tell_web(&mut self) {
-        let mut cut = Vec::new();
-        let now = self.shared.host.now();
-        let told = self.encoder.all_web(now, &mut |kind, block| {
-            cut.push((kind, block.to_vec()));
-            Ok(())
-        });
-        debug_assert!(told.is_ok(), "nothing is written to a disk");
-        self.cut(cut);
-    }
-
-    fn cut(&mut self, blocks: Vec<(Kind, Vec<u8>)>) {
-        for (kind, block) in blocks {
-            let input = match kind {
-                Kind::WALK => Input::Walked(&block),
-                _ => Input::Block(&block),
-            };
-            self.input(input, None);
-        }
-    }
-
-    /// Cuts the sessions that have changed.
-    fn flush_sessions(&mut self) {
-        let (mut body, mut cut) = (Vec::new(), Vec::new());
-        let now = self.shared.host.now();
-        loop {
-            let is_more = self.shared.host.take_sessions(now, &mut body);
-            if !body.is_empty() {
-                let cut = self.encoder.block(now, Kind::SESSIONS, &body, &mut |kind, block| {
-                    cut.push((kind, block.to_vec()));
-                    Ok(())
-                });
-                debug_assert!(cut.is_ok(), "nothing is written to a disk");
-                body.clear();
-            }
-            if !is_more {
-                break;
-            }
-        }
-        self.cut(cut);
     }
 
     fn tick(&mut self) {
@@ -547,29 +481,6 @@ impl<'a> Driver<'a> {
             Some(permit) => drop(permit.send(work)),
             // What there is no room for comes by the log.
             None => drop(self.shared.work.try_send(work)),
-        }
-    }
-
-    /// Does steps of the walk, until about `bytes` are cut, for a moment at most.
-    fn walk(&mut self, bytes: usize) {
-        let started = Instant::now();
-        let (mut cut, mut found, mut missed, mut has_ended) = (Vec::new(), 0, 0, false);
-        while found < bytes as u64 && !has_ended && started.elapsed() < WALK_SLICE {
-            let step = self.encoder.step(self.shared.host.now(), &mut |kind, block| {
-                cut.push((kind, block.to_vec()));
-                Ok(())
-            });
-            let Ok(step) = step else { break };
-            found += step.bytes;
-            missed += step.missed;
-            has_ended = step.is_complete;
-        }
-        self.cut(cut);
-        if missed > 0 {
-            self.input(Input::Missed, None);
-        }
-        if has_ended {
-            self.input(Input::WalkEnded, None);
         }
     }
 
