@@ -100,6 +100,7 @@ impl Members {
         let Some(member) = self.members.get_mut(&from) else {
             let version = &heartbeat.version;
             events.info(now, format!("node {from} is there, version {version}"), out);
+            self.tell_web_soon(now);
             self.members.insert(from, Member::new(now, heartbeat));
             return Ok(());
         };
@@ -117,6 +118,7 @@ impl Members {
             // What the process before it stored may still be missing.
             let covered = std::mem::replace(&mut member.covered, Covered::new(0));
             *member = Member { covered, ..Member::new(now, heartbeat) };
+            self.tell_web_soon(now);
             return Ok(());
         }
         if heartbeat.is_leaving {
@@ -131,11 +133,17 @@ impl Members {
             let seconds = silent_ms / 1000;
             events.info(now, format!("node {from} is back, after {seconds} s"), out);
         }
-        if silent_ms >= APART_MS {
-            self.tell_web_ms.get_or_insert(now.steady_ms + TELL_WAIT_MS);
-        }
         member.update(now, heartbeat);
+        if silent_ms >= APART_MS {
+            self.tell_web_soon(now);
+        }
         Ok(())
+    }
+
+    /// Has this node send its WebTorrent peers again: another one has just started, or may have removed them. The log has
+    /// those of the last minutes only, under processes that may have ended.
+    fn tell_web_soon(&mut self, now: Time) {
+        self.tell_web_ms.get_or_insert(now.steady_ms + TELL_WAIT_MS);
     }
 
     fn heard_twin(

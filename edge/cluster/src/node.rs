@@ -322,7 +322,8 @@ impl Node {
     fn logged(&mut self, now: Time, logged: Logged<'_>, out: &mut Vec<Output>) {
         let Logged { sequence, stored_ms, from, message } = logged;
         if sequence == self.stored_sequence && stored_ms != self.stored_ms {
-            let start = self.lose_end(now, out);
+            // It is not known up to when its messages are those that were read.
+            let start = self.lose_end(now, 0, out);
             return out.push(Output::Read(start));
         }
         if sequence <= self.position.sequence

@@ -10,7 +10,7 @@ mod memory;
 mod network;
 mod proxied;
 mod requests;
-mod sockets;
+pub(crate) mod sockets;
 mod swarm;
 
 use std::net::SocketAddr;

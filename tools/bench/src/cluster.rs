@@ -12,6 +12,8 @@ mod agreement;
 #[cfg(target_os = "linux")]
 mod arrangement;
 #[cfg(target_os = "linux")]
+mod browsers;
+#[cfg(target_os = "linux")]
 mod check;
 #[cfg(target_os = "linux")]
 mod compare;
@@ -28,7 +30,6 @@ mod lag;
 mod nodes;
 mod report;
 mod scale;
-#[cfg(target_os = "linux")]
 #[cfg(target_os = "linux")]
 mod seen;
 #[cfg(target_os = "linux")]

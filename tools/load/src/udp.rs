@@ -29,7 +29,9 @@ use crate::runner::{Progress, RunPlan, run_workers};
 use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 pub use hostile::HostileDatagram;
-pub use roster::{KnownPeer, PeerState, Roster, RosterOptions, RosterRun, RosterTask, Routes};
+pub use roster::{
+    Download, KnownPeer, PeerState, Roster, RosterOptions, RosterRun, RosterTask, Routes,
+};
 pub use sightings::{Newcomers, Sightings};
 
 /// Parameters of a UDP load.

@@ -482,7 +482,7 @@ mod tests {
             "Node 1 of cluster example: not stored. 0 of 2 other nodes are heard.",
             "\n- None of the 2 other nodes is heard, though a NATS server answers",
             "\n   1  this node     eu-1  1.2.3    10000001         5600 ",
-            "\n   2  gone, 31 s    eu-2  1.2.3           -            -    31.5 s    0.000 s     620  -0.003 s      -\n",
+            "\n   2  gone, 31 s    eu-2  1.2.3           -            -    31.5 s    0.000 s     620        -      -\n",
             "\n   4  left, 30 min  eu-2",
             "\n   5  ignored       eu-2",
             "\nTG_example_D  no leader  1 of 3     99000  600 MiB\n",

@@ -75,7 +75,7 @@ impl Node {
         let since_ms = is_shorter.then(|| self.shorter_ms.unwrap_or(now.steady_ms));
         self.shorter_ms = since_ms;
         let start = if since_ms.is_some_and(|since_ms| now.steady_ms >= since_ms + DOUBT_MS) {
-            self.lose_end(now, out)
+            self.lose_end(now, last_ms, out)
         } else if applied > 0 {
             let lost = first.saturating_sub(applied + 1);
             if lost > 0 {
@@ -112,14 +112,17 @@ impl Node {
         Start::Time(restored_ms.saturating_sub(MARGIN_MS))
     }
 
-    /// The stream has lost its end, and its sequences name other messages now. Returns where they begin. What
-    /// came before is not to be read again: a peer that is gone by what was lost would come back.
-    pub(super) fn lose_end(&mut self, now: Time, out: &mut Vec<Output>) -> Start {
+    /// The stream has lost its end, and its sequences name other messages now: what was stored after `left_ms`, a time of
+    /// the stream, may be gone. Returns where to read. What came before is not to be read again: a peer that is gone by
+    /// what was lost would come back. What this node had stored may not have been read by others.
+    pub(super) fn lose_end(&mut self, now: Time, left_ms: u64, out: &mut Vec<Output>) -> Start {
         self.events.warn(now, "the log has lost its end".to_owned(), out);
         self.position.sequence = 0;
         self.stored_sequence = 0;
         self.shorter_ms = None;
         self.outbound.begin_stream();
+        let lost_ms = self.clock.stream_time(now).unix_ms.saturating_sub(left_ms);
+        self.outbound.missed(now.steady_ms as i64 - lost_ms.min(self.lifetime_ms()) as i64);
         Start::Time(self.stored_ms + 1)
     }
 

@@ -220,11 +220,40 @@ fn reading_continues_where_it_ended() {
     let other = Input::Logged { sequence: 4, stored_ms: UNIX_MS + 50, from: 3, message: &block };
     assert_eq!(starts(&bed.input(other)), [Start::Time(UNIX_MS + 1)]);
     assert!(is_applied(&bed.input(other)));
-    // Another one from the beginning, and the first node fills it.
+}
+
+/// Returns since how many seconds ago peers are told again, if they are.
+fn walk_since_s(out: &[Output]) -> Option<u32> {
+    out.iter().find_map(|output| match output {
+        Output::Walk { since_s } => Some(*since_s),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_new_log_is_filled_by_the_first_node() {
+    let mut bed = Bed::new(None);
+    bed.connect(1, UNIX_MS);
+    bed.logged(1, 2, &changes(2, 5, 1));
     bed.look_up(10, 1, 0, 0);
     let out = bed.wait_storing(300);
-    assert_eq!(starts(&out), [Start::First]);
-    assert!(out.contains(&Output::Walk { since_s: 2701 }), "{out:?}");
+    assert_eq!((starts(&out), walk_since_s(&out)), (vec![Start::First], Some(2701)));
+}
+
+#[test]
+fn what_a_lost_end_of_the_log_had_is_told_again() {
+    let mut bed = Bed::new(None);
+    bed.connect(9, UNIX_MS);
+    bed.logged(9, 2, &changes(2, 5, 1));
+    let shorter = Input::Log { stream: 9, first: 1, last: 3, last_ms: UNIX_MS - 20_000 };
+    bed.input(shorter);
+    bed.wait(200);
+    bed.wait(30_000);
+    bed.input(shorter);
+    let out = bed.wait_storing(300);
+    assert_eq!(starts(&out), [Start::Time(UNIX_MS + 1)]);
+    // 20 s before, 1.5 s until it was connected, and half a minute of doubt.
+    assert!(walk_since_s(&out).is_some_and(|it| (50..56).contains(&it)), "{out:?}");
 }
 
 #[test]
@@ -236,10 +265,7 @@ fn a_restored_node_reads_little_and_tells_what_it_did_last() {
     bed.logged(1, 1, &block(Kind::CHANGES, 1, 400, 8, UNIX_MS - 20_000));
     bed.logged(2, 2, &changes(2, 5, 1));
     let out = bed.wait_storing(300);
-    let since_s = out.iter().find_map(|output| match output {
-        Output::Walk { since_s } => Some(*since_s),
-        _ => None,
-    });
+    let since_s = walk_since_s(&out);
     assert!(since_s.is_some_and(|it| (140..145).contains(&it)), "{since_s:?}");
 }
 
@@ -355,6 +381,10 @@ fn a_node_that_is_cut_off_removes_no_webtorrent_peers() {
     bed.hear(2, &heartbeat);
     let told = |out: &[Output]| out.contains(&Output::TellWeb);
     assert!(!told(&bed.wait(1900)) && told(&bed.wait(100)));
+    // One that has just started knows none.
+    bed.hear(2, &Heartbeat { boot: 6, ..heartbeat.clone() });
+    assert!(told(&bed.wait(2000)));
+    let heartbeat = Heartbeat { boot: 6, ..heartbeat };
     // After a short pause no node has removed anything.
     bed.wait(2500);
     bed.hear(2, &heartbeat);

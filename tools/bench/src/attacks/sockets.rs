@@ -54,11 +54,11 @@ pub(super) fn attack_buffers(target: &Target<'_>) -> Result<Vec<Outcome>> {
 }
 
 /// A WebSocket.
-pub(super) struct WebSocket(pub(super) Connection);
+pub(crate) struct WebSocket(pub(crate) Connection);
 
 impl WebSocket {
     /// Opens one over a connection, with more lines in the head of the request.
-    pub(super) fn open(mut connection: Connection, more: &str) -> Result<Self> {
+    pub(crate) fn open(mut connection: Connection, more: &str) -> Result<Self> {
         connection.send(format!(
             "GET / HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{more}\r\n",
@@ -93,7 +93,7 @@ impl WebSocket {
 }
 
 /// Returns a text as a client's frame, masked by zeros.
-pub(super) fn frame(text: &str) -> Vec<u8> {
+pub(crate) fn frame(text: &str) -> Vec<u8> {
     let mut frame = vec![0x81];
     match u16::try_from(text.len()) {
         Ok(len @ ..126) => frame.push(0x80 | len as u8),
@@ -122,7 +122,7 @@ fn stuck(tracker: SocketAddr) -> Result<TcpStream> {
 }
 
 /// Returns whether a socket that does not block is still open.
-pub(super) fn is_open(socket: &mut TcpStream) -> bool {
+pub(crate) fn is_open(socket: &mut TcpStream) -> bool {
     match socket.read(&mut [0; 4096]) {
         Ok(len) => len > 0,
         Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,

@@ -1,19 +1,24 @@
-//! Whether all nodes know the same peers: those that any of them has acknowledged.
+//! Whether all nodes know the same: the peers that any of them has acknowledged, and their downloads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use ::load::udp::{KnownPeer, PeerState, Roster};
 use anyhow::{Result, bail};
 
-use super::arrangement::TestCluster;
+use super::arrangement::{PEER_LIFETIME, TestCluster};
 use super::history;
 use crate::lab::Api;
 use crate::swarms::read_torrent;
 
 /// What a node has acknowledged in the last moments before it was killed can be lost.
 const UNSENT_MAX: Duration = Duration::from_secs(1);
+/// The same of a download: `state.flush_s` is 5, and nodes send no count that is not stored.
+const UNSAVED_MAX: Duration = Duration::from_secs(6);
+/// Peers that are nearly as old as peers become may have expired at some nodes: ages have units of 16 s.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(20);
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Differences that an error lists.
@@ -25,8 +30,8 @@ pub(super) struct Excuses {
     kills: Vec<Instant>,
     /// Numbers of peers that differ since a kill. They are right again when they announce next.
     peers: HashSet<u32>,
-    /// Downloads by which nodes differ since a kill.
-    downloads: u64,
+    /// All kills, whose last downloads may be lost for good.
+    all_kills: Vec<Instant>,
 }
 
 /// A peer that a node knows otherwise than it should.
@@ -45,7 +50,7 @@ pub(super) struct Agreement {
     pub(super) peers: u64,
     /// Peers that were lost with killed nodes.
     pub(super) excused: u64,
-    /// Downloads, by the node that has counted the most of each torrent.
+    /// Downloads, which all nodes have counted alike.
     pub(super) downloads: u64,
 }
 
@@ -53,15 +58,22 @@ impl Excuses {
     /// Notes that a node was killed now.
     pub(super) fn kill(&mut self) {
         self.kills.push(Instant::now());
+        self.all_kills.push(Instant::now());
     }
 
+    /// Returns true if the peer may be unknown: it went with a node that was killed, or is as old as peers become.
     fn has(&self, peer: &KnownPeer) -> bool {
-        let is_unsent = |kill: &Instant| {
-            let since = kill.checked_sub(UNSENT_MAX).unwrap_or(*kill);
-            (since..*kill + UNSENT_MAX / 4).contains(&peer.heard)
-        };
-        self.peers.contains(&peer.number) || self.kills.iter().any(is_unsent)
+        let has_expired = peer.heard.elapsed() > PEER_LIFETIME.saturating_sub(EXPIRY_MARGIN);
+        let is_unsent = |kill: &Instant| was_unsent(*kill, UNSENT_MAX, peer.heard);
+        let is_lost = self.peers.contains(&peer.number) || self.kills.iter().any(is_unsent);
+        is_lost || has_expired && peer.state != PeerState::Absent
     }
+}
+
+/// Returns true if a node that was killed may not have sent what it acknowledged at a time.
+fn was_unsent(kill: Instant, unsent_max: Duration, heard: Instant) -> bool {
+    let since = kill.checked_sub(unsent_max).unwrap_or(kill);
+    (since..kill + UNSENT_MAX / 4).contains(&heard)
 }
 
 /// Waits until all nodes that run know what the roster knows. The roster must be silent.
@@ -76,24 +88,21 @@ pub(super) fn wait(
         let (peers, differences) = differences(cluster, roster)?;
         let serious: Vec<_> = differences.iter().filter(|it| !excuses.has(&it.peer)).collect();
         if serious.is_empty() {
-            let counts = downloads(cluster, roster)?;
-            let most = |counts: &Vec<u32>| u64::from(counts.iter().copied().max().unwrap_or(0));
-            let downloads = counts.iter().map(most).sum();
-            let different = counts.iter().map(|it| spread(it)).sum();
-            let is_late = began.elapsed() > patience;
-            if different <= excuses.downloads || !excuses.kills.is_empty() {
+            let downloads = downloads(cluster, roster)?;
+            let wrong = wrong_downloads(&downloads, &expected_downloads(roster, excuses));
+            if wrong.is_empty() {
                 excuses.peers = differences.iter().map(|it| it.peer.number).collect();
-                excuses.downloads = different;
                 excuses.kills.clear();
                 let excused = excuses.peers.len() as u64;
+                let counted = |counts: &Vec<u32>| u64::from(counts.first().copied().unwrap_or(0));
+                let downloads = downloads.iter().map(counted).sum();
                 return Ok(Agreement { after: began.elapsed(), peers, excused, downloads });
             }
-            if is_late {
-                // The next step begins with these.
-                excuses.downloads = different;
+            if began.elapsed() > patience {
                 bail!(
-                    "nodes differ by {different} of {downloads} downloads after {patience:?}: {}",
-                    different_downloads(cluster, roster, &counts)
+                    "downloads of {} torrents are wrong after {patience:?}: {}",
+                    wrong.len(),
+                    listed(cluster, roster, &wrong)
                 );
             }
         } else if began.elapsed() > patience {
@@ -146,22 +155,58 @@ fn downloads(cluster: &TestCluster, roster: &Roster) -> Result<Vec<Vec<u32>>> {
     Ok(counts)
 }
 
-/// Returns by how many nodes differ of a torrent's downloads.
-fn spread(counts: &[u32]) -> u64 {
-    let (low, high) = (counts.iter().min(), counts.iter().max());
-    high.zip(low).map_or(0, |(high, low)| u64::from(high - low))
+/// Returns how many downloads of each torrent all nodes must have counted. At least those that were acknowledged, but
+/// for the last ones of a node that was killed. A later download of a peer counts only if the node knew that the peer had
+/// begun again.
+fn expected_downloads(roster: &Roster, excuses: &Excuses) -> Vec<RangeInclusive<u32>> {
+    let mut expected = vec![0..=0; roster.torrents() as usize];
+    for download in roster.downloads() {
+        let Some(range) = expected.get_mut(download.torrent as usize) else { continue };
+        let is_unsent = |kill: &Instant| was_unsent(*kill, UNSAVED_MAX, download.at);
+        let is_lost = excuses.all_kills.iter().any(is_unsent);
+        let is_certain = download.is_acknowledged && download.is_first && !is_lost;
+        *range = range.start() + u32::from(is_certain)..=range.end() + 1;
+    }
+    expected
 }
 
-/// Returns what nodes have counted of torrents by which they differ, and what the log says of the first one.
-fn different_downloads(cluster: &TestCluster, roster: &Roster, counts: &[Vec<u32>]) -> String {
-    let different = || (0..).zip(counts).filter(|(_, counts)| spread(counts) > 0);
-    let some: Vec<String> = different()
-        .take(LISTED)
-        .map(|(torrent, counts): (u32, _)| format!("torrent {torrent}: {counts:?}"))
-        .collect();
-    let Some((torrent, _)) = different().next() else { return String::new() };
-    let lines = history::of_downloads(cluster, &roster.info_hash(torrent));
-    format!("{}\nWhat the log says of torrent {torrent}:\n{}", some.join("; "), joined(lines))
+/// The downloads of a torrent, as each node has counted them, and those that it should have.
+struct WrongDownloads {
+    torrent: u32,
+    counts: Vec<u32>,
+    expected: RangeInclusive<u32>,
+}
+
+/// Returns the torrents whose downloads differ between nodes, or from what was announced.
+fn wrong_downloads(all: &[Vec<u32>], expected: &[RangeInclusive<u32>]) -> Vec<WrongDownloads> {
+    let torrents = (0..).zip(all.iter().zip(expected));
+    let is_right = |counts: &[u32], expected: &RangeInclusive<u32>| {
+        counts.iter().all(|count| expected.contains(count) && Some(count) == counts.first())
+    };
+    torrents
+        .filter(|(_, (counts, expected))| !is_right(counts, expected))
+        .map(|(torrent, (counts, expected))| WrongDownloads {
+            torrent,
+            counts: counts.clone(),
+            expected: expected.clone(),
+        })
+        .collect()
+}
+
+/// Returns some torrents whose downloads are wrong, and what the log says of the first one.
+fn listed(cluster: &TestCluster, roster: &Roster, wrong: &[WrongDownloads]) -> String {
+    let some = wrong.iter().take(LISTED).map(|WrongDownloads { torrent, counts, expected }| {
+        format!("torrent {torrent}: {counts:?}, expected {expected:?}")
+    });
+    let some: Vec<String> = some.collect();
+    let Some(first) = wrong.first() else { return String::new() };
+    let lines = history::of_downloads(cluster, &roster.info_hash(first.torrent));
+    format!(
+        "{}\nWhat the log says of torrent {}:\n{}",
+        some.join("; "),
+        first.torrent,
+        joined(lines)
+    )
 }
 
 /// Returns what the log says of a peer.

@@ -27,6 +27,9 @@ pub(super) const STREAM: &str = "TG_bench_D";
 pub(super) const PORT: u16 = 6969;
 const ADMIN_PORT: u16 = 6970;
 pub(super) const NATS_PORT: u16 = 4222;
+/// Peers live so briefly that what happens to them after a partition of an hour happens after a minute and a half.
+pub(super) const PEER_LIFETIME: Duration = Duration::from_secs(90);
+const INTERVAL: Duration = Duration::from_secs(60);
 /// How long anything may take until it is an error.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -66,6 +69,8 @@ pub(super) struct TestCluster {
 /// A node, whether or not it runs.
 struct Node {
     tracker: Option<Tracker>,
+    /// More sections of its configuration, for its next start.
+    sections: String,
     /// Variables of its environment.
     variables: Vec<(&'static str, String)>,
 }
@@ -85,7 +90,7 @@ impl TestCluster {
             let _inside = sites.clients().enter()?;
             Nats::start_in(&hosts, &operator)?
         };
-        let node = |_| Node { tracker: None, variables: Vec::new() };
+        let node = |_| Node { tracker: None, sections: String::new(), variables: Vec::new() };
         let nodes = (0..options.nodes).map(node).collect();
         let mut cluster = Self { nodes, nats, sites, operator, options, program, folder };
         let set = format!("set size {STREAM_MIB}MiB replicas {}", cluster.options.servers);
@@ -94,6 +99,32 @@ impl TestCluster {
             cluster.start_node(number)?;
         }
         Ok(cluster)
+    }
+
+    /// Runs `tidegate cluster verify` at a node. Returns what it prints, and true if all nodes have the same records.
+    pub(super) fn verify(&self, number: u8) -> Result<(String, bool)> {
+        let [_, (name, token)] = TOKEN_VARIABLES;
+        let url = format!("http://{}", Self::api(number));
+        let mut command = Command::new(&self.program);
+        command.args(["cluster", "verify", "--url", &url]).env(name, token);
+        let output = self.sites.clients().run(|| command.output())?;
+        let text =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        Ok((text.into_owned(), output.status.success()))
+    }
+
+    /// Waits until each node that runs says that all nodes have the same records.
+    pub(super) fn wait_until_verified(&self, patience: Duration) -> Result<()> {
+        for number in self.running() {
+            let mut text = String::new();
+            wait_for(patience, "equal records", || {
+                let is_equal;
+                (text, is_equal) = self.verify(number)?;
+                Ok(is_equal)
+            })
+            .with_context(|| format!("`tidegate cluster verify` at node {number}: {text}"))?;
+        }
+        Ok(())
     }
 
     /// Runs `tidegate cluster COMMAND`, as the operator of the cluster does.
@@ -146,6 +177,11 @@ impl TestCluster {
     /// Sets variables of a node's environment, for its next start.
     pub(super) fn set_variables(&mut self, number: u8, variables: Vec<(&'static str, String)>) {
         self.node_mut(number).variables = variables;
+    }
+
+    /// Sets more sections of a node's configuration, for its next start.
+    pub(super) fn set_sections(&mut self, number: u8, sections: &str) {
+        sections.clone_into(&mut self.node_mut(number).sections);
     }
 
     /// Starts a node, and waits until it is ready.
@@ -242,17 +278,21 @@ impl TestCluster {
         Client::connect(self.nats.address(server), Some(&self.operator.superuser()?))
     }
 
-    fn configuration(&self, number: u8) -> Result<String> {
+    /// Returns the configuration that a node starts with.
+    pub(super) fn configuration(&self, number: u8) -> Result<String> {
         let join = self.operator.invite(number)?;
         let [v4, v6] = Self::udp(number);
         let (api, state) = (Self::api(number), self.state(number));
         let Options { workers, sections, lines, .. } = &self.options;
+        let own = &self.node(number).sections;
+        let (interval, lifetime) = (INTERVAL.as_secs(), PEER_LIFETIME.as_secs());
         Ok(format!(
             "[udp]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = {workers}\n\
              [http]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = 1\n\
              [admin]\nlisten = [\"{api}\"]\nrequests_per_s = 0\n\
+             [tracker]\ninterval_s = {interval}\ninterval_jitter_s = 0\npeer_lifetime_s = {lifetime}\n\
              [limits]\nexempt = [\"198.18.0.0/15\", \"2001:db8:1::/48\"]\n\
-             [state]\ndir = {state:?}\n{sections}\
+             [state]\ndir = {state:?}\n{sections}{own}\
              [cluster]\njoin = {join:?}\n{lines}",
         ))
     }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, value_parser};
+use primitives::Random;
 
 use super::arrangement::{Options, TestCluster};
 use super::stage::{Outcome, Stage};
@@ -19,11 +20,14 @@ use crate::table::{Cell, Table};
 pub(super) struct Check {
     /// Only steps whose names contain one of these [default: all].
     steps: Vec<String>,
-    /// Let every failure last as long as it may in operation: 30 s partitions, two minutes without NATS.
+    /// Let every failure last longer: partitions of two lifetimes of peers, and two lifetimes without NATS.
     #[arg(long)]
     full: bool,
+    /// Decides on the order of the steps [default: another one each time].
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Announces per second.
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = value_parser!(u32).range(1..=500))]
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = value_parser!(u32).range(1..=500))]
     rate: u32,
     /// Seconds after which a peer that another node does not know is counted as not seen.
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = value_parser!(u32).range(1..=600))]
@@ -39,9 +43,12 @@ impl Check {
             let names = &self.steps;
             names.is_empty() || names.iter().any(|name| step.name.contains(name.as_str()))
         };
-        let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
+        let mut steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
         let names = || STEPS.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
         ensure!(!steps.is_empty(), "no such step: expected some of {}", names());
+        let seed = self.seed.unwrap_or_else(|| u64::from(std::process::id()));
+        shuffle(&mut steps, seed);
+        print_line(&format!("the order of --seed {seed}"));
         let began = Instant::now();
         let options = Options { lines: "queue_mib = 1\n".into(), ..Options::default() };
         let cluster = TestCluster::start(self.program.path()?, options)?;
@@ -70,6 +77,14 @@ impl Check {
         print_line(&format!("in {:.0} s", began.elapsed().as_secs_f64()));
         ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Puts steps into the order that a seed decides on.
+fn shuffle(steps: &mut [&Step], seed: u64) {
+    let mut random = Random::new(seed);
+    for end in (1..steps.len()).rev() {
+        steps.swap(end, random.below(end as u32 + 1) as usize);
     }
 }
 

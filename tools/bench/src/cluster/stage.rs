@@ -13,7 +13,8 @@ use harness::network::Link;
 use harness::network::sites::{site_client, site_client_v6};
 
 use super::agreement::{self, Agreement, Excuses};
-use super::arrangement::{PATIENCE, TestCluster};
+use super::arrangement::{PATIENCE, PEER_LIFETIME, TestCluster};
+use super::browsers::Browsers;
 use super::steps::{Allowed, Step};
 use crate::lab::Api;
 use crate::swarms;
@@ -39,7 +40,10 @@ pub(super) struct Stage {
     pub(super) excuses: Excuses,
     /// Whether every step takes its full time.
     pub(super) is_full: bool,
+    /// How many networks were banned.
+    bans: u8,
     roster: Option<Roster>,
+    _browsers: Browsers,
     routes: Arc<Routes>,
     /// How many nodes were killed or left out.
     interruptions: Arc<AtomicU32>,
@@ -89,10 +93,20 @@ impl Stage {
         swarms::fill(&mut roster)?;
         // From now on peers complete and stop.
         thread::sleep(Duration::from_millis(REST_MS.into()));
-        let excuses = Excuses::default();
-        let interruptions = Arc::default();
-        let roster = Some(roster);
-        Ok(Self { cluster, excuses, is_full, roster, routes, interruptions, rate, unseen_after })
+        let browsers = Browsers::start(cluster.numbers());
+        Browsers::wait_until_known(&cluster)?;
+        Ok(Self {
+            cluster,
+            excuses: Excuses::default(),
+            is_full,
+            bans: 0,
+            roster: Some(roster),
+            _browsers: browsers,
+            routes,
+            interruptions: Arc::default(),
+            rate,
+            unseen_after,
+        })
     }
 
     /// Has many more peers announce to all nodes at once. They do nothing afterwards.
@@ -117,6 +131,18 @@ impl Stage {
     pub(super) fn route(&self, node: u8, is_used: bool) {
         self.interruptions.fetch_add(1, Ordering::Relaxed);
         self.routes.set(usize::from(node) - 1, is_used);
+    }
+
+    /// Returns a network that no client is in and no step has banned.
+    pub(super) fn next_ban(&mut self) -> String {
+        self.bans += 1;
+        format!("203.0.113.{}/32", self.bans)
+    }
+
+    /// Waits until peers that were heard before have expired: two lifetimes if steps take their full time, one otherwise.
+    pub(super) fn hold_for_lifetimes(&self) {
+        let lifetime_s = PEER_LIFETIME.as_secs() as u32;
+        self.hold(2 * lifetime_s, lifetime_s + 10);
     }
 
     /// Waits, for the first of these times if steps take their full time.
@@ -149,6 +175,7 @@ impl Stage {
         self.cluster.nats.wait_until_ready()?;
         for node in self.cluster.numbers() {
             self.cluster.set_variables(node, Vec::new());
+            self.cluster.set_sections(node, "");
             if !self.cluster.running().contains(&node) {
                 self.cluster.start_node(node)?;
             }
@@ -184,6 +211,8 @@ impl Stage {
         self.roster = Some(roster);
         let ((mut counters, text), (seen, unseen)) = played?;
         let (counters, agreement) = (counters.pop().unwrap_or_default(), agreement?);
+        self.cluster.wait_until_verified(PATIENCE)?;
+        Browsers::wait_until_known(&self.cluster)?;
         let took = began.elapsed();
         Ok(Outcome { counters, seen, unseen, agreement, text, took })
     }

@@ -33,29 +33,31 @@ const NOTHING: Allowed = Allowed { lost: false, unseen: false };
 const LOST: Allowed = Allowed { lost: true, unseen: false };
 const UNSEEN: Allowed = Allowed { lost: false, unseen: true };
 
-/// All steps, in their order.
+/// All steps. Any order must do.
 pub(super) const STEPS: &[Step] = &[
     Step { name: "steady", run: steady, allowed: NOTHING },
     Step { name: "nodes killed", run: nodes::kill_each, allowed: LOST },
     Step { name: "node killed, journal lost", run: nodes::kill_and_forget, allowed: LOST },
     Step { name: "nodes restarted", run: nodes::restart_each, allowed: LOST },
     Step { name: "nodes upgraded", run: nodes::upgrade_each, allowed: NOTHING },
+    Step { name: "upgrades that fail", run: nodes::fail_upgrade_of_each, allowed: NOTHING },
+    Step { name: "other settings at a node", run: nodes::differ_in_settings, allowed: LOST },
     Step { name: "node hangs", run: nodes::hang, allowed: LOST },
     Step { name: "NATS servers killed", run: servers::kill_each, allowed: NOTHING },
     Step { name: "stream's leader killed", run: servers::kill_leader, allowed: NOTHING },
     // What was stored just before can be read only when two run again.
     Step { name: "two NATS servers killed", run: servers::kill_two, allowed: UNSEEN },
-    Step { name: "all NATS servers killed", run: servers::kill_all, allowed: UNSEEN },
+    Step { name: "NATS away for a moment", run: servers::pause_all, allowed: UNSEEN },
+    Step { name: "NATS away for a lifetime", run: servers::kill_all, allowed: UNSEEN },
     Step { name: "NATS away, queue too small", run: servers::overflow, allowed: UNSEEN },
+    Step { name: "NATS's store falls back", run: servers::fall_back, allowed: UNSEEN },
     Step { name: "pairs partitioned", run: links::cut_each_pair, allowed: UNSEEN },
-    Step { name: "host cut off", run: links::cut_off, allowed: UNSEEN },
+    Step { name: "host cut off for a lifetime", run: links::cut_off, allowed: UNSEEN },
     Step { name: "slow and lossy links", run: links::slow, allowed: NOTHING },
     Step { name: "clock 10 s ahead", run: clocks::ten_seconds, allowed: LOST },
     Step { name: "clock 1 h ahead", run: clocks::one_hour, allowed: LOST },
     Step { name: "foreign messages", run: foreign::garbage, allowed: NOTHING },
-    // Journals of before lack what other nodes said, which the log no longer has: no node restarts afterwards.
     Step { name: "stream deleted", run: servers::delete_stream, allowed: NOTHING },
-    // The last one: a node that starts later cannot read what the log has under the old secret.
     Step { name: "secret changed", run: secrets::change, allowed: NOTHING },
 ];
 

@@ -135,6 +135,20 @@ pub struct KnownPeer {
     pub changed: Instant,
 }
 
+/// A completed download that a peer has announced.
+#[derive(Clone, Copy, Debug)]
+pub struct Download {
+    /// The torrent's number.
+    pub torrent: u32,
+    /// When the tracker acknowledged it, or when the roster gave the request up.
+    pub at: Instant,
+    /// False if the tracker did not acknowledge it: it may have counted it.
+    pub is_acknowledged: bool,
+    /// True if it is the first one of its peer. A tracker may know the peer of a later one as a seeder, and then it does not
+    /// count.
+    pub is_first: bool,
+}
+
 /// See the module.
 pub struct Roster {
     peers: Peers,
@@ -351,6 +365,16 @@ impl Roster {
         )
     }
 
+    /// Returns all downloads that were completed.
+    pub fn downloads(&self) -> impl Iterator<Item = Download> {
+        self.peers.completed.iter().map(|completed| Download {
+            torrent: completed.torrent,
+            at: self.start + Duration::from_millis(completed.at_ms.into()),
+            is_acknowledged: completed.is_acknowledged,
+            is_first: completed.is_first,
+        })
+    }
+
     /// Says what a tracker knows of a peer, such as after a crash that has lost it.
     pub fn correct(&mut self, number: u32, state: PeerState) {
         self.peers.correct(number, state);
@@ -513,7 +537,7 @@ impl Roster {
                     (_, Reply::Error(text)) => {
                         counters.refuse(text);
                         was_refused = true;
-                        peers.give_up(request.peer);
+                        peers.give_up(request.peer, (now_ns / 1_000_000) as u32);
                     }
                     _ => counters.fail("a response of another kind than the request"),
                 }
@@ -540,11 +564,12 @@ impl Roster {
 
     /// Gives up requests older than `timeout`.
     fn expire(&mut self, timeout: Duration, counters: &mut Counters) {
-        let before_ns = self.now_ns().saturating_sub(timeout.as_nanos() as u64);
+        let now_ns = self.now_ns();
+        let before_ns = now_ns.saturating_sub(timeout.as_nanos() as u64);
         let Self { lanes, pending, peers, window, .. } = self;
         pending.expire(before_ns, |slot, request| {
             counters.lost += 1;
-            peers.give_up(request.peer);
+            peers.give_up(request.peer, (now_ns / 1_000_000) as u32);
             if let Some(lane) = lanes.get_mut((slot / *window) as usize) {
                 lane.free.push(slot);
                 lane.next = 0;

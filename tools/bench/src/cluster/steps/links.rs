@@ -18,12 +18,13 @@ pub(super) fn cut_each_pair(stage: &mut Stage) -> Result<String> {
     Ok("each pair of hosts without a link for a while, the third reaches both".into())
 }
 
-/// A host loses its links to both others: its NATS server has no majority.
+/// A host loses its links to both others for longer than peers live: its NATS server has no majority. Peers that announced
+/// at its node stop at others, and the other way round: they must not come back.
 pub(super) fn cut_off(stage: &mut Stage) -> Result<String> {
     for other in [1, 2] {
         stage.cluster.sites.set_link(3, other, Link::CUT);
     }
-    stage.hold(30, 12);
+    stage.hold_for_lifetimes();
     stage.cluster.sites.set_links(Link::default());
     Ok("host 3 without links to the others; its clients stay".into())
 }

@@ -3,11 +3,16 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use harness::Signal;
+use anyhow::{Result, ensure};
+use harness::{Signal, wait_for};
+use serde_json::Value;
 
+use super::super::arrangement::{PATIENCE, STREAM, TestCluster};
 use super::super::stage::Stage;
+use crate::lab::Api;
 
+/// What a node logs when its upgrade fails.
+const FAILED_UPGRADE: &str = "upgrade failed";
 /// Requests that are under way when a router stops to send more are answered within this time.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -48,6 +53,60 @@ pub(super) fn upgrade_each(stage: &mut Stage) -> Result<String> {
         stage.cluster.tracker(node)?.upgrade()?;
     }
     Ok("each upgraded (SIGUSR2), clients stay".into())
+}
+
+/// The upgrade of each node fails, and the node serves on. Then it succeeds.
+pub(super) fn fail_upgrade_of_each(stage: &mut Stage) -> Result<String> {
+    for node in stage.cluster.numbers() {
+        let right = stage.cluster.configuration(node)?;
+        let tracker = stage.cluster.tracker(node)?;
+        let (process, before) = (tracker.pid(), tracker.stderr().matches(FAILED_UPGRADE).count());
+        tracker.configure(&format!("{right}\n[no_such_section]\n"))?;
+        stage.cluster.signal(node, Signal::SIGUSR2)?;
+        tracker.wait_until("a failed upgrade", |it| {
+            it.stderr().matches(FAILED_UPGRADE).count() > before
+        })?;
+        tracker.configure(&right)?;
+        ensure!(tracker.pid() == process, "node {node} has another process after a failed upgrade");
+        tracker.upgrade()?;
+    }
+    Ok("each with a configuration that its successor refused, then upgraded; clients stay".into())
+}
+
+/// A node has other settings than the others: they say so, and nobody changes the stream.
+pub(super) fn differ_in_settings(stage: &mut Stage) -> Result<String> {
+    const NODE: u8 = 2;
+    let before = stream_settings(stage)?;
+    restart(stage, NODE, "[access]\nmode = \"deny\"\n")?;
+    let reader = TestCluster::api(1);
+    wait_for(PATIENCE, "node 1 to notice", || {
+        let text = Api::open(reader)?.ask(200, "GET /api/v1/cluster", "")?;
+        let cluster: Value = serde_json::from_str(&text)?;
+        let differs = |node: &Value| node["node"] == NODE && node["same_policy"] == false;
+        Ok::<_, anyhow::Error>(
+            cluster["nodes"].as_array().is_some_and(|all| all.iter().any(differs)),
+        )
+    })?;
+    stage.hold(30, 15);
+    let meanwhile = stream_settings(stage)?;
+    restart(stage, NODE, "")?;
+    ensure!(before == meanwhile, "the stream's settings changed from {before} to {meanwhile}");
+    Ok(format!("node {NODE} with another policy; node 1 says so, and the stream's settings stay"))
+}
+
+/// Returns the settings of the log.
+fn stream_settings(stage: &Stage) -> Result<Value> {
+    let mut client = stage.cluster.nats_client()?;
+    Ok(client.jetstream(&format!("STREAM.INFO.{STREAM}"), "")?["config"].clone())
+}
+
+/// Starts a node again with more sections, while clients go elsewhere.
+fn restart(stage: &mut Stage, node: u8, sections: &str) -> Result<()> {
+    stage.route(node, false);
+    thread::sleep(DRAIN);
+    stage.cluster.stop_node(node)?;
+    stage.cluster.set_sections(node, sections);
+    stage.start(node)
 }
 
 /// A node hangs: nothing of it runs, and its connections stay open.

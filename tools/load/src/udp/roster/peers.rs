@@ -1,5 +1,6 @@
 //! The peers of a roster: what the tracker has acknowledged of each, and what each announces next.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use types::{Announce, Event, InfoHash, NumWant};
@@ -48,6 +49,18 @@ impl RosterPeer {
     }
 }
 
+/// A completed download that was announced.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Completed {
+    pub(super) torrent: u32,
+    /// Milliseconds from the start.
+    pub(super) at_ms: u32,
+    /// True if the tracker acknowledged it.
+    pub(super) is_acknowledged: bool,
+    /// True if the peer has announced no download before.
+    pub(super) is_first: bool,
+}
+
 /// An announce that was sent: of which peer, and what it makes of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sent {
@@ -61,6 +74,10 @@ pub(super) struct Peers {
     pub(super) all: Vec<RosterPeer>,
     /// Peers that are not absent.
     pub(super) present: u32,
+    /// Downloads in the order of their ends.
+    pub(super) completed: Vec<Completed>,
+    /// Peers that have announced one.
+    completers: HashSet<u32>,
     random: Random,
 }
 
@@ -91,7 +108,14 @@ impl Peers {
         let all = (0..options.peers.max(1))
             .map(|_| RosterPeer { torrent: torrent(), ..RosterPeer::default() });
         let all = all.collect();
-        Self { options: options.clone(), all, present: 0, random }
+        Self {
+            options: options.clone(),
+            all,
+            present: 0,
+            completed: Vec::new(),
+            completers: HashSet::new(),
+            random,
+        }
     }
 
     /// Returns how many peers a lane has.
@@ -162,12 +186,23 @@ impl Peers {
 
     /// The tracker has acknowledged an announce.
     pub(super) fn acknowledge(&mut self, sent: Sent, now_ms: u32) {
+        self.note_download(sent, now_ms, true);
         let Some(peer) = self.all.get_mut(sent.number as usize) else { return };
         (peer.is_waiting, peer.may_be_younger, peer.heard_ms) = (false, false, now_ms);
         if peer.state != sent.state {
             peer.changed_ms = now_ms;
         }
         self.correct(sent.number, sent.state);
+    }
+
+    /// Notes the download if an announce has completed one.
+    fn note_download(&mut self, sent: Sent, at_ms: u32, is_acknowledged: bool) {
+        let Some(peer) = self.all.get(sent.number as usize) else { return };
+        if peer.state == PeerState::Leecher && sent.state == PeerState::Seeder {
+            let is_first = self.completers.insert(sent.number);
+            let torrent = peer.torrent;
+            self.completed.push(Completed { torrent, at_ms, is_acknowledged, is_first });
+        }
     }
 
     /// The tracker knows this of a peer.
@@ -179,7 +214,8 @@ impl Peers {
     }
 
     /// An announce will not be acknowledged. What became of a change is uncertain.
-    pub(super) fn give_up(&mut self, sent: Sent) {
+    pub(super) fn give_up(&mut self, sent: Sent, now_ms: u32) {
+        self.note_download(sent, now_ms, false);
         if let Some(peer) = self.all.get_mut(sent.number as usize) {
             (peer.is_waiting, peer.may_be_younger) = (false, true);
         }

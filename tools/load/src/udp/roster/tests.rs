@@ -165,7 +165,7 @@ fn peers_whose_announce_was_not_answered_change_nothing_until_one_is() {
     let mut peers = Peers::new(&options);
     let announce = |peers: &mut Peers, now_ms| peers.announce(0, now_ms).1;
     let started = announce(&mut peers, 0);
-    peers.give_up(started);
+    peers.give_up(started, 0);
     assert_eq!(announce(&mut peers, 1), started);
     peers.acknowledge(started, 1);
     // It has rested, so it changes.
@@ -174,9 +174,25 @@ fn peers_whose_announce_was_not_answered_change_nothing_until_one_is() {
     let same = Sent { number: 0, state };
     peers.acknowledge(same, at);
     // A node may take this one later.
-    peers.give_up(same);
+    peers.give_up(same, at);
     assert_eq!(announce(&mut peers, at + 30_000).state, state);
     peers.acknowledge(same, at + 30_000);
     assert_eq!(announce(&mut peers, at + 40_000).state, state);
     assert_ne!(announce(&mut peers, at + 60_000).state, state);
+}
+
+#[test]
+fn downloads_are_listed_with_what_is_known_of_them() {
+    let mut peers = Peers::new(&RosterOptions { peers: 2, ..options() });
+    let completed = |number| Sent { number, state: PeerState::Seeder };
+    for number in 0..2 {
+        peers.acknowledge(Sent { number, state: PeerState::Leecher }, 1);
+    }
+    peers.acknowledge(completed(0), 2);
+    // Its state is the same.
+    peers.acknowledge(completed(0), 3);
+    peers.give_up(completed(1), 4);
+    peers.acknowledge(completed(1), 5);
+    let found = peers.completed.iter().map(|it| (it.at_ms, it.is_acknowledged, it.is_first));
+    assert_eq!(found.collect::<Vec<_>>(), [(2, true, true), (4, false, true), (5, true, false)]);
 }
