@@ -222,7 +222,7 @@ fn reading_continues_where_it_ended() {
     assert!(is_applied(&bed.input(other)));
 }
 
-/// Returns since how many seconds ago peers are told again, if they are.
+/// Returns how many seconds a walk goes back, if one begins.
 fn walk_since_s(out: &[Output]) -> Option<u32> {
     out.iter().find_map(|output| match output {
         Output::Walk { since_s } => Some(*since_s),

@@ -7,6 +7,7 @@
 //! The tracker may be a cluster: each datagram then goes to a node of its own, drawn from those that
 //! [`Routes`] has, as behind a router that balances by packet.
 
+mod downloads;
 mod peers;
 mod routes;
 mod scrapes;
@@ -34,6 +35,7 @@ use crate::random::{Random, hash};
 use crate::schedule::{LoopMode, Schedule};
 use crate::spread::Spread;
 
+pub use self::downloads::Download;
 pub use self::peers::PeerState;
 pub use self::routes::Routes;
 
@@ -133,20 +135,6 @@ pub struct KnownPeer {
     pub heard: Instant,
     /// When the tracker acknowledged the last announce that changed its state.
     pub changed: Instant,
-}
-
-/// A completed download that a peer has announced.
-#[derive(Clone, Copy, Debug)]
-pub struct Download {
-    /// The torrent's number.
-    pub torrent: u32,
-    /// When the tracker acknowledged it, or when the roster gave the request up.
-    pub at: Instant,
-    /// False if the tracker did not acknowledge it: it may have counted it.
-    pub is_acknowledged: bool,
-    /// True if it is the first one of its peer. A tracker may know the peer of a later one as a seeder, and then it does not
-    /// count.
-    pub is_first: bool,
 }
 
 /// See the module.
@@ -363,16 +351,6 @@ impl Roster {
                 changed: at(peer.changed_ms),
             },
         )
-    }
-
-    /// Returns all downloads that were completed.
-    pub fn downloads(&self) -> impl Iterator<Item = Download> {
-        self.peers.completed.iter().map(|completed| Download {
-            torrent: completed.torrent,
-            at: self.start + Duration::from_millis(completed.at_ms.into()),
-            is_acknowledged: completed.is_acknowledged,
-            is_first: completed.is_first,
-        })
     }
 
     /// Says what a tracker knows of a peer, such as after a crash that has lost it.

@@ -73,7 +73,7 @@ pub(super) fn fail_upgrade_of_each(stage: &mut Stage) -> Result<String> {
     Ok("each with a configuration that its successor refused, then upgraded; clients stay".into())
 }
 
-/// A node has other settings than the others: they say so, and nobody changes the stream.
+/// A node has other settings than the others: they say so, and no node changes the stream.
 pub(super) fn differ_in_settings(stage: &mut Stage) -> Result<String> {
     const NODE: u8 = 2;
     let before = stream_settings(stage)?;
