@@ -9,7 +9,6 @@ use crate::store::{info_hash, skewed};
 
 /// What the log keeps: a lifetime of 45 minutes, and five more.
 const WINDOW_S: u32 = 3000;
-const LIFETIME_S: u32 = 2700;
 const INTERVAL_S: u32 = 1800;
 /// The mean session, and of a hundred peers those that say that they leave.
 const SESSION_S: u32 = 3 * 3600;
@@ -21,6 +20,8 @@ pub(super) const WRITERS: [u8; 3] = [101, 102, 103];
 const BLOCKS_PER_S: u32 = 20;
 /// Small populations fill fewer blocks.
 const BLOCK_RECORDS_MIN: usize = 16;
+/// When the nodes that wrote the log started, unix ms.
+const BOOT_MS: u64 = 1_700_000_000_000;
 /// Marks of an event's peer number.
 const GONE: u32 = 1 << 31;
 
@@ -30,7 +31,6 @@ pub(super) struct LogContent {
     peers: Vec<(u32, u64)>,
     /// Peers by the age of what they did, oldest first.
     events: Vec<u32>,
-    ages: Vec<u16>,
     blocks: usize,
     pub(super) present: u64,
 }
@@ -48,7 +48,7 @@ impl LogContent {
             let left_at = if has_left { random.below(WINDOW_S) } else { 0 };
             let says_so = has_left && random.below(100) < STOPPED_PERCENT;
             let mut age = left_at + random.below(INTERVAL_S);
-            present += u64::from(!says_so && age < LIFETIME_S);
+            present += u64::from(!says_so);
             if says_so {
                 all.push((left_at as u16, number | GONE));
             }
@@ -61,8 +61,8 @@ impl LogContent {
         all.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
         let blocks = WRITERS.len() * (WINDOW_S * BLOCKS_PER_S) as usize;
         let blocks = blocks.min(all.len() / BLOCK_RECORDS_MIN).max(1);
-        let (ages, events) = all.into_iter().unzip();
-        Self { peers, events, ages, blocks, present }
+        let events = all.into_iter().map(|(_, event)| event).collect();
+        Self { peers, events, blocks, present }
     }
 
     pub(super) fn records(&self) -> usize {
@@ -73,12 +73,11 @@ impl LogContent {
         self.blocks
     }
 
-    /// Writes block `number` as it would have been cut `age` seconds before `now_ms`. Returns its writer.
+    /// Writes block `number` as if all of it had happened at `now_ms`: nodes drop messages that are stored long after they
+    /// were cut, and no client can store them in the past. Returns its writer.
     pub(super) fn write(&self, number: usize, now_ms: u64, out: &mut Vec<u8>) -> u8 {
         let at = |block: usize| self.events.len() * block / self.blocks;
-        let range = at(number)..at(number + 1);
-        let age_s = self.ages.get(range.clone()).and_then(<[u16]>::first).copied().unwrap_or(0);
-        let events = self.events.get(range).unwrap_or_default();
+        let events = self.events.get(at(number)..at(number + 1)).unwrap_or_default();
         let changes: Vec<Change> = events.iter().map(|event| self.change(*event)).collect();
         let mut body = Vec::new();
         encode_changes(&changes, &[], &mut body);
@@ -87,9 +86,9 @@ impl LogContent {
             kind: Kind::CHANGES,
             has_ids: false,
             node: writer.into(),
-            boot: (now_ms - u64::from(WINDOW_S) * 1000) << 8,
+            boot: BOOT_MS << 8,
             number: (number / WRITERS.len()) as u64 + 1,
-            cut_ms: now_ms - u64::from(age_s) * 1000,
+            cut_ms: now_ms,
         };
         out.clear();
         block::write(&header, &body, out);

@@ -120,9 +120,9 @@ fn publish(cluster: &Cluster, content: &LogContent) -> Result<u64> {
     };
     let first = stored(&mut client)?;
     let subjects = WRITERS.map(|writer| format!("tg.{NAME}.d.{writer}"));
-    let now_ms = SystemTime::UNIX_EPOCH.elapsed()?.as_millis() as u64;
     let (mut block, mut bytes) = (Vec::new(), 0);
     for number in 0..content.blocks() {
+        let now_ms = SystemTime::UNIX_EPOCH.elapsed()?.as_millis() as u64;
         let writer = content.write(number, now_ms, &mut block);
         bytes += block.len() as u64;
         let at = WRITERS.iter().position(|it| *it == writer).unwrap_or(0);
