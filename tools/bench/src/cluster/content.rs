@@ -48,7 +48,7 @@ impl LogContent {
             let left_at = if has_left { random.below(WINDOW_S) } else { 0 };
             let says_so = has_left && random.below(100) < STOPPED_PERCENT;
             let mut age = left_at + random.below(INTERVAL_S);
-            present += u64::from(!says_so);
+            present += u64::from(!says_so && age < WINDOW_S);
             if says_so {
                 all.push((left_at as u16, number | GONE));
             }
