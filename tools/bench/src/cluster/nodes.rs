@@ -63,10 +63,11 @@ impl Cluster {
         Ok(Self { sites, nats, operator, folder, program, more })
     }
 
-    /// Starts a node at the host of its number, and waits until it knows what the others know.
+    /// Starts a node at the host of its number, and waits until it knows what the others know, for 50 s at most: a tracker
+    /// that is not ready after a minute counts as broken.
     pub(super) fn node(&self, number: u8) -> Result<Node> {
         let join = self.operator.invite(number)?;
-        self.node_with(number, &format!("[cluster]\njoin = {join:?}\nwarm_wait_s = 600\n"))
+        self.node_with(number, &format!("[cluster]\njoin = {join:?}\nwarm_wait_s = 50\n"))
     }
 
     /// The same without `[cluster]`.
