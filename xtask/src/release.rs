@@ -36,6 +36,9 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
     Architecture { target: "aarch64-unknown-linux-musl", debian: "arm64", machine: "aarch64" },
 ];
 
+/// The programs that packages install. Each is a package of the workspace, too.
+const PROGRAMS: &[&str] = &["tidegate", "tidegate-import"];
+
 impl Architecture {
     /// Whether this machine runs its programs.
     pub(crate) fn is_native(self) -> bool {
@@ -220,9 +223,9 @@ impl Release {
         Ok(folder)
     }
 
-    /// Returns the program of an architecture.
-    fn program(&self, architecture: Architecture) -> PathBuf {
-        self.work.join(architecture.target).join("dist/tidegate")
+    /// Returns one of [`PROGRAMS`] for an architecture.
+    fn program(&self, architecture: Architecture, name: &str) -> PathBuf {
+        self.work.join(architecture.target).join("dist").join(name)
     }
 }
 

@@ -53,9 +53,10 @@ pub(crate) use cluster::{ClusterConfig, is_name as is_cluster_name};
 pub(crate) use key::Problem;
 pub(crate) use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_policies};
 pub(crate) use log::{LogConfig, LogRateLimit};
-pub(crate) use read::{Settings, load, parse};
-pub(crate) use setting::toml as toml_value;
-pub(crate) use show::{init, list, section_names, show, without_secrets};
+#[cfg(test)]
+pub(crate) use read::parse;
+pub(crate) use read::{Settings, load};
+pub(crate) use show::{init, list, show, without_secrets};
 pub(crate) use swarms::SwarmsConfig;
 pub(crate) use trace::TraceConfig;
 pub(crate) use xdp::XdpConfig;

@@ -1,10 +1,10 @@
-//! The container image: one layer with the program, its configuration and a user. Written as the OCI describes it, by
+//! The container image: one layer with the programs, its configuration and a user. Written as the OCI describes it, by
 //! tar alone: no daemon, and the same bytes each time.
 //!
 //! One archive per architecture has Docker's form, for `docker load`, `podman load` and the like. Another has all
 //! architectures as an OCI layout, for `skopeo copy --all` into a registry.
 
-use super::{Architecture, Release, archive, copy};
+use super::{Architecture, PROGRAMS, Release, archive, copy};
 use crate::command::{command, run};
 use crate::workspace::root;
 use anyhow::Result;
@@ -54,7 +54,9 @@ struct Layer {
 /// Packs what is in the image.
 fn layer(release: &Release, architecture: Architecture) -> Result<Layer> {
     let folder = release.stage("layer")?;
-    copy(&release.program(architecture), &folder.join("usr/bin/tidegate"))?;
+    for name in PROGRAMS {
+        copy(&release.program(architecture, name), &folder.join("usr/bin").join(name))?;
+    }
     copy(&root().join("dist/tidegate.toml"), &folder.join(&CONFIGURATION[1..]))?;
     fs::write(folder.join("etc/passwd"), format!("tidegate:x:{USER}:{USER}::{STATE}:/\n"))?;
     fs::write(folder.join("etc/group"), format!("tidegate:x:{USER}:\n"))?;

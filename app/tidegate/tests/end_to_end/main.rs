@@ -17,7 +17,6 @@ mod engine_failures;
 #[cfg(target_os = "linux")]
 mod engine_rights;
 mod handover;
-mod import;
 mod limits;
 mod listeners;
 mod logs;

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use import::Here;
 use net::tls::{Certificate, CertificateFiles};
+use tidegate_import::Here;
 use tracker::access::HashList;
 
 pub(super) struct Machine;

@@ -1,9 +1,12 @@
+//! What becomes of configurations, and the pages about them.
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::*;
-use crate::config::Settings;
+use tidegate_import::Rival;
+
+use crate::{directory, run, run_program, stderr, stdout, tidegate};
 
 /// The pages for the operators of other trackers.
 const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/migrate");
@@ -33,7 +36,7 @@ fn key_table(rival: Rival) -> String {
     table
 }
 
-/// `TIDEGATE_WRITE_MIGRATE=1 cargo test -p tidegate --bins import::tests` writes the tables.
+/// `TIDEGATE_WRITE_MIGRATE=1 cargo test -p tidegate-import --test program configurations` writes the tables.
 #[test]
 fn pages_have_the_tables_of_the_program() {
     for rival in Rival::ALL {
@@ -51,13 +54,18 @@ fn pages_have_the_tables_of_the_program() {
     }
 }
 
+/// Returns the names of the tracker's keys.
+fn known_keys() -> BTreeSet<String> {
+    let shown = stdout(&run_program(&tidegate(), &["config", "show"]));
+    shown.lines().filter_map(|line| Some(line.split_once(' ')?.0.to_owned())).collect()
+}
+
 #[test]
 fn every_key_of_ours_is_in_the_table_of_keys() {
-    let shown = config::show(&Settings::default());
-    let known: BTreeSet<&str> = shown.lines().filter_map(|line| line.split(' ').next()).collect();
+    let known = known_keys();
     for rival in Rival::ALL {
         for row in rival.keys() {
-            row.ours.iter().for_each(|key| assert!(known.contains(key), "{}: {key}", row.theirs));
+            row.ours.iter().for_each(|key| assert!(known.contains(*key), "{}: {key}", row.theirs));
             assert!(!row.ours.is_empty() || !row.remark.is_empty(), "{}: no reason", row.theirs);
         }
     }
@@ -66,8 +74,7 @@ fn every_key_of_ours_is_in_the_table_of_keys() {
 /// What the page for those who choose says of keys here.
 #[test]
 fn the_comparison_names_keys_that_exist() {
-    let shown = config::show(&Settings::default());
-    let known: BTreeSet<&str> = shown.lines().filter_map(|line| line.split(' ').next()).collect();
+    let known = known_keys();
     let sections: BTreeSet<&str> = known.iter().filter_map(|key| key.split('.').next()).collect();
     let page = fs::read_to_string(Path::new(PAGES).join("../compare.md")).unwrap();
     let mut count = 0;
@@ -83,24 +90,26 @@ fn the_comparison_names_keys_that_exist() {
     assert!(count > 50, "{count}");
 }
 
-/// A directory of the test's own, with files in it.
-fn files(name: &str, files: &[(&str, &str)]) -> Vec<PathBuf> {
-    let folder = harness::Directory::new().unwrap();
-    let write = |(file, text): &(&str, &str)| folder.write(file, text).unwrap();
-    let paths = files.iter().map(write).collect();
-    assert!(!name.is_empty());
-    // The files are read after this returns.
-    std::mem::forget(folder);
-    paths
+/// The outcome of an import.
+struct Imported {
+    is_done: bool,
+    /// The configuration.
+    text: String,
+    /// Keys that do not hold, notes and errors.
+    messages: String,
 }
 
-/// Imports files without writing anything. Returns the configuration, and the keys that do not hold.
-fn imported(rival: Rival, inputs: &[(&str, &str)], options: &Options) -> (String, Vec<String>) {
-    let paths = files(rival.word(), inputs);
-    let read = import::import(rival, &paths, (options, &Machine), &mut Discard);
-    paths.iter().for_each(|path| fs::remove_file(path).unwrap());
-    let (draft, _) = read.unwrap_or_else(|error| panic!("{error}"));
-    checked(rival, "x", draft).unwrap_or_else(|problems| panic!("{problems:?}"))
+/// Imports files without writing anything.
+fn imported(rival: Rival, inputs: &[(&str, &str)], more: &[&str]) -> Imported {
+    let directory = directory();
+    let write = |(name, text): &(&str, &str)| directory.write(name, text).unwrap();
+    let paths = inputs.iter().map(|input| write(input).display().to_string());
+    let paths: Vec<String> = paths.collect();
+    let mut arguments = vec![rival.word(), "--dry-run"];
+    arguments.extend(more);
+    arguments.extend(paths.iter().map(String::as_str));
+    let output = run(&arguments);
+    Imported { is_done: output.status.success(), text: stdout(&output), messages: stderr(&output) }
 }
 
 /// A configuration of each tracker with all keys that it knows. Lines that the result must have follow.
@@ -362,10 +371,10 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
 /// The result of each is a valid configuration, has what was taken, names what was not, and reveals no secret.
 #[test]
 fn every_configuration_becomes_a_valid_one() {
-    let state = Options { state: Some("/tmp".into()), ..Options::default() };
     for (rival, name, text, lines) in FULL {
-        let (text, left_out) = imported(*rival, &[(name, text)], &state);
-        assert_eq!(left_out, [""; 0], "{name}");
+        let Imported { is_done, text, messages } =
+            imported(*rival, &[(name, text)], &["--state", "/tmp"]);
+        assert!(is_done && !messages.contains("not in effect"), "{name}: {messages}");
         for line in *lines {
             assert!(text.lines().any(|it| it == *line), "{name}: no {line} in\n{text}");
         }
@@ -380,7 +389,7 @@ fn files_of_aquatic_become_one_configuration() {
     let udp = "[network]\nsocket_recv_buffer_size = 1\naddress_ipv4 = \"0.0.0.0:1\"\nuse_ipv6 = false\n[protocol]\npeer_announce_interval = 900\n";
     let http = "[network]\nkeep_alive = true\nuse_ipv6 = false\naddress_ipv4 = \"0.0.0.0:2\"\n[protocol]\npeer_announce_interval = 120\n";
     let inputs = [("udp.toml", udp), ("http.toml", http)];
-    let (text, _) = imported(Rival::Aquatic, &inputs, &Options::default());
+    let Imported { text, .. } = imported(Rival::Aquatic, &inputs, &[]);
     assert!(
         text.contains("listen = [\"0.0.0.0:1\"]") && text.contains("listen = [\"0.0.0.0:2\"]"),
         "{text}"
@@ -395,13 +404,15 @@ fn keys_that_cannot_hold_are_comments_unless_they_protect() {
             "{{\"servers\": [{{\"server\": {{\"port\": 1}}}}], \"websocketsAccess\": {{\"{access}\": [\"a.example\"]}}}}"
         )
     };
-    let allow = inputs("allowOrigins");
-    let (text, left_out) = imported(Rival::WtTracker, &[("c.json", &allow)], &Options::default());
-    assert!(left_out[0].starts_with("http.websocket_origins_allow: "), "{left_out:?}");
+    let Imported { text, messages, .. } =
+        imported(Rival::WtTracker, &[("c.json", &inputs("allowOrigins"))], &[]);
+    assert!(messages.contains("not in effect: http.websocket_origins_allow: "), "{messages}");
     assert!(text.contains("# websocket_origins_allow"), "{text}");
-    let paths = files("wt", &[("c.json", &inputs("denyOrigins"))]);
-    let read =
-        import::import(Rival::WtTracker, &paths, (&Options::default(), &Machine), &mut Discard);
-    let problems = checked(Rival::WtTracker, "x", read.unwrap().0).unwrap_err();
-    assert!(problems[0].contains("cannot be used here"), "{problems:?}");
+    let denied = imported(Rival::WtTracker, &[("c.json", &inputs("denyOrigins"))], &[]);
+    assert!(
+        !denied.is_done && denied.messages.contains("cannot be used here"),
+        "{}",
+        denied.messages
+    );
+    assert!(denied.messages.contains("tidegate.toml:"), "{}", denied.messages);
 }

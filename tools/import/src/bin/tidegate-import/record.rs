@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::path::Path;
 
 use admin::records::{List, OfflineCounts, OfflineKey, OfflineRecords};
-use import::{ImportedKey, ListKind, Sink};
 use net::process::{self, Identity};
+use tidegate_import::{ImportedKey, ListKind, Sink};
 use types::InfoHash;
 
 /// Writes records, as the user to whom their folder belongs: the tracker runs as that user, and root would follow

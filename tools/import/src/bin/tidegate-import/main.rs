@@ -1,28 +1,31 @@
-//! `tidegate import`: takes over the configuration and data of another tracker.
+//! tidegate-import: takes over the configuration and data of another tracker.
 //!
-//! The crate `import` reads the files. This module writes what it finds: a configuration, which is checked as one
-//! that is served, and records, in one transaction.
+//! The library reads the files. This program writes what it finds: a configuration, which the tracker checks as one
+//! that it is to serve, and records, in one transaction.
+#![forbid(unsafe_code)]
 
+mod check;
 mod machine;
+mod manual;
 mod record;
 mod render;
-#[cfg(test)]
-mod tests;
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fmt;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::SystemTime;
 
 use admin::records::OfflineCounts;
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use import::{Draft, ListKind, Options, Report, Rival};
+use clap::{Args, CommandFactory, Parser};
+use tidegate_import::{Draft, ListKind, Options, Report, Rival};
 
-use crate::acme::cache;
-use crate::cli;
-use crate::config::{self, Config, Problem};
+use check::Problem;
 use machine::Machine;
+use manual::Texts;
 use record::{Discard, Recorder};
 use render::Rendered;
 
@@ -30,8 +33,18 @@ use render::Rendered;
 ///
 /// Prints a configuration for tidegate, with a comment for each key, or writes it to --out. With --state, lists, keys
 /// and counts become records there; the tracker that uses that directory must not be running. See docs/migrate.
+#[derive(Parser)]
+#[command(version)]
+struct CommandLine {
+    #[command(flatten)]
+    import: Option<Import>,
+    #[command(flatten)]
+    texts: Texts,
+}
+
+/// Arguments of an import.
 #[derive(Args)]
-pub(crate) struct Import {
+struct Import {
     /// The tracker whose files these are.
     #[arg(value_name = "TRACKER", value_parser = trackers())]
     tracker: Rival,
@@ -71,16 +84,44 @@ fn trackers() -> impl TypedValueParser<Value = Rival> {
     })
 }
 
+fn main() -> ExitCode {
+    let command_line = CommandLine::parse();
+    let done = match &command_line.import {
+        Some(import) => import.run(),
+        None => command_line.texts.print(CommandLine::command()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problems) => {
+            problems.iter().for_each(print_error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a line to standard error. If that is closed, only the exit code tells.
+fn print_error(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "tidegate-import: {text}");
+}
+
+/// Prints to standard output. A reader that is gone, such as `head`, is no error.
+fn print(text: &str) -> Result<(), Vec<String>> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(vec![error.to_string()]),
+        _ => Ok(()),
+    }
+}
+
 impl Import {
     /// Imports. Returns what is wrong, if anything; nothing has been written then.
-    pub(crate) fn run(&self) -> Result<(), Vec<String>> {
+    fn run(&self) -> Result<(), Vec<String>> {
         self.check_out()?;
         let (draft, report, mut records) = self.read()?;
         let (text, problems) = checked(self.tracker, &self.sources(), draft)?;
         // Written before the commit: a configuration without its records can be written again.
         match &self.out {
             Some(out) if !self.dry_run => self.write(out, &text)?,
-            _ => crate::print(&text)?,
+            _ => print(&text)?,
         }
         let counts = records.take().map(Recorder::commit).transpose().map_err(|text| vec![text])?;
         self.summarize(&report, &problems, counts);
@@ -105,11 +146,11 @@ impl Import {
             _ => None,
         };
         let mut discard = Discard;
-        let sink: &mut dyn import::Sink = match &mut records {
+        let sink: &mut dyn tidegate_import::Sink = match &mut records {
             Some(records) => records,
             None => &mut discard,
         };
-        let read = import::import(self.tracker, &self.files, (&options, &Machine), sink);
+        let read = tidegate_import::import(self.tracker, &self.files, (&options, &Machine), sink);
         let (draft, report) = read.map_err(|error| vec![error.to_string()])?;
         Ok((draft, report, records))
     }
@@ -139,7 +180,7 @@ impl Import {
 
     /// Prints what was taken and what was not.
     fn summarize(&self, report: &Report, problems: &[String], counts: Option<OfflineCounts>) {
-        let say = |text: String| cli::print_error(text);
+        let say = |text: String| print_error(text);
         for (what, count) in &report.taken {
             say(format!("read: {count} {what}"));
         }
@@ -174,15 +215,15 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 fn open_records(dir: &Path) -> Result<Recorder, Vec<String>> {
-    let made = cache::create_directory("--state", dir, None);
-    made.map_err(|error| vec![format!("{error:#}")])?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| vec![format!("--state: cannot create {}: {error}", dir.display())])?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
     Recorder::open(dir, now).map_err(|error| vec![error])
 }
 
-/// Writes the draft as text, and checks that as a configuration. Keys that cannot hold are written as comments;
-/// returns why. Keys that protect the tracker are never left out: then the import fails.
+/// Writes the draft as text, and has the tracker check that as a configuration. Keys that cannot hold are written as
+/// comments; returns why. Keys that protect the tracker are never left out: then the import fails.
 fn checked(
     rival: Rival,
     sources: &str,
@@ -191,18 +232,18 @@ fn checked(
     let mut left_out = Vec::new();
     loop {
         let Rendered { text, keys } = render::render(rival, sources, &draft);
-        let settings = config::parse(Path::new("tidegate.toml"), &text);
-        let Err(problems) = settings.and_then(|settings| Config::from_settings(&settings)) else {
+        let problems = check::problems(&text).map_err(|error| vec![error])?;
+        if problems.is_empty() {
             return Ok((text, left_out));
-        };
+        }
         let before = left_out.len();
         for problem in &problems {
-            let key = keys.iter().find(|(line, _)| *line == problem.line()).map(|(_, name)| *name);
+            let key = keys.iter().find(|(line, _)| *line == problem.line).map(|(_, name)| *name);
             let key = draft.keys.iter_mut().find(|it| it.is_active && Some(it.name) == key);
             let Some(key) = key.filter(|key| is_dispensable(key.name)) else { continue };
             key.is_active = false;
-            key.comments.push(format!("Not in effect: {}", problem.text()));
-            left_out.push(format!("{}: {}", key.name, problem.text()));
+            key.comments.push(format!("Not in effect: {}", problem.text));
+            left_out.push(format!("{}: {}", key.name, problem.text));
         }
         if left_out.len() == before {
             let texts = problems.iter().map(Problem::to_string);

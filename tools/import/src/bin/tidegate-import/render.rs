@@ -2,13 +2,16 @@
 
 use std::fmt::Write;
 
-use import::{Draft, DraftKey, Rival};
-use serde_json::json;
-
-use crate::config;
+use serde_json::{Value, json};
+use tidegate_import::{Draft, DraftKey, Rival};
 
 /// Characters of a line of comments.
 const WIDTH: usize = 100;
+
+/// Sections that drafts have keys of, in the order of the tracker's table of keys.
+const SECTIONS: &[&str] = &[
+    "udp", "http", "tls", "tracker", "access", "limits", "bans", "admin", "state", "process", "log",
+];
 
 /// A configuration file.
 pub(super) struct Rendered {
@@ -17,13 +20,13 @@ pub(super) struct Rendered {
     pub(super) keys: Vec<(usize, &'static str)>,
 }
 
-/// Writes the file. Sections and their keys are in the order of the reference.
+/// Writes the file. Panics if a key is in none of [`SECTIONS`].
 // Writing to a `String` cannot fail, here and below.
 pub(super) fn render(rival: Rival, sources: &str, draft: &Draft) -> Rendered {
     let mut file = Rendered { text: String::new(), keys: Vec::new() };
     let title = rival.title();
     file.comment(&format!(
-        "Configuration of tidegate, made by `tidegate import {}` from {}. Keys that are not here have their \
+        "Configuration of tidegate, made by `tidegate-import {}` from {}. Keys that are not here have their \
          defaults: `tidegate config show` prints all, docs/configure/reference.md explains them.",
         rival.word(),
         sources.replace(char::is_control, " ")
@@ -39,11 +42,11 @@ pub(super) fn render(rival: Rival, sources: &str, draft: &Draft) -> Rendered {
             file.comment(&format!("- {theirs} ({}): {}", key.place, key.reason));
         }
     }
-    for section in config::section_names() {
-        let keys = draft
-            .keys
-            .iter()
-            .filter(|key| key.name.rsplit_once('.').is_some_and(|(name, _)| name == section));
+    for key in &draft.keys {
+        assert!(SECTIONS.contains(&section_of(key)), "{}: unknown section", key.name);
+    }
+    for section in SECTIONS {
+        let keys = draft.keys.iter().filter(|key| section_of(key) == *section);
         let mut keys = keys.peekable();
         if keys.peek().is_some() {
             let _ = writeln!(file.text, "\n[{section}]");
@@ -56,15 +59,20 @@ pub(super) fn render(rival: Rival, sources: &str, draft: &Draft) -> Rendered {
     for listener in &draft.listeners {
         file.text.push('\n');
         listener.comments.iter().for_each(|text| file.comment(text));
-        let listen = config::toml_value(&json!(listener.listen));
+        let listen = toml(&json!(listener.listen));
         let protocol = listener.protocol;
         let _ = writeln!(file.text, "[[listener]]\nprotocol = \"{protocol}\"\nlisten = {listen}");
         for key in &listener.keys {
             key.comments.iter().for_each(|text| file.comment(text));
-            let _ = writeln!(file.text, "{} = {}", key.name, config::toml_value(&key.value));
+            let _ = writeln!(file.text, "{} = {}", key.name, toml(&key.value));
         }
     }
     file
+}
+
+/// Returns the section of a key.
+fn section_of(key: &DraftKey) -> &'static str {
+    key.name.rsplit_once('.').map_or("", |(section, _)| section)
 }
 
 impl Rendered {
@@ -74,7 +82,7 @@ impl Rendered {
         if key.is_active {
             self.keys.push((self.text.lines().count() + 1, key.name));
         }
-        let _ = writeln!(self.text, "{mark}{short} = {}", config::toml_value(&key.value));
+        let _ = writeln!(self.text, "{mark}{short} = {}", toml(&key.value));
     }
 
     /// Writes a comment of several lines.
@@ -91,5 +99,20 @@ impl Rendered {
             line.push_str(word);
         }
         let _ = writeln!(self.text, "{line}");
+    }
+}
+
+/// Returns a value as TOML.
+fn toml(value: &Value) -> String {
+    match value {
+        Value::String(text) => toml::Value::String(text.clone()).to_string(),
+        Value::Array(items) => {
+            format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, value)| format!("{name} = {}", toml(value)));
+            format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
+        }
+        value => value.to_string(),
     }
 }
