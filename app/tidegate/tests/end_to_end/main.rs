@@ -37,7 +37,6 @@ mod swarms;
 mod thread_priority;
 mod tls;
 mod top_command;
-mod traces;
 mod udp;
 mod upgrade;
 #[cfg(target_os = "linux")]
