@@ -1,7 +1,8 @@
 //! Debian packages of the static programs, by dpkg-deb.
 
 use super::stage::{Texts, completions, scripts};
-use super::{Architecture, PROGRAMS, Release, archive, copy};
+use super::{Architecture, PROGRAMS, Release, copy};
+use crate::archive;
 use crate::command::{command, output, run};
 use crate::workspace::root;
 use anyhow::{Context, Result, ensure};

@@ -3,7 +3,8 @@
 //! cargo-cyclonedx would write it, too, after minutes of compilation, beside every manifest of the workspace.
 
 use super::dependencies::{Dependency, linked};
-use super::{PROGRAMS, Release, archive};
+use super::{PROGRAMS, Release};
+use crate::archive;
 use crate::workspace::root;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

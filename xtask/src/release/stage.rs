@@ -1,6 +1,7 @@
 //! Files beside the programs that several packages contain, and the archive of the static programs.
 
-use super::{Architecture, PROGRAMS, Release, archive, copy, licences};
+use super::{Architecture, PROGRAMS, Release, copy, licences};
+use crate::archive;
 use crate::command::{command, output, run};
 use crate::workspace::root;
 use anyhow::{Context, Result};
