@@ -69,7 +69,7 @@ cargo xtask TASK
   screenshots [SCENE...] take pictures of the dashboard in real states: empty, busy, broken, a partition
                          (--docs: also write those of the documentation)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz); NAME may be `all`: all
-                         parsers at once, with a table for a record
+                         parsers at once
   fuzz add NAME FILE...  add inputs to the committed ones of a parser
   fuzz minimize [NAME...] keep the inputs found, as few as reach the same code
   help                   print this text

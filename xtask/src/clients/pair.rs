@@ -7,11 +7,10 @@ use super::peer::{Client, Peer};
 use super::torrent::Torrent;
 use crate::tracker::{self, Counts};
 use anyhow::{Context, Result, ensure};
-use harness::{Process, Signal, Tracker, wait_for};
+use harness::{Process, Tracker, wait_for};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 /// The protocol between clients and tracker.
@@ -36,8 +35,6 @@ const TRANSFER_MAX: Duration = Duration::from_secs(120);
 /// A browser needs seconds of CPU time before its first announce, and the machine may be busy.
 const START_MAX: Duration = Duration::from_secs(120);
 const REPLY_MAX: Duration = Duration::from_secs(30);
-/// Longer than the journal takes to write what has happened.
-const JOURNALLED_AFTER: Duration = Duration::from_secs(1);
 /// The tracker's port.
 const PORT: u16 = 6969;
 /// Where it takes scrapes over HTTP.
@@ -48,17 +45,6 @@ const SECURE_PORT: u16 = 6443;
 /// The keys of the private tracker: the seeder's and the leecher's.
 const KEYS: [&str; 2] = ["seeder-0123456789", "leecher_0123456789ABCDEF0123456789"];
 const NO_KEYS: [Option<&str>; 2] = [None; 2];
-
-/// What happens to the tracker between the announces of two peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interruption {
-    /// It is killed, and started again.
-    Kill,
-    /// SIGTERM, and started again.
-    Stop,
-    /// SIGUSR2.
-    Upgrade,
-}
 
 /// The reason of a refusal.
 struct Cause {
@@ -125,13 +111,6 @@ impl Pair {
         self.set_up(folder, NO_KEYS, |_| private_tracker(folder))?.refusal(&KEYLESS)
     }
 
-    /// The tracker ends after the seeder has announced, and its successor introduces the leecher to the
-    /// seeder, which does not announce again.
-    pub(super) fn survive(&self, interruption: Interruption, folder: &Path) -> Result<()> {
-        let journal = journal(folder);
-        self.set_up(folder, NO_KEYS, |_| Ok(journal.clone()))?.survive(interruption, folder)
-    }
-
     fn set_up(
         &self,
         folder: &Path,
@@ -181,11 +160,6 @@ impl Pair {
     }
 }
 
-/// Returns the configuration of a tracker with a journal.
-pub(super) fn journal(folder: &Path) -> String {
-    format!("[state]\ndir = {:?}\n", folder.join("state"))
-}
-
 /// Returns the configuration of a private tracker.
 fn private_tracker(folder: &Path) -> Result<String> {
     let keys = folder.join("keys.txt");
@@ -204,40 +178,6 @@ impl Stage {
         })?;
         self.wait_for_counts(Counts { complete: 2, downloaded: downloaded + 1, incomplete: 0 })?;
         self.check_announces()?;
-        self.tracker.stop()
-    }
-
-    fn survive(mut self, interruption: Interruption, folder: &Path) -> Result<()> {
-        let seeder = self.start(&self.seeder)?;
-        self.wait_for_counts(Counts { complete: 1, downloaded: 0, incomplete: 0 })?;
-        let announces = |log: &str| log.matches("tracker_announce:").count();
-        // The tracker may know of an announce before the seeder logs it.
-        wait_for(START_MAX, "the seeder's log of its announce", || {
-            Ok(announces(&seeder.stderr()) > 0)
-        })?;
-        let announced = announces(&seeder.stderr());
-        // What came in the last moments before a kill is lost.
-        thread::sleep(JOURNALLED_AFTER);
-        match interruption {
-            Interruption::Upgrade => drop(self.tracker.upgrade()?),
-            Interruption::Kill => {
-                self.tracker.kill();
-                self.tracker = tracker::start(folder, &journal(folder))?;
-            }
-            Interruption::Stop => {
-                self.tracker.signal(Signal::SIGTERM)?;
-                ensure!(self.tracker.wait_for_end()?.success(), "the tracker failed on SIGTERM");
-                self.tracker = tracker::start(folder, &journal(folder))?;
-            }
-        }
-        self.wait_for_counts(Counts { complete: 1, downloaded: 0, incomplete: 0 })?;
-        let _leecher = self.start(&self.leecher)?;
-        wait_for(TRANSFER_MAX, "the transfer", || {
-            Ok(self.torrent.is_complete(&self.leecher.folder))
-        })?;
-        self.wait_for_counts(Counts { complete: 2, downloaded: 1, incomplete: 0 })?;
-        let again = announces(&seeder.stderr()) - announced;
-        ensure!(again == 0, "the seeder announced {again} times after the tracker's end");
         self.tracker.stop()
     }
 
