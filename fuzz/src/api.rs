@@ -115,7 +115,6 @@ fn start() -> SocketAddr {
         control: Box::new(obey),
         time: Arc::new(|| NOW),
         send_post: Arc::new(|_| Box::pin(async { Ok(204) })),
-        traces: None,
         announce_urls: Vec::new(),
         first_token: FirstTokenDisplay { show: Box::new(|_| Ok(false)), remove: Box::new(|| ()) },
     };

@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+
+use harness::Directory;
 
 /// Mutations tried of all inputs of a target together.
 const MUTATIONS: u32 = 200_000;
@@ -15,9 +18,7 @@ fn replay(name: &str, target: fn(&[u8])) {
 }
 
 fn replay_with(name: &str, target: fn(&[u8]), mutations: u32) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
-    let files = fs::read_dir(folder).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
-    let mut inputs: Vec<Vec<u8>> = files.collect();
+    let mut inputs = inputs(name);
     inputs.sort();
     assert!(inputs.len() >= 5, "a corpus of {} inputs", inputs.len());
     inputs.iter().for_each(|input| target(input));
@@ -44,6 +45,17 @@ fn replay_with(name: &str, target: fn(&[u8]), mutations: u32) {
         }
         target(&input);
     }
+}
+
+/// Returns the committed inputs of a target.
+fn inputs(name: &str) -> Vec<Vec<u8>> {
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+    let folder = Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("--extract").arg("--file").arg(archive.with_extension("tar"));
+    assert!(tar.arg("--directory").arg(folder.root()).status().unwrap().success());
+    let files = fs::read_dir(folder.root()).unwrap();
+    files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect()
 }
 
 #[test]

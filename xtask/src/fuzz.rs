@@ -7,11 +7,11 @@ pub(crate) use minimize::minimize;
 pub(crate) use parallel::search_all;
 
 use crate::command::{Tally, command, output, run};
-use crate::nextest;
 use crate::workspace::{root, target};
-use anyhow::{Context, Result, bail};
+use crate::{archive, nextest};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The fuzz targets are a workspace of their own.
@@ -80,7 +80,7 @@ impl Program {
             command.arg(format!("-dict={words}"));
         }
         fs::create_dir_all(root().join(found(name)))?;
-        command.args([found(name), committed(name)]);
+        command.args([found(name), unpack(name)?]);
         Ok(command)
     }
 }
@@ -90,8 +90,32 @@ fn found(name: &str) -> String {
     format!("fuzz/target/corpus/{name}")
 }
 
-fn committed(name: &str) -> String {
-    format!("fuzz/corpus/{name}")
+/// Returns the archive with the committed inputs of a target.
+fn committed(name: &str) -> PathBuf {
+    root().join(format!("fuzz/corpus/{name}.tar"))
+}
+
+/// Unpacks the committed inputs of a target, and returns their folder.
+fn unpack(name: &str) -> Result<String> {
+    let folder = format!("fuzz/target/committed/{name}");
+    archive::unpack(&committed(name), &root().join(&folder))?;
+    Ok(folder)
+}
+
+/// Packs the files of a folder as the committed inputs of a target.
+fn pack(name: &str, folder: &str) -> Result<()> {
+    archive::tar_plain(&root().join(folder), &committed(name), 0, archive::OWNED_BY_ROOT)
+}
+
+/// Adds files to the committed inputs of a target, under their names.
+pub(crate) fn add(name: &str, files: &[&str]) -> Result<()> {
+    ensure!(!files.is_empty(), "expected `fuzz add NAME FILE...`");
+    let folder = unpack(name)?;
+    for file in files {
+        let file_name = Path::new(file).file_name().with_context(|| format!("{file}: no file"))?;
+        fs::copy(file, root().join(&folder).join(file_name)).context((*file).to_owned())?;
+    }
+    pack(name, &folder)
 }
 
 /// Returns the names of all targets, in order.

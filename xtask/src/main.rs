@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout)]
 
 mod api;
+mod archive;
 mod book;
 mod bpf;
 mod clients;
@@ -68,7 +69,8 @@ cargo xtask TASK
   screenshots [SCENE...] take pictures of the dashboard in real states: empty, busy, broken, a partition
                          (--docs: also write those of the documentation)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz); NAME may be `all`: all
-                         parsers at once, with a table for a record
+                         parsers at once
+  fuzz add NAME FILE...  add inputs to the committed ones of a parser
   fuzz minimize [NAME...] keep the inputs found, as few as reach the same code
   help                   print this text
 ";
@@ -122,6 +124,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["sim", seed] => sim::run_one(seed, sim::MIXED),
         ["sim", seed, name] => sim::run_one(seed, name),
         ["fuzz", "all", seconds] => report(fuzz::search_all(seconds.parse()?)),
+        ["fuzz", "add", name, files @ ..] => fuzz::add(name, files),
         ["fuzz", "minimize", names @ ..] => report(fuzz::minimize(names)),
         ["fuzz", name] => fuzz::search(name, None),
         ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),

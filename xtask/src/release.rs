@@ -3,7 +3,6 @@
 //! The same commit gives the same bytes on every machine with the same tools: paths are replaced, times are the
 //! commit's, and archives are sorted. `--verify` builds twice, in two target folders, and compares.
 
-mod archive;
 mod debian;
 mod dependencies;
 mod image;
@@ -12,6 +11,7 @@ mod program;
 mod sbom;
 mod stage;
 
+use crate::archive;
 use crate::command::{Tally, command, output, run};
 use crate::workspace::{root, target};
 use anyhow::{Context, Result, bail, ensure};
@@ -35,6 +35,9 @@ pub(crate) const ARCHITECTURES: &[Architecture] = &[
     Architecture { target: "x86_64-unknown-linux-musl", debian: "amd64", machine: "x86_64" },
     Architecture { target: "aarch64-unknown-linux-musl", debian: "arm64", machine: "aarch64" },
 ];
+
+/// The programs that packages install. Each is a package of the workspace, too.
+const PROGRAMS: &[&str] = &["tidegate", "tidegate-import"];
 
 impl Architecture {
     /// Whether this machine runs its programs.
@@ -154,7 +157,7 @@ impl Release {
     /// Builds and packs everything into an empty folder.
     fn build(&self) -> Result<()> {
         fs::create_dir_all(&self.work)?;
-        recreate(&self.out)?;
+        archive::recreate(&self.out)?;
         for architecture in &self.architectures {
             program::build(self, *architecture)?;
         }
@@ -216,25 +219,14 @@ impl Release {
     /// Returns an empty folder for what is packed.
     fn stage(&self, name: &str) -> Result<PathBuf> {
         let folder = self.work.join("stage").join(name);
-        recreate(&folder)?;
+        archive::recreate(&folder)?;
         Ok(folder)
     }
 
-    /// Returns the program of an architecture.
-    fn program(&self, architecture: Architecture) -> PathBuf {
-        self.work.join(architecture.target).join("dist/tidegate")
+    /// Returns one of [`PROGRAMS`] for an architecture.
+    fn program(&self, architecture: Architecture, name: &str) -> PathBuf {
+        self.work.join(architecture.target).join("dist").join(name)
     }
-}
-
-/// Makes a folder empty.
-fn recreate(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).context(folder.display().to_string());
-        }
-        _ => {}
-    }
-    Ok(fs::create_dir_all(folder)?)
 }
 
 /// Copies a file, and creates its folder.

@@ -4,13 +4,18 @@ use crate::workspace::binary;
 use anyhow::{Context, Result, ensure};
 #[cfg(target_os = "linux")]
 use harness::network::Namespace;
-use harness::{Tracker, http};
+use harness::{Tracker, http, wait_for};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// A token with full access to its API and dashboard.
 pub(crate) const TOKEN: &str = "tg_xtaskxtaskxtaskxtaskxtaskxtask01";
+
+/// How long a client may take to announce. A browser needs seconds of CPU time before its first announce, and the
+/// machine may be busy.
+pub(crate) const ANNOUNCE_MAX: Duration = Duration::from_secs(120);
 
 /// Starts the tracker with defaults, but for what `configuration` says, and waits until it serves. Its log
 /// is `tracker.log` in `folder`.
@@ -65,6 +70,21 @@ pub(crate) fn scrape(address: SocketAddr, path: &str, info_hash: &[u8; 20]) -> R
         downloaded: number("downloaded")?,
         incomplete: number("incomplete")?,
     })
+}
+
+/// Waits until a scrape of a torrent returns these counts.
+pub(crate) fn wait_for_counts(
+    address: SocketAddr,
+    path: &str,
+    info_hash: &[u8; 20],
+    expected: Counts,
+) -> Result<()> {
+    let mut found = None;
+    let waited = wait_for(ANNOUNCE_MAX, "the scrape", || {
+        found = Some(scrape(address, path, info_hash)?);
+        Ok(found == Some(expected))
+    });
+    waited.with_context(|| format!("expected {expected:?} at {address}, found {found:?}"))
 }
 
 /// Returns an info hash as it is written in a query.

@@ -23,7 +23,6 @@ mod setting;
 mod show;
 mod source;
 mod swarms;
-mod trace;
 mod warnings;
 mod xdp;
 
@@ -53,11 +52,11 @@ pub(crate) use cluster::{ClusterConfig, is_name as is_cluster_name};
 pub(crate) use key::Problem;
 pub(crate) use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_policies};
 pub(crate) use log::{LogConfig, LogRateLimit};
-pub(crate) use read::{Settings, load, parse};
-pub(crate) use setting::toml as toml_value;
-pub(crate) use show::{init, list, section_names, show, without_secrets};
+#[cfg(test)]
+pub(crate) use read::parse;
+pub(crate) use read::{Settings, load};
+pub(crate) use show::{init, list, show, without_secrets};
 pub(crate) use swarms::SwarmsConfig;
-pub(crate) use trace::TraceConfig;
 pub(crate) use xdp::XdpConfig;
 
 /// Everything that serving needs, checked.
@@ -132,8 +131,8 @@ pub(crate) struct Config {
     pub(crate) group: String,
     pub(crate) sandbox: bool,
     pub(crate) shutdown_timeout_s: u32,
-    /// Where traces go, if anywhere.
-    pub(crate) trace: Option<TraceConfig>,
+    /// Whether `[trace]` has an endpoint, which has no effect.
+    pub(crate) wants_traces: bool,
     pub(crate) log: LogConfig,
 }
 
@@ -206,7 +205,7 @@ impl Config {
             group: process.group.value.clone(),
             sandbox: process.sandbox.value == Sandboxing::Auto,
             shutdown_timeout_s: process.shutdown_timeout_s.value,
-            trace: TraceConfig::from_section(&sections.trace, &mut problems),
+            wants_traces: !sections.trace.endpoint.value.is_empty(),
             log: LogConfig::from_section(&sections.log, &mut problems),
             groups,
         };

@@ -2,8 +2,9 @@
 //!
 //! `main` parses the command line; [`config`] reads the configuration; [`serve`] runs the tracker.
 //! [`announce`], [`scrape`] and [`check`] are clients of any tracker; [`mod@admin`] and [`top`] use the
-//! management API of a running tidegate; [`mod@journal`] reads its files; [`mod@import`] those of other trackers; [`mod@cluster`] sets up several; [`manual`] and
-//! [`version`] describe the program. Everything that measures is another program, tidegate-bench.
+//! management API of a running tidegate; [`mod@journal`] reads its files; [`mod@cluster`] sets up several; [`manual`] and
+//! [`version`] describe the program. Other programs measure (tidegate-bench) and read the files of other trackers
+//! (tidegate-import).
 #![forbid(unsafe_code)]
 
 mod access;
@@ -17,7 +18,6 @@ mod cluster;
 mod config;
 mod dates;
 mod errors;
-mod import;
 mod journal;
 mod manual;
 mod permissions;
@@ -26,9 +26,11 @@ mod serve;
 mod top;
 mod version;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -62,7 +64,12 @@ enum Command {
     Check(check::Check),
     Journal(journal::JournalArgs),
     Admin(admin::Admin),
-    Import(import::Import),
+    /// Run tidegate-import, which takes over the configuration and data of another tracker.
+    #[command(hide = true, disable_help_flag = true)]
+    Import {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     Top(top::Top),
     /// Set up a cluster, look at it and manage it.
     #[command(subcommand)]
@@ -103,7 +110,7 @@ fn main() -> ExitCode {
             load(file).and_then(|(settings, _)| print(&config::show(&settings)))
         }
         Command::Config { command: ConfigFileCommand::Check } => check_config(file),
-        Command::Import(import) => import.run(),
+        Command::Import { arguments } => Err(vec![run_import(&arguments)]),
         Command::Announce(announce) => return cli::exit(announce.run()),
         Command::Scrape(scrape) => return cli::exit(scrape.run()),
         Command::Check(check) => return cli::exit(check.run()),
@@ -147,6 +154,14 @@ fn load_with(
     }
     let config = Config::from_settings(&settings).map_err(texts)?;
     Ok((settings, config))
+}
+
+/// Replaces this process by the program tidegate-import beside it. Returns an error if that is not there.
+fn run_import(arguments: &[OsString]) -> String {
+    let program = std::env::current_exe().unwrap_or_default().with_file_name("tidegate-import");
+    let error = process::Command::new(&program).args(arguments).exec();
+    let program = program.display();
+    format!("imports are the program tidegate-import, but {program} cannot be run: {error}")
 }
 
 fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {

@@ -42,7 +42,6 @@ mod status;
 mod streams;
 mod tokens;
 mod torrents;
-mod trace;
 mod webhooks;
 
 use std::sync::Arc;
@@ -67,17 +66,11 @@ pub use state::{Api, ApiDeps, ApiOptions};
 /// The path of the API.
 pub(crate) const PREFIX: &str = "/api/v1";
 
-/// Runs the API's background work for ever: webhooks, events, statistics and traces.
+/// Runs the API's background work for ever: webhooks, events and statistics.
 pub(crate) async fn run_background(api: Arc<Api>) {
     let webhooks = outgoing::run(api.webhooks(), api.hub());
     let events = events::forward_tracker_events(&api);
-    tokio::join!(webhooks, events, record_stats(&api), send_traces(&api));
-}
-
-async fn send_traces(api: &Api) {
-    if let Some(traces) = api.traces() {
-        traces.run(api.sources().version).await;
-    }
+    tokio::join!(webhooks, events, record_stats(&api));
 }
 
 /// Takes a sample each second, and frees the list of torrents when it is idle.
@@ -154,8 +147,8 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
     let content_type = [("content-type", "application/json")];
     router = router.route("/openapi.json", get(move || async move { (content_type, document) }));
     let origins: Arc<[String]> = api.options.cors_origins.clone().into();
-    // Layers added later run earlier: trace, CORS, session, and then the route's own guard.
-    let router = Router::new()
+    // Layers added later run earlier: CORS, session, and then the route's own guard.
+    Router::new()
         .nest(PREFIX, router)
         .merge(session::router())
         .fallback(|| async {
@@ -165,12 +158,8 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
         .layer(from_fn_with_state(Arc::clone(api), session::apply_session))
         .layer(from_fn(move |request, next| {
             cors::allow_origins(Arc::clone(&origins), request, next)
-        }));
-    let router = match api.traces() {
-        Some(_) => router.layer(from_fn_with_state(Arc::clone(api), trace::trace_requests)),
-        None => router,
-    };
-    router.with_state(Arc::clone(api))
+        }))
+        .with_state(Arc::clone(api))
 }
 
 #[cfg(test)]

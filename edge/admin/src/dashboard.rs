@@ -1,10 +1,6 @@
-//! Serves the dashboard's files, which are compiled in. Their data comes from the API.
-//!
-//! Scripts are served without comments and needless spaces, and everything compressed, if the browser accepts it.
+//! Serves the dashboard's files, which are compiled in, compressed if the browser accepts it. Their data comes from the
+//! API.
 
-mod compact;
-
-use std::borrow::Cow;
 use std::io::Write;
 use std::sync::OnceLock;
 
@@ -75,7 +71,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 /// A file in the forms in which it is served.
 struct Prepared {
     kind: &'static str,
-    plain: Cow<'static, [u8]>,
+    plain: &'static [u8],
     gzip: Vec<u8>,
     /// Entity tag, without quotes. That of the compressed form has a suffix.
     tag: String,
@@ -97,21 +93,9 @@ fn prepared() -> &'static [Prepared] {
 }
 
 fn prepare(file: &Asset) -> Prepared {
-    let plain = match std::str::from_utf8(file.bytes) {
-        Ok(text) if file.kind == SCRIPT && !is_library(file) => {
-            Cow::Owned(compact::compact(text).into_bytes())
-        }
-        _ => Cow::Borrowed(file.bytes),
-    };
-    let digest = digest(&SHA256, &plain);
+    let digest = digest(&SHA256, file.bytes);
     let tag = digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    let gzip = compress(&plain);
-    Prepared { kind: file.kind, plain, gzip, tag }
-}
-
-/// Returns whether a file is a library, which is served as it is.
-fn is_library(file: &Asset) -> bool {
-    file.path.starts_with("/vendor/")
+    Prepared { kind: file.kind, plain: file.bytes, gzip: compress(file.bytes), tag }
 }
 
 fn compress(bytes: &[u8]) -> Vec<u8> {
@@ -138,7 +122,7 @@ fn respond(file: &'static Prepared, headers: &HeaderMap) -> Response {
         let headers = [(header::CONTENT_TYPE, file.kind), (header::CONTENT_ENCODING, "gzip")];
         (headers, file.gzip.as_slice()).into_response()
     } else {
-        ([(header::CONTENT_TYPE, file.kind)], file.plain.as_ref()).into_response()
+        ([(header::CONTENT_TYPE, file.kind)], file.plain).into_response()
     };
     let headers = response.headers_mut();
     headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
@@ -150,6 +134,11 @@ fn respond(file: &'static Prepared, headers: &HeaderMap) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns whether a file is a library of others.
+    fn is_library(file: &Asset) -> bool {
+        file.path.starts_with("/vendor/")
+    }
 
     fn request(name: HeaderName, value: &str) -> HeaderMap {
         HeaderMap::from_iter([(name, value.parse().unwrap())])
@@ -181,7 +170,7 @@ mod tests {
             assert!(response.headers()[header::ETAG].to_str().unwrap().ends_with("-gzip\""));
             let mut plain = Vec::new();
             flate2::read::GzDecoder::new(&file.gzip[..]).read_to_end(&mut plain).unwrap();
-            assert_eq!(plain, file.plain.as_ref());
+            assert_eq!(plain, file.plain);
             let response = respond(file, &request(header::ACCEPT_ENCODING, "br, deflate"));
             assert!(!response.headers().contains_key(header::CONTENT_ENCODING));
         }
@@ -202,25 +191,21 @@ mod tests {
         }
     }
 
-    /// What a browser loads, in bytes: see docs/dashboard.md.
+    /// What a browser loads, in compressed bytes: see docs/dashboard.md.
     #[test]
     fn files_are_small() {
         let files = DOCUMENTS.iter().chain(&SCRIPTS).zip(prepared());
-        // What other pages than the first need is fetched when they are opened.
+        // Files that only other pages need are fetched when those are opened.
         let (later, first): (Vec<_>, Vec<_>) = files.partition(|(file, _)| {
             let is_page = file.path.starts_with("/pages/") && file.path != "/pages/overview.js";
             is_page || ["/forms.js", "/licences.json"].contains(&file.path)
         });
         let bytes = |files: &[(&Asset, &Prepared)]| -> usize {
-            let scripts = files.iter().filter(|(file, _)| file.kind == SCRIPT);
-            scripts.map(|(_, file)| file.plain.len()).sum()
+            files.iter().map(|(_, file)| file.gzip.len()).sum()
         };
         let (of_first, all) = (bytes(&first), bytes(&first) + bytes(&later));
-        assert!(of_first <= 120_000, "{of_first} bytes of scripts of the first page");
-        assert!(all <= 150_000, "{all} bytes of scripts");
-        let sent = first.iter().map(|(_, file)| file.gzip.len()).sum::<usize>();
-        // The rest of 120 kB is for what the first page asks of the API.
-        assert!(sent <= 75_000, "{sent} bytes of the first page");
+        assert!(of_first <= 60_000, "{of_first} bytes of the first page");
+        assert!(all <= 90_000, "{all} bytes of all files");
     }
 
     /// Else a browser learns of each only when it has read the script that imports it.

@@ -31,7 +31,6 @@ mod sources;
 mod swarms;
 mod torrent_list;
 mod torrent_names;
-mod traces;
 mod webhooks;
 
 use std::io;
@@ -70,7 +69,6 @@ pub use sources::{
     XdpInterface, XdpRingDrops, XdpStats,
 };
 pub use torrent_names::{TorrentLabel, TorrentNames};
-pub use traces::TraceOptions;
 
 use listener::{CONNECTION_LIMITS, ClientAddr, ConnectionLimits, Connections, LimitedListener};
 

@@ -237,13 +237,6 @@ fn render_api(page: &mut Page, api: &Api) {
     }
     let help = "Events published to streams and webhooks.";
     page.single("tidegate_events_total", "counter", help, api.hub().published());
-    if let Some(traces) = api.traces() {
-        let name = "tidegate_trace_spans_total";
-        page.family(name, "counter", "Spans of traces, by result.");
-        for (result, count) in [("sent", &traces.sent), ("dropped", &traces.dropped)] {
-            page.sample(name, ("result", result), load(count));
-        }
-    }
     let name = "tidegate_webhook_posts_total";
     page.family(name, "counter", "Posts to webhooks, by result.");
     for (result, count) in [

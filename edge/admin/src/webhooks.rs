@@ -128,7 +128,7 @@ impl Webhooks {
         about: (u64, &'static str, u32),
     ) -> Delivery {
         let (time, started) = ((self.time)(), Instant::now());
-        let signature = Some(sign(&row.secret, time, body));
+        let signature = sign(&row.secret, time, body);
         let post = PostRequest { url: row.url.clone(), body: body.into(), signature };
         let (status, error) = match (self.send_post)(post).await {
             Ok(status) => (Some(status), None),
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(webhooks.log.of(1), [delivery]);
         let posts = posts.lock().unwrap();
         let [post] = &posts[..] else { panic!("{posts:?}") };
-        assert_eq!(post.signature, Some(sign("secret", 12, &post.body)));
+        assert_eq!(post.signature, sign("secret", 12, &post.body));
         let body: serde_json::Value = serde_json::from_str(&post.body).unwrap();
         assert_eq!((&body["id"], &body["kind"]), (&json!(0), &json!("test")));
     }

@@ -10,7 +10,6 @@
 import assert from 'node:assert/strict'
 import process from 'node:process'
 import { start } from './dashboard/browser.mjs'
-import scripts from './dashboard/scripts.mjs'
 import signIn from './dashboard/sign-in.mjs'
 import overview from './dashboard/overview.mjs'
 import torrents from './dashboard/torrents.mjs'
@@ -26,7 +25,7 @@ import session from './dashboard/session.mjs'
 import policy from './dashboard/policy.mjs'
 import upgrade from './dashboard/upgrade.mjs'
 
-const areas = { scripts, signIn, overview, torrents, access, webhooks, settings, log, keyboard, accessibility, phone, nodes, session, policy, upgrade }
+const areas = { signIn, overview, torrents, access, webhooks, settings, log, keyboard, accessibility, phone, nodes, session, policy, upgrade }
 
 const dashboard = await start({
   tracker: process.argv[2],

@@ -6,7 +6,7 @@
 //!            └──▶ SQL dump, CSV, SQLite, list, scrape ─▶ rows ─▶ rival ─▶ Sink
 //! ```
 //!
-//! It does not know tidegate's keys and records: the application checks and writes both.
+//! It does not know tidegate's keys and records: the program checks and writes both.
 #![forbid(unsafe_code)]
 
 mod addresses;

@@ -232,7 +232,7 @@ fn kind(path: &Path, head: &[u8]) -> Result<Kind, String> {
         || head.starts_with(b"PK\x03\x04")
     {
         return Err("expected a text, found a compressed file: unpack it (curl does by --compressed), or pass /dev/stdin and pipe it, as in \
-                    `zcat dump.sql.gz | tidegate import … /dev/stdin`"
+                    `zcat dump.sql.gz | tidegate-import … /dev/stdin`"
             .into());
     }
     if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {

@@ -7,7 +7,6 @@ use super::engines::{
     Engine::{Mmsg, Shield, XdpDriver, XdpGeneric},
 };
 use super::network::Family::{V4, V6};
-use super::pair::Interruption::{Kill, Stop, Upgrade};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
 use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
@@ -53,10 +52,6 @@ pub(super) const CASES: &[Case] = &[
     ("aria2-http-proxy1", |at| Pair([Aria2; 2], Http, V4).transfer_behind(haproxy::V1, at)),
     ("libtorrent-http-proxy2", |at| Pair([Libtorrent; 2], Http, V4).transfer_behind(haproxy::V2, at)),
     ("libtorrent-http6-proxy1", |at| Pair([Libtorrent; 2], Http, V6).transfer_behind(haproxy::V1, at)),
-    ("libtorrent-udp-killed", |at| Pair([Libtorrent; 2], Udp, V4).survive(Kill, at)),
-    ("libtorrent-udp6-killed", |at| Pair([Libtorrent; 2], Udp, V6).survive(Kill, at)),
-    ("libtorrent-http-stopped", |at| Pair([Libtorrent; 2], Http, V4).survive(Stop, at)),
-    ("libtorrent-udp-upgraded", |at| Pair([Libtorrent; 2], Udp, V4).survive(Upgrade, at)),
     ("libtorrent-http-denied", |at| Pair([Libtorrent; 2], Http, V4).refusal(at)),
     ("libtorrent-udp-denied", |at| Pair([Libtorrent; 2], Udp, V4).refusal(at)),
     ("transmission-http-private", |at| Pair([Transmission; 2], Http, V4).private(at)),

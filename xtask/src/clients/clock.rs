@@ -3,7 +3,7 @@
 use crate::tracker::{self, Counts, TOKEN, escaped};
 use crate::workspace::binary;
 use anyhow::{Context, Result, ensure};
-use harness::{Signal, Tracker, http, wait_for};
+use harness::{Signal, Tracker, http};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,8 +21,6 @@ const JUMPS: [(&str, bool); 6] =
     [("+5m", true), ("+20m", true), ("+2h", false), ("+1d", false), ("-1d", true), ("-2d", false)];
 /// Longer than the journal takes to write what has happened.
 const JOURNALLED_AFTER: Duration = Duration::from_secs(1);
-/// A tracker that has restored nothing is asked once; one that has, until it says so.
-const RESTORED_MAX: Duration = Duration::from_secs(30);
 
 /// Plays all jumps, each with a journal of its own.
 pub(super) fn play(folder: &Path) -> Result<()> {
@@ -48,12 +46,7 @@ fn restart(folder: &Path, jump: &str, is_kept: bool) -> Result<()> {
     ensure!(tracker.wait_for_end()?.success(), "the tracker failed on SIGTERM");
     let tracker = start(folder, jump)?;
     let expected = Counts { complete: u64::from(is_kept), downloaded: 0, incomplete: 0 };
-    let mut found = None;
-    wait_for(RESTORED_MAX, "the restored peer", || {
-        found = Some(tracker::scrape(address, "/scrape", &TORRENT)?);
-        Ok(found == Some(expected))
-    })
-    .with_context(|| format!("expected {expected:?}, found {found:?}"))?;
+    tracker::wait_for_counts(address, "/scrape", &TORRENT, expected)?;
     tracker.stop()
 }
 

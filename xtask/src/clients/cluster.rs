@@ -1,26 +1,19 @@
 //! Two nodes of a cluster, and a client at each: they learn of each other by NATS.
 
-use super::network::Family;
 use super::pair::{Pair, Protocol};
-use super::peer::Peer;
+use super::peer::{Peer, REPLY_MAX, TRANSFER_MAX};
 use super::torrent::Torrent;
 use crate::tracker::{self, Counts};
 use crate::workspace::binary;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use harness::nats::{Nats, Operator};
-use harness::{Process, Tracker, wait_for};
+use harness::{Tracker, wait_for};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
 
 /// The ports of both nodes; their management is one above.
 const PORTS: [u16; 2] = [6969, 7969];
-/// Transmission alone waits 10 s between announce and first connection, and longer on a busy machine.
-const TRANSFER_MAX: Duration = Duration::from_secs(120);
-/// A browser needs seconds of CPU time before its first announce, and the machine may be busy.
-const START_MAX: Duration = Duration::from_secs(120);
-const REPLY_MAX: Duration = Duration::from_secs(30);
 
 /// The leecher downloads the torrent from a seeder that announces to the other node, and both nodes count
 /// the same.
@@ -31,13 +24,13 @@ pub(super) fn transfer(&Pair([seeder, leecher], protocol, family): &Pair, at: &P
     operator.run("set size 64MiB")?;
     let nodes = [start_node(0, &operator, at)?, start_node(1, &operator, at)?];
     let torrents = PORTS.map(|port| Torrent::new(&protocol.announce_url(family, port, None)));
-    let seeder = peer("seeder", (seeder, 2), &torrents[0], family, at)?;
-    let leecher = peer("leecher", (leecher, 3), &torrents[1], family, at)?;
+    let seeder = Peer::create(at, "seeder", seeder, family.address(2), &torrents[0])?;
+    let leecher = Peer::create(at, "leecher", leecher, family.address(3), &torrents[1])?;
     torrents[0].fill(&seeder.folder)?;
     let downloaded = u64::from(seeder.client.says_completed_when_seeding());
-    let _seeder = start(&seeder, protocol)?;
+    let _seeder = seeder.start(protocol == Protocol::Udp)?;
     wait_for_counts(&torrents[0], Counts { complete: 1, downloaded, incomplete: 0 })?;
-    let _leecher = start(&leecher, protocol)?;
+    let _leecher = leecher.start(protocol == Protocol::Udp)?;
     wait_for(TRANSFER_MAX, "the transfer", || Ok(torrents[1].is_complete(&leecher.folder)))?;
     let counts = Counts { complete: 2, downloaded: downloaded + 1, incomplete: 0 };
     wait_for_counts(&torrents[0], counts)?;
@@ -69,34 +62,11 @@ fn configuration(number: u8, operator: &Operator) -> Result<String> {
     ))
 }
 
-fn peer(
-    name: &str,
-    (client, host): (super::peer::Client, u8),
-    torrent: &Torrent,
-    family: Family,
-    at: &Path,
-) -> Result<Peer> {
-    let folder = at.join(name);
-    fs::create_dir_all(&folder)?;
-    let torrent_file = folder.with_extension("torrent");
-    fs::write(&torrent_file, &torrent.file)?;
-    Ok(Peer { client, address: family.address(host), folder, torrent_file, authority: None })
-}
-
-fn start(peer: &Peer, protocol: Protocol) -> Result<Process> {
-    peer.start(protocol == Protocol::Udp)
-        .with_context(|| format!("{:?} does not start", peer.client))
-}
-
 /// Waits until scrapes of both nodes return these counts.
 fn wait_for_counts(torrent: &Torrent, expected: Counts) -> Result<()> {
     for port in PORTS {
-        let (node, mut seen) = (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None);
-        wait_for(START_MAX, "the scrape", || {
-            seen = Some(tracker::scrape(node, "/scrape", &torrent.info_hash)?);
-            Ok(seen == Some(expected))
-        })
-        .with_context(|| format!("expected {expected:?} at {node}, found {seen:?}"))?;
+        let node = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        tracker::wait_for_counts(node, "/scrape", &torrent.info_hash, expected)?;
     }
     Ok(())
 }

@@ -1,16 +1,14 @@
 //! Clients of UDP on one host of a network, a tracker with one of the engines on another.
 
 use super::network::Family::{self, V4, V6};
-use super::peer::{Client, Peer};
+use super::peer::{Client, Peer, TRANSFER_MAX};
 use super::torrent::Torrent;
 use crate::tracker::{self, Counts};
 use anyhow::{Context, Result, ensure};
 use harness::network::{self, Network, NetworkOptions};
 use harness::{PATIENCE, Process, Tracker, wait_for};
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::time::Duration;
 
 /// How the tracker receives and sends datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +29,6 @@ const PAIRS: [(Client, Family); 4] = [
     (Client::Transmission, V4),
 ];
 const PORT: u16 = 6969;
-/// Transmission alone waits 10 s between announce and first connection, and longer on a busy machine.
-const TRANSFER_MAX: Duration = Duration::from_secs(120);
 
 /// How often one client is started again.
 const RESTARTS_MAX: u32 = 5;
@@ -92,16 +88,12 @@ impl Transfer {
         };
         let url = format!("udp://{}/announce", SocketAddr::new(tracker, PORT));
         let torrent = Torrent::with_content(&url, number.into());
-        let peer = |name: &str, host: u8| -> Result<Peer> {
-            let folder = folder.join(format!("{name}{number}"));
-            fs::create_dir_all(&folder)?;
-            let torrent_file = folder.with_extension("torrent");
-            fs::write(&torrent_file, &torrent.file)?;
+        let peer = |name: &str, host: u8| {
             let address = match family {
                 V4 => network::client(host).into(),
                 V6 => network::client_v6(host).into(),
             };
-            Ok(Peer { client, address, folder, torrent_file, authority: None })
+            Peer::create(folder, &format!("{name}{number}"), client, address, &torrent)
         };
         let peers = [peer("seeder", 2 * number + 1)?, peer("leecher", 2 * number + 2)?];
         torrent.fill(&peers[0].folder)?;

@@ -3,16 +3,14 @@
 use super::authority::Authority;
 use super::haproxy;
 use super::network::Family::{self, V4, V6};
-use super::peer::{Client, Peer};
+use super::peer::{Client, Peer, REPLY_MAX, TRANSFER_MAX};
 use super::torrent::Torrent;
-use crate::tracker::{self, Counts};
-use anyhow::{Context, Result, ensure};
-use harness::{Process, Signal, Tracker, wait_for};
+use crate::tracker::{self, ANNOUNCE_MAX, Counts};
+use anyhow::{Result, ensure};
+use harness::{Process, Tracker, wait_for};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
 
 /// The protocol between clients and tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,13 +29,6 @@ use Protocol::{Http, Https, Udp, Ws, Wss};
 #[derive(Debug)]
 pub(super) struct Pair(pub(super) [Client; 2], pub(super) Protocol, pub(super) Family);
 
-/// Transmission alone waits 10 s between announce and first connection, and longer on a busy machine.
-const TRANSFER_MAX: Duration = Duration::from_secs(120);
-/// A browser needs seconds of CPU time before its first announce, and the machine may be busy.
-const START_MAX: Duration = Duration::from_secs(120);
-const REPLY_MAX: Duration = Duration::from_secs(30);
-/// Longer than the journal takes to write what has happened.
-const JOURNALLED_AFTER: Duration = Duration::from_secs(1);
 /// The tracker's port.
 const PORT: u16 = 6969;
 /// Where it takes scrapes over HTTP.
@@ -48,17 +39,6 @@ const SECURE_PORT: u16 = 6443;
 /// The keys of the private tracker: the seeder's and the leecher's.
 const KEYS: [&str; 2] = ["seeder-0123456789", "leecher_0123456789ABCDEF0123456789"];
 const NO_KEYS: [Option<&str>; 2] = [None; 2];
-
-/// What happens to the tracker between the announces of two peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interruption {
-    /// It is killed, and started again.
-    Kill,
-    /// SIGTERM, and started again.
-    Stop,
-    /// SIGUSR2.
-    Upgrade,
-}
 
 /// The reason of a refusal.
 struct Cause {
@@ -125,13 +105,6 @@ impl Pair {
         self.set_up(folder, NO_KEYS, |_| private_tracker(folder))?.refusal(&KEYLESS)
     }
 
-    /// The tracker ends after the seeder has announced, and its successor introduces the leecher to the
-    /// seeder, which does not announce again.
-    pub(super) fn survive(&self, interruption: Interruption, folder: &Path) -> Result<()> {
-        let journal = journal(folder);
-        self.set_up(folder, NO_KEYS, |_| Ok(journal.clone()))?.survive(interruption, folder)
-    }
-
     fn set_up(
         &self,
         folder: &Path,
@@ -163,27 +136,16 @@ impl Pair {
         let &Self([seeder, leecher], protocol, family) = self;
         let torrents = keys.map(|key| Torrent::new(&protocol.announce_url(family, port, key)));
         let trusted = protocol.is_secure().then(|| Authority::file(folder));
-        let peer = |name: &str, client, host, torrent: &Torrent| -> Result<Peer> {
-            let folder = folder.join(name);
-            fs::create_dir_all(&folder)?;
-            let torrent_file = folder.with_extension("torrent");
-            fs::write(&torrent_file, &torrent.file)?;
-            let (address, authority) = (family.address(host), trusted.clone());
-            Ok(Peer { client, address, folder, torrent_file, authority })
-        };
         let [torrent, of_leecher] = torrents;
-        let seeder = peer("seeder", seeder, 2, &torrent)?;
-        let leecher = peer("leecher", leecher, 3, &of_leecher)?;
+        let mut seeder = Peer::create(folder, "seeder", seeder, family.address(2), &torrent)?;
+        let mut leecher = Peer::create(folder, "leecher", leecher, family.address(3), &of_leecher)?;
+        seeder.authority = trusted.clone();
+        leecher.authority = trusted;
         torrent.fill(&seeder.folder)?;
         let tracker = tracker::start(folder, &configure(&torrent)?)?;
         let [key, _] = keys;
         Ok(Stage { protocol, family, torrent, key, tracker, seeder, leecher })
     }
-}
-
-/// Returns the configuration of a tracker with a journal.
-pub(super) fn journal(folder: &Path) -> String {
-    format!("[state]\ndir = {:?}\n", folder.join("state"))
 }
 
 /// Returns the configuration of a private tracker.
@@ -207,44 +169,10 @@ impl Stage {
         self.tracker.stop()
     }
 
-    fn survive(mut self, interruption: Interruption, folder: &Path) -> Result<()> {
-        let seeder = self.start(&self.seeder)?;
-        self.wait_for_counts(Counts { complete: 1, downloaded: 0, incomplete: 0 })?;
-        let announces = |log: &str| log.matches("tracker_announce:").count();
-        // The tracker may know of an announce before the seeder logs it.
-        wait_for(START_MAX, "the seeder's log of its announce", || {
-            Ok(announces(&seeder.stderr()) > 0)
-        })?;
-        let announced = announces(&seeder.stderr());
-        // What came in the last moments before a kill is lost.
-        thread::sleep(JOURNALLED_AFTER);
-        match interruption {
-            Interruption::Upgrade => drop(self.tracker.upgrade()?),
-            Interruption::Kill => {
-                self.tracker.kill();
-                self.tracker = tracker::start(folder, &journal(folder))?;
-            }
-            Interruption::Stop => {
-                self.tracker.signal(Signal::SIGTERM)?;
-                ensure!(self.tracker.wait_for_end()?.success(), "the tracker failed on SIGTERM");
-                self.tracker = tracker::start(folder, &journal(folder))?;
-            }
-        }
-        self.wait_for_counts(Counts { complete: 1, downloaded: 0, incomplete: 0 })?;
-        let _leecher = self.start(&self.leecher)?;
-        wait_for(TRANSFER_MAX, "the transfer", || {
-            Ok(self.torrent.is_complete(&self.leecher.folder))
-        })?;
-        self.wait_for_counts(Counts { complete: 2, downloaded: 1, incomplete: 0 })?;
-        let again = announces(&seeder.stderr()) - announced;
-        ensure!(again == 0, "the seeder announced {again} times after the tracker's end");
-        self.tracker.stop()
-    }
-
     fn refusal(self, cause: &Cause) -> Result<()> {
         let clients = [self.start(&self.seeder)?, self.start(&self.leecher)?];
         for client in &clients {
-            wait_for(START_MAX, "a client to say why it was refused", || {
+            wait_for(ANNOUNCE_MAX, "a client to say why it was refused", || {
                 Ok(client.stderr().contains(self.protocol.refusal(cause)))
             })?;
         }
@@ -268,7 +196,7 @@ impl Stage {
         let connections = |name: &str| {
             self.tracker.metric(&format!("tidegate_connections_{name}"), &[("protocol", "https")])
         };
-        wait_for(START_MAX, "the client to come and go", || {
+        wait_for(ANNOUNCE_MAX, "the client to come and go", || {
             Ok(connections("total")? >= 1.0 && connections("open")? == 0.0)
         })?;
         let announces = self.tracker.metric("tidegate_requests_total", &[("kind", "announce")])?;
@@ -278,17 +206,11 @@ impl Stage {
 
     fn start(&self, peer: &Peer) -> Result<Process> {
         peer.start(self.protocol == Udp)
-            .with_context(|| format!("{:?} does not start", peer.client))
     }
 
     fn wait_for_counts(&self, expected: Counts) -> Result<()> {
-        let mut seen = None;
         let path = self.key.map_or_else(|| "/scrape".into(), |key| format!("/scrape/{key}"));
-        let waited = wait_for(START_MAX, "the scrape", || {
-            seen = Some(tracker::scrape(SCRAPES, &path, &self.torrent.info_hash)?);
-            Ok(seen == Some(expected))
-        });
-        waited.with_context(|| format!("expected {expected:?} from a scrape, found {seen:?}"))
+        tracker::wait_for_counts(SCRAPES, &path, &self.torrent.info_hash, expected)
     }
 
     /// Checks that the peers met by this protocol and family: at least one announce of the seeder and two of

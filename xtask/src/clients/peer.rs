@@ -1,17 +1,24 @@
 //! The clients, each as the command that starts it. DHT, peer exchange and local discovery are off, so that
 //! they learn of each other only by the tracker.
 
+use super::torrent::Torrent;
 use crate::workspace::root;
 use anyhow::{Context, Result};
 use harness::Process;
 use serde_json::json;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// The port of all peers, which have different addresses.
 const PORT: u16 = 6881;
+/// How long a transfer may take. Transmission alone waits 10 s between announce and first connection, and longer on a
+/// busy machine.
+pub(super) const TRANSFER_MAX: Duration = Duration::from_secs(120);
+/// How long the tracker's counters may lag behind its responses.
+pub(super) const REPLY_MAX: Duration = Duration::from_secs(30);
 
 /// A BitTorrent client.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +53,21 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// Creates the folder `name` below `at` for a client, and its torrent file.
+    pub(super) fn create(
+        at: &Path,
+        name: &str,
+        client: Client,
+        address: IpAddr,
+        torrent: &Torrent,
+    ) -> Result<Self> {
+        let folder = at.join(name);
+        fs::create_dir_all(&folder)?;
+        let torrent_file = folder.with_extension("torrent");
+        fs::write(&torrent_file, &torrent.file)?;
+        Ok(Self { client, address, folder, torrent_file, authority: None })
+    }
+
     /// Starts it on its torrent file.
     pub(super) fn start(&self, udp: bool) -> Result<Process> {
         let mut command = match self.client {
@@ -66,7 +88,8 @@ impl Peer {
         }
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
         let parent = self.folder.parent().unwrap_or(&self.folder);
-        Process::start_with_one_log(command, parent, &name).context("cargo xtask setup")
+        Process::start_with_one_log(command, parent, &name)
+            .with_context(|| format!("{:?} does not start: cargo xtask setup", self.client))
     }
 
     fn aria2(&self, udp: bool) -> Command {

@@ -1,7 +1,6 @@
 //! Prometheus and its checker accept our metrics, rules and their tests, and every metric name in the alerts and
 //! the Grafana dashboard is among those scraped.
 
-use super::pair::journal;
 use crate::command::{command, output};
 use crate::tracker;
 use crate::workspace::root;
@@ -31,7 +30,7 @@ const CLUSTER: &str = "tidegate_cluster_";
 pub(super) fn play(folder: &Path) -> Result<()> {
     output(command(&["promtool", "check", "rules", ALERTS])).context("cargo xtask setup")?;
     output(command(&["promtool", "test", "rules", "dist/prometheus/alerts_test.yml"]))?;
-    let tracker = tracker::start(folder, &journal(folder))?;
+    let tracker = tracker::start(folder, &format!("[state]\ndir = {:?}\n", folder.join("state")))?;
     let page = folder.join("metrics.txt");
     fs::write(&page, tracker.admin("/metrics")?.body)?;
     let mut promtool = command(&["promtool", "check", "metrics"]);

@@ -1,6 +1,7 @@
 //! Committed corpora: named inputs, and one input for each further edge.
 
-use super::{Program, committed, found, targets};
+use super::{Program, found, pack, targets, unpack};
+use crate::archive;
 use crate::command::{Tally, run};
 use crate::workspace::root;
 use anyhow::Result;
@@ -19,26 +20,23 @@ pub(crate) fn minimize(names: &[&str]) -> Result<Tally> {
     let mut tally = Tally::default();
     let named: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     for name in if named.is_empty() { targets()? } else { named } {
-        let folder = root().join(committed(&name));
-        let all = format!("fuzz/target/minimized/{name}");
-        // What was committed without a name competes with what was found.
-        let kept = root().join(&all);
-        drop(fs::remove_dir_all(&kept));
-        fs::create_dir_all(&kept)?;
+        let committed = unpack(&name)?;
+        let kept = format!("fuzz/target/minimized/{name}");
+        let folder = root().join(&kept);
+        archive::recreate(&folder)?;
         fs::create_dir_all(root().join(found(&name)))?;
-        for file in files(&folder)?.filter(|path| is_named(path)) {
-            fs::copy(&file, kept.join(file_name(&file)))?;
+        for file in files(&root().join(&committed))?.filter(|path| is_named(path)) {
+            fs::copy(&file, folder.join(file_name(&file)))?;
         }
+        // What was committed without a name competes with what was found.
         let mut merge = program.command(&name)?;
         merge.args(["-set_cover_merge=1", "-use_counters=0", MAX_LEN]);
-        merge.args([all, committed(&name), found(&name)]);
+        merge.args([&kept, &committed, &found(&name)]);
         tally.add(run(merge)?);
         for file in files(&folder)?.filter(|path| !is_named(path)) {
-            fs::remove_file(file)?;
+            fs::rename(&file, folder.join(&file_name(&file)[..DIGITS]))?;
         }
-        for file in files(&kept)?.filter(|path| !is_named(path)) {
-            fs::copy(&file, folder.join(&file_name(&file)[..DIGITS]))?;
-        }
+        pack(&name, &kept)?;
     }
     Ok(tally)
 }

@@ -96,6 +96,7 @@ fn installs(guest: &Running) -> Result<()> {
         rm -r /etc/systemd/system/tidegate.service.d
         systemctl daemon-reload
         journalctl --unit tidegate | grep 'memory [0-9]* MiB for torrents' | grep -v 'memory [0-9]\\{9,\\} MiB'
+        tidegate-import --help
         test -s /usr/share/man/man1/tidegate.1.gz || ls /usr/share/bash-completion/completions/tidegate",
     )?;
     Ok(())

@@ -113,6 +113,7 @@ start() {
 inside() { podman exec tracker tidegate "$@"; }
 start
 inside check URLS
+podman exec tracker tidegate-import --help
 inside admin --token-file /var/lib/tidegate/first-token stats
 podman healthcheck run tracker
 inside announce --stay udp://127.0.0.1:6969/announce 0123456789abcdef0123456789abcdef01234567

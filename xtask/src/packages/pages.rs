@@ -38,8 +38,8 @@ const BINARY: Page = Page {
             "./tidegate & foreground=$!; until ./tidegate admin health; do sleep 0.2; done; echo ",
         ),
         (
-            "sudo install -m 755 tidegate /usr/bin/tidegate\nsudo install -D",
-            "kill $foreground; wait $foreground\nsudo install -m 755 tidegate /usr/bin/tidegate\nsudo install -D",
+            "sudo install -m 755 -t /usr/bin tidegate tidegate-import\nsudo install -D",
+            "kill $foreground; wait $foreground\nsudo install -m 755 -t /usr/bin tidegate tidegate-import\nsudo install -D",
         ),
     ],
 };

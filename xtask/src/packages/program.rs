@@ -1,4 +1,4 @@
-//! The archive of the static program: unpacked, started and checked in a network of its own.
+//! The archive of the static programs: unpacked, started and checked in a network of its own.
 
 use super::{URLS, find};
 use crate::command::{command, run};
@@ -52,6 +52,7 @@ until PROGRAM admin health >/dev/null 2>&1; do
     sleep 0.2
 done
 PROGRAM check URLS || { cat log; exit 1; }
+PROGRAM-import --help
 kill $tracker
 wait $tracker
 ";

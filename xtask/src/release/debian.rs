@@ -1,7 +1,8 @@
-//! Debian packages of the static program, by dpkg-deb.
+//! Debian packages of the static programs, by dpkg-deb.
 
-use super::stage::{COMPLETIONS, Texts};
-use super::{Architecture, Release, archive, copy};
+use super::stage::{Texts, completions, scripts};
+use super::{Architecture, PROGRAMS, Release, copy};
+use crate::archive;
 use crate::command::{command, output, run};
 use crate::workspace::root;
 use anyhow::{Context, Result, ensure};
@@ -26,23 +27,25 @@ const FILES: &[(&str, &str)] = &[
     ("dist/debian/copyright", "usr/share/doc/tidegate/copyright"),
     ("dist/debian/lintian-overrides", "usr/share/lintian/overrides/tidegate"),
 ];
-/// Where the scripts of [`COMPLETIONS`] go, in its order.
-const SCRIPTS: [&str; 3] = [
-    "usr/share/bash-completion/completions/tidegate",
-    "usr/share/zsh/vendor-completions/_tidegate",
-    "usr/share/fish/vendor_completions.d/tidegate.fish",
-];
 const MAINTAINER_SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 /// Packs `tidegate_VERSION-1_ARCHITECTURE.deb`.
 pub(super) fn package(release: &Release, architecture: Architecture, texts: &Texts) -> Result<()> {
     let stage = release.stage("debian")?;
-    copy(&release.program(architecture), &stage.join("usr/bin/tidegate"))?;
+    for name in PROGRAMS {
+        copy(&release.program(architecture, name), &stage.join("usr/bin").join(name))?;
+    }
     for (from, to) in FILES {
         copy(&root().join(from), &stage.join(to))?;
     }
-    for ((_, script), to) in COMPLETIONS.iter().zip(SCRIPTS) {
-        copy(&texts.completions(script), &stage.join(to))?;
+    for (program, shell) in scripts() {
+        let script = completions(program, shell);
+        let to = match shell {
+            "bash" => format!("usr/share/bash-completion/completions/{program}"),
+            "zsh" => format!("usr/share/zsh/vendor-completions/{script}"),
+            _ => format!("usr/share/fish/vendor_completions.d/{script}"),
+        };
+        copy(&texts.completions(&script), &stage.join(to))?;
     }
     let unit = fs::read_to_string(root().join("dist/tidegate.service"))?;
     fs::write(stage.join(UNITS).join("tidegate.service"), with_user(&unit)?)?;
@@ -138,7 +141,7 @@ fn set_rights(folder: &Path) -> Result<()> {
         let path = entry.path();
         let is_script =
             folder.ends_with("DEBIAN") && MAINTAINER_SCRIPTS.iter().any(|it| path.ends_with(it));
-        let is_executable = is_script || path.ends_with("usr/bin/tidegate");
+        let is_executable = is_script || folder.ends_with("usr/bin");
         if entry.file_type()?.is_dir() {
             set_rights(&path)?;
         }
@@ -170,10 +173,5 @@ mod tests {
             run(command(&["sh", "-n", &script])).unwrap();
         }
         run(command(&["sh", "-n", "dist/freebsd/tidegate"])).unwrap();
-    }
-
-    #[test]
-    fn every_completion_has_its_place() {
-        assert_eq!(COMPLETIONS.len(), SCRIPTS.len());
     }
 }

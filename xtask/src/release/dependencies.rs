@@ -1,6 +1,6 @@
-//! The crates that are linked into the program, as cargo knows them.
+//! The crates that are linked into the programs, as cargo knows them.
 
-use super::ARCHITECTURES;
+use super::{ARCHITECTURES, PROGRAMS};
 use crate::command::{command, output};
 use crate::workspace::root;
 use anyhow::{Context, Result};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A crate that is linked into the program.
+/// A crate that is linked into a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dependency {
     pub(super) name: String,
@@ -37,7 +37,7 @@ pub(super) fn linked() -> Result<BTreeMap<String, Dependency>> {
     Ok(linked)
 }
 
-/// Adds what the program of the metadata needs.
+/// Adds what the programs of the metadata need.
 fn add(metadata: &Value, linked: &mut BTreeMap<String, Dependency>) -> Option<()> {
     let by_id = |list: &Value| -> Option<BTreeMap<String, Value>> {
         let items = list.as_array()?.iter();
@@ -45,8 +45,10 @@ fn add(metadata: &Value, linked: &mut BTreeMap<String, Dependency>) -> Option<()
     };
     let packages = by_id(&metadata["packages"])?;
     let nodes = by_id(&metadata["resolve"]["nodes"])?;
-    let (first, _) = packages.iter().find(|(_, package)| package["name"] == "tidegate")?;
-    let mut waiting = vec![first.clone()];
+    let is_program =
+        |package: &Value| package["name"].as_str().is_some_and(|name| PROGRAMS.contains(&name));
+    let programs = packages.iter().filter(|(_, package)| is_program(package));
+    let mut waiting: Vec<String> = programs.map(|(id, _)| id.clone()).collect();
     let mut seen = BTreeSet::new();
     while let Some(id) = waiting.pop() {
         let package = packages.get(&id)?;

@@ -1,10 +1,11 @@
-//! The container image: one layer with the program, its configuration and a user. Written as the OCI describes it, by
+//! The container image: one layer with the programs, its configuration and a user. Written as the OCI describes it, by
 //! tar alone: no daemon, and the same bytes each time.
 //!
 //! One archive per architecture has Docker's form, for `docker load`, `podman load` and the like. Another has all
 //! architectures as an OCI layout, for `skopeo copy --all` into a registry.
 
-use super::{Architecture, Release, archive, copy};
+use super::{Architecture, PROGRAMS, Release, copy};
+use crate::archive;
 use crate::command::{command, run};
 use crate::workspace::root;
 use anyhow::Result;
@@ -36,14 +37,12 @@ pub(super) fn write(release: &Release) -> Result<()> {
         manifests.push(manifest);
         // Its layer is compressed, and not all versions of Podman load what is compressed as a whole.
         let file = format!("tidegate-{version}-image-{}.tar", architecture.debian);
-        archive::tar_plain(&one.folder, &release.out.join(file), epoch, OWNED_BY_ROOT)?;
+        archive::tar_plain(&one.folder, &release.out.join(file), epoch, archive::OWNED_BY_ROOT)?;
     }
     all.finish(&manifests, version)?;
     let file = release.out.join(format!("tidegate-{version}-image.oci.tar"));
-    archive::tar_plain(&all.folder, &file, epoch, OWNED_BY_ROOT)
+    archive::tar_plain(&all.folder, &file, epoch, archive::OWNED_BY_ROOT)
 }
-
-const OWNED_BY_ROOT: &[&str] = &["--owner=0", "--group=0", "--mode=u=rwX,go=rX", "."];
 
 /// A layer, and its digest before compression.
 struct Layer {
@@ -54,7 +53,9 @@ struct Layer {
 /// Packs what is in the image.
 fn layer(release: &Release, architecture: Architecture) -> Result<Layer> {
     let folder = release.stage("layer")?;
-    copy(&release.program(architecture), &folder.join("usr/bin/tidegate"))?;
+    for name in PROGRAMS {
+        copy(&release.program(architecture, name), &folder.join("usr/bin").join(name))?;
+    }
     copy(&root().join("dist/tidegate.toml"), &folder.join(&CONFIGURATION[1..]))?;
     fs::write(folder.join("etc/passwd"), format!("tidegate:x:{USER}:{USER}::{STATE}:/\n"))?;
     fs::write(folder.join("etc/group"), format!("tidegate:x:{USER}:\n"))?;

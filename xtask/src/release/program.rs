@@ -1,6 +1,6 @@
-//! The program of a release: linked statically with musl, by zig, which compiles C for every architecture.
+//! The programs of a release: linked statically with musl, by zig, which compiles C for every architecture.
 
-use super::{Architecture, Release};
+use super::{Architecture, PROGRAMS, Release};
 use crate::command::{command, output, run};
 use crate::venv::RELEASE_TOOLS;
 use crate::workspace::root;
@@ -8,13 +8,14 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Builds the program of an architecture.
+/// Builds the programs of an architecture.
 pub(super) fn build(release: &Release, architecture: Architecture) -> Result<()> {
     let Architecture { target, .. } = architecture;
     let zigbuild = RELEASE_TOOLS.program("cargo-zigbuild")?;
     add_target(target)?;
     let mut cargo = command(&[&zigbuild, "zigbuild", "--locked", "--profile", "dist"]);
-    cargo.args(["--package", "tidegate", "--target", target, "--target-dir"]).arg(&release.work);
+    cargo.args(PROGRAMS.iter().map(|name| format!("--package={name}")));
+    cargo.args(["--target", target, "--target-dir"]).arg(&release.work);
     let remaps = remaps(&release.work)?;
     let flags =
         remaps.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
@@ -36,13 +37,13 @@ pub(super) fn build(release: &Release, architecture: Architecture) -> Result<()>
     cargo.env("TIDEGATE_COMMIT", &release.commit.id);
     cargo.env("TIDEGATE_COMMIT_DATE", &release.commit.date);
     run(cargo)?;
-    check(release, architecture)
+    PROGRAMS.iter().try_for_each(|name| check(release, &release.program(architecture, name)))?;
+    if architecture.is_native() { check_version(release, architecture) } else { Ok(()) }
 }
 
-/// Checks that the program is static and has no path of this machine.
-fn check(release: &Release, architecture: Architecture) -> Result<()> {
-    let path = release.program(architecture);
-    let bytes = fs::read(&path)?;
+/// Checks that a program is static and has no path of this machine.
+fn check(release: &Release, path: &Path) -> Result<()> {
+    let bytes = fs::read(path)?;
     let interpreter = b"/ld-musl-";
     let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
     ensure!(!has(interpreter), "{} is not linked statically", path.display());
@@ -50,18 +51,22 @@ fn check(release: &Release, architecture: Architecture) -> Result<()> {
         let from = from.display().to_string();
         ensure!(!has(from.as_bytes()), "{} contains the path {from}", path.display());
     }
-    if architecture.is_native() {
-        let version = output(command(&[&path.display().to_string(), "version", "--json"]))?;
-        let version: serde_json::Value = serde_json::from_str(&version)?;
-        ensure!(
-            version["commit"] == release.commit.id.as_str(),
-            "the program names another commit: {version}"
-        );
-        ensure!(
-            version["version"] == release.version.as_str(),
-            "the program has another version: {version}"
-        );
-    }
+    Ok(())
+}
+
+/// Checks that the tracker names the commit and the version that are released.
+fn check_version(release: &Release, architecture: Architecture) -> Result<()> {
+    let program = release.program(architecture, "tidegate").display().to_string();
+    let version = output(command(&[&program, "version", "--json"]))?;
+    let version: serde_json::Value = serde_json::from_str(&version)?;
+    ensure!(
+        version["commit"] == release.commit.id.as_str(),
+        "the program names another commit: {version}"
+    );
+    ensure!(
+        version["version"] == release.version.as_str(),
+        "the program has another version: {version}"
+    );
     Ok(())
 }
 

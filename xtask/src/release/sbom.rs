@@ -3,7 +3,8 @@
 //! cargo-cyclonedx would write it, too, after minutes of compilation, beside every manifest of the workspace.
 
 use super::dependencies::{Dependency, linked};
-use super::{Release, archive};
+use super::{PROGRAMS, Release};
+use crate::archive;
 use crate::workspace::root;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -28,11 +29,15 @@ pub(super) fn write(release: &Release) -> Result<()> {
     }
     let mut program = program.context("the program is not among its crates")?;
     program["type"] = "application".into();
-    let hashes = release.architectures.iter().map(|it| {
-        let hash = archive::sha256(&release.program(*it))?;
-        Ok(json!({ "name": format!("tidegate:sha256:{}", it.target), "value": hash }))
-    });
-    program["properties"] = hashes.collect::<Result<Vec<_>>>()?.into();
+    let mut hashes = Vec::new();
+    for architecture in &release.architectures {
+        for name in PROGRAMS {
+            let hash = archive::sha256(&release.program(*architecture, name))?;
+            let name = format!("{name}:sha256:{}", architecture.target);
+            hashes.push(json!({ "name": name, "value": hash }));
+        }
+    }
+    program["properties"] = hashes.into();
     let document = json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",

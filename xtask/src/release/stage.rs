@@ -1,6 +1,7 @@
-//! Files beside the program that several packages contain, and the archive of the static program.
+//! Files beside the programs that several packages contain, and the archive of the static programs.
 
-use super::{Architecture, Release, archive, copy, licences};
+use super::{Architecture, PROGRAMS, Release, copy, licences};
+use crate::archive;
 use crate::command::{command, output, run};
 use crate::workspace::root;
 use anyhow::{Context, Result};
@@ -13,24 +14,41 @@ pub(super) struct Texts {
     folder: PathBuf,
 }
 
-/// Shells whose completions packages install, and the names of the scripts.
-pub(super) const COMPLETIONS: &[(&str, &str)] =
-    &[("bash", "tidegate.bash"), ("zsh", "_tidegate"), ("fish", "tidegate.fish")];
+/// Shells whose completions packages install.
+pub(super) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+
+/// Returns the name of a program's script for a shell.
+pub(super) fn completions(program: &str, shell: &str) -> String {
+    match shell {
+        "zsh" => format!("_{program}"),
+        _ => format!("{program}.{shell}"),
+    }
+}
+
+/// Returns the program and the shell of each script.
+pub(super) fn scripts() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PROGRAMS.iter().flat_map(|program| SHELLS.map(|shell| (*program, shell)))
+}
 
 impl Texts {
-    /// Makes the files, by the program for this machine.
+    /// Makes the files, by the programs for this machine.
     pub(super) fn write(release: &Release) -> Result<Self> {
         let folder = release.stage("texts")?;
         let native = release.architectures.iter().find(|it| it.is_native());
-        let program = release.program(*native.context("one target must be this machine's")?);
-        let program = program.display().to_string();
+        let native = *native.context("one target must be this machine's")?;
+        let [tracker, importer] = ["tidegate", "tidegate-import"]
+            .map(|it| release.program(native, it).display().to_string());
         let pages = folder.join("man");
         fs::create_dir(&pages)?;
-        run(command(&[&program, "man", "--out", &pages.display().to_string()]))?;
-        fs::create_dir(folder.join("completions"))?;
-        for (shell, name) in COMPLETIONS {
-            let script = output(command(&[&program, "completions", shell]))?;
-            fs::write(folder.join("completions").join(name), script)?;
+        run(command(&[&tracker, "man", "--out", &pages.display().to_string()]))?;
+        fs::write(pages.join("tidegate-import.1"), output(command(&[&importer, "--man"]))?)?;
+        let scripts = folder.join("completions");
+        fs::create_dir(&scripts)?;
+        for shell in SHELLS {
+            let script = output(command(&[&tracker, "completions", shell]))?;
+            fs::write(scripts.join(completions("tidegate", shell)), script)?;
+            let script = output(command(&[&importer, "--completions", shell]))?;
+            fs::write(scripts.join(completions("tidegate-import", shell)), script)?;
         }
         fs::write(folder.join("THIRD-PARTY.txt"), licences::texts()?)?;
         Ok(Self { folder })
@@ -77,14 +95,17 @@ pub(super) fn archive(release: &Release, architecture: Architecture, texts: &Tex
     let name = format!("tidegate-{}-{}-linux", release.version, architecture.machine);
     let stage = release.stage("archive")?;
     let folder = stage.join(&name);
-    copy(&release.program(architecture), &folder.join("tidegate"))?;
+    for name in PROGRAMS {
+        copy(&release.program(architecture, name), &folder.join(name))?;
+    }
     for (from, to) in FILES {
         copy(&root().join(from), &folder.join(to))?;
     }
     copy(&texts.licences(), &folder.join("THIRD-PARTY.txt"))?;
     texts.copy_pages(&folder.join("man"))?;
-    for (_, script) in COMPLETIONS {
-        copy(&texts.completions(script), &folder.join("completions").join(script))?;
+    for (program, shell) in scripts() {
+        let script = completions(program, shell);
+        copy(&texts.completions(&script), &folder.join("completions").join(script))?;
     }
     let file = release.out.join(format!("{name}.tar.gz"));
     archive::tar_gz(&stage, &name, &file, release.commit.epoch)

@@ -123,16 +123,6 @@ impl Problem {
         Self { line: 0, place: format!("{}: ", path.display()), text }
     }
 
-    /// Returns the line of the file, or 0.
-    pub(crate) fn line(&self) -> usize {
-        self.line
-    }
-
-    /// Returns what is wrong, without the place.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
     /// Returns each problem once, in the order of their lines.
     pub(super) fn sorted(problems: Vec<Self>) -> Vec<Self> {
         let mut problems = unique(problems);

@@ -520,13 +520,11 @@ settings! {
         shutdown_timeout_s: Int(0, 3600) = 5;
     }
 
-    /// Traces of API requests for a collector. See docs/operate/observe.md.
+    /// These keys have no effect: traces of API requests are no longer exported.
     ["trace"] trace: TraceSection {
-        /// URL of a collector that accepts OTLP over HTTP, e.g. "http://127.0.0.1:4318/v1/traces".
-        /// Empty = off.
+        /// Accepted with a warning, and ignored.
         endpoint: Text = "";
-        /// How many of a million API requests are traced, among those that do not already belong to
-        /// a trace.
+        /// Accepted and ignored.
         sample_per_million: Int(0, 1_000_000) = 100_000;
     }
 

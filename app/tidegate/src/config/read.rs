@@ -41,6 +41,7 @@ pub(crate) fn load(
 /// Reads a configuration from `text`, as if it were the file `path`.
 ///
 /// Returns all mistakes if there are any.
+#[cfg(test)]
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Settings, Vec<Problem>> {
     let mut settings = Settings::default();
     let mut problems = Vec::new();

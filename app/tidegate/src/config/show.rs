@@ -74,11 +74,6 @@ fn init_listeners(text: &mut String, defaults: &Sections) {
     }
 }
 
-/// Returns the names of all sections, in the order of the file that [`init`] writes.
-pub(crate) fn section_names() -> impl Iterator<Item = &'static str> {
-    SECTIONS.iter().map(|section| section.name)
-}
-
 /// Returns every key with its value and where that comes from.
 pub(crate) fn show(settings: &Settings) -> String {
     let mut text = String::new();

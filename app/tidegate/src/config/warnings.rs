@@ -70,6 +70,12 @@ impl Config {
                     .into(),
             );
         }
+        if self.wants_traces {
+            warnings.push(
+                "trace.endpoint has no effect: traces of API requests are no longer exported; remove [trace]"
+                    .into(),
+            );
+        }
         warnings.extend(self.cluster.as_ref().and_then(|_| self.cluster_warning()));
         warnings.extend(self.xdp_warning());
         warnings.extend(self.acme.iter().filter_map(|acme| self.acme_warning(acme)));

@@ -80,7 +80,6 @@ fn allowed(config: &Config, file: Option<&Path>, cluster: &Option<OpenCluster>) 
     let acme = config.acme.as_ref();
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
     ports.extend(&config.webhook_ports);
-    ports.extend(config.trace.as_ref().map(|trace| trace.port));
     ports.extend(config.tokens.as_ref().and_then(TokenConfig::port));
     ports.extend(cluster.iter().flat_map(|cluster| cluster.join().ports()));
     // Connecting to hosts requires resolving their names.

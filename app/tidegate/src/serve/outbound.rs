@@ -1,6 +1,6 @@
-//! Posts webhooks and traces to other machines, and fetches keys of tokens, over TLS for https URLs. Redirects are not followed, and
-//! webhooks reach public addresses of other machines only, but for those that the operator allows. The URLs of traces and
-//! keys are in the configuration file: the API cannot set them.
+//! Posts webhooks to other machines, and fetches keys of tokens, over TLS for https URLs. Redirects are not followed, and
+//! webhooks reach public addresses of other machines only, but for those that the operator allows. The URL of keys is in
+//! the configuration file: the API cannot set it.
 
 mod resolver;
 
@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::{PostRequest, SendPost, TraceOptions};
+use admin::{PostRequest, SendPost};
 use anyhow::{Context, Result, anyhow};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -33,23 +33,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Pool = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
-/// Returns what posts webhooks and, if configured, traces.
-pub(super) fn client(config: &Config) -> Result<(SendPost, Option<TraceOptions>)> {
-    let send_post: SendPost = if config.webhook_ports.is_empty() {
-        Arc::new(|_| {
+/// Returns the client that posts webhooks.
+pub(super) fn client(config: &Config) -> Result<SendPost> {
+    if config.webhook_ports.is_empty() {
+        return Ok(Arc::new(|_| {
             Box::pin(async { Err("webhooks are off: admin.webhook_ports is empty".into()) })
-        })
-    } else {
-        let private = config.webhook_private.clone();
-        let (ports, own) = (config.webhook_ports.clone().into(), own_addresses().into());
-        let targets = Targets::Webhooks { ports, private, own };
-        send_post(pool(&targets)?, targets, RESPONSE_TIMEOUT)
+        }));
+    }
+    let targets = Targets::Webhooks {
+        ports: config.webhook_ports.clone().into(),
+        private: config.webhook_private.clone(),
+        own: own_addresses().into(),
     };
-    let Some(trace) = &config.trace else { return Ok((send_post, None)) };
-    let (endpoint, per_million) = (trace.endpoint.clone(), trace.per_million);
-    let send_traces = self::send_post(pool(&Targets::Any)?, Targets::Any, RESPONSE_TIMEOUT);
-    let traces = TraceOptions { endpoint, per_million, send_post: send_traces };
-    Ok((send_post, Some(traces)))
+    Ok(send_post(pool(&targets)?, targets, RESPONSE_TIMEOUT))
 }
 
 fn pool(targets: &Targets) -> Result<Pool> {
@@ -133,13 +129,12 @@ fn literal_address(host: &str) -> Option<IpAddr> {
 }
 
 fn request(post: PostRequest) -> Result<Request<Full<Bytes>>> {
-    let mut request = Request::post(post.url)
+    Request::post(post.url)
         .header("content-type", "application/json")
-        .header("user-agent", concat!("tidegate/", env!("CARGO_PKG_VERSION")));
-    if let Some(signature) = post.signature {
-        request = request.header("tidegate-signature", signature);
-    }
-    request.body(Full::from(post.body)).map_err(|error| anyhow!(error))
+        .header("user-agent", concat!("tidegate/", env!("CARGO_PKG_VERSION")))
+        .header("tidegate-signature", post.signature)
+        .body(Full::from(post.body))
+        .map_err(|error| anyhow!(error))
 }
 
 #[cfg(test)]
@@ -153,7 +148,7 @@ mod tests {
         // The kernel accepts the connection.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", silent.local_addr().unwrap());
-        let post = PostRequest { url, body: String::new(), signature: None };
+        let post = PostRequest { url, body: String::new(), signature: String::new() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (pool, targets) = (pool(&Targets::Any).unwrap(), Targets::Any);
         let send_post = send_post(pool, targets, Duration::from_secs(1));
@@ -174,7 +169,7 @@ mod tests {
         for host in ["localhost", "127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "[::1]"]
         {
             let url = format!("http://{host}:{port}/secret");
-            let post = PostRequest { url, body: String::new(), signature: None };
+            let post = PostRequest { url, body: String::new(), signature: String::new() };
             let refusal = runtime.block_on(async { send_post(post).await }).unwrap_err();
             assert!(refusal.contains("admin.webhook_private"), "{host}: {refusal}");
             assert!(!refusal.contains("secret"), "{refusal}");

@@ -94,7 +94,7 @@ pub(super) fn start(
         webhook_private: config.webhook_private.clone(),
         bootstrap_token: tokens::bootstrap()?,
     };
-    let (send_post, traces) = outbound::client(config)?;
+    let send_post = outbound::client(config)?;
     let program = ProgramFile::running();
     let first_token = FirstToken::default();
     let deps = ApiDeps {
@@ -107,7 +107,6 @@ pub(super) fn start(
         time: Arc::new(move || moment(clock).time),
         announce_urls,
         send_post,
-        traces,
         first_token: first_token.display(config),
         is_upgrade_pending: Box::new(move || program.has_changed()),
     };

@@ -17,7 +17,6 @@ mod engine_failures;
 #[cfg(target_os = "linux")]
 mod engine_rights;
 mod handover;
-mod import;
 mod limits;
 mod listeners;
 mod logs;
@@ -38,7 +37,6 @@ mod swarms;
 mod thread_priority;
 mod tls;
 mod top_command;
-mod traces;
 mod udp;
 mod upgrade;
 #[cfg(target_os = "linux")]

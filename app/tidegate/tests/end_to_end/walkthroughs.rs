@@ -53,7 +53,7 @@ pages! {
     backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["sqlite3"]) };
     cluster: "cluster.md", Needs { tools: || vec![nats::program()], machines: Some((3, "example")), ..needs(&["tc"]) };
     configure: "configure/index.md", needs(&[]);
-    opentracker: "migrate/opentracker.md", Needs { prelude: Some("opentracker.sh"), ..needs(&["opentracker"]) };
+    opentracker: "migrate/opentracker.md", Needs { tools: || vec![importer()], prelude: Some("opentracker.sh"), ..needs(&["opentracker"]) };
     private: "run/private.md", needs(&[]);
     proxy: "run/proxy.md", needs(&["nginx", "haproxy", "caddy"]);
     public: "run/public.md", needs(&[]);
@@ -79,6 +79,11 @@ struct Needs {
 /// Returns what most pages need: curl, and these programs.
 const fn needs(programs: &'static [&'static str]) -> Needs {
     Needs { programs, tools: Vec::new, prelude: None, machines: None }
+}
+
+/// Returns the program tidegate-import, which another package builds.
+fn importer() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_tidegate")).with_file_name("tidegate-import")
 }
 
 /// A fenced block with a mark.

@@ -17,10 +17,6 @@ use super::session_store::SessionId;
 use super::state::Shared;
 use crate::listener::{ClientAddr, ConnectionHandle};
 
-/// Extension of a response to an authenticated request: the id of its token.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AuthenticatedToken(pub(super) i64);
-
 impl FromRequestParts<Shared> for Caller {
     type Rejection = Problem;
 
@@ -58,8 +54,7 @@ pub(super) async fn guard(
             let _in_progress = connection.as_ref().map(ConnectionHandle::begin_authenticated);
             let token = caller.token;
             request.extensions_mut().insert(caller);
-            let mut response = next.run(request).await;
-            response.extensions_mut().insert(AuthenticatedToken(token));
+            let response = next.run(request).await;
             let status = response.status().as_u16();
             debug!(%method, route, token, %client, status, "API request");
             Ok(response)

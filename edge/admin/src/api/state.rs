@@ -25,7 +25,6 @@ use crate::recorder::Recorder;
 use crate::records::{RecordOp, Records, Writer, tables};
 use crate::sources::MetricSources;
 use crate::torrent_list::TorrentList;
-use crate::traces::{TraceOptions, Traces};
 use crate::webhooks::{HasOwner, Webhooks};
 
 /// Configuration of the API.
@@ -59,8 +58,6 @@ pub struct ApiDeps {
     pub announce_urls: Vec<AnnounceUrl>,
     /// Posts events to webhooks.
     pub send_post: SendPost,
-    /// Where spans are sent, if requests are traced.
-    pub traces: Option<TraceOptions>,
     /// Shows the first token.
     pub first_token: FirstTokenDisplay,
     /// Returns whether an upgrade would start another program than the one that runs.
@@ -79,7 +76,6 @@ pub struct Api {
     pub(crate) recorder: Recorder,
     pub(super) torrent_list: Arc<TorrentList>,
     webhooks: Arc<Webhooks>,
-    traces: Option<Traces>,
     /// The latest time seen: what has expired stays expired when the clock goes back.
     latest: Arc<AtomicI64>,
     /// Notified when a token is revoked or a session is closed.
@@ -142,7 +138,6 @@ impl Api {
         let has_owner = has_owner(&authenticator, &latest, &deps.time);
         let (send_post, time) = (Arc::clone(&deps.send_post), Arc::clone(&deps.time));
         let webhooks = Arc::new(Webhooks::new(webhooks, send_post, time, has_owner));
-        let traces = deps.traces.clone().map(Traces::new);
         let recorder = Recorder::default();
         recorder.restore(tables::history::all(writer.connection()).map_err(records_error)?);
         let torrent_list = Arc::new(TorrentList::new(Arc::clone(&deps.sources.tracker)));
@@ -157,7 +152,6 @@ impl Api {
             recorder,
             torrent_list,
             webhooks,
-            traces,
             latest,
             access_changed: Notify::new(),
             settings_lock: tokio::sync::Mutex::default(),
@@ -194,10 +188,6 @@ impl Api {
 
     pub(crate) fn webhooks(&self) -> &Arc<Webhooks> {
         &self.webhooks
-    }
-
-    pub(crate) fn traces(&self) -> Option<&Traces> {
-        self.traces.as_ref()
     }
 
     pub(crate) fn records(&self) -> &Records {

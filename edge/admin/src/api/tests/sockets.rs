@@ -83,7 +83,6 @@ impl TestApi {
             }),
             time: Arc::new(move || times.clock_reading().time),
             send_post: Arc::new(|_| Box::pin(async { Ok(204) })),
-            traces: None,
             first_token: FirstTokenDisplay {
                 show: Box::new(|_| Ok(false)),
                 remove: Box::new(|| ()),

@@ -1,0 +1,27 @@
+//! The texts of packages, and the command of the tracker that was here before.
+
+use crate::{directory, run, run_program, stderr, stdout, tidegate};
+
+#[test]
+fn prints_the_manual_page_and_completions() {
+    let page = stdout(&run(&["--man"]));
+    assert!(page.contains("tidegate\\-import") && page.contains("allow\\-seed\\-only"), "{page}");
+    for shell in ["bash", "fish", "zsh"] {
+        let script = stdout(&run(&["--completions", shell]));
+        assert!(script.contains("allow-seed-only") && script.contains("unit3d"), "{shell}");
+    }
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("<TRACKER> <FILE>"), "{}", stderr(&output));
+}
+
+/// Scripts of before call the tracker's program.
+#[test]
+fn the_tracker_runs_it_for_scripts() {
+    let directory = directory();
+    let list = directory.write("list.txt", "ab".repeat(20)).unwrap().display().to_string();
+    let imports = ["import", "opentracker", &list, "--list", "allow", "--dry-run"];
+    let output = run_program(&tidegate(), &imports);
+    let text = stderr(&output);
+    assert!(output.status.success() && text.contains("tidegate-import: read: 1"), "{text}");
+}
