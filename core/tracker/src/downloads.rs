@@ -138,11 +138,15 @@ impl Downloads {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Raises the store's count of a torrent, which may be the only one, to the durable one.
+    /// Raises the store's count of a torrent, which may be the only one, to the durable one. In a cluster, the durable one
+    /// counts if there is one: a node that starts reads the log of the last minutes again, and its store counts downloads
+    /// of peers that have stopped since twice.
     #[inline]
     pub(crate) fn raise(&self, info_hash: &InfoHash, downloads: &mut u32) {
         if self.is_on() {
-            *downloads = self.of(info_hash).max(*downloads);
+            let durable = self.of(info_hash);
+            let is_exact = durable > 0 && self.is_replicated.load(Ordering::Relaxed);
+            *downloads = if is_exact { durable } else { durable.max(*downloads) };
         }
     }
 
@@ -395,5 +399,21 @@ mod tests {
         record(&downloads, &mut records);
         assert!(records.keys().all(|torrent| !theirs.contains(torrent)));
         assert!(records.iter().all(|(torrent, count)| downloads.of(torrent) == *count));
+    }
+
+    #[test]
+    fn in_a_cluster_durable_counts_are_what_is_reported() {
+        let downloads = Downloads::with_shards([1; 16], 8);
+        downloads.enable();
+        let [known, unknown] = [InfoHash([1; 20]), InfoHash([2; 20])];
+        downloads.add([(known, 3)].into_iter());
+        let reported = |info_hash, mut count| {
+            downloads.raise(&info_hash, &mut count);
+            count
+        };
+        assert_eq!([reported(known, 2), reported(known, 5), reported(unknown, 5)], [3, 5, 5]);
+        downloads.replicate();
+        // The store may have counted some twice.
+        assert_eq!([reported(known, 2), reported(known, 5), reported(unknown, 5)], [3, 3, 5]);
     }
 }

@@ -196,7 +196,11 @@ impl<'a> Driver<'a> {
                 self.input(Input::Dropped(reason), None);
             }
             Happened::Reported(Report::Repaired) => self.input(Input::Repaired, None),
-            Happened::Reported(Report::Settled) => self.input(Input::Settled, None),
+            Happened::Reported(Report::Settled) => {
+                self.input(Input::Settled, None);
+                // From when the node is warm it keeps refreshes: a walk that begins now may have passed the peer.
+                self.follow_policy();
+            }
             Happened::Order(Order { node, is_ignored }) => {
                 self.input(Input::Ignore { node, is_ignored }, None);
             }
