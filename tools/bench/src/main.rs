@@ -12,7 +12,6 @@
 
 mod api;
 mod attacks;
-mod chart;
 mod cluster;
 mod compare;
 mod crash;

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
-use crate::chart::{Chart, Lines};
 use crate::figures::{count, micros, percent};
 use crate::lab::{
     Lab, LabArgs, Load, LoadRun, NoiseMonitor, Protocol, SEED, Subject, children_cpu_s,
@@ -173,23 +172,12 @@ pub(crate) fn report(runs: &Runs<'_>) -> Content {
             std::iter::once(Cell::Text((*case).to_owned())).chain(cells).collect()
         };
         let head = std::iter::once("requests").chain(subjects.iter().copied());
-        let line = |subject: &&str| {
-            let figures = shown.iter().map(|case| of(case, subject).median(name)).collect();
-            ((*subject).to_owned(), figures)
-        };
         blocks.extend([
             Block::Heading(title.into()),
             Block::Table(Table {
                 head: head.map(str::to_owned).collect(),
                 rows: shown.iter().map(row).collect(),
             }),
-            Block::Chart(Chart::Lines(Lines {
-                title: format!("{title}, by requests"),
-                places: shown.iter().map(|case| (*case).to_owned()).collect(),
-                series: subjects.iter().map(line).collect(),
-                is_logarithmic: name.ends_with("_us"),
-                write,
-            })),
         ]);
     }
     ("Response times and CPU time by rate".to_owned(), text.to_owned(), blocks)

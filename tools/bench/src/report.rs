@@ -1,15 +1,13 @@
-//! Reports: runs become rows, rows become tables, and tables with charts and text a document, written as
-//! Markdown and as HTML. Everything is computed from runs alone, as they stand in records.
+//! Reports: runs become rows, rows become tables, and tables with text a document, written as Markdown.
+//! Everything is computed from runs alone, as they stand in records.
 
 mod document;
-mod html;
 mod markdown;
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::chart::{Bars, Chart, Lines};
 use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
@@ -52,7 +50,7 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
 }
 
 impl Document {
-    /// Returns the document as Markdown. Charts appear only in HTML; the tables have their figures.
+    /// Returns the document as Markdown.
     pub(crate) fn markdown(&self) -> String {
         markdown::write(self)
     }
@@ -60,11 +58,6 @@ impl Document {
     /// Returns the document as a section of another document.
     pub(crate) fn section(&self) -> String {
         markdown::section(self)
-    }
-
-    /// Returns the document as one self-contained HTML file.
-    pub(crate) fn html(&self) -> String {
-        html::write(self)
     }
 }
 
@@ -245,44 +238,6 @@ pub(crate) fn table(rows: &[Row<'_>], columns: &[Column]) -> Block {
     let kept: Vec<&Vec<Cell>> = cells.iter().filter(is_kept).collect();
     let row = |at: usize| kept.iter().filter_map(|cells| cells.get(at).cloned()).collect();
     Block::Table(Table { head, rows: (0..rows.len()).map(row).collect() })
-}
-
-/// Charts a figure of each subject: as bars, or as lines if there are several numbers of cores.
-pub(crate) fn chart(
-    title: &str,
-    by: &str,
-    rows: &[Row<'_>],
-    name: &str,
-    write: fn(f64) -> String,
-) -> Block {
-    let (mut places, mut subjects) = (Vec::new(), Vec::new());
-    for row in rows {
-        if !places.contains(&row.cores) {
-            places.push(row.cores);
-        }
-        if !subjects.contains(&row.subject) {
-            subjects.push(row.subject);
-        }
-    }
-    let figure = |subject: &str, cores: usize| {
-        let row = rows.iter().find(|row| row.subject == subject && row.cores == cores)?;
-        row.runs.median(name)
-    };
-    if let [cores] = *places {
-        let bar = |subject: &&str| Some(((*subject).to_owned(), figure(subject, cores)?));
-        let bars = subjects.iter().filter_map(bar).collect();
-        return Block::Chart(Chart::Bars(Bars { title: title.to_owned(), bars, write }));
-    }
-    let line = |subject: &&str| {
-        ((*subject).to_owned(), places.iter().map(|cores| figure(subject, *cores)).collect())
-    };
-    Block::Chart(Chart::Lines(Lines {
-        title: format!("{title}, by {by}"),
-        places: places.iter().map(usize::to_string).collect(),
-        series: subjects.iter().map(line).collect(),
-        is_logarithmic: false,
-        write,
-    }))
 }
 
 /// Returns a warning about runs during which other processes were busy.

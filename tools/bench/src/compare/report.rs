@@ -5,13 +5,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::comparison::{SHARES, THROUGHPUT};
-use crate::chart::{Chart, Lines};
 use crate::figures::{count, mib, micros, percent};
 use crate::lab::{Definitions, Loads, Protocol};
 use crate::record;
 use crate::report::{
     Block, CORES, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Row, Runs, SUBJECT,
-    chart, noise_notice, table,
+    noise_notice, table,
 };
 use crate::table::{Cell, Table};
 
@@ -70,7 +69,7 @@ fn is_load_limit(row: &Row<'_>) -> bool {
     row.runs.median("is_load_limit").is_some_and(|part| part > 0.5)
 }
 
-/// Throughput by cores, as a table and a chart.
+/// Returns the throughput by cores.
 fn throughput(runs: &Runs<'_>) -> Vec<Block> {
     let rows = runs.filter(|run| run.case == THROUGHPUT).rows();
     let counts = runs.filter(|run| run.case == THROUGHPUT).core_counts();
@@ -104,7 +103,6 @@ fn throughput(runs: &Runs<'_>) -> Vec<Block> {
         Block::Heading("Responses per second".into()),
         Block::Explanation("By number of tracker cores; the best in bold.".into()),
         Block::Table(table),
-        chart("Responses per second", "cores", &rows, "responses_s", count),
     ]
 }
 
@@ -134,18 +132,8 @@ fn efficiency(rows: &[Row<'_>]) -> Vec<Block> {
         Block::Heading("Responses per second of the tracker's CPU time".into()),
         Block::Explanation(text.into()),
         table(rows, COLUMNS),
-        chart("Responses per CPU second", "cores", rows, "per_cpu_s", count),
     ]
 }
-
-/// The reported percentiles.
-const PERCENTILES: [(&str, &str); 5] = [
-    ("50 %", "p50_us"),
-    ("90 %", "p90_us"),
-    ("99 %", "p99_us"),
-    ("99.9 %", "p99_9_us"),
-    ("99.99 %", "p99_99_us"),
-];
 
 fn latency(runs: &Runs<'_>) -> Vec<Block> {
     const COLUMNS: &[Column] = &[
@@ -159,31 +147,14 @@ fn latency(runs: &Runs<'_>) -> Vec<Block> {
         ("longest", |row| row.cell("max_us", micros)),
         ("lost", |row| row.cell("lost_part", percent)),
     ];
-    let subjects = runs.distinct(|run| run.subject.as_str());
     let mut blocks = Vec::new();
     for share in SHARES {
         let rows = runs.filter(|run| run.case == format!("{share} %")).rows();
         if rows.is_empty() {
             continue;
         }
-        // Trackers without results get an empty line, so that colors agree in all charts.
-        let line = |subject: &&str| {
-            let row = rows.iter().find(|row| row.subject == *subject);
-            let figures = PERCENTILES.map(|(_, name)| row?.runs.median(name));
-            ((*subject).to_owned(), figures.into())
-        };
         let title = format!("At {share} % of its own throughput");
-        blocks.extend([
-            Block::Subheading(title.clone()),
-            table(&rows, COLUMNS),
-            Block::Chart(Chart::Lines(Lines {
-                title: format!("{title}: response times by percentile"),
-                places: PERCENTILES.map(|(name, _)| name.to_owned()).into(),
-                series: subjects.iter().map(line).collect(),
-                is_logarithmic: true,
-                write: micros,
-            })),
-        ]);
+        blocks.extend([Block::Subheading(title), table(&rows, COLUMNS)]);
     }
     let text = "Requests are sent on a fixed schedule at a fraction of the tracker's own maximum \
                 throughput, whether or not earlier ones were answered; times count from a request's \
@@ -211,9 +182,6 @@ fn memory(runs: &Runs<'_>, under_load: &[Row<'_>]) -> Vec<Block> {
         let rows = fills.filter(|run| run.case == fill).rows();
         blocks.push(Block::Subheading(fill.to_owned()));
         blocks.push(table(&rows, COLUMNS));
-        let title = format!("Bytes per peer, {fill}");
-        let write = |bytes| format!("{bytes:.1}");
-        blocks.push(chart(&title, "cores", &rows, "bytes_per_peer", write));
     }
     if !under_load.is_empty() {
         let columns = [SUBJECT, CORES, ("peak RSS", |row: &Row<'_>| row.cell("peak_bytes", mib))];

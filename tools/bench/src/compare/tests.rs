@@ -118,7 +118,6 @@ fn trackers_take_turns_and_failures_do_not_stop_others() {
     assert!(report.contains("broken, throughput, cores 1: the tracker exited"), "{report}");
     assert!(report.contains("no such key"));
     assert!(report.contains("**≥ 100,000**") && report.contains("200,000"));
-    assert!(set.read("out/report.html").contains("<svg "));
     assert_eq!(set.read("record/compare-udp.jsonl"), set.read("out/runs.jsonl"));
     // Another one is added.
     assert!(set.compare(&format!("udp --only b {record}")).unwrap());
@@ -150,9 +149,6 @@ fn passes_the_load_s_arguments() {
     let report = set.read("out/report.md");
     assert!(report.contains("At 80 % of its own throughput"), "{report}");
     assert!(report.contains("### full"));
-    // What each chart draws is a number.
-    let html = set.read("out/report.html");
-    assert!(html.matches("<svg ").count() >= 5 && !html.contains("NaN"));
 }
 
 #[test]

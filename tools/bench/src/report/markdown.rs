@@ -32,7 +32,6 @@ fn add(text: &mut String, block: &Block, under: &str) {
         Block::Text(words) | Block::Explanation(words) => write!(text, "\n{}\n", wrap(words)),
         Block::Notice(words) => write!(text, "\n{}\n", wrap(&format!("**Note:** {words}"))),
         Block::Table(table) => write!(text, "\n{table}"),
-        Block::Chart(_) => Ok(()),
         Block::Code(lines) => write!(text, "\n```text\n{}\n```\n", lines.trim_end()),
         Block::Details(title, block) => {
             let _ = write!(text, "\n{under}### {title}\n");
