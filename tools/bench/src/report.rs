@@ -12,10 +12,7 @@ use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
-use crate::{
-    api, attacks, cluster, compare, crash, dashboards, flood, latency, private, rates, restart,
-    store, upgrade, xdp,
-};
+use crate::{attacks, cluster, compare, crash, restart, store, upgrade, xdp};
 
 pub(crate) use document::{Block, Document};
 
@@ -27,14 +24,7 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
     let words: Vec<&str> = benchmark.split(' ').collect();
     let (title, text, blocks) = match *words {
         ["compare", protocol, load] => compare::report(&runs, definitions, (protocol, load))?,
-        ["testers", protocol] => compare::testers_report(&runs, protocol),
-        ["private"] => private::report(&runs),
-        ["api"] => api::report(&runs),
-        ["dashboards"] => dashboards::report(&runs),
-        ["flood"] => flood::report(&runs),
         ["attacks"] => attacks::report(&runs),
-        ["latency"] => latency::report(&runs),
-        ["rates"] => rates::report(&runs),
         ["store"] => store::report(&runs),
         ["crash", "swarms"] => crash::report(&runs),
         ["restart"] => restart::report(&runs),
@@ -55,9 +45,13 @@ impl Document {
         markdown::write(self)
     }
 
-    /// Returns the document as a section of another document.
-    pub(crate) fn section(&self) -> String {
-        markdown::section(self)
+    /// Returns the document as a section of another document, with all parts or those under these headings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such heading.
+    pub(crate) fn section(&self, parts: &[&str]) -> Result<String> {
+        markdown::section(self, parts)
     }
 }
 
