@@ -12,9 +12,6 @@ impl Scenario {
     /// Returns a short title, which is its name in records.
     pub(super) fn title(self) -> &'static str {
         match self {
-            Self::Add => "add a torrent",
-            Self::UpdateOne => "update one torrent",
-            Self::UpdateMany => "update a thousand torrents",
             Self::Torrents => "re-announce, torrents alike",
             Self::Peers => "re-announce, peers alike",
             Self::Grow => "grow from nothing",
