@@ -1,4 +1,4 @@
-//! Compiles the XDP program, whose instructions are committed beside its source.
+//! Compiles the XDP programs, whose instructions are committed beside their sources.
 //!
 //! No user of the tracker needs a compiler for BPF. Whether the committed files belong together can be
 //! checked with the one compiler that made them.
@@ -10,8 +10,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 
-/// Where the source and both files made from it are.
-const FOLDER: &str = "edge/xdp/src";
+/// A source, and both files made from it: NAME.c, NAME.bin and NAME.rs in a folder.
+#[derive(Clone, Copy)]
+struct Source {
+    folder: &'static str,
+    name: &'static str,
+}
+
+/// The tracker's program, and those of the benchmarks on a veth pair.
+const SOURCES: [Source; 3] = [
+    Source { folder: "edge/xdp/src", name: "program" },
+    Source { folder: "tools/bench/src/xdp", name: "sender" },
+    Source { folder: "tools/bench/src/xdp", name: "counter" },
+];
 /// Another version makes other instructions of the same source.
 const COMPILER: &str = "clang-14";
 const FLAGS: &[&str] = &[
@@ -29,7 +40,7 @@ const FLAGS: &[&str] = &[
 /// The section that has the program.
 const SECTION: &str = "program";
 
-/// What `program.bin` and `program.rs` consist of.
+/// What the files made from a source consist of.
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
     /// 8 bytes each, little-endian.
@@ -38,43 +49,50 @@ struct Program {
     relocations: Vec<(usize, String)>,
 }
 
-/// Compiles the program and writes both files.
+/// Compiles the programs and writes their files.
 pub(crate) fn compile() -> Result<Tally> {
-    let program = compiled()?;
-    for (name, content) in files(&program)? {
-        fs::write(root().join(FOLDER).join(name), content)?;
+    for source in SOURCES {
+        let program = compiled(source)?;
+        for (path, content) in files(source, &program)? {
+            fs::write(root().join(path), content)?;
+        }
+        println!("{}: {} instructions", source.name, program.instructions.len() / 8);
     }
-    println!("{} instructions", program.instructions.len() / 8);
     Ok(Tally::ONE)
 }
 
-/// Compiles the program and compares both files. Skipped where the compiler is not installed.
+/// Compiles the programs and compares their files. Skipped where the compiler is not installed.
 pub(crate) fn check() -> Result<Tally> {
     if output(command(&[COMPILER, "--version"])).is_err() {
         println!("skipped: no {COMPILER} here, so nothing shows that program.bin is program.c");
         return Ok(Tally::default());
     }
-    for (name, content) in files(&compiled()?)? {
-        let path = format!("{FOLDER}/{name}");
-        let committed = fs::read(root().join(&path)).with_context(|| path.clone())?;
-        ensure!(committed == content, "{path} is not what program.c compiles to: cargo xtask bpf");
+    for source in SOURCES {
+        for (path, content) in files(source, &compiled(source)?)? {
+            let committed = fs::read(root().join(&path)).with_context(|| path.clone())?;
+            ensure!(
+                committed == content,
+                "{path} is not what its source compiles to: cargo xtask bpf"
+            );
+        }
     }
     Ok(Tally::ONE)
 }
 
-fn compiled() -> Result<Program> {
-    let object = target().join("program.o");
+fn compiled(Source { folder, name }: Source) -> Result<Program> {
+    let object = target().join(format!("{name}.o"));
     fs::create_dir_all(target())?;
-    let (source, object_name) = (format!("{FOLDER}/program.c"), object.display().to_string());
+    let (source, object_name) = (format!("{folder}/{name}.c"), object.display().to_string());
     let words = [&[COMPILER], FLAGS, &["-c", &source, "-o", &object_name]].concat();
     run(command(&words)).with_context(|| format!("{COMPILER} is a Debian package"))?;
     extract(&fs::read(object)?).context("an object file of an unknown form")
 }
 
-fn files(program: &Program) -> Result<[(&'static str, Vec<u8>); 2]> {
-    let mut text = String::from(
-        "//! Indexes of the instructions of `program.bin` that load the address of a map. Made by `cargo xtask bpf`.\n\n\
-         use super::maps::MapName::{self, ",
+/// Returns the paths and contents of both files.
+fn files(Source { folder, name }: Source, program: &Program) -> Result<[(String, Vec<u8>); 2]> {
+    let mut text = format!(
+        "//! Indexes of the instructions of `{name}.bin` that load the address of a map. Made by `cargo xtask bpf`.\n\n\
+         use super::maps::MapName::{{self, ",
     );
     let mut indexes: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (index, map) in &program.relocations {
@@ -90,7 +108,8 @@ fn files(program: &Program) -> Result<[(&'static str, Vec<u8>); 2]> {
         text += "    ]),\n";
     }
     text += "];\n";
-    Ok([("program.bin", program.instructions.clone()), ("program.rs", text.into_bytes())])
+    let path = |ending| format!("{folder}/{name}.{ending}");
+    Ok([(path("bin"), program.instructions.clone()), (path("rs"), text.into_bytes())])
 }
 
 /// Returns the name of a map in Rust.

@@ -5,6 +5,7 @@
 //! loopback device. Attacks on connections themselves have a network of namespaces.
 
 mod browsers;
+mod flood;
 mod memory;
 #[cfg(target_os = "linux")]
 mod network;
@@ -26,7 +27,7 @@ use crate::lab::{
     free_address, named_path, on,
 };
 use crate::record::{Figures, Run};
-use crate::report::{CASE, Column, Content, Runs, SUBJECT, table};
+use crate::report::{Block, CASE, Column, Content, Runs, SUBJECT, table};
 use crate::session::{ResultArgs, RunKey, Session, print_line};
 
 /// Measure what one hostile host can do to others.
@@ -56,6 +57,8 @@ enum Attack {
     Cluster,
     /// Rates: 70,000 requests of one IPv4 address behind a translator before 100 others.
     Rates,
+    /// Rates: one address that floods beside 40 others, with limits and without.
+    Flood,
     /// Memory: millions of invented torrents beside a real one, within a budget of 256 MiB.
     Memory,
     /// Memory: WebTorrent peers of one address, or of one /48, in torrents of their own.
@@ -163,6 +166,7 @@ impl Target<'_> {
             Attack::Swarm => swarm::attack(self),
             Attack::Cluster => swarm::attack_cluster(self),
             Attack::Rates => swarm::attack_rates(self),
+            Attack::Flood => flood::attack(self),
             Attack::Memory => memory::attack(self),
             Attack::Browsers => browsers::attack(self),
             Attack::Api => requests::attack_api(self),
@@ -240,9 +244,13 @@ pub(crate) fn report(runs: &Runs<'_>) -> Content {
     ];
     let text = "One host attacks a tracker through its sockets, beside honest clients.";
     let has_times = |run: &Run| run.figures.get(BEFORE_US).is_some();
-    let parts = (runs.filter(|run| !has_times(run)), PARTS);
-    let times = (runs.filter(has_times), TIMES);
-    let blocks = [parts, times].into_iter().filter(|(runs, _)| !runs.0.is_empty());
-    let blocks = blocks.map(|(runs, columns)| table(&runs.rows(), columns)).collect();
+    let parts = ("Honest clients served", runs.filter(|run| !has_times(run)), PARTS);
+    let times = ("Response times of honest clients", runs.filter(has_times), TIMES);
+    let mut blocks = Vec::new();
+    for (title, runs, columns) in [parts, times] {
+        if !runs.0.is_empty() {
+            blocks.extend([Block::Heading(title.to_owned()), table(&runs.rows(), columns)]);
+        }
+    }
     ("Attacks by one host".to_owned(), text.to_owned(), blocks)
 }

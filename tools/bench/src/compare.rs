@@ -1,6 +1,6 @@
 //! `tidegate-bench compare`: each tracker is started with the same number of processors and put under
-//! the same load on other processors. `tidegate-bench testers`: the same for load testers, which all
-//! load tidegate.
+//! the same load on other processors. Several loads take turns, too: by other load testers, with other settings
+//! of the tracker, or beside requests to its management API.
 
 mod comparison;
 mod report;
@@ -13,13 +13,13 @@ use std::process::ExitCode;
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum, value_parser};
 
-use crate::lab::{Lab, LabArgs, Load, Loads, Protocol, Subject, Tester, named_path, settings};
+use crate::lab::{Lab, LabArgs, Load, Protocol, Tester, named_path, settings};
 use crate::report::Block;
 use crate::session::{ResultArgs, RoundArgs, Session, print_line};
 use crate::table::{Cell, Table};
 use comparison::{Comparison, Contestant, Plan};
 
-pub(crate) use report::{overview, report, testers_report};
+pub(crate) use report::{overview, report};
 
 /// Compare trackers under the same load: throughput, latency, memory.
 ///
@@ -36,9 +36,9 @@ pub(crate) struct Compare {
     /// Without --only, no other trackers are measured.
     #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
     beside: Vec<(String, PathBuf)>,
-    /// Name of the load [default: the first one defined].
-    #[arg(long, value_name = "NAME")]
-    load: Option<String>,
+    /// Name of a load; repeatable: several take turns [default: the first one defined].
+    #[arg(long = "load", value_name = "NAME")]
+    loads: Vec<String>,
     /// Numbers of tracker cores to measure, such as `1,2,4` or `1-4` [default: 1, 2, 4, … up to
     /// half of all].
     #[arg(long, value_name = "LIST", value_parser = cores)]
@@ -50,19 +50,6 @@ pub(crate) struct Compare {
     /// defined].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=86_400))]
     fill_seconds: Option<u32>,
-    #[command(flatten)]
-    lab: LabArgs,
-    #[command(flatten)]
-    run: RoundArgs,
-    #[command(flatten)]
-    output: ResultArgs,
-}
-
-/// Compare load testers: responses per second of their own CPU time, from the same tidegate.
-#[derive(Args)]
-pub(crate) struct Testers {
-    /// Protocol: udp, http or wss.
-    protocol: Protocol,
     #[command(flatten)]
     lab: LabArgs,
     #[command(flatten)]
@@ -96,12 +83,12 @@ impl Compare {
         let only = lab.definitions.add_builds(&self.beside, &self.only)?;
         lab.give(&self.beside);
         let loads = lab.loads(self.protocol)?;
-        let load = loads.find(self.load.as_deref())?;
-        let (subjects, missing) = lab.subjects((self.protocol, &load.name), &only)?;
-        missing.iter().for_each(|sentence| print_line(sentence));
-        ensure!(!subjects.is_empty(), "there is no tracker to measure over {}", self.protocol);
-        let tester = tester(&lab, load, self.protocol)?;
-        let contestant = |subject| Contestant::tracker(subject, load, tester.clone());
+        let chosen = match &*self.loads {
+            [] => vec![loads.find(None)?],
+            names => names.iter().map(|name| loads.find(Some(name))).collect::<Result<_>>()?,
+        };
+        let contestants = contestants(&lab, self.protocol, &chosen, &only)?;
+        ensure!(!contestants.is_empty(), "there is no tracker to measure over {}", self.protocol);
         let plan = Plan {
             protocol: self.protocol,
             cores: self.cores.clone().map_or_else(|| lab.default_counts(), |CoreCounts(all)| all),
@@ -113,59 +100,36 @@ impl Compare {
             fills: loads.fills.clone(),
             fill_seconds: self.fill_seconds,
         };
-        let name = format!("compare {} {}", self.protocol, load.name);
+        let names: Vec<&str> = chosen.iter().map(|load| load.name.as_str()).collect();
+        let name = format!("compare {} {}", self.protocol, names.join("+"));
+        let mut details = vec![settings_of(&plan, &chosen)];
+        details.extend(contestants.iter().map(|one| start_of(one, &plan)));
         let session = Session::start(&name, &self.output, &self.lab.definitions)?;
-        let contestants = subjects.iter().map(contestant).collect();
-        let session = Comparison::new(&lab, &plan, contestants, session)?.run()?;
-        let mut details = details(&plan, load);
-        details.extend(subjects.iter().map(|subject| start_of(subject, &plan)));
-        session.finish(details)
+        Comparison::new(&lab, &plan, contestants, session)?.run()?.finish(details)
     }
 }
 
-impl Testers {
-    /// Runs the comparison and reports it.
-    pub(crate) fn run(&self) -> Result<ExitCode> {
-        self.run_in(Lab::new(&self.lab)?)
-    }
-
-    fn run_in(&self, lab: Lab) -> Result<ExitCode> {
-        let loads = lab.loads(self.protocol)?;
-        let subject = lab.tidegate()?;
-        let contestants = contestants(&lab, &loads, &subject, self.protocol)?;
-        let plan = Plan {
-            protocol: self.protocol,
-            cores: vec![1],
-            measures: vec![Measure::Throughput],
-            run: self.run.clone(),
-            fills: Vec::new(),
-            fill_seconds: None,
-        };
-        let name = format!("testers {}", self.protocol);
-        let session = Session::start(&name, &self.output, &self.lab.definitions)?;
-        Comparison::new(&lab, &plan, contestants, session)?.run()?.finish(Vec::new())
-    }
-}
-
-/// Returns our own load tester, and each other that is installed, with loads that are alike.
+/// Returns each tracker that can be measured, under each load that it is for.
 fn contestants<'a>(
     lab: &Lab,
-    loads: &'a Loads,
-    subject: &'a Subject,
     protocol: Protocol,
+    loads: &[&'a Load],
+    only: &[String],
 ) -> Result<Vec<Contestant<'a>>> {
-    let mut contestants: Vec<Contestant<'a>> = Vec::new();
-    for load in loads.loads.iter().filter(|load| load.like.is_some()) {
-        match tester(lab, load, protocol) {
-            Ok(other) => {
-                let own = loads.find(load.like.as_deref())?;
-                contestants.push(Contestant::tester(subject, own, Tester::Own));
-                contestants.push(Contestant::tester(subject, load, other));
-            }
-            Err(error) => print_line(&format!("skipping {}: {error:#}", load.name)),
+    let mut contestants = Vec::new();
+    for &load in loads {
+        let only = if only.is_empty() { &load.trackers } else { only };
+        let (subjects, missing) = lab.subjects((protocol, &load.name), only)?;
+        missing.iter().for_each(|sentence| print_line(sentence));
+        let tester = tester(lab, load, protocol)?;
+        for subject in subjects {
+            let name = match loads {
+                [_] => subject.name(),
+                _ => format!("{}, {}", subject.name(), load.name),
+            };
+            contestants.push(Contestant { name, subject, load, tester: tester.clone() });
         }
     }
-    ensure!(!contestants.is_empty(), "there is no other load tester for {protocol}");
     Ok(contestants)
 }
 
@@ -180,27 +144,28 @@ fn tester(lab: &Lab, load: &Load, protocol: Protocol) -> Result<Tester> {
 }
 
 /// Returns the settings of a comparison, for its report.
-fn details(plan: &Plan, load: &Load) -> Vec<Block> {
-    let mut lines = vec![
-        ("load", format!("{}: {}", load.name, load.words.join(" "))),
-        ("for latencies", load.paced.join(" ")),
-    ];
+fn settings_of(plan: &Plan, loads: &[&Load]) -> Block {
+    let mut lines = Vec::new();
+    for load in loads {
+        lines.push(("load", format!("{}: {}", load.name, load.words.join(" "))));
+        lines.push(("for latencies", load.paced.join(" ")));
+    }
     lines.extend(plan.fills.iter().map(|fill| (fill.name.as_str(), fill.words.join(" "))));
     lines.extend(settings());
     let row = |(name, text): (&str, String)| vec![Cell::Text(name.to_owned()), Cell::Code(text)];
     let head = ["setting", "value"].map(str::to_owned).into();
     let table = Table { head, rows: lines.into_iter().map(row).collect() };
-    vec![Block::Details("Settings".into(), Box::new(Block::Table(table)))]
+    Block::Details("Settings".into(), Box::new(Block::Table(table)))
 }
 
 /// Returns how a tracker is started, for the report.
-fn start_of(subject: &Subject, plan: &Plan) -> Block {
+fn start_of(Contestant { name, subject, .. }: &Contestant<'_>, plan: &Plan) -> Block {
     let definition = &subject.tracker.definition;
     let is_secure = plan.protocol.is_secure() && subject.front.is_none();
     let tls = definition.configuration_tls.as_ref().filter(|_| is_secure);
     let start = definition.start.join(" ");
     let text = format!("$ {start}\n{}", tls.unwrap_or(&definition.configuration));
-    let title = format!("How {} was started", subject.name());
+    let title = format!("How {name} was started");
     Block::Details(title, Box::new(Block::Code(text)))
 }
 

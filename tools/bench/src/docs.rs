@@ -1,8 +1,9 @@
 //! `tidegate-bench docs`: writes the tables of documents from the records.
 //!
 //! A table stands between `<!-- figures: BENCHMARK -->` and `<!-- end of figures -->`, for example
-//! `compare udp announces` or `private`. It is of the benchmark's last entry in its record. `overview`
-//! is the README's table, from several records; `sizing` and `cluster scale` are computed from them.
+//! `compare udp announces` or `xdp loads | Goals`: behind bars are the headings of the report whose tables are
+//! shown, if not all are. It is of the benchmark's last entry in its record. `overview` is the README's table, from
+//! several records; `sizing` and `cluster scale` are computed from them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,7 +70,10 @@ fn figures(name: &str, definitions: &Path) -> Result<String> {
     if name == "sizing" {
         return sizing::sizing(&folder);
     }
-    Ok(report::document(&record::last(&folder, name)?, definitions)?.section())
+    let mut parts = name.split(" | ");
+    let benchmark = parts.next().unwrap_or_default();
+    let document = report::document(&record::last(&folder, benchmark)?, definitions)?;
+    document.section(&parts.collect::<Vec<_>>())
 }
 
 #[cfg(test)]

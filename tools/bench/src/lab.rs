@@ -11,9 +11,11 @@ mod definition;
 mod machine;
 mod noise;
 mod program;
+mod records;
 mod template;
 mod tester;
 mod tracker;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 use clap::Args;
 
-pub(crate) use api::{Api, TOKEN_VARIABLES, authorization};
+pub(crate) use api::{Api, TOKEN_VARIABLES};
 pub(crate) use certificate::Certificate;
 pub(crate) use cores::{Split, default_counts, on};
 pub(crate) use definition::{Definition, Definitions, Fill, Install, Load, Loads, Protocol};
@@ -32,7 +34,7 @@ pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
 #[cfg(target_os = "linux")]
 pub(crate) use program::Program;
 pub(crate) use program::Subject;
-#[cfg(target_os = "linux")]
+pub(crate) use records::{add_records, hash_lines};
 pub(crate) use template::TemplateVars;
 pub(crate) use tester::{LoadResult, LoadRun, SEED, Tester, TrackerUsage};
 pub(crate) use tracker::{Place, RunningTracker, free_address};

@@ -5,28 +5,21 @@
 //! tables of documents from the records.
 //!
 //! ```text
-//! bench/*.toml ─▶ lab ─▶ compare, private, api, flood, attacks, latency, rates ─┐
-//!            store, swarms ─▶ crash swarms, restart, upgrade ──────────────────────┴▶ session ─▶ record ─▶ report ─▶ docs
+//! bench/*.toml ─▶ lab ─▶ compare, attacks, xdp ───────────┐
+//!         store, swarms ─▶ crash swarms, restart, upgrade ┴▶ session ─▶ record ─▶ report ─▶ docs
 //! ```
 #![forbid(unsafe_code)]
 
-mod api;
 mod attacks;
-mod chart;
 mod cluster;
 mod compare;
 mod crash;
-mod dashboards;
 mod datagrams;
 mod docs;
 mod figures;
-mod flood;
 mod lab;
-mod latency;
 mod load;
-mod private;
 mod program;
-mod rates;
 mod record;
 mod report;
 mod restart;
@@ -67,13 +60,6 @@ enum Command {
         load: load::LoadCommand,
     },
     Compare(compare::Compare),
-    Testers(compare::Testers),
-    Latency(latency::Latency),
-    Rates(rates::Rates),
-    Private(private::Private),
-    Api(api::ApiCommand),
-    Dashboards(dashboards::Dashboards),
-    Flood(flood::FloodCommand),
     Attacks(attacks::Attacks),
     Soak(soak::SoakCommand),
     Crash(crash::CrashCommand),
@@ -93,13 +79,6 @@ fn main() -> ExitCode {
     let done = match CommandLine::parse().command {
         Command::Load { load } => load::run(&load),
         Command::Compare(command) => command.run(),
-        Command::Testers(command) => command.run(),
-        Command::Latency(command) => command.run(),
-        Command::Rates(command) => command.run(),
-        Command::Private(command) => command.run(),
-        Command::Api(command) => command.run(),
-        Command::Dashboards(command) => command.run(),
-        Command::Flood(command) => command.run(),
         Command::Attacks(command) => command.run(),
         Command::Soak(command) => command.run(),
         Command::Crash(command) => command.run(),

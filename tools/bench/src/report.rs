@@ -1,23 +1,18 @@
-//! Reports: runs become rows, rows become tables, and tables with charts and text a document, written as
-//! Markdown and as HTML. Everything is computed from runs alone, as they stand in records.
+//! Reports: runs become rows, rows become tables, and tables with text a document, written as Markdown.
+//! Everything is computed from runs alone, as they stand in records.
 
 mod document;
-mod html;
 mod markdown;
 
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::chart::{Bars, Chart, Lines};
 use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
-use crate::{
-    api, attacks, cluster, compare, crash, dashboards, flood, latency, private, rates, restart,
-    store, upgrade, xdp,
-};
+use crate::{attacks, cluster, compare, crash, restart, store, upgrade, xdp};
 
 pub(crate) use document::{Block, Document};
 
@@ -29,14 +24,7 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
     let words: Vec<&str> = benchmark.split(' ').collect();
     let (title, text, blocks) = match *words {
         ["compare", protocol, load] => compare::report(&runs, definitions, (protocol, load))?,
-        ["testers", protocol] => compare::testers_report(&runs, protocol),
-        ["private"] => private::report(&runs),
-        ["api"] => api::report(&runs),
-        ["dashboards"] => dashboards::report(&runs),
-        ["flood"] => flood::report(&runs),
         ["attacks"] => attacks::report(&runs),
-        ["latency"] => latency::report(&runs),
-        ["rates"] => rates::report(&runs),
         ["store"] => store::report(&runs),
         ["crash", "swarms"] => crash::report(&runs),
         ["restart"] => restart::report(&runs),
@@ -52,19 +40,18 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
 }
 
 impl Document {
-    /// Returns the document as Markdown. Charts appear only in HTML; the tables have their figures.
+    /// Returns the document as Markdown.
     pub(crate) fn markdown(&self) -> String {
         markdown::write(self)
     }
 
-    /// Returns the document as a section of another document.
-    pub(crate) fn section(&self) -> String {
-        markdown::section(self)
-    }
-
-    /// Returns the document as one self-contained HTML file.
-    pub(crate) fn html(&self) -> String {
-        html::write(self)
+    /// Returns the document as a section of another document, with all parts or those under these headings.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no such heading.
+    pub(crate) fn section(&self, parts: &[&str]) -> Result<String> {
+        markdown::section(self, parts)
     }
 }
 
@@ -245,44 +232,6 @@ pub(crate) fn table(rows: &[Row<'_>], columns: &[Column]) -> Block {
     let kept: Vec<&Vec<Cell>> = cells.iter().filter(is_kept).collect();
     let row = |at: usize| kept.iter().filter_map(|cells| cells.get(at).cloned()).collect();
     Block::Table(Table { head, rows: (0..rows.len()).map(row).collect() })
-}
-
-/// Charts a figure of each subject: as bars, or as lines if there are several numbers of cores.
-pub(crate) fn chart(
-    title: &str,
-    by: &str,
-    rows: &[Row<'_>],
-    name: &str,
-    write: fn(f64) -> String,
-) -> Block {
-    let (mut places, mut subjects) = (Vec::new(), Vec::new());
-    for row in rows {
-        if !places.contains(&row.cores) {
-            places.push(row.cores);
-        }
-        if !subjects.contains(&row.subject) {
-            subjects.push(row.subject);
-        }
-    }
-    let figure = |subject: &str, cores: usize| {
-        let row = rows.iter().find(|row| row.subject == subject && row.cores == cores)?;
-        row.runs.median(name)
-    };
-    if let [cores] = *places {
-        let bar = |subject: &&str| Some(((*subject).to_owned(), figure(subject, cores)?));
-        let bars = subjects.iter().filter_map(bar).collect();
-        return Block::Chart(Chart::Bars(Bars { title: title.to_owned(), bars, write }));
-    }
-    let line = |subject: &&str| {
-        ((*subject).to_owned(), places.iter().map(|cores| figure(subject, *cores)).collect())
-    };
-    Block::Chart(Chart::Lines(Lines {
-        title: format!("{title}, by {by}"),
-        places: places.iter().map(usize::to_string).collect(),
-        series: subjects.iter().map(line).collect(),
-        is_logarithmic: false,
-        write,
-    }))
 }
 
 /// Returns a warning about runs during which other processes were busy.

@@ -144,12 +144,9 @@ impl Session {
         blocks.extend(details);
         let document = Document { title, blocks };
         let text = document.markdown();
-        let mut files = vec![self.out.join("runs.jsonl")];
-        for (name, text) in [("report.md", &text), ("report.html", &document.html())] {
-            let path = self.out.join(name);
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-            files.push(path);
-        }
+        let report = self.out.join("report.md");
+        fs::write(&report, &text).with_context(|| format!("cannot write {}", report.display()))?;
+        let mut files = vec![self.out.join("runs.jsonl"), report];
         if let Some(folder) = self.record.as_ref().filter(|_| !is_stopped) {
             files.push(record::append(folder, &self.runs)?);
         }

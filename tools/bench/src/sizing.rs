@@ -46,7 +46,7 @@ pub(crate) fn sizing(folder: &Path) -> Result<String> {
         let runs = runs.filter(|run| run.subject == "tidegate" && run.case == case);
         runs.median(name).with_context(|| format!("{benchmark}, {case}: no {name}"))
     };
-    let rates = record::last(folder, "rates")?;
+    let rates = record::last(folder, "compare udp rates")?;
     let mut udp = Vec::new();
     let rates = Runs::counted(&rates).filter(|run| run.subject == "tidegate");
     for row in rates.rows() {

@@ -1,4 +1,4 @@
-//! `tidegate-bench store`: the swarm store beside simple alternatives.
+//! `tidegate-bench store`: the swarm store beside a simple alternative.
 
 mod case;
 mod contender;
@@ -25,7 +25,7 @@ pub(crate) use report::report;
 #[cfg(target_os = "linux")]
 pub(crate) use work::{hash as info_hash, skewed};
 
-/// Measure the store of torrents and peers beside alternatives: throughput, latency, memory.
+/// Measure the store of torrents and peers beside an alternative: throughput, latency, memory.
 ///
 /// Each case runs in its own process. Ctrl-C stops and reports what was measured so far.
 #[derive(Args)]
@@ -178,8 +178,8 @@ mod tests {
             // Batches are for re-announces, only our store has blocks, some have no threads.
             let expected = match name {
                 BATCHES => 4,
-                OURS => 2 * 9 + 7,
-                _ => 2 * 7 + 2,
+                OURS => 2 * 6 + 7,
+                _ => 2 * 4 + 2,
             };
             assert_eq!(own, expected, "{name}");
         }
@@ -193,7 +193,7 @@ mod tests {
     fn invalid_options_are_rejected() {
         for (line, what) in [
             ("--store HashMap", "possible values: tidegate"),
-            ("--scenario fast", "possible values: add"),
+            ("--scenario fast", "possible values: torrents"),
             ("--threads 0", "0 is not in 1..="),
             ("--torrents 1", "1 is not in 1000..="),
         ] {

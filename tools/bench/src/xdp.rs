@@ -4,12 +4,12 @@
 //!
 //! One processor is the tracker's, the other the generator's ([`mod@generator`]). Either of them can pay for
 //! receiving ([`network::Arrangement`]). Replies are counted by an XDP program at the generator's end
-//! ([`mod@program`]); some go to ordinary sockets, which check them ([`traffic::Witness`]).
+//! ([`mod@maps`]); some go to ordinary sockets, which check them ([`traffic::Witness`]).
 
 #[cfg(target_os = "linux")]
-mod assembler;
-#[cfg(target_os = "linux")]
 mod bench;
+#[cfg(target_os = "linux")]
+mod counter;
 #[cfg(target_os = "linux")]
 mod floods;
 #[cfg(target_os = "linux")]
@@ -17,16 +17,14 @@ mod frames;
 #[cfg(target_os = "linux")]
 mod generator;
 #[cfg(target_os = "linux")]
-mod latency;
-#[cfg(target_os = "linux")]
 mod loads;
 #[cfg(target_os = "linux")]
+mod maps;
+#[cfg(target_os = "linux")]
 mod network;
-#[cfg(target_os = "linux")]
-mod profile;
-#[cfg(target_os = "linux")]
-mod program;
 mod report;
+#[cfg(target_os = "linux")]
+mod sender;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 #[cfg(target_os = "linux")]
@@ -60,10 +58,6 @@ enum What {
     Loads(XdpArgs),
     /// What honest announces lose beside floods, and how long they take.
     Floods(XdpArgs),
-    /// Response times at half of the maximum throughput.
-    Latency(XdpArgs),
-    /// Where the tracker's processor spends its time under announces (needs perf).
-    Profile(XdpArgs),
 }
 
 /// What all of them can be told.
@@ -105,18 +99,13 @@ impl XdpCommand {
     /// Runs the benchmark and reports it.
     #[cfg(target_os = "linux")]
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let (What::Loads(arguments)
-        | What::Floods(arguments)
-        | What::Latency(arguments)
-        | What::Profile(arguments)) = &self.what;
+        let (What::Loads(arguments) | What::Floods(arguments)) = &self.what;
         let lab = Lab::new(&arguments.lab)?;
         let [_, generator] = bench::processors(&lab)?;
         // Nothing disturbs the tracker.
         on(&[generator], || match &self.what {
             What::Loads(arguments) => loads::run(arguments, lab),
             What::Floods(arguments) => floods::run(arguments, lab),
-            What::Latency(arguments) => latency::run(arguments, lab),
-            What::Profile(arguments) => profile::run(arguments, lab),
         })?
     }
 

@@ -2,6 +2,7 @@
 //! that alternate can be compared.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -10,19 +11,20 @@ use anyhow::{Context, Result, ensure};
 use super::Measure;
 use crate::figures::{Figure, count, mib, micros, percent};
 use crate::lab::{
-    Fill, Lab, Load, LoadResult, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, SEED, Split, Subject,
-    Tester, TrackerUsage, children_cpu_s,
+    Api, Fill, Lab, Load, LoadResult, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, RunningTracker,
+    SEED, Split, Subject, TOKEN_VARIABLES, TemplateVars, Tester, TrackerUsage, add_records,
+    children_cpu_s, free_address,
 };
 use crate::record::Figures;
 use crate::session::{RoundArgs, RunKey, Session, print_line};
 
 /// What takes part: a tracker under a load of a load tester.
 pub(super) struct Contestant<'a> {
-    name: String,
-    version: String,
-    subject: &'a Subject,
-    load: &'a Load,
-    tester: Tester,
+    /// The tracker, and the load if there are several.
+    pub(super) name: String,
+    pub(super) subject: Subject,
+    pub(super) load: &'a Load,
+    pub(super) tester: Tester,
 }
 
 /// Parameters of a comparison.
@@ -51,10 +53,18 @@ pub(super) struct Comparison<'a> {
 enum Part {
     /// Maximum throughput.
     Throughput,
-    /// Latencies at a percentage of the maximum throughput.
-    Latency { percent: u32, rate: f64 },
+    /// Latencies at this many requests per second.
+    Latency { pace: Pace, rate: f64 },
     /// Memory with a known number of peers.
     Memory(Fill),
+}
+
+/// A rate of requests at which latencies are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// A percentage of the tracker's own maximum throughput.
+    Percent(u32),
+    PerSecond(u32),
 }
 
 /// A measurement to make.
@@ -68,7 +78,7 @@ struct Task {
 /// The name of throughput in records.
 pub(super) const THROUGHPUT: &str = "throughput";
 /// Percentages of its maximum throughput at which a tracker's latencies are measured.
-pub(super) const SHARES: [u32; 2] = [50, 80];
+const SHARES: [u32; 2] = [50, 80];
 /// Maximum repetitions of a noisy run.
 const REPEATS: u32 = 2;
 /// A task is given up after this many failures.
@@ -77,22 +87,28 @@ const FAILURES_MAX: usize = 2;
 const FAILED_MAX: f64 = 0.01;
 /// With a larger fraction of lost requests in a closed loop, the result is meaningless.
 const LOST_MAX: f64 = 0.5;
+/// Seconds of a load that comes before a measurement.
+const BEFORE_S: u32 = 15;
 /// Time for trackers to settle before their memory is measured.
 const SETTLE: Duration = Duration::from_secs(1);
 
-impl<'a> Contestant<'a> {
-    /// A tracker, which is compared with others under the same load.
-    pub(super) fn tracker(subject: &'a Subject, load: &'a Load, tester: Tester) -> Self {
-        Self { name: subject.name(), version: subject.version(), subject, load, tester }
+impl Contestant<'_> {
+    /// Returns the rates at which its latencies are measured.
+    fn paces(&self) -> Vec<Pace> {
+        match &*self.load.rates {
+            [] => SHARES.map(Pace::Percent).into(),
+            rates => rates.iter().copied().map(Pace::PerSecond).collect(),
+        }
     }
+}
 
-    /// A load tester, which is compared with others at the same tracker.
-    pub(super) fn tester(subject: &'a Subject, load: &'a Load, tester: Tester) -> Self {
-        let (name, version) = match &tester {
-            Tester::Own => ("tidegate-bench load".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-            Tester::Other(program) => (program.definition.name.clone(), program.version.clone()),
-        };
-        Self { name, version, subject, load, tester }
+impl Pace {
+    /// Returns the name in records.
+    fn case(self) -> String {
+        match self {
+            Self::Percent(percent) => format!("{percent} %"),
+            Self::PerSecond(rate) => format!("{}/s", count(rate.into())),
+        }
     }
 }
 
@@ -101,7 +117,7 @@ impl Part {
     fn case(&self) -> String {
         match self {
             Self::Throughput => THROUGHPUT.to_owned(),
-            Self::Latency { percent, .. } => format!("{percent} %"),
+            Self::Latency { pace, .. } => pace.case(),
             Self::Memory(fill) => fill.name.clone(),
         }
     }
@@ -117,8 +133,11 @@ impl<'a> Comparison<'a> {
         // Better now than after an hour.
         plan.cores.iter().try_for_each(|count| lab.split(*count).map(drop)).context("--cores")?;
         let this = Self { lab, plan, contestants, session, failed: Vec::new() };
-        let names: Vec<String> =
-            this.contestants.iter().map(|it| format!("{} {}", it.name, it.version)).collect();
+        let names: Vec<String> = this
+            .contestants
+            .iter()
+            .map(|it| format!("{} {}", it.name, it.subject.version()))
+            .collect();
         let minutes = this.duration().as_secs().div_ceil(60);
         print_line(&format!("comparing {}: about {minutes} minutes", names.join(", ")));
         Ok(this)
@@ -130,11 +149,11 @@ impl<'a> Comparison<'a> {
         // Starting and stopping take a second or two.
         let run_s = |seconds: u32| u64::from(seconds + warm_up + 2);
         let mut each_s = 0;
-        if self.wants(Measure::Throughput) || self.wants(Measure::Latency) {
+        if self.needs_throughput() {
             each_s += self.plan.cores.len() as u64 * run_s(seconds);
         }
         if self.wants(Measure::Latency) {
-            each_s += SHARES.len() as u64 * run_s(seconds);
+            each_s += self.paces().len() as u64 * run_s(seconds);
         }
         each_s *= u64::from(runs);
         each_s += self.fills().iter().map(|fill| run_s(fill.seconds)).sum::<u64>();
@@ -145,6 +164,24 @@ impl<'a> Comparison<'a> {
         let is_possible = measure != Measure::Latency
             || self.contestants.iter().all(|contestant| !contestant.load.paced.is_empty());
         is_possible && self.plan.measures.contains(&measure)
+    }
+
+    /// Returns the rates of all loads.
+    fn paces(&self) -> Vec<Pace> {
+        let mut all = Vec::new();
+        for pace in self.contestants.iter().flat_map(Contestant::paces) {
+            if !all.contains(&pace) {
+                all.push(pace);
+            }
+        }
+        all
+    }
+
+    /// Returns whether the throughput is measured: for itself, or because rates depend on it.
+    fn needs_throughput(&self) -> bool {
+        let is_relative = |pace: &Pace| matches!(pace, Pace::Percent(_));
+        self.wants(Measure::Throughput)
+            || self.wants(Measure::Latency) && self.paces().iter().any(is_relative)
     }
 
     /// Returns the fills to measure. Other load testers have none.
@@ -162,8 +199,8 @@ impl<'a> Comparison<'a> {
         let rounds = 1..=self.plan.run.runs;
         let contestants = 0..self.contestants.len();
         let counts = self.plan.cores.clone();
-        let latency = self.wants(Measure::Latency);
-        if self.wants(Measure::Throughput) || latency {
+        self.add_records()?;
+        if self.needs_throughput() {
             for round in rounds.clone() {
                 for cores in counts.iter().copied() {
                     for contestant in contestants.clone() {
@@ -173,11 +210,12 @@ impl<'a> Comparison<'a> {
             }
         }
         let cores = counts.last().copied().unwrap_or(1);
-        for round in rounds.filter(|_| latency) {
-            for percent in SHARES {
+        let paces = if self.wants(Measure::Latency) { self.paces() } else { Vec::new() };
+        for round in rounds {
+            for pace in paces.iter().copied() {
                 for contestant in contestants.clone() {
-                    let Some(rate) = self.rate(contestant, cores, percent) else { continue };
-                    let part = Part::Latency { percent, rate };
+                    let Some(rate) = self.rate(contestant, cores, pace) else { continue };
+                    let part = Part::Latency { pace, rate };
                     self.measure(Task { contestant, cores, part }, round)?;
                 }
             }
@@ -191,9 +229,52 @@ impl<'a> Comparison<'a> {
         Ok(self.session)
     }
 
-    /// Returns `percent` of a tracker's maximum throughput, as a rate of requests.
-    fn rate(&self, contestant: usize, cores: usize, percent: u32) -> Option<f64> {
-        let name = &self.contestants.get(contestant)?.name;
+    /// Adds the records of private trackers, each of which keeps them in a folder of its own.
+    fn add_records(&self) -> Result<()> {
+        let split = self.lab.split(1)?;
+        for (number, contestant) in self.contestants.iter().enumerate() {
+            if contestant.load.records {
+                let api = free_address()?;
+                let _tracker = self.start(number, &split.tracker, Some(api))?;
+                add_records(&mut Api::open(api)?, &self.lab.folder.join("keys.txt"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a tracker with the settings of its load, and with its management API at `api`.
+    fn start(
+        &self,
+        number: usize,
+        processors: &[usize],
+        api: Option<SocketAddr>,
+    ) -> Result<RunningTracker> {
+        let Contestant { subject, load, .. } = &self.contestants[number];
+        let vars = self.lab.vars().with_path("folder", &self.lab.folder).with("contestant", number);
+        let mut environment = Vec::new();
+        for (name, value) in &load.environment {
+            environment.push((name.as_str(), vars.fill(value)?));
+        }
+        if let Some(api) = api {
+            environment.push(("TIDEGATE_ADMIN__LISTEN", api.to_string()));
+            environment.push(("TIDEGATE_ADMIN__REQUESTS_PER_S", "0".to_owned()));
+            environment.extend(TOKEN_VARIABLES.map(|(name, token)| (name, token.to_owned())));
+        }
+        let environment: Vec<(&str, &str)> =
+            environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        self.lab.start(subject, self.plan.protocol, processors, &environment)
+    }
+
+    /// Returns the rate of requests, which may depend on the tracker's maximum throughput; `None` if that is unknown,
+    /// or if the load has other rates.
+    fn rate(&self, contestant: usize, cores: usize, pace: Pace) -> Option<f64> {
+        let contestant = self.contestants.get(contestant)?;
+        let percent = match pace {
+            _ if !contestant.paces().contains(&pace) => return None,
+            Pace::PerSecond(rate) => return Some(rate.into()),
+            Pace::Percent(percent) => percent,
+        };
+        let name = &contestant.name;
         let own = self
             .session
             .runs
@@ -209,13 +290,13 @@ impl<'a> Comparison<'a> {
             return Ok(());
         }
         let Some(contestant) = self.contestants.get(task.contestant) else { return Ok(()) };
-        let (name, version) = (contestant.name.clone(), contestant.version.clone());
+        let (name, version) = (contestant.name.clone(), contestant.subject.version());
         let case = task.part.case();
         for _ in 0..=REPEATS {
             if self.session.is_stopped() {
                 return Ok(());
             }
-            match self.attempt(contestant, &task) {
+            match self.attempt(&task) {
                 Ok(Some(figures)) => {
                     let is_quiet =
                         figures.get("noise").is_none_or(|noise| noise.median <= NOISE_MAX);
@@ -245,21 +326,21 @@ impl<'a> Comparison<'a> {
     }
 
     /// Runs a task once. Returns `None` if interrupted.
-    fn attempt(&self, contestant: &Contestant<'_>, task: &Task) -> Result<Option<Figures>> {
+    fn attempt(&self, task: &Task) -> Result<Option<Figures>> {
         let (lab, plan) = (self.lab, self.plan);
+        let contestant = &self.contestants[task.contestant];
+        let load = contestant.load;
         let split = lab.split(task.cores)?;
         let words = self.words(contestant, &task.part, &split)?;
         if contestant.subject.tracker.definition.allow_list {
             lab.write_hashes(plan.protocol, &words)?;
         }
-        let mut tracker = lab.start(contestant.subject, plan.protocol, &split.tracker, &[])?;
-        let before = tracker.usage()?;
-        let monitor = NoiseMonitor::start([&*split.tracker, &*split.load].concat())?;
-        let children_s = children_cpu_s()?;
+        let api = load.meanwhile.map(|_| free_address()).transpose()?;
+        let mut tracker = self.start(task.contestant, &split.tracker, api)?;
         let run = LoadRun {
             protocol: plan.protocol,
             tracker: &tracker,
-            path: None,
+            path: load.path.as_deref(),
             seed: SEED,
             seconds: match &task.part {
                 Part::Memory(fill) => fill.seconds,
@@ -269,10 +350,17 @@ impl<'a> Comparison<'a> {
             processors: &split.load,
             stop: &self.session.stop,
         };
-        let result = match &contestant.tester {
-            Tester::Own => lab.load(run, &words),
-            Tester::Other(program) => lab.other_load(run, program, &contestant.load.configuration),
-        };
+        if !load.before.is_empty() {
+            let words = self.variables(&split).fill_all(&load.before)?;
+            let run = LoadRun { seconds: BEFORE_S, warm_up: 0, ..run };
+            if lab.load(run, &words)?.is_none() {
+                return Ok(None);
+            }
+        }
+        let before = tracker.usage()?;
+        let monitor = NoiseMonitor::start([&*split.tracker, &*split.load].concat())?;
+        let children_s = children_cpu_s()?;
+        let (result, api_figures) = self.load(contestant, run, &words, api)?;
         // If the tracker has exited, report that rather than the load tester's error.
         tracker.check()?;
         let Some(mut result) = result? else { return Ok(None) };
@@ -290,6 +378,7 @@ impl<'a> Comparison<'a> {
         let warm_up = if matches!(contestant.tester, Tester::Own) { plan.run.warm_up } else { 0 };
         let with_warm_up = 1.0 + f64::from(warm_up) / result.seconds;
         let mut figures = result.figures();
+        figures.extend(api_figures);
         figures.set("noise", noise);
         figures.set("warm_up_s", warm_up.into());
         figures.set("peak_bytes", after.peak_bytes as f64);
@@ -310,6 +399,31 @@ impl<'a> Comparison<'a> {
         Ok(Some(figures))
     }
 
+    /// Puts a tracker under load, and uses its API at `api` meanwhile if the load says so. Returns the load tester's
+    /// result, and figures of the API.
+    fn load(
+        &self,
+        contestant: &Contestant<'_>,
+        run: LoadRun<'_>,
+        words: &[String],
+        api: Option<SocketAddr>,
+    ) -> Result<(Result<Option<LoadResult>>, Figures)> {
+        let load = contestant.load;
+        let put_under_load = || match &contestant.tester {
+            Tester::Own => self.lab.load(run, words),
+            Tester::Other(program) => self.lab.other_load(run, program, &load.configuration),
+        };
+        match load.meanwhile.zip(api) {
+            Some((usage, api)) => usage.during(api, run.processors, put_under_load),
+            None => Ok((put_under_load(), Figures::default())),
+        }
+    }
+
+    /// Returns the variables in the arguments of our own load tester.
+    fn variables(&self, split: &Split) -> TemplateVars {
+        self.lab.vars().with_path("folder", &self.lab.folder).with("load_cores", split.load.len())
+    }
+
     /// Returns the arguments of our own load tester.
     fn words(
         &self,
@@ -317,7 +431,7 @@ impl<'a> Comparison<'a> {
         part: &Part,
         split: &Split,
     ) -> Result<Vec<String>> {
-        let known = self.lab.vars().with("load_cores", split.load.len());
+        let known = self.variables(split);
         let load = contestant.load;
         match part {
             Part::Latency { rate, .. } => {

@@ -4,14 +4,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::comparison::{SHARES, THROUGHPUT};
-use crate::chart::{Chart, Lines};
+use super::comparison::THROUGHPUT;
 use crate::figures::{count, mib, micros, percent};
 use crate::lab::{Definitions, Loads, Protocol};
 use crate::record;
 use crate::report::{
-    Block, CORES, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Row, Runs, SUBJECT,
-    chart, noise_notice, table,
+    Block, CORES, Column, Content, PAIRS, PER_CPU_S, RELATIVE, Row, Runs, SUBJECT, noise_notice,
+    table,
 };
 use crate::table::{Cell, Table};
 
@@ -22,7 +21,11 @@ pub(crate) fn report(
     (protocol, load): (&str, &str),
 ) -> Result<Content> {
     let loads = Loads::read(definitions, protocol.parse::<Protocol>()?)?;
-    let text = loads.find(Some(load))?.description.clone();
+    let mut sentences = Vec::new();
+    for name in load.split('+') {
+        sentences.push(loads.find(Some(name))?.description.clone());
+    }
+    let text = sentences.join(" ");
     let under_load = runs.filter(|run| run.case == THROUGHPUT).rows();
     let explanation = "Each run has a freshly started tracker; tracker and load run on different \
                        processors; all traffic uses the loopback device.";
@@ -31,26 +34,13 @@ pub(crate) fn report(
     blocks.extend(limit_notice(&under_load));
     blocks.extend(throughput(runs));
     blocks.extend(efficiency(&under_load));
+    if sentences.len() > 1 {
+        blocks.extend(tester_efficiency(&under_load));
+    }
     blocks.extend(latency(runs));
+    blocks.extend(by_rate(runs));
     blocks.extend(memory(runs, &under_load));
     Ok((format!("Trackers over {protocol}: {load}"), text, blocks))
-}
-
-/// Reports a comparison of load testers.
-pub(crate) fn testers_report(runs: &Runs<'_>, protocol: &str) -> Content {
-    let rows = runs.rows();
-    let columns: &[Column] = &[
-        SUBJECT,
-        RESPONSES_S,
-        ("per CPU-s of its own", |row| row.cell("per_tester_cpu_s", count)),
-        ("relative", |row| row.relative("per_tester_cpu_s")),
-        ("pairs", |row| row.pairs("per_tester_cpu_s")),
-        ("per CPU-s of tidegate", |row| row.cell("per_cpu_s", count)),
-    ];
-    let mut blocks: Vec<Block> = noise_notice(&rows).into_iter().collect();
-    blocks.push(table(&rows, columns));
-    let text = "Load testers with the same connections and sizes load the same tidegate in turn.";
-    (format!("Load testers over {protocol}"), text.to_owned(), blocks)
 }
 
 /// Warns about runs in which the load tester was the limit.
@@ -70,7 +60,7 @@ fn is_load_limit(row: &Row<'_>) -> bool {
     row.runs.median("is_load_limit").is_some_and(|part| part > 0.5)
 }
 
-/// Throughput by cores, as a table and a chart.
+/// Returns the throughput by cores.
 fn throughput(runs: &Runs<'_>) -> Vec<Block> {
     let rows = runs.filter(|run| run.case == THROUGHPUT).rows();
     let counts = runs.filter(|run| run.case == THROUGHPUT).core_counts();
@@ -104,7 +94,6 @@ fn throughput(runs: &Runs<'_>) -> Vec<Block> {
         Block::Heading("Responses per second".into()),
         Block::Explanation("By number of tracker cores; the best in bold.".into()),
         Block::Table(table),
-        chart("Responses per second", "cores", &rows, "responses_s", count),
     ]
 }
 
@@ -134,19 +123,25 @@ fn efficiency(rows: &[Row<'_>]) -> Vec<Block> {
         Block::Heading("Responses per second of the tracker's CPU time".into()),
         Block::Explanation(text.into()),
         table(rows, COLUMNS),
-        chart("Responses per CPU second", "cores", rows, "per_cpu_s", count),
     ]
 }
 
-/// The reported percentiles.
-const PERCENTILES: [(&str, &str); 5] = [
-    ("50 %", "p50_us"),
-    ("90 %", "p90_us"),
-    ("99 %", "p99_us"),
-    ("99.9 %", "p99_9_us"),
-    ("99.99 %", "p99_99_us"),
-];
+/// Returns the cost of a response for the load tester.
+fn tester_efficiency(rows: &[Row<'_>]) -> Vec<Block> {
+    const COLUMNS: &[Column] = &[
+        SUBJECT,
+        ("per CPU-s", |row| row.cell("per_tester_cpu_s", count)),
+        ("relative", |row| row.relative("per_tester_cpu_s")),
+        ("pairs", |row| row.pairs("per_tester_cpu_s")),
+    ];
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let title = "Responses per second of the load tester's CPU time";
+    vec![Block::Heading(title.into()), table(rows, COLUMNS)]
+}
 
+/// Returns response times at parts of the maximum throughput, with a table for each.
 fn latency(runs: &Runs<'_>) -> Vec<Block> {
     const COLUMNS: &[Column] = &[
         SUBJECT,
@@ -158,32 +153,16 @@ fn latency(runs: &Runs<'_>) -> Vec<Block> {
         ("99.99 %", |row| row.cell("p99_99_us", micros)),
         ("longest", |row| row.cell("max_us", micros)),
         ("lost", |row| row.cell("lost_part", percent)),
+        ("API: 50 %", |row| row.cell("api_p50_us", micros)),
+        ("99 %", |row| row.cell("api_p99_us", micros)),
+        ("longest", |row| row.cell("api_max_us", micros)),
     ];
-    let subjects = runs.distinct(|run| run.subject.as_str());
+    let relative = runs.filter(|run| run.case.ends_with(" %"));
     let mut blocks = Vec::new();
-    for share in SHARES {
-        let rows = runs.filter(|run| run.case == format!("{share} %")).rows();
-        if rows.is_empty() {
-            continue;
-        }
-        // Trackers without results get an empty line, so that colors agree in all charts.
-        let line = |subject: &&str| {
-            let row = rows.iter().find(|row| row.subject == *subject);
-            let figures = PERCENTILES.map(|(_, name)| row?.runs.median(name));
-            ((*subject).to_owned(), figures.into())
-        };
-        let title = format!("At {share} % of its own throughput");
-        blocks.extend([
-            Block::Subheading(title.clone()),
-            table(&rows, COLUMNS),
-            Block::Chart(Chart::Lines(Lines {
-                title: format!("{title}: response times by percentile"),
-                places: PERCENTILES.map(|(name, _)| name.to_owned()).into(),
-                series: subjects.iter().map(line).collect(),
-                is_logarithmic: true,
-                write: micros,
-            })),
-        ]);
+    for share in relative.distinct(|run| run.case.as_str()) {
+        let rows = relative.filter(|run| run.case == share).rows();
+        let title = format!("At {share} of its own throughput");
+        blocks.extend([Block::Subheading(title), table(&rows, COLUMNS)]);
     }
     let text = "Requests are sent on a fixed schedule at a fraction of the tracker's own maximum \
                 throughput, whether or not earlier ones were answered; times count from a request's \
@@ -191,6 +170,51 @@ fn latency(runs: &Runs<'_>) -> Vec<Block> {
     if !blocks.is_empty() {
         blocks.insert(0, Block::Heading("Response times".into()));
         blocks.insert(1, Block::Explanation(text.into()));
+    }
+    blocks
+}
+
+/// A table of trackers by rate: its title, the figure, and how to write it.
+type View = (&'static str, &'static str, fn(f64) -> String);
+
+const VIEWS: [View; 5] = [
+    ("Median response time", "p50_us", micros),
+    ("99 % of responses came within", "p99_us", micros),
+    ("CPU time of the tracker, of a core", "cpu_part", percent),
+    ("Responses per CPU second by rate", "per_cpu_s", count),
+    ("Bytes per second to dashboards", "api_bytes_s", count),
+];
+/// With a larger fraction of lost requests, a tracker is overloaded.
+const OVERLOADED: f64 = 0.05;
+
+/// Returns tables of trackers by fixed rates of requests.
+fn by_rate(runs: &Runs<'_>) -> Vec<Block> {
+    let fixed = runs.filter(|run| run.case.ends_with("/s"));
+    let subjects = fixed.distinct(|run| run.subject.as_str());
+    let cases = fixed.distinct(|run| run.case.as_str());
+    let mut blocks = Vec::new();
+    for (title, name, write) in VIEWS {
+        let cell = |case: &str, subject: &str| {
+            let runs = fixed.filter(|run| run.case == case && run.subject == subject);
+            let text = runs.median(name).map(write);
+            let is_overloaded = runs.median("lost_part").is_some_and(|part| part > OVERLOADED);
+            Cell::number(text.map(|text| if is_overloaded { format!("({text})") } else { text }))
+        };
+        let row = |case: &&str| {
+            let cells = subjects.iter().map(|subject| cell(case, subject));
+            std::iter::once(Cell::Text((*case).to_owned())).chain(cells).collect()
+        };
+        let rows: Vec<Vec<Cell>> = cases.iter().map(row).collect();
+        if rows.iter().flatten().any(|cell| cell.is_number() && !cell.is_missing()) {
+            let head = std::iter::once("requests").chain(subjects.iter().copied());
+            let head = head.map(str::to_owned).collect();
+            blocks.extend([Block::Heading(title.into()), Block::Table(Table { head, rows })]);
+        }
+    }
+    let text = "Requests are sent on a schedule, and times count from the scheduled time. Overloaded \
+                trackers, which lost more than a twentieth of the requests, are in parentheses.";
+    if !blocks.is_empty() {
+        blocks.insert(0, Block::Explanation(text.into()));
     }
     blocks
 }
@@ -211,9 +235,6 @@ fn memory(runs: &Runs<'_>, under_load: &[Row<'_>]) -> Vec<Block> {
         let rows = fills.filter(|run| run.case == fill).rows();
         blocks.push(Block::Subheading(fill.to_owned()));
         blocks.push(table(&rows, COLUMNS));
-        let title = format!("Bytes per peer, {fill}");
-        let write = |bytes| format!("{bytes:.1}");
-        blocks.push(chart(&title, "cores", &rows, "bytes_per_peer", write));
     }
     if !under_load.is_empty() {
         let columns = [SUBJECT, CORES, ("peak RSS", |row: &Row<'_>| row.cell("peak_bytes", mib))];
@@ -293,4 +314,35 @@ pub(crate) fn overview(folder: &Path) -> Result<Table> {
         rows.push(std::iter::once(title).chain(RIVALS.iter().map(cell)).collect());
     }
     Ok(Table { head: head.collect(), rows })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::run;
+
+    #[test]
+    fn figures_at_fixed_rates_are_tables_of_trackers_by_rate() {
+        let one = |subject, case, us, lost| {
+            run(subject, case, 1, &[("p50_us", us), ("per_cpu_s", 9e4), ("lost_part", lost)])
+        };
+        let runs = [
+            one("a", "5,000/s", 20.0, 0.0),
+            one("b", "5,000/s", 12.0, 0.0),
+            one("a", "100,000/s", 80.0, 0.0),
+            one("b", "100,000/s", 3e3, 0.2),
+            one("a", THROUGHPUT, 1e3, 0.0),
+        ];
+        let blocks = by_rate(&Runs::counted(&runs));
+        let tables: Vec<String> = blocks
+            .iter()
+            .filter_map(|block| match block {
+                Block::Table(table) => Some(table.to_string().replace(' ', "")),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(tables.len(), 2);
+        let lines: Vec<&str> = tables[0].lines().collect();
+        assert_eq!(lines[2..], ["|5,000/s|20µs|12µs|", "|100,000/s|80µs|(3ms)|"]);
+    }
 }

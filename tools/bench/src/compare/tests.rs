@@ -14,7 +14,6 @@ use crate::lab::FIGURES;
 #[derive(Parser)]
 enum Line {
     Compare(Compare),
-    Testers(Testers),
 }
 
 /// A folder with definitions and programs, removed in the end.
@@ -30,8 +29,10 @@ impl Set {
             "udp.toml",
             "[[load]]\nname = 'usual'\ndescription = 'A load.'\nwords = ['--threads', '{load_cores}']\n\
              paced = ['--rate', '{rate}']\n[[fill]]\nname = 'full'\npeers = 1000\nseconds = 1\nwords = ['--fill']\n\
-             [[load]]\nname = 'other'\ndescription = 'Another.'\ntester = 'tester'\nlike = 'usual'\n\
-             configuration = '{address} for {seconds} s'\n",
+             [[load]]\nname = 'other'\ndescription = 'Another.'\ntester = 'tester'\n\
+             configuration = '{address} for {seconds} s'\n\
+             [[load]]\nname = 'fixed'\ndescription = 'At a rate.'\npath = '/x'\nrates = [7000]\n\
+             words = []\npaced = ['--rate', '{rate}']\nbefore = ['--before']\n",
         );
         let figures = FIGURES.replace('\n', " ");
         // Logs its arguments, and writes info hashes as the load tester does.
@@ -118,7 +119,6 @@ fn trackers_take_turns_and_failures_do_not_stop_others() {
     assert!(report.contains("broken, throughput, cores 1: the tracker exited"), "{report}");
     assert!(report.contains("no such key"));
     assert!(report.contains("**≥ 100,000**") && report.contains("200,000"));
-    assert!(set.read("out/report.html").contains("<svg "));
     assert_eq!(set.read("record/compare-udp.jsonl"), set.read("out/runs.jsonl"));
     // Another one is added.
     assert!(set.compare(&format!("udp --only b {record}")).unwrap());
@@ -150,9 +150,25 @@ fn passes_the_load_s_arguments() {
     let report = set.read("out/report.md");
     assert!(report.contains("At 80 % of its own throughput"), "{report}");
     assert!(report.contains("### full"));
-    // What each chart draws is a number.
-    let html = set.read("out/report.html");
-    assert!(html.matches("<svg ").count() >= 5 && !html.contains("NaN"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_load_has_rates_of_its_own_and_one_that_comes_before() {
+    let set = Set::new("rates", &stand_in("a", ""));
+    assert!(set.compare("udp --load fixed --measure latency").unwrap());
+    let arguments = set.read("arguments");
+    let mut lines: Vec<&str> = arguments.lines().collect();
+    assert!(lines.iter().all(|line| line.contains("/x --seed 1 ")), "{arguments}");
+    // The throughput is not measured.
+    let is_before = |line: &str| line.contains("--before ");
+    lines.dedup_by_key(|line| is_before(line));
+    assert!(lines.len() >= 4 && lines.len().is_multiple_of(2), "{arguments}");
+    for pair in lines.chunks(2) {
+        assert!(is_before(pair[0]) && pair[1].contains("--rate 7000 "), "{arguments}");
+    }
+    let report = set.read("out/report.md");
+    assert!(report.contains("## Median response time") && report.contains("| 7,000/s"), "{report}");
 }
 
 #[test]
@@ -185,18 +201,13 @@ fn other_load_testers_take_turns_with_our_own() {
     );
     // Neither latency nor memory can be measured with it.
     assert!(!report.contains("At 50 %") && !report.contains("## full"), "{report}");
-    let Ok(Line::Testers(testers)) = set.parse("testers udp") else { panic!() };
-    let lab = Lab::with_tester(&testers.lab, set.0.join("load")).unwrap();
-    assert_eq!(testers.run_in(lab).unwrap(), ExitCode::SUCCESS);
-    let report = set.read("out/report.md");
+    // Several loads take turns.
+    assert!(set.compare("udp --load usual --load other --measure throughput").unwrap());
     let subjects = set.values("out/runs.jsonl", "subject");
-    assert!(
-        subjects.contains(&"tester".into()) && subjects.contains(&"tidegate-bench load".into())
-    );
-    assert!(report.contains("# Load testers over udp"), "{report}");
-    let Ok(Line::Testers(testers)) = set.parse("testers ws") else { panic!() };
-    let lab = Lab::with_tester(&testers.lab, set.0.join("load")).unwrap();
-    assert!(format!("{:#}", testers.run_in(lab).unwrap_err()).contains("ws.toml"));
+    assert!(subjects.contains(&"a, usual".into()) && subjects.contains(&"a, other".into()));
+    let report = set.read("out/report.md");
+    assert!(report.contains("# Trackers over udp: usual+other"), "{report}");
+    assert!(report.contains("of the load tester's CPU time"), "{report}");
 }
 
 #[test]
@@ -205,7 +216,7 @@ fn impossible_options_are_rejected_before_anything_is_started() {
     let set = Set::new("cannot", &stand_in("a", ""));
     for (options, what) in [
         ("udp --cores 4096", "4096 cores leave no processor for the load"),
-        ("udp --load x", "unknown load x: expected one of usual, other"),
+        ("udp --load x", "unknown load x: expected one of usual, other, fixed"),
         ("udp --load other", "no [[tester]] tester"),
         ("udp --only x", "unknown tracker x: expected one of a"),
         ("ws", "ws.toml"),

@@ -15,7 +15,7 @@ pub(crate) const TOKEN_VARIABLES: [(&str, &str); 2] =
     [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN), ("TIDEGATE_ADMIN_TOKEN", TOKEN)];
 
 /// Returns the header with the token.
-pub(crate) fn authorization() -> String {
+pub(super) fn authorization() -> String {
     format!("Authorization: Bearer {TOKEN}")
 }
 

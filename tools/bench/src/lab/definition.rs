@@ -11,6 +11,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::usage::ApiUse;
+
 /// A tracker protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -176,8 +178,25 @@ pub(crate) struct Load {
     pub(crate) tester: Option<String>,
     #[serde(default)]
     pub(crate) configuration: String,
-    /// Name of a load by which our own load tester does the same.
-    pub(crate) like: Option<String>,
+    /// Names of the trackers that it is for, unless the command line names trackers; empty for all.
+    #[serde(default)]
+    pub(crate) trackers: Vec<String>,
+    /// Variables in the environment of the tracker.
+    #[serde(default)]
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Path of the tracker's URL, if it is not the usual one.
+    pub(crate) path: Option<String>,
+    /// Requests per second at which latencies are measured, instead of parts of the maximum.
+    #[serde(default)]
+    pub(crate) rates: Vec<u32>,
+    /// Arguments of a load that comes before each measurement, so that torrents and peers are there.
+    #[serde(default)]
+    pub(crate) before: Vec<String>,
+    /// Whether lists, bans and passkeys are added by the management API first, once for all runs.
+    #[serde(default)]
+    pub(crate) records: bool,
+    /// Use of the management API during the load.
+    pub(crate) meanwhile: Option<ApiUse>,
 }
 
 /// A known number of peers, to measure the memory of each.
@@ -381,9 +400,10 @@ mod tests {
             assert!(loads.find(Some("no such")).is_err());
             // What a load names is defined.
             for load in &loads.loads {
-                assert!(load.like.iter().all(|name| loads.find(Some(name)).is_ok()));
-                let testers = &definitions.testers;
-                assert!(load.tester.iter().all(|name| testers.iter().any(|it| it.name == *name)));
+                let is_in =
+                    |all: &[Definition], name: &String| all.iter().any(|it| it.name == *name);
+                assert!(load.tester.iter().all(|name| is_in(&definitions.testers, name)));
+                assert!(load.trackers.iter().all(|name| is_in(&definitions.trackers, name)));
             }
         }
         let error = Definitions::read(Path::new("/nowhere")).unwrap_err();

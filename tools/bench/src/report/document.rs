@@ -1,6 +1,5 @@
-//! A document, independent of Markdown and HTML.
+//! A document, independent of how it is written.
 
-use crate::chart::Chart;
 use crate::table::Table;
 
 /// A title and blocks.
@@ -21,7 +20,6 @@ pub(crate) enum Block {
     /// A warning.
     Notice(String),
     Table(Table),
-    Chart(Chart),
     /// Preformatted text.
     Code(String),
     /// A collapsed section: title and content.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use anyhow::{Result, ensure};
+
 use super::document::{Block, Document};
 
 pub(super) fn write(document: &Document) -> String {
@@ -12,15 +14,27 @@ pub(super) fn write(document: &Document) -> String {
     text
 }
 
-/// Writes a section of another document, without explanations and collapsed details.
-pub(super) fn section(document: &Document) -> String {
+/// Writes a section of another document, without explanations and collapsed details. `parts` are the headings to
+/// write with what follows them, or none for all. What precedes the first heading is always written.
+///
+/// # Errors
+///
+/// Returns an error if the document has no such heading.
+pub(super) fn section(document: &Document, parts: &[&str]) -> Result<String> {
     let mut text = format!("## {}\n", document.title);
+    let mut missing = parts.to_vec();
+    let mut is_wanted = true;
     for block in &document.blocks {
-        if !matches!(block, Block::Details(..) | Block::Explanation(_)) {
+        if let Block::Heading(title) | Block::Subheading(title) = block {
+            is_wanted = parts.is_empty() || parts.contains(&title.as_str());
+            missing.retain(|part| part != title);
+        }
+        if is_wanted && !matches!(block, Block::Details(..) | Block::Explanation(_)) {
             add(&mut text, block, "#");
         }
     }
-    text
+    ensure!(missing.is_empty(), "{}: no heading {}", document.title, missing.join(", "));
+    Ok(text)
 }
 
 /// Adds a block. `under` has a `#` per additional heading level.
@@ -32,7 +46,6 @@ fn add(text: &mut String, block: &Block, under: &str) {
         Block::Text(words) | Block::Explanation(words) => write!(text, "\n{}\n", wrap(words)),
         Block::Notice(words) => write!(text, "\n{}\n", wrap(&format!("**Note:** {words}"))),
         Block::Table(table) => write!(text, "\n{table}"),
-        Block::Chart(_) => Ok(()),
         Block::Code(lines) => write!(text, "\n```text\n{}\n```\n", lines.trim_end()),
         Block::Details(title, block) => {
             let _ = write!(text, "\n{under}### {title}\n");
@@ -90,6 +103,8 @@ mod tests {
                         \n### D\n\n```text\n1\n2\n```\n";
         assert_eq!(document.markdown(), expected);
         let section = "## T\n\n### H\n\n**Note:** N\n\n| name |\n| ---- |\n| a    |\n";
-        assert_eq!(document.section(), section);
+        assert_eq!(document.section(&[]).unwrap(), section);
+        assert_eq!(document.section(&["H"]).unwrap(), section);
+        assert!(document.section(&["I"]).unwrap_err().to_string().contains("no heading I"));
     }
 }

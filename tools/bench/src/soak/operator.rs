@@ -12,8 +12,7 @@ use primitives::Random;
 use serde_json::Value;
 
 use super::Stage;
-use crate::lab::{Api, Certificate};
-use crate::private::hash_lines;
+use crate::lab::{Api, Certificate, hash_lines};
 
 /// What `tracker.interval_s` changes between with each reload. Short, so that peers expire within a
 /// short run.

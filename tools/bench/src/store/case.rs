@@ -1,7 +1,6 @@
 //! One case: a scenario with one store and a number of threads, measured in its own process, so
 //! that no case inherits another's memory.
 
-use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,12 +18,6 @@ use crate::record::Figures;
 /// A scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Scenario {
-    /// Announce and scrape a new torrent each time.
-    Add,
-    /// Announce and scrape one torrent.
-    UpdateOne,
-    /// Announce and scrape a thousand torrents in turn.
-    UpdateMany,
     /// Re-announce for up to 50 peers; torrents of realistic sizes are equally likely.
     Torrents,
     /// Re-announce for up to 50 peers; peers are equally likely, so that most are in large
@@ -69,20 +62,8 @@ type Make<'a> = &'a dyn Fn() -> Box<dyn Contender>;
 
 /// Measures one case.
 pub(super) fn measure(scenario: Scenario, make: Make<'_>, threads: u32, size: Size) -> Figures {
-    let Size { torrents, operations } = size;
-    let each = |make_job: &dyn Fn(u32, u32) -> StoreAnnounce| {
-        let of = |thread| (0..operations).map(move |at| make_job(thread, thread * operations + at));
-        let jobs: Vec<Vec<StoreAnnounce>> =
-            (0..threads).map(|thread| of(thread).collect()).collect();
-        // An announce and a scrape of the same torrent, as in Torrust's benchmark.
-        let wall_s = throughput(&*make(), &jobs, true);
-        let waits = join(&jobs, &|worker, job| worker.announce_and_scrape(job), &*make());
-        measured(&jobs, wall_s, &waits)
-    };
+    let torrents = size.torrents;
     match scenario {
-        Scenario::Add => each(&|_, number| job(number, u64::from(number), 0)),
-        Scenario::UpdateOne => each(&|thread, _| job(7, u64::from(thread), 0)),
-        Scenario::UpdateMany => each(&|_, number| job(number % 1000, u64::from(number % 1000), 0)),
         Scenario::Torrents | Scenario::Peers => realistic(&*make(), scenario, threads, size),
         Scenario::Grow => grow(&*make(), threads, torrents),
         Scenario::Expire => expire(&*make(), threads, torrents),
@@ -105,7 +86,7 @@ fn measured(jobs: &[Vec<StoreAnnounce>], wall_s: f64, waits: &Waits) -> Figures 
 }
 
 /// Returns the seconds in which every thread has done its jobs. Reads the clock only twice.
-fn throughput(store: &dyn Contender, jobs: &[Vec<StoreAnnounce>], scrape: bool) -> f64 {
+fn throughput(store: &dyn Contender, jobs: &[Vec<StoreAnnounce>]) -> f64 {
     let start = Instant::now();
     std::thread::scope(|scope| {
         for (seed, jobs) in (1..).zip(jobs) {
@@ -113,9 +94,6 @@ fn throughput(store: &dyn Contender, jobs: &[Vec<StoreAnnounce>], scrape: bool) 
                 let (mut random, mut answer) = (Random::new(seed), Answer::new());
                 for batch in jobs.chunks(store.batch()) {
                     store.announce(Tick(1), &mut random, batch, &mut answer);
-                    if let (true, [job, ..]) = (scrape, batch) {
-                        black_box(store.scrape(&job.info_hash));
-                    }
                 }
             });
         }
@@ -135,15 +113,6 @@ impl<'a> Worker<'a> {
     fn new(store: &'a dyn Contender, seed: u64) -> Self {
         let (random, answer) = (Random::new(seed), Answer::new());
         Self { store, random, answer, waits: Waits::default() }
-    }
-
-    fn announce_and_scrape(&mut self, jobs: &[StoreAnnounce]) {
-        let start = Instant::now();
-        self.store.announce(Tick(1), &mut self.random, jobs, &mut self.answer);
-        self.waits.add(start.elapsed(), false);
-        if let [job, ..] = jobs {
-            black_box(self.store.scrape(&job.info_hash));
-        }
     }
 
     /// Announces, and for a long wait determines its cause.
@@ -223,7 +192,7 @@ fn realistic(store: &dyn Contender, scenario: Scenario, threads: u32, size: Size
     };
     let mut of_thread = |_| (0..size.operations).filter_map(|_| draw()).collect();
     let jobs: Vec<Vec<StoreAnnounce>> = (0..threads).map(&mut of_thread).collect();
-    let wall_s = throughput(store, &jobs, false);
+    let wall_s = throughput(store, &jobs);
     let waits = join(&jobs, &|worker, batch| worker.announce(Tick(1), batch), store);
     measured(&jobs, wall_s, &waits)
 }

@@ -1,15 +1,13 @@
-//! The compared stores: tidegate's, and simple maps. The maps support only IPv4, keep peers in the
-//! order of arrival, and return the first ones (to a seeder, the first that are not seeders). So
-//! they do less than tidegate's store, which picks at random, bounds its memory, and never holds a
-//! table for long.
+//! The compared stores: tidegate's, and DashMap, the most common concurrent map of a package. The map supports only IPv4,
+//! keeps peers in the order of arrival, and returns the first ones (to a seeder, the first that are not seeders). So it
+//! does less than tidegate's store, which picks at random, bounds its memory, and never holds a table for long.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::collections::HashMap;
 
 use dashmap::DashMap;
 use primitives::Random;
 use swarm::{Action, Options, Store, StoreAnnounce};
-use types::{FamilyCounts, InfoHash, PackedV4, PeerKey, Role, SwarmCounts, Tick, TooSoon};
+use types::{InfoHash, PackedV4, PeerKey, Role, Tick, TooSoon};
 
 /// Peers that have not announced for this long expire.
 pub(super) const LIFETIME_S: u32 = 1000;
@@ -46,8 +44,6 @@ impl Answer {
 pub(super) trait Contender: Sync {
     /// Processes announces in order.
     fn announce(&self, now: Tick, random: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer);
-    /// Returns a torrent's counts.
-    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts;
     /// Returns the number of announces per call.
     fn batch(&self) -> usize {
         1
@@ -69,8 +65,7 @@ pub(super) trait Contender: Sync {
 }
 
 /// Names on the command line and in tables.
-pub(super) const NAMES: [&str; 5] =
-    [OURS, "BTreeMap, RwLock", "64 HashMaps, Mutex", "DashMap", BATCHES];
+pub(super) const NAMES: [&str; 3] = [OURS, "DashMap", BATCHES];
 /// tidegate's store.
 pub(super) const OURS: &str = "tidegate";
 /// tidegate's store as UDP workers use it.
@@ -80,9 +75,7 @@ pub(super) const BATCHES: &str = "tidegate, batches of 32";
 pub(super) fn contender(name: &str) -> Option<Box<dyn Contender>> {
     Some(match NAMES.iter().position(|known| *known == name)? {
         0 => Box::new(Ours { store: store(*b"a key of 16 byte"), batch: 1 }),
-        1 => Box::new(Tree::default()),
-        2 => Box::new(Sharded::default()),
-        3 => Box::new(Dash::default()),
+        1 => Box::new(Dash::default()),
         _ => Box::new(Ours { store: store(*b"a key of 16 byte"), batch: 32 }),
     })
 }
@@ -118,13 +111,6 @@ impl Contender for Ours {
         self.store.announce(now, random, jobs, &mut |_, chosen| answer.copy(chosen));
     }
 
-    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
-        let mut counts = [SwarmCounts::default()];
-        self.store.scrape(std::slice::from_ref(info_hash), &mut counts);
-        let [counts] = counts;
-        counts
-    }
-
     fn batch(&self) -> usize {
         self.batch
     }
@@ -158,8 +144,6 @@ impl Contender for Ours {
 #[derive(Default)]
 struct Swarm {
     peers: HashMap<[u8; 6], Member>,
-    seeders: u32,
-    downloads: u32,
 }
 
 struct Member {
@@ -171,17 +155,11 @@ impl Swarm {
     fn announce(&mut self, now: Tick, job: &StoreAnnounce, answer: &mut Answer) {
         answer.bytes.clear();
         let PeerKey::V4(asker) = job.peer else { return };
-        let completed = match job.action {
-            Action::Update { completed } => completed,
-            Action::Stop => {
-                self.forget(&asker);
-                return;
-            }
-        };
-        self.downloads += u32::from(completed);
-        let old = self.peers.insert(asker, Member { role: job.role, seen: now });
-        self.seeders -= u32::from(old.is_some_and(|old| old.role == Role::Seeder));
-        self.seeders += u32::from(job.role == Role::Seeder);
+        if job.action == Action::Stop {
+            self.peers.remove(&asker);
+            return;
+        }
+        self.peers.insert(asker, Member { role: job.role, seen: now });
         let is_useful = |(peer, member): &(&[u8; 6], &Member)| {
             **peer != asker && (job.role != Role::Seeder || member.role != Role::Seeder)
         };
@@ -189,114 +167,14 @@ impl Swarm {
         chosen.for_each(|(peer, _)| answer.push(*peer));
     }
 
-    fn forget(&mut self, peer: &[u8; 6]) {
-        let old = self.peers.remove(peer);
-        self.seeders -= u32::from(old.is_some_and(|old| old.role == Role::Seeder));
-    }
-
     /// Removes aged peers. Returns whether any peer is left.
     fn expire(&mut self, now: Tick) -> bool {
-        let Self { peers, seeders, .. } = self;
-        peers.retain(|_, member| {
-            let stays = now.since(member.seen) <= LIFETIME_S;
-            *seeders -= u32::from(!stays && member.role == Role::Seeder);
-            stays
-        });
-        !peers.is_empty()
-    }
-
-    fn counts(&self) -> SwarmCounts {
-        let leechers = self.peers.len() as u32 - self.seeders;
-        let v4 = FamilyCounts { seeders: self.seeders, leechers };
-        SwarmCounts { v4, downloads: self.downloads, ..SwarmCounts::default() }
-    }
-
-    fn len(&self) -> u64 {
-        self.peers.len() as u64
+        self.peers.retain(|_, member| now.since(member.seen) <= LIFETIME_S);
+        !self.peers.is_empty()
     }
 }
 
-/// Locks a mutex, ignoring poison: nothing panics while holding it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// One tree; lookups of existing torrents share its lock.
-#[derive(Default)]
-struct Tree(RwLock<BTreeMap<InfoHash, Mutex<Swarm>>>);
-
-impl Contender for Tree {
-    fn announce(&self, now: Tick, _: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer) {
-        for job in jobs {
-            let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(swarm) = read.get(&job.info_hash) {
-                lock(swarm).announce(now, job, answer);
-                continue;
-            }
-            drop(read);
-            let mut write = self.0.write().unwrap_or_else(PoisonError::into_inner);
-            lock(write.entry(job.info_hash).or_default()).announce(now, job, answer);
-        }
-    }
-
-    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
-        let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        read.get(info_hash).map(|swarm| lock(swarm).counts()).unwrap_or_default()
-    }
-
-    fn expire(&self, now: Tick) -> bool {
-        let mut write = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        write.retain(|_, swarm| lock(swarm).expire(now));
-        true
-    }
-
-    fn peers(&self) -> u64 {
-        let read = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        read.values().map(|swarm| lock(swarm).len()).sum()
-    }
-}
-
-/// Hash maps, each with its own lock.
-struct Sharded([Mutex<HashMap<InfoHash, Swarm>>; 64]);
-
-impl Default for Sharded {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| Mutex::default()))
-    }
-}
-
-impl Sharded {
-    fn shard(&self, info_hash: &InfoHash) -> MutexGuard<'_, HashMap<InfoHash, Swarm>> {
-        let [first, ..] = info_hash.0;
-        lock(&self.0[usize::from(first) % 64])
-    }
-}
-
-impl Contender for Sharded {
-    fn announce(&self, now: Tick, _: &mut Random, jobs: &[StoreAnnounce], answer: &mut Answer) {
-        for job in jobs {
-            let mut shard = self.shard(&job.info_hash);
-            shard.entry(job.info_hash).or_default().announce(now, job, answer);
-        }
-    }
-
-    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
-        self.shard(info_hash).get(info_hash).map(Swarm::counts).unwrap_or_default()
-    }
-
-    fn expire(&self, now: Tick) -> bool {
-        self.0.iter().for_each(|shard| lock(shard).retain(|_, swarm| swarm.expire(now)));
-        true
-    }
-
-    fn peers(&self) -> u64 {
-        let of =
-            |shard: &Mutex<HashMap<_, Swarm>>| lock(shard).values().map(Swarm::len).sum::<u64>();
-        self.0.iter().map(of).sum()
-    }
-}
-
-/// The most common concurrent map of a package.
+/// The map of the package dashmap.
 #[derive(Default)]
 struct Dash(DashMap<InfoHash, Swarm>);
 
@@ -307,17 +185,13 @@ impl Contender for Dash {
         }
     }
 
-    fn scrape(&self, info_hash: &InfoHash) -> SwarmCounts {
-        self.0.get(info_hash).map(|swarm| swarm.counts()).unwrap_or_default()
-    }
-
     fn expire(&self, now: Tick) -> bool {
         self.0.retain(|_, swarm| swarm.expire(now));
         true
     }
 
     fn peers(&self) -> u64 {
-        self.0.iter().map(|entry| entry.value().len()).sum()
+        self.0.iter().map(|entry| entry.value().peers.len() as u64).sum()
     }
 }
 
@@ -346,7 +220,7 @@ mod tests {
                 .map(|store| {
                     answer.peers = 0;
                     store.announce(now, &mut random, &[job], &mut answer);
-                    (store.scrape(&job.info_hash).v4, answer.peers, store.peers())
+                    (answer.peers, store.peers())
                 })
                 .collect();
             assert!(found.windows(2).all(|two| two[0] == two[1]), "step {step}: {found:?}");

@@ -1,20 +1,17 @@
-//! The report of all cases: a table and a chart for each scenario.
+//! The report of all cases: a table for each scenario.
 
 use clap::ValueEnum;
 
 use super::case::Scenario;
 use super::contender::{BATCHES, OURS};
 use crate::figures::count;
-use crate::report::{Block, Column, Content, Runs, SUBJECT, chart, table};
+use crate::report::{Block, Column, Content, Runs, SUBJECT, table};
 use crate::table::Cell;
 
 impl Scenario {
     /// Returns a short title, which is its name in records.
     pub(super) fn title(self) -> &'static str {
         match self {
-            Self::Add => "add a torrent",
-            Self::UpdateOne => "update one torrent",
-            Self::UpdateMany => "update a thousand torrents",
             Self::Torrents => "re-announce, torrents alike",
             Self::Peers => "re-announce, peers alike",
             Self::Grow => "grow from nothing",
@@ -59,15 +56,6 @@ impl Scenario {
             _ => name != BATCHES || matches!(self, Self::Torrents | Self::Peers),
         }
     }
-
-    /// Returns what its chart shows: a title, and the name of a figure.
-    fn charted(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Small | Self::Large => ("bytes per peer", "bytes_per_peer"),
-            Self::Grow | Self::Expire => ("99.99 % of announces within, ns", "p99_99_ns"),
-            _ => ("operations per second", "per_s"),
-        }
-    }
 }
 
 const COLUMNS: &[Column] = &[
@@ -99,9 +87,6 @@ pub(crate) fn report(runs: &Runs<'_>) -> Content {
         if !rows.is_empty() {
             blocks.push(Block::Heading(scenario.title().into()));
             blocks.push(table(&rows, COLUMNS));
-            let (what, figure) = scenario.charted();
-            let title = format!("{}: {what}", scenario.title());
-            blocks.push(chart(&title, "threads", &rows, figure, count));
         }
     }
     let text = "The store of torrents and peers by itself, beside simple alternatives.";

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::frames::Family;
 use super::generator::{Counter, FrameCounts, Generator, Pace, Snapshot};
+use super::maps::{CLASSES, SLOTS, TIME_SHIFT, TIMES};
 use super::network::{Arrangement, Network, TRACKER_DEVICE, napi_threads};
-use super::program::{CLASSES, SLOTS, TIME_SHIFT, TIMES};
 use super::traffic::{self, Clients, HOSTILE, LoadKind, Witness};
 use super::{ENGINES, XdpArgs};
 use crate::lab::{Lab, NoiseMonitor, Place, Protocol, RunningTracker, Subject};
@@ -134,7 +134,7 @@ impl Bench {
     /// Has every client announce, so that torrents have their peers.
     pub(super) fn populate(&self, running: &Running) -> Result<()> {
         let frames = running.clients.load(LoadKind::Announces);
-        let generator = Generator::new(&self.network, self.family, &frames)?;
+        let generator = Generator::new(&self.network, &frames)?;
         generator.pace(Pace { per_s: 60_000.0, burst: BURST })?;
         self.while_sending(&generator, || {
             let end = Instant::now() + POPULATED;

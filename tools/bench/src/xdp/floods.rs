@@ -65,7 +65,7 @@ fn measure(
                 return Ok(());
             }
             let frames = running.clients.flood(flood, one_in);
-            let generator = Generator::new(&bench.network, bench.family, &frames)?;
+            let generator = Generator::new(&bench.network, &frames)?;
             let per_s = per_s * one_in as f64 / (one_in - 1) as f64;
             generator.pace(Pace { per_s, burst: BURST })?;
             let start = generator.snapshot(&bench.counter)?;

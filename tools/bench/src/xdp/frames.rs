@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub(super) const TRACKER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(super) const GENERATOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
+#[cfg(test)]
 const ETHERNET: usize = 14;
 const UDP: usize = 8;
 const IS_UDP: u8 = 17;
@@ -22,6 +23,7 @@ pub(super) enum Family {
 
 impl Family {
     /// Returns the bytes before a datagram's payload.
+    #[cfg(test)]
     pub(super) fn headers(self) -> usize {
         ETHERNET + UDP + if self == Self::V4 { 20 } else { 40 }
     }

@@ -14,9 +14,8 @@ use nix::sys::signal::Signal;
 use xdp::Mode;
 use xdp::bpf::{self, MapKind, MapSpec};
 
-use super::frames::Family;
-use super::network::{Network, PORT};
-use super::program::{self, GeneratorMaps};
+use super::maps::{self, GeneratorMaps};
+use super::network::Network;
 use crate::lab::on;
 
 const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
@@ -31,13 +30,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SLOTS: MapSpec = MapSpec {
     name: "tg_slots",
     kind: MapKind::Array,
-    value_len: program::SLOT as u32,
-    entries: program::SLOTS as u32,
+    value_len: maps::SLOT as u32,
+    entries: maps::SLOTS as u32,
 };
-const CONTROL: MapSpec = single("tg_control", 8 * program::CONTROL_WORDS);
-const STATE: MapSpec = single("tg_state", 8 * program::STATE_WORDS);
-const COUNTS: MapSpec = single("tg_counts", 8 * program::COUNT_WORDS);
-const TIMES: MapSpec = single("tg_times", 4 * program::TIMES);
+const CONTROL: MapSpec = single("tg_control", 8 * maps::CONTROL_WORDS);
+const STATE: MapSpec = single("tg_state", 8 * maps::STATE_WORDS);
+const COUNTS: MapSpec = single("tg_counts", 8 * maps::COUNT_WORDS);
+const TIMES: MapSpec = single("tg_times", 4 * maps::TIMES);
 
 const fn single(name: &'static str, len: usize) -> MapSpec {
     MapSpec { name, kind: MapKind::Array, value_len: len as u32, entries: 1 }
@@ -46,7 +45,7 @@ const fn single(name: &'static str, len: usize) -> MapSpec {
 /// A frame of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// By which it is counted. From [`program::FIRST_STAMPED`] on it carries its time.
+    /// By which it is counted. From [`maps::FIRST_STAMPED`] on it carries its time.
     pub(super) class: u8,
     pub(super) frame: Vec<u8>,
 }
@@ -76,7 +75,7 @@ pub(super) struct FrameCounts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Snapshot {
     pub(super) at: Instant,
-    pub(super) tallies: [FrameCounts; program::CLASSES],
+    pub(super) tallies: [FrameCounts; maps::CLASSES],
 }
 
 /// Counts the replies at the generator's end; until dropped.
@@ -91,6 +90,8 @@ pub(super) struct Generator {
     control: OwnedFd,
     state: OwnedFd,
     program: OwnedFd,
+    /// The index of the generator's device.
+    device: u32,
     /// Frames are as long as the longest when the program gets them.
     template: Vec<u8>,
 }
@@ -115,7 +116,7 @@ impl FrameCounts {
 
 impl Snapshot {
     /// Returns what was sent and came back since an earlier one, and the seconds between them.
-    pub(super) fn since(&self, before: &Self) -> (f64, [FrameCounts; program::CLASSES]) {
+    pub(super) fn since(&self, before: &Self) -> (f64, [FrameCounts; maps::CLASSES]) {
         let mut tallies = self.tallies;
         for (tally, before) in tallies.iter_mut().zip(&before.tallies) {
             *tally = tally.since(before);
@@ -128,7 +129,7 @@ impl Counter {
     /// Attaches the counting program to the generator's end.
     pub(super) fn attach(network: &Network) -> Result<Self> {
         let (counts, times) = (create(&COUNTS)?, create(&TIMES)?);
-        let code = program::counter(PORT, counts.as_fd(), times.as_fd());
+        let code = maps::counter(counts.as_fd(), times.as_fd());
         let device = network.generator_device()?;
         let program = bpf::load_program("tg_counter", LICENSE, &code)?;
         let attach = || bpf::attach_xdp(program.as_fd(), device, Mode::Driver);
@@ -138,10 +139,10 @@ impl Counter {
 
     /// Forgets all response times.
     pub(super) fn clear_times(&self) -> Result<()> {
-        set(&self.times, &TIMES, 0, &vec![0; 4 * program::TIMES])
+        set(&self.times, &TIMES, 0, &vec![0; 4 * maps::TIMES])
     }
 
-    /// Returns the number of responses by their time, each of [`program::TIME_SHIFT`] bits of
+    /// Returns the number of responses by their time, each of [`maps::TIME_SHIFT`] bits of
     /// nanoseconds.
     pub(super) fn times(&self) -> Result<Vec<u32>> {
         let bytes = value(&self.times, &TIMES)?;
@@ -150,27 +151,29 @@ impl Counter {
 }
 
 impl Generator {
-    /// Makes a generator of these frames, of which there may be up to [`program::SLOTS`]; that many
+    /// Makes a generator of these frames, of which there may be up to [`maps::SLOTS`]; that many
     /// must be a multiple of theirs.
-    pub(super) fn new(network: &Network, family: Family, frames: &[Slot]) -> Result<Self> {
+    pub(super) fn new(network: &Network, frames: &[Slot]) -> Result<Self> {
         let len = frames.iter().map(|one| one.frame.len()).max().context("a load has no frames")?;
-        ensure!(program::SLOTS.is_multiple_of(frames.len()), "{} frames", frames.len());
+        ensure!(maps::SLOTS.is_multiple_of(frames.len()), "{} frames", frames.len());
         let (slots, control, state) = (create(&SLOTS)?, create(&CONTROL)?, create(&STATE)?);
-        for (number, slot) in frames.iter().cycle().take(program::SLOTS).enumerate() {
+        for (number, slot) in frames.iter().cycle().take(maps::SLOTS).enumerate() {
             set(&slots, &SLOTS, number as u32, &slot.bytes())?;
         }
         let maps =
             GeneratorMaps { slots: slots.as_fd(), control: control.as_fd(), state: state.as_fd() };
-        let code = program::generator(family, len, network.generator_device()?, maps);
+        let code = maps::generator(maps);
         let program = bpf::load_program("tg_generator", LICENSE, &code)?;
         // The program keeps the slots.
-        Ok(Self { control, state, program, template: vec![0; len] })
+        let device = network.generator_device()?;
+        Ok(Self { control, state, program, device, template: vec![0; len] })
     }
 
     /// Changes how fast frames leave.
     pub(super) fn pace(&self, pace: Pace) -> Result<()> {
         let interval = f64::from(pace.burst) / pace.per_s * 1e9;
-        let words = [interval.round() as u64, pace.burst.max(1).into()];
+        let len = self.template.len() as u64;
+        let words = [interval.round() as u64, pace.burst.max(1).into(), len, self.device.into()];
         set(&self.control, &CONTROL, 0, words.map(u64::to_ne_bytes).as_flattened())
     }
 
@@ -179,19 +182,19 @@ impl Generator {
         let at = Instant::now();
         let sent = words(&value(&self.state, &STATE)?);
         let counts = words(&value(&counter.counts, &COUNTS)?);
-        let mut tallies = [FrameCounts::default(); program::CLASSES];
+        let mut tallies = [FrameCounts::default(); maps::CLASSES];
         for (class, tally) in tallies.iter_mut().enumerate() {
             let of_all = |kind: usize| {
-                let first = counts.iter().skip(class * program::COUNTS + kind);
-                first.step_by(program::CLASSES * program::COUNTS).sum()
+                let first = counts.iter().skip(class * maps::COUNTS + kind);
+                first.step_by(maps::CLASSES * maps::COUNTS).sum()
             };
             *tally = FrameCounts {
-                sent: sent[program::SENT + class],
+                sent: sent[maps::SENT + class],
                 connects: of_all(0),
                 announces: of_all(1),
                 errors: of_all(2),
                 others: of_all(3),
-                bytes: of_all(program::BYTES),
+                bytes: of_all(maps::BYTES),
             };
         }
         Ok(Snapshot { at, tallies })
@@ -256,12 +259,12 @@ fn end<T>(name: Option<Pthread>, thread: &ScopedJoinHandle<'_, T>) {
 
 impl Slot {
     /// Returns the slot as the generator's program reads it.
-    pub(super) fn bytes(&self) -> [u8; program::SLOT] {
-        let mut bytes = [0; program::SLOT];
+    pub(super) fn bytes(&self) -> [u8; maps::SLOT] {
+        let mut bytes = [0; maps::SLOT];
         bytes[..2].copy_from_slice(&(self.frame.len() as u16).to_ne_bytes());
         bytes[2] = self.class;
-        bytes[3] = u8::from(self.class >= program::FIRST_STAMPED);
-        bytes[program::SLOT_HEAD..][..self.frame.len()].copy_from_slice(&self.frame);
+        bytes[3] = u8::from(self.class >= maps::FIRST_STAMPED);
+        bytes[maps::SLOT_HEAD..][..self.frame.len()].copy_from_slice(&self.frame);
         bytes
     }
 }

@@ -51,7 +51,7 @@ fn measure(
                 return Ok(());
             }
             let frames = running.clients.load(load);
-            let generator = Generator::new(&bench.network, bench.family, &frames)?;
+            let generator = Generator::new(&bench.network, &frames)?;
             generator.pace(Pace { per_s: GUESS, burst: BURST })?;
             let mut figures = bench.while_sending(&generator, || {
                 let pace = match arrangement {

@@ -45,8 +45,6 @@ pub(crate) fn report(runs: &Runs<'_>, what: &str) -> Option<Content> {
     let content = match what {
         "loads" => loads(runs),
         "floods" => floods(runs),
-        "latency" => latency(runs),
-        "profile" => profile(runs),
         _ => return None,
     };
     Some(content)
@@ -94,37 +92,6 @@ fn floods(runs: &Runs<'_>) -> Content {
                 are from the moment at which the generator wrote a frame to its reply's arrival at the \
                 generator's end.";
     ("Floods on a veth pair".to_owned(), text.to_owned(), by_arrangement(runs, COLUMNS))
-}
-
-fn latency(runs: &Runs<'_>) -> Content {
-    const COLUMNS: &[Column] = &[
-        CASE,
-        SUBJECT,
-        ("requests/s", |row| row.cell("sent_s", count)),
-        ("50 %", |row| row.cell("p50_us", micros)),
-        ("90 %", |row| row.cell("p90_us", micros)),
-        ("99 %", |row| row.cell("p99_us", micros)),
-        ("99.9 %", |row| row.cell("p99_9_us", micros)),
-        ("lost", |row| row.cell("lost_part", percent)),
-        ("busy", |row| row.cell("busy_part", percent)),
-    ];
-    let text = "Announces that come alone. Times are from the moment at which the generator wrote a \
-                frame to its reply's arrival at the generator's end.";
-    ("Response times on a veth pair".to_owned(), text.to_owned(), by_arrangement(runs, COLUMNS))
-}
-
-fn profile(runs: &Runs<'_>) -> Content {
-    const COLUMNS: &[Column] = &[
-        SUBJECT,
-        RESPONSES_S,
-        ("user space", |row| row.cell("user_part", percent)),
-        ("memmove, memcpy of ours", |row| row.cell("user_memmove_part", percent)),
-        ("copies of the kernel", |row| row.cell("kernel_copy_part", percent)),
-    ];
-    let text = "Samples of the tracker under as many announces as it can answer (V1): perf record -e \
-                cpu-clock. What interrupts do in its time counts as the kernel's.";
-    let blocks = vec![table(&runs.rows(), COLUMNS)];
-    ("Profile of engines on a veth pair".to_owned(), text.to_owned(), blocks)
 }
 
 /// Returns a table for each arrangement.
@@ -219,12 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn floods_and_times_have_tables() {
-        let figures = [("lost_part", 0.0005), ("p50_us", 20.0), ("user_part", 0.5)];
+    fn floods_have_a_table() {
+        let figures = [("lost_part", 0.0005), ("p50_us", 20.0)];
         let runs = [run("mmsg", "V2: x", 1, &figures)];
         assert!(text(&runs, "floods").contains("0.050 %"));
-        assert!(text(&runs, "latency").contains("20 µs"));
-        assert!(text(&runs, "profile").contains("50.0 %"));
+        assert!(text(&runs, "floods").contains("20 µs"));
         assert!(report(&Runs::counted(&runs), "else").is_none());
     }
 }

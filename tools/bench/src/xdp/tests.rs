@@ -9,8 +9,8 @@ use xdp::bpf::{self, MapKind, MapSpec, action};
 
 use super::frames::{Family, frame};
 use super::generator::{Counter, Generator, Pace, Slot};
-use super::network::{Arrangement, Network, PORT};
-use super::program::{self, GeneratorMaps};
+use super::maps::{self, GeneratorMaps};
+use super::network::{Arrangement, Network};
 use super::traffic::{ANNOUNCES, CONNECTS, HONEST};
 use crate::datagrams::{CONNECT, announce};
 use crate::session::print_line;
@@ -39,16 +39,16 @@ fn words((map, spec): &(OwnedFd, MapSpec)) -> Vec<u64> {
 /// Returns a reply to a port of a class.
 fn reply(family: Family, class: u8, payload: &[u8]) -> Vec<u8> {
     let mut to = Network::address(family);
-    to.set_port((u16::from(class) << program::CLASS_SHIFT) + 5);
+    to.set_port((u16::from(class) << maps::CLASS_SHIFT) + 5);
     frame(Network::address(family), to, payload)
 }
 
 #[test]
 fn replies_are_counted_by_class_and_kind() {
     let test = "replies_are_counted_by_class_and_kind";
-    let Some(counts) = map(test, 8 * program::COUNT_WORDS, 1) else { return };
-    let times = map(test, 4 * program::TIMES, 1).unwrap();
-    let code = program::counter(PORT, counts.0.as_fd(), times.0.as_fd());
+    let Some(counts) = map(test, 8 * maps::COUNT_WORDS, 1) else { return };
+    let times = map(test, 4 * maps::TIMES, 1).unwrap();
+    let code = maps::counter(counts.0.as_fd(), times.0.as_fd());
     let program = bpf::load_program("test", LICENSE, &code).unwrap();
     let mut announced = vec![0, 0, 0, 1];
     announced.resize(20 + 6, 0);
@@ -68,12 +68,12 @@ fn replies_are_counted_by_class_and_kind() {
     }
     let counts = words(&counts);
     let of = |class: u8, kind: usize| -> u64 {
-        let first = counts.iter().skip(usize::from(class) * program::COUNTS + kind);
-        first.step_by(program::CLASSES * program::COUNTS).sum()
+        let first = counts.iter().skip(usize::from(class) * maps::COUNTS + kind);
+        first.step_by(maps::CLASSES * maps::COUNTS).sum()
     };
     assert_eq!([0, 1, 2, 3].map(|kind| of(CONNECTS, kind)), [2, 0, 2, 2]);
     assert_eq!([0, 1, 2, 3].map(|kind| of(HONEST, kind)), [0, 2, 0, 0]);
-    assert_eq!(of(HONEST, program::BYTES), 2 * (8 + 26));
+    assert_eq!(of(HONEST, maps::BYTES), 2 * (8 + 26));
     // Their transaction id is 0: the time is that since the machine started.
     assert_ne!(words(&times).iter().sum::<u64>(), 0);
     // What is not from the tracker is passed.
@@ -85,10 +85,10 @@ fn replies_are_counted_by_class_and_kind() {
 #[test]
 fn frames_are_written_cut_and_stamped() {
     let test = "frames_are_written_cut_and_stamped";
-    let Some(slots) = map(test, program::SLOT, program::SLOTS) else { return };
-    let control = map(test, 8 * program::CONTROL_WORDS, 1).unwrap();
+    let Some(slots) = map(test, maps::SLOT, maps::SLOTS) else { return };
+    let control = map(test, 8 * maps::CONTROL_WORDS, 1).unwrap();
     for family in [Family::V4, Family::V6] {
-        let state = map(test, 8 * program::STATE_WORDS, 1).unwrap();
+        let state = map(test, 8 * maps::STATE_WORDS, 1).unwrap();
         let to = Network::address(family);
         let from = (family.client(9), 2050).into();
         let long = Slot { class: HONEST, frame: frame(from, to, &announce(7, 0, [1; 20])) };
@@ -96,12 +96,16 @@ fn frames_are_written_cut_and_stamped() {
         for (key, slot) in (0..).zip([&long, &short]) {
             bpf::update_element(slots.0.as_fd(), &slots.1, key, &slot.bytes()).unwrap();
         }
-        let maps = GeneratorMaps {
+        let device = 1;
+        let settings = [0, 1, long.frame.len() as u64, device].map(u64::to_ne_bytes);
+        let settings = settings.as_flattened();
+        bpf::update_element(control.0.as_fd(), &control.1, 0, settings).unwrap();
+        let fds = GeneratorMaps {
             slots: slots.0.as_fd(),
             control: control.0.as_fd(),
             state: state.0.as_fd(),
         };
-        let code = program::generator(family, long.frame.len(), 1, maps);
+        let code = maps::generator(fds);
         let program = bpf::load_program("test", LICENSE, &code).unwrap();
         let next = || bpf::test_run(program.as_fd(), &vec![9; long.frame.len()]).unwrap();
         let (first, second) = (next(), next());
@@ -116,7 +120,7 @@ fn frames_are_written_cut_and_stamped() {
             let payload = &first.frame[family.headers()..];
             assert_eq!(first.frame, frame(from, to, payload));
         }
-        let sent = &words(&state)[program::SENT..];
+        let sent = &words(&state)[maps::SENT..];
         assert_eq!((sent[usize::from(HONEST)], sent[usize::from(CONNECTS)]), (1, 1));
     }
 }
@@ -139,7 +143,7 @@ fn a_socket_s_replies_come_back() {
             Slot { class: ANNOUNCES, frame: frame(from, to, &announce(7, 0, [1; 20])) }
         };
         let frames: Vec<Slot> = (0..64).map(slot).collect();
-        let generator = Generator::new(&network, family, &frames).unwrap();
+        let generator = Generator::new(&network, &frames).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut buffer = [0; 2048];

@@ -11,8 +11,8 @@ use primitives::Random;
 
 use super::frames::{Family, frame};
 use super::generator::Slot;
+use super::maps::{CLASS_SHIFT, FIRST_STAMPED, SLOTS};
 use super::network::Network;
-use super::program::{CLASS_SHIFT, FIRST_STAMPED, SLOTS};
 use crate::datagrams::{ANNOUNCED, CONNECT};
 
 /// Classes of frames.
@@ -99,11 +99,6 @@ impl Clients {
             LoadKind::BadIds => self.bad_id(client),
         };
         (0..SLOTS).map(slot).collect()
-    }
-
-    /// Returns frames whose response times are measured.
-    pub(super) fn honest(&self) -> Vec<Slot> {
-        (0..SLOTS).map(|client| self.announce(client, HONEST)).collect()
     }
 
     /// Returns the frames of a flood with one honest announce among `one_in`.

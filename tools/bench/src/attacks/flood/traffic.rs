@@ -55,6 +55,15 @@ impl Flood {
         self.sent += (sent.context("cannot send")? / ANNOUNCE) as u64;
         Ok(())
     }
+
+    /// Sends for some time.
+    pub(super) fn run(&mut self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.step()?;
+        }
+        Ok(())
+    }
 }
 
 /// Sends several announces with one system call. Returns the number of sent bytes.
