@@ -47,8 +47,8 @@ const FOLLOWER_PERIOD: Duration = Duration::from_secs(2);
 const RENEWAL_INFO_PERIOD: [Duration; 2] =
     [Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
 
-/// Begins the messages about the cache.
-const CACHE_KEY: &str = "tls.acme.cache";
+/// Begins the messages about the cache, which is in the directory that this key names.
+const CACHE_KEY: &str = "state.dir";
 
 /// Where certificates and responses to challenges are placed.
 #[derive(Clone)]

@@ -12,6 +12,7 @@ mod access;
 mod acme;
 mod choices;
 mod cluster;
+mod constants;
 mod key;
 mod keys;
 mod listener_table;
@@ -38,11 +39,12 @@ use pages::Challenges;
 use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
 use types::limits::{
     ANNOUNCES_PER_S, BURST_S, CONNECTIONS_PER_S, HANDSHAKES_BURST, HANDSHAKES_PER_S,
-    HANDSHAKES_UNFINISHED_MAX, MEMORY_SHARE, MEMORY_UNKNOWN_MIB, OTHERS_PER_S,
+    HANDSHAKES_UNFINISHED_MAX, JITTER_SHARE, MEMORY_SHARE, MEMORY_UNKNOWN_MIB, OTHERS_PER_S,
+    PEER_LIFETIME_S_MAX,
 };
 
 use choices::Sandboxing;
-use keys::{BansSection, LimitsSection, Sections};
+use keys::{BansSection, LimitsSection, Sections, TrackerSection};
 use setting::Setting;
 
 pub(crate) use access::{GeoConfig, KeySource, NetworkList, NetworkRules, TokenConfig};
@@ -62,6 +64,8 @@ pub(crate) use xdp::XdpConfig;
 /// Everything that serving needs, checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
+    /// Warnings about values that are ignored or deprecated.
+    setting_warnings: Vec<Problem>,
     /// Those of `[udp]`, `[http]` and `[tls]`, then those of each `[[listener]]`.
     pub(crate) groups: Vec<ListenerGroup>,
     /// That of the sections, then that of each `[[listener]]`. Groups refer to them by index.
@@ -131,8 +135,6 @@ pub(crate) struct Config {
     pub(crate) group: String,
     pub(crate) sandbox: bool,
     pub(crate) shutdown_timeout_s: u32,
-    /// Whether `[trace]` has an endpoint, which has no effect.
-    pub(crate) wants_traces: bool,
     pub(crate) log: LogConfig,
 }
 
@@ -155,6 +157,7 @@ impl Config {
         listeners::check_addresses(settings, &groups, &admin_listen, &mut problems);
         let state_dir = &state.dir.value;
         let config = Self {
+            setting_warnings: settings.warnings.clone(),
             listener_policies,
             access_kinds: access_kinds(settings),
             private_and_open: sections.access.private_and_open.value,
@@ -174,7 +177,7 @@ impl Config {
             public_host: public_host(&sections.http.public_host, &mut problems),
             challenges,
             certificates: tls.certificates.value.clone(),
-            acme: AcmeConfig::from_section(&sections.acme, &mut problems),
+            acme: AcmeConfig::from_sections(sections, &mut problems),
             policy: policy(sections),
             limits: Limits {
                 network_connections: network_connections(sections, &groups),
@@ -199,13 +202,12 @@ impl Config {
             webhook_private: listeners::networks(&admin.webhook_private, &mut problems),
             state_dir: (!state_dir.is_empty()).then(|| state_dir.into()),
             flush_s: state.flush_s.value,
-            swarms: SwarmsConfig::from_sections(sections, &mut problems),
+            swarms: SwarmsConfig::from_sections(sections),
             cluster: ClusterConfig::from_section(&sections.cluster, &mut problems),
             user: process.user.value.clone(),
             group: process.group.value.clone(),
             sandbox: process.sandbox.value == Sandboxing::Auto,
             shutdown_timeout_s: process.shutdown_timeout_s.value,
-            wants_traces: !sections.trace.endpoint.value.is_empty(),
             log: LogConfig::from_section(&sections.log, &mut problems),
             groups,
         };
@@ -341,6 +343,18 @@ fn public_host(setting: &Setting<String>, problems: &mut Vec<Problem>) -> Option
     Some(host.clone())
 }
 
+/// Returns the maximum of the random seconds added to the interval.
+fn interval_jitter_s(tracker: &TrackerSection) -> u32 {
+    let by_default = || tracker.interval_s.value / JITTER_SHARE;
+    tracker.interval_jitter_s.value.unwrap_or_else(by_default)
+}
+
+/// Returns the seconds without an announce after which a peer is removed.
+fn peer_lifetime_s(tracker: &TrackerSection) -> u32 {
+    let by_default = || (tracker.interval_s.value * 3 / 2).clamp(2, PEER_LIFETIME_S_MAX);
+    tracker.peer_lifetime_s.value.unwrap_or_else(by_default)
+}
+
 fn policy(sections: &Sections) -> Policy {
     let Sections { tracker, limits, http, access, .. } = sections;
     let peers = |numwant: &Setting<u32>| narrow(numwant, u16::MAX);
@@ -349,8 +363,8 @@ fn policy(sections: &Sections) -> Policy {
         // The minimum cannot exceed the interval: an operator may lower only that one.
         interval_min_s: tracker.interval_min_s.value.min(tracker.interval_s.value),
         enforce_interval_min: tracker.enforce_interval_min.value,
-        interval_jitter_s: tracker.interval_jitter_s.value,
-        peer_lifetime_s: tracker.peer_lifetime_s.value,
+        interval_jitter_s: interval_jitter_s(tracker),
+        peer_lifetime_s: peer_lifetime_s(tracker),
         websocket_interval_s: tracker.websocket_interval_s.value,
         numwant_default: peers(&tracker.numwant_default),
         numwant_max: peers(&tracker.numwant_max),

@@ -81,13 +81,16 @@ enum Command {
 
 #[derive(Subcommand)]
 enum ConfigFileCommand {
-    /// Write a configuration file with every key, its default and its documentation.
+    /// Write a configuration file with the documentation of every key, and its default as a comment.
     Init {
         /// File to write [default: standard output].
         file: Option<PathBuf>,
         /// Overwrite an existing file.
         #[arg(long)]
         force: bool,
+        /// Write only the keys that most users set.
+        #[arg(long)]
+        short: bool,
     },
     /// Print every key with its value, and where the value comes from.
     Show,
@@ -103,8 +106,8 @@ fn main() -> ExitCode {
             serve::serve(file.map(Path::to_owned), settings, config)
                 .map_err(|error| vec![format!("{error:#}")])
         }),
-        Command::Config { command: ConfigFileCommand::Init { file, force } } => {
-            init(file.as_deref(), force)
+        Command::Config { command: ConfigFileCommand::Init { file, force, short } } => {
+            init(file.as_deref(), force, short)
         }
         Command::Config { command: ConfigFileCommand::Show } => {
             load(file).and_then(|(settings, _)| print(&config::show(&settings)))
@@ -164,11 +167,12 @@ fn run_import(arguments: &[OsString]) -> String {
     format!("imports are the program tidegate-import, but {program} cannot be run: {error}")
 }
 
-fn init(file: Option<&Path>, force: bool) -> Result<(), Vec<String>> {
-    let Some(file) = file else { return print(&config::init()) };
+fn init(file: Option<&Path>, force: bool, short: bool) -> Result<(), Vec<String>> {
+    let text = config::init(short);
+    let Some(file) = file else { return print(&text) };
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(force).create_new(!force).truncate(force);
-    let written = options.open(file).and_then(|mut file| file.write_all(config::init().as_bytes()));
+    let written = options.open(file).and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|error| {
         let hint = match error.kind() {
             io::ErrorKind::AlreadyExists => "; --force overwrites it",

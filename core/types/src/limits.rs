@@ -137,7 +137,7 @@ pub const SOURCE_FILTER_MAX: usize = 32;
 /// Listeners that the XDP program knows. Its counts have a place for each, on every queue.
 pub const XDP_LISTENERS_MAX: usize = 16;
 
-/// Default of `xdp.frames`: a queue that receives a million datagrams a second may be left alone for 4 ms.
+/// Frames of 4 KiB for each queue of an interface: a queue that receives a million datagrams a second may be left alone for 4 ms.
 pub const XDP_FRAMES: u32 = 4096;
 
 /// As many as a queue's ring of received frames holds.
@@ -210,7 +210,7 @@ pub const JSON_DEPTH_MAX: u32 = 32;
 pub const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of WebTorrent messages for other nodes of a cluster that wait to be published: half a second of the
-/// rate that `cluster.relay_mib_per_s` allows unless configured. Later ones would be late.
+/// rate at which they are published. Later ones would be late.
 pub const LETTERS_BYTES_MAX: usize = 16 << 20;
 /// Bytes of such messages that are published together: a fraction of what NATS takes at once, 1 MiB.
 pub const LETTERS_BODY_MAX: usize = 64 << 10;
@@ -342,6 +342,9 @@ pub const DOWNLOAD_CANDIDATES_MAX: usize = 1 << 20;
 /// Longest peer lifetime, in seconds. The store keeps ages in 14 bits of 16-second units and must
 /// tell old from new across the wrap, so the lifetime stays below half of that range.
 pub const PEER_LIFETIME_S_MAX: u32 = 24 * 3600;
+/// One in this many seconds of the announce interval is the most that is added to it at random. Clients that started
+/// together are spread within a day, and a peer that waits longest still lives for half an interval more.
+pub const JITTER_SHARE: u32 = 20;
 
 const _: () = assert!(16 + 20 * SCRAPE_HASHES_UDP_MAX <= UDP_REQUEST_MAX);
 const _: () = assert!(20 + 6 * PEERS_UDP_V4_MAX as usize <= UDP_PAYLOAD_V4_MAX);

@@ -70,7 +70,7 @@ impl Failure {
 
 /// The journal has as many bytes as it may have.
 #[derive(Debug, thiserror::Error)]
-#[error("the journal has as many bytes as state.swarms_mib allows")]
+#[error("the journal has as many bytes as limits.memory_mib allows")]
 pub(crate) struct BoundReached;
 
 /// Names of the kinds of blocks in metrics, in the order of [`Figures::bytes`].

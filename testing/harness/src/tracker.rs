@@ -100,6 +100,7 @@ impl Tracker {
         let file = folder.join("tidegate.toml");
         fs::write(&file, configuration)?;
         command.arg("--config").arg(&file);
+        set_test_variables(&mut command);
         let mut process = start(command, folder, "tracker")?;
         // It prints its listeners when all of them are bound.
         process.wait_until("listeners", PATIENCE, |it| !listeners(&it.stdout()).is_empty())?;
@@ -279,6 +280,15 @@ impl Tracker {
 impl Drop for Tracker {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// Makes constants of the configuration settings, and intervals exact, in the tracker that `command` starts. A command
+/// that sets `TIDEGATE_UNSTABLE_KEYS` itself is left alone.
+pub fn set_test_variables(command: &mut Command) {
+    const UNSTABLE: &str = "TIDEGATE_UNSTABLE_KEYS";
+    if !command.get_envs().any(|(name, value)| name == UNSTABLE && value.is_some()) {
+        command.env(UNSTABLE, "1").env("TIDEGATE_TRACKER__INTERVAL_JITTER_S", "0");
     }
 }
 

@@ -227,17 +227,17 @@ impl<'a> Mapper<'a> {
         Ok(())
     }
 
-    /// Suggests the user and the group, if they are named. They may not own the state of tidegate.
-    pub(crate) fn suggest_user(&mut self, user: &str, group: &str, found: &Found) {
-        let keys = [("process.user", user), ("process.group", group)];
-        for (ours, name) in keys.into_iter().filter(|(_, name)| !name.is_empty()) {
-            let comment = format!(
-                "{} Not in effect: systemd starts tidegate with a user of its own. Remove the # if root starts it, \
-                 and let this user own state.dir.",
-                found.comment()
-            );
-            self.draft.suggest(ours, json!(name), comment);
+    /// Suggests the user, if it is named. It may not own the state of tidegate.
+    pub(crate) fn suggest_user(&mut self, user: &str, found: &Found) {
+        if user.is_empty() {
+            return;
         }
+        let comment = format!(
+            "{} Not in effect: systemd starts tidegate with a user of its own. Remove the # if root starts it, and let \
+             this user own state.dir.",
+            found.comment()
+        );
+        self.draft.suggest("process.user", json!(user), comment);
     }
 
     /// Sets a public address of peers beside the tracker. There is one of each family.

@@ -39,7 +39,7 @@ impl Cache {
     pub(super) fn open(config: &AcmeConfig) -> Result<Self> {
         let directory = config.cache.join(directory_name(&config.directory));
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-        made.with_context(|| format!("tls.acme.cache: cannot create {}", directory.display()))?;
+        made.with_context(|| format!("state.dir: cannot create {}", directory.display()))?;
         Ok(Self { directory })
     }
 
@@ -50,8 +50,7 @@ impl Cache {
         options.write(true).create(true).truncate(false).mode(0o600);
         let path = self.directory.join("lock");
         let file = options.open(&path);
-        let file =
-            file.with_context(|| format!("tls.acme.cache: cannot write {}", path.display()))?;
+        let file = file.with_context(|| format!("state.dir: cannot write {}", path.display()))?;
         Ok(file.try_lock().is_ok().then_some(file))
     }
 

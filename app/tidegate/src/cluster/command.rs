@@ -24,7 +24,7 @@ use crate::config::is_cluster_name;
 const SIZE_MIB_MIN: u64 = 16;
 /// The most servers that store each message: NATS allows no more.
 const REPLICAS_MAX: usize = 5;
-/// The longest lifetime of peers, seconds: that of tracker.peer_lifetime_s.
+/// The longest lifetime of peers, seconds.
 const LIFETIME_S_MAX: u32 = 7 * 86_400;
 
 /// Where the operator's folder is.
@@ -69,8 +69,8 @@ pub(crate) enum OperatorCommand {
     },
     /// Make the stream at the NATS servers, or change its settings, and print them.
     ///
-    /// Keys: replicas (servers that store each message), size (e.g. 8GiB), lifetime (the longest tracker.peer_lifetime_s of
-    /// any node). The stream is the home of its settings: nodes look whether they suffice, and change nothing.
+    /// Keys: replicas (servers that store each message), size (e.g. 8GiB), lifetime (of peers, in seconds: one and a
+    /// half times the longest tracker.interval_s of any node). The stream is the home of its settings: nodes look whether they suffice, and change nothing.
     Set {
         /// New values, e.g. `size 16GiB replicas 3`.
         #[arg(value_name = "KEY VALUE", num_args = 0..)]

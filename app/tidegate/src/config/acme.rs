@@ -1,14 +1,17 @@
 //! `[tls.acme]`: which certificates to obtain, and how.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use types::limits;
 
 use super::choices::Challenge;
 use super::key::Problem;
-use super::keys::AcmeSection;
+use super::keys::Sections;
 use super::setting::Setting;
+
+/// The directory for account, certificates and keys within that of the records.
+const DIRECTORY: &str = "acme";
 
 /// Certificates to obtain from an ACME server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +31,8 @@ pub(crate) struct AcmeConfig {
 
 impl AcmeConfig {
     /// Returns the configuration if the section names a domain.
-    pub(super) fn from_section(section: &AcmeSection, problems: &mut Vec<Problem>) -> Option<Self> {
+    pub(super) fn from_sections(sections: &Sections, problems: &mut Vec<Problem>) -> Option<Self> {
+        let section = &sections.acme;
         let domains = check_all(&section.domains, domain, problems);
         let contact = check_all(&section.contact, contact, problems);
         let directory = &section.directory.value;
@@ -45,23 +49,18 @@ impl AcmeConfig {
             let text = format!("expected at most {most} domains, found {found}");
             problems.push(section.domains.problem(text));
         }
-        if section.cache.value.is_empty() {
-            let text = "must name a directory because tls.acme.domains is set";
-            problems.push(section.cache.problem(text));
-        }
-        //= rfc8555#terms
-        if !section.terms_of_service_agreed.value {
-            let text = "must be true: obtaining certificates requires that you agree to the terms of \
-                        service of the authority in tls.acme.directory";
-            problems.push(section.terms_of_service_agreed.problem(text));
+        let cache = cache(sections);
+        if cache.is_none() {
+            let text = "requires state.dir, where the certificates and their keys are kept";
+            problems.push(section.domains.problem(text));
         }
         let ca = &section.ca.value;
         Some(Self {
             domains,
             contact,
             directory: directory.clone(),
-            cache: section.cache.value.clone().into(),
-            challenge: section.challenge.value,
+            cache: cache.unwrap_or_default(),
+            challenge: challenge(sections),
             ca: (!ca.is_empty()).then(|| ca.into()),
         })
     }
@@ -72,6 +71,32 @@ impl AcmeConfig {
             host_and_port(&self.directory).and_then(|host| host.rsplit_once(':')?.1.parse().ok());
         port.unwrap_or(443)
     }
+}
+
+/// Returns the directory for account, certificates and keys, if there is one.
+fn cache(sections: &Sections) -> Option<PathBuf> {
+    let Sections { acme, state, .. } = sections;
+    if !acme.cache.value.is_empty() {
+        return Some(acme.cache.value.clone().into());
+    }
+    let is_durable = !state.dir.value.is_empty();
+    is_durable.then(|| Path::new(&state.dir.value).join(DIRECTORY))
+}
+
+/// Returns the challenge for a port that the tracker listens on: the authority connects to port 443 or 80. Elsewhere,
+/// e.g. in a container, port 443 is forwarded.
+fn challenge(sections: &Sections) -> Challenge {
+    let Sections { acme, tls, http, .. } = sections;
+    let has_port = |listen: &Setting<Vec<String>>, port: &str| {
+        listen.value.iter().any(|address| address.ends_with(port))
+    };
+    if acme.challenge.is_default()
+        && !has_port(&tls.listen, ":443")
+        && has_port(&http.listen, ":80")
+    {
+        return Challenge::Http;
+    }
+    acme.challenge.value
 }
 
 /// Returns what a URL has between `https://` and its path.

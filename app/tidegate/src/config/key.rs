@@ -14,14 +14,26 @@ pub(crate) struct Key {
     /// Whether a reload applies a new value.
     pub(crate) reloadable: bool,
     /// Whether a `[[listener]]` table can override it.
-    pub(crate) per_listener: bool,
+    pub(crate) per_listener: PerListener,
+    /// Whether it is no longer a setting: the value is the default, and only tests can change it.
+    pub(crate) constant: bool,
+    /// Whether it is one of the few that most users set.
+    pub(crate) common: bool,
     /// Its documentation, line by line: the comment that `config init` writes above it.
     pub(crate) help: &'static [&'static str],
 }
 
 impl Key {
     pub(super) const fn new(name: &'static str, kind: Kind, help: &'static [&'static str]) -> Self {
-        Self { name, kind, reloadable: false, per_listener: false, help }
+        Self {
+            name,
+            kind,
+            reloadable: false,
+            per_listener: PerListener::No,
+            constant: false,
+            common: false,
+            help,
+        }
     }
 
     /// Marks the key: a reload applies a new value.
@@ -31,7 +43,22 @@ impl Key {
 
     /// Marks the key: a `[[listener]]` table can override it.
     pub(super) const fn per_listener(self) -> Self {
-        Self { per_listener: true, ..self }
+        Self { per_listener: PerListener::Yes, ..self }
+    }
+
+    /// Marks the key: a `[[listener]]` table that overrides it gets a warning.
+    pub(super) const fn per_listener_deprecated(self) -> Self {
+        Self { per_listener: PerListener::Deprecated, ..self }
+    }
+
+    /// Marks the key: it is no longer a setting.
+    pub(super) const fn constant(self) -> Self {
+        Self { constant: true, ..self }
+    }
+
+    /// Marks the key: `config init --short` writes it.
+    pub(super) const fn common(self) -> Self {
+        Self { common: true, ..self }
     }
 
     /// The section it belongs to.
@@ -43,6 +70,15 @@ impl Key {
     pub(crate) fn short_name(&self) -> &'static str {
         self.name.rsplit_once('.').map_or(self.name, |(_, name)| name)
     }
+}
+
+/// Says whether a `[[listener]]` table can override a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PerListener {
+    No,
+    Yes,
+    /// It can, but will not in the next major version.
+    Deprecated,
 }
 
 /// The values a key accepts.

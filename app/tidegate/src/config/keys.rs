@@ -2,6 +2,9 @@
 //!
 //! Nothing else names them: reading files, variables and the API, `config init`, `config show` and
 //! the messages about mistakes all come from this table.
+//!
+//! A key with the flag `constant` is no longer a setting. Its default is the value, which only tests change
+//! ([`super::constants`]); it has no documentation beyond this table.
 
 use front::http::ForwardedHeader;
 use net::Engine;
@@ -53,10 +56,38 @@ const LOCAL_NETWORKS: [&str; 8] = [
 ];
 
 settings! {
+    /// What survives a restart: changes made through the API, counters, and swarms.
+    ["state"] state: StateSection {
+        /// Directory for the records (tidegate.db) and the journal of swarms (swarms/); created if it
+        /// does not exist. If empty, records are kept in memory, and changes made through the API
+        /// and swarms are lost when the process ends.
+        dir: Text, common = "";
+        /// Seconds between writes of counters: downloads per torrent, totals per key. A crash loses
+        /// at most this many seconds of counters, and no acknowledged change.
+        flush_s: Int(1, 3600), constant = 5;
+        /// Keep a journal of swarms in dir, so that peers survive restarts, crashes and power
+        /// failures. It contains addresses of clients and takes some 40 bytes per peer, and more where
+        /// clients come and go. WebTorrent peers are connections and are not in it.
+        swarms: Flag = true;
+        /// Seconds in which the journal writes every peer once. At most peer_lifetime_s - interval_s
+        /// - interval_jitter_s - 120: a restored peer looks up to a round older than it is. The
+        /// default is shortened to that.
+        swarms_round_s: Int(60, 3600), reloadable, constant = 600;
+        /// Seconds after which the journal is forced to the disk. A power failure loses at most this
+        /// much; a crash of the tracker does not depend on it. 0 = never.
+        swarms_sync_s: Int(0, 3600), reloadable, constant = 5;
+        /// Maximum size of the journal in MiB. "auto" = four times limits.memory_mib, at least 512. Near it, a
+        /// round hurries to its end, which frees what came before; at it, writing stops for a minute. 0 = unlimited.
+        swarms_mib: AutoInt(0, u32::MAX), reloadable, constant = None;
+        /// Seconds that a start waits for swarms to be restored before it serves. The rest is
+        /// restored while it serves.
+        swarms_restore_wait_s: Int(0, 3600), constant = 10;
+    }
+
     /// UDP tracker (BEP 15).
     ["udp"] udp: UdpSection {
         /// Addresses to listen on. [] = off. An IPv6 address does not accept IPv4 traffic.
-        listen: List = ["0.0.0.0:6969", "[::]:6969"];
+        listen: List, common = ["0.0.0.0:6969", "[::]:6969"];
         /// Worker threads. 0 = one per core.
         workers: Int(0, WORKERS_MAX) = 0;
         /// How datagrams are received and sent: auto (mmsg on Linux), mmsg (one system call per
@@ -67,7 +98,7 @@ settings! {
         engine: Choice(Engine) = Engine::Auto;
         /// Kernel memory for datagrams that wait to be read, per socket. 0 = the system's default.
         /// The startup output shows how much was granted: net.core.rmem_max may limit it.
-        receive_buffer_bytes: Int(0, 1 << 30) = 8_388_608;
+        receive_buffer_bytes: Int(0, 1 << 30), constant = 8_388_608;
         /// Whether udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram
         /// and expect it before each reply. Then datagrams from them without the header are
         /// dropped, and so are datagrams with it from any other address.
@@ -75,82 +106,54 @@ settings! {
         /// Addresses and networks of the proxies that simple_proxy is about.
         trusted_proxies: List, per_listener = [];
         /// Pin each UDP worker to its own core.
-        pin_cores: Flag = false;
+        pin_cores: Flag, constant = false;
         /// Give each datagram to the worker on the core that received it, which saves a few percent
         /// of CPU time. Requires pin_cores, and a network device that distributes clients over the
         /// cores of all workers, by receive queues or RPS. If one core receives everything, its worker
         /// serves everything.
-        steer_by_core: Flag = false;
-    }
-
-    /// The XDP program of the engines shield and xdp. See docs/xdp.md.
-    ["xdp"] xdp: XdpSection {
-        /// Network interfaces that the program is attached to, e.g. ["eth0"]. [] = those of the
-        /// default routes and those that have an address of udp.listen.
-        interfaces: List = [];
-        /// Where the program runs: driver (before the kernel allocates anything), generic (on any
-        /// interface, but slower) or auto (driver, or generic where the driver cannot).
-        mode: Choice(XdpMode) = XdpMode::Auto;
-        /// Let the driver write into the tracker's memory (engine xdp). Saves a copy, but some
-        /// drivers crash the machine.
-        zero_copy: Flag = false;
-        /// Frames of 4 KiB for each queue of an interface (engine xdp), a power of two. They are
-        /// locked in memory.
-        frames: Int(limits::XDP_FRAMES_MIN, limits::XDP_FRAMES_MAX) = limits::XDP_FRAMES;
-        /// VLAN ids, e.g. ["100"], of tagged frames that are for this tracker. The program does not
-        /// touch other tagged frames, nor do they need it: the sockets receive them.
-        vlans: List = [];
-        /// Where replies go in the link layer: swap (to where the request came from), gateway (to the
-        /// next hop of the default route, if the client is not on the link) or a MAC address. Behind
-        /// a load balancer that lets servers answer directly, swap is wrong.
-        reply_mac: Text, reloadable = "swap";
-        /// Let the program answer connects. If false, they go to the sockets.
-        answer_connects: Flag, reloadable = true;
-        /// Whether the tracker refuses to start if the program cannot be set up. If false, it warns
-        /// and serves with the engine mmsg.
-        required: Flag = false;
+        steer_by_core: Flag, constant = false;
     }
 
     /// HTTP tracker (BEP 3) and WebTorrent.
     ["http"] http: HttpSection {
         /// Addresses to listen on. [] = off.
-        listen: List = ["0.0.0.0:6969", "[::]:6969"];
+        listen: List, common = ["0.0.0.0:6969", "[::]:6969"];
         /// Worker threads. 0 = one per core.
         workers: Int(0, WORKERS_MAX) = 0;
         /// Serve WebTorrent (WebSocket) on the same ports.
         websocket: Flag, per_listener = true;
         /// Paths that accept WebSockets, e.g. ["/", "/announce"]. [] = every path: requests for a
         /// WebSocket say so, also at /announce.
-        websocket_paths: List, per_listener = [];
+        websocket_paths: List, per_listener_deprecated = [];
         /// Web sites whose pages may use the tracker, e.g. ["https://example.org"]. [] = all. An
         /// empty string in the list stands for clients that are not web pages.
-        websocket_origins_allow: List, per_listener = [];
+        websocket_origins_allow: List, per_listener_deprecated = [];
         /// Web sites whose pages may not use the tracker.
-        websocket_origins_deny: List, per_listener = [];
+        websocket_origins_deny: List, per_listener_deprecated = [];
         /// Maximum length of a message. A browser on a host with many addresses sends 24 kB.
-        websocket_message_bytes: Int(1024, limits::WS_MESSAGE_MAX as u32), per_listener = 131_072;
+        websocket_message_bytes: Int(1024, limits::WS_MESSAGE_MAX as u32), per_listener, constant = 131_072;
         /// Messages read from one connection per second; further ones wait. 0 = unlimited.
-        websocket_messages_per_s: Int(0, u32::MAX), per_listener = 1000;
+        websocket_messages_per_s: Int(0, u32::MAX), per_listener, constant = 1000;
         /// Maximum number of torrents per connection.
-        websocket_torrents_max: Int(1, 10_000_000), per_listener = 10_000;
+        websocket_torrents_max: Int(1, 10_000_000), per_listener, constant = 10_000;
         /// Bytes of responses buffered for a client that does not read. A connection with more is closed,
         /// as is one that reads nothing for http.write_timeout_s.
-        websocket_send_buffer_bytes: Int(64 * 1024, 1 << 30), per_listener = 262_144;
+        websocket_send_buffer_bytes: Int(64 * 1024, 1 << 30), per_listener, constant = 262_144;
         /// Seconds a message may take from its first byte to its last, whatever pings come in
         /// between. The connection is closed after that.
-        websocket_message_timeout_s: Int(1, 3600), per_listener = limits::WS_MESSAGE_TIMEOUT_S;
+        websocket_message_timeout_s: Int(1, 3600), per_listener, constant = limits::WS_MESSAGE_TIMEOUT_S;
         /// Seconds of silence before the client is pinged. Pings also keep proxies from closing the
         /// connection.
-        websocket_ping_s: Int(1, DAY_S), per_listener = 45;
+        websocket_ping_s: Int(1, DAY_S), per_listener, constant = 45;
         /// Seconds of silence before the connection is closed.
-        websocket_idle_timeout_s: Int(1, DAY_S), per_listener = 110;
+        websocket_idle_timeout_s: Int(1, DAY_S), per_listener, constant = 110;
         /// Addresses and networks of the proxies that may name the client they speak for, e.g.
         /// ["127.0.0.1", "10.0.0.0/8"].
-        trusted_proxies: List, per_listener = [];
+        trusted_proxies: List, per_listener, common = [];
         /// The header in which trusted proxies name the client: x-forwarded-for, or forwarded (RFC
         /// 7239). Choose the one your proxies write: they pass on the other one as the client sent
         /// it.
-        forwarded_header: Choice(ForwardedHeader), per_listener = ForwardedHeader::XForwardedFor;
+        forwarded_header: Choice(ForwardedHeader), per_listener_deprecated = ForwardedHeader::XForwardedFor;
         /// v1v2: connections from trusted_proxies must begin with a PROXY header, version 1 or 2,
         /// or they are closed. From other addresses such a header is a malformed request.
         proxy_protocol: Choice(ProxyProtocol), per_listener = ProxyProtocol::Off;
@@ -163,20 +166,20 @@ settings! {
         /// Maximum share of all connections (connections_max of all workers) that one wider network may hold,
         /// an IPv4 /24 or an IPv6 /48, in percent; at a [[listener]] with a smaller connections_max, also of
         /// that. Further ones are closed at once. 100 = all. Networks in limits.exempt are exempt.
-        connections_per_network_percent: Int(1, 100), reloadable =
+        connections_per_network_percent: Int(1, 100), reloadable, constant =
             limits::CONNECTIONS_PER_NETWORK_PERCENT;
         /// Seconds a client has to send a request.
-        head_timeout_s: Int(1, 3600), per_listener = 10;
+        head_timeout_s: Int(1, 3600), per_listener, constant = 10;
         /// Seconds a connection may be idle between requests.
-        idle_timeout_s: Int(1, 3600), per_listener = 60;
+        idle_timeout_s: Int(1, 3600), per_listener, constant = 60;
         /// Seconds a client has to read a response.
-        write_timeout_s: Int(1, 3600), per_listener = 20;
+        write_timeout_s: Int(1, 3600), per_listener, constant = 20;
         /// MiB per worker for requests and WebSocket messages that have not come to their end.
         /// Above that, the connections that hold the most of it are closed.
-        read_memory_mib: Int(1, 65_536) = limits::READ_MEMORY_MIB;
+        read_memory_mib: Int(1, 65_536), constant = limits::READ_MEMORY_MIB;
         /// MiB per worker for output that clients have not read, beyond what the kernel holds. Above that,
         /// the connections that hold the most responses of their own are closed.
-        unsent_memory_mib: Int(1, 65_536) = limits::UNSENT_MEMORY_MIB;
+        unsent_memory_mib: Int(1, 65_536), constant = limits::UNSENT_MEMORY_MIB;
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
         non_compact: Flag = false;
@@ -191,116 +194,37 @@ settings! {
         /// See docs/http.md.
         full_scrape: Flag, reloadable, per_listener = false;
         /// Seconds between two full scrapes of one client prefix. Networks in limits.exempt are exempt.
-        full_scrape_interval_s: Int(0, DAY_S), reloadable = 300;
+        full_scrape_interval_s: Int(0, DAY_S), reloadable, constant = 300;
         /// Full scrapes per hour, of all clients together. 0 = unlimited. At most two are sent at a time.
-        full_scrapes_per_hour: Int(0, limits::FULL_SCRAPES_REMEMBERED as u32), reloadable = 60;
+        full_scrapes_per_hour: Int(0, limits::FULL_SCRAPES_REMEMBERED as u32), reloadable, constant = 60;
         /// Statistics for monitoring tools of other trackers: off, page (bittorrent-tracker's page, and
         /// its stats.json) or opentracker (that tracker's peer counts). Both have opentracker's
         /// ?mode=... See docs/http.md.
         stats: Choice(StatsChoice), per_listener = StatsChoice::Off;
         /// Where the statistics are. JSON is at the same path with .json behind it.
-        stats_path: Text, per_listener = "/stats";
+        stats_path: Text, per_listener_deprecated = "/stats";
         /// Addresses and networks of the clients that may read the statistics.
-        stats_networks: List, per_listener = PRIVATE_NETWORKS;
-    }
-
-    /// HTTPS tracker, and WebTorrent over TLS (wss). The keys of [http] apply here too.
-    ["tls"] tls: TlsSection {
-        /// Addresses to listen on, e.g. ["0.0.0.0:443", "[::]:443"]. [] = off.
-        listen: List = [];
-        /// PEM files, e.g. [{ chain = "chain.pem", key = "key.pem" }]. The chain holds the
-        /// certificate and the intermediate certificates. With several entries, clients get the one
-        /// for the name they ask for, or else the first. The files are read again on SIGHUP and
-        /// when they change; if one is invalid then, the certificates in use stay.
-        certificates: Certificates, reloadable = [];
-    }
-
-    /// Certificates from an ACME authority such as Let's Encrypt, obtained and renewed
-    /// automatically. See docs/run/tls.md.
-    ["tls.acme"] acme: AcmeSection {
-        /// Host names of this tracker, e.g. ["tracker.example.org"]; each gets its own certificate.
-        /// [] = off. tls.certificates take precedence.
-        domains: List, reloadable = [];
-        /// Set to true if you agree to the authority's terms of service. No certificate is
-        /// requested otherwise.
-        terms_of_service_agreed: Flag, reloadable = false;
-        /// Mail addresses at which the authority may contact you, e.g. ["you@example.org"].
-        contact: List, reloadable = [];
-        /// Directory for the account, certificates and keys. It must survive restarts and be
-        /// writable, and is created if it does not exist. Several processes may share it: one of
-        /// them renews.
-        cache: Text, reloadable = "";
-        /// How the authority verifies the host: tls-alpn-01 (it connects to port 443, which must
-        /// lead to tls.listen) or http-01 (it connects to port 80, which must lead to http.listen).
-        challenge: Choice(Challenge), reloadable = Challenge::TlsAlpn;
-        /// The authority's ACME directory (RFC 8555). To experiment without Let's Encrypt's rate
-        /// limits, use https://acme-staging-v02.api.letsencrypt.org/directory
-        directory: Text, reloadable = "https://acme-v02.api.letsencrypt.org/directory";
-        /// PEM file with additional root certificates to trust when connecting to the ACME server,
-        /// for private authorities.
-        ca: Text, reloadable = "";
-    }
-
-    /// Intervals, lifetimes and peer counts, for every protocol.
-    ["tracker"] tracker: TrackerSection {
-        /// Seconds between the announces of a client.
-        interval_s: Int(1, DAY_S), reloadable = 1800;
-        /// Seconds a client should wait at least before it announces again (sent over HTTP).
-        interval_min_s: Int(1, DAY_S), reloadable = 900;
-        /// true: refuse earlier announces and tell the client when to retry. Announces with an
-        /// event (started, completed, stopped) or a changed role are accepted at any time.
-        /// interval_min_s is shortened by 15 s, and ages are known to 16 s, so a client that is
-        /// less than 47 s early may be accepted. For WebTorrent the minimum is half of
-        /// websocket_interval_s.
-        enforce_interval_min: Flag, reloadable = false;
-        /// Maximum of the random number of seconds added to interval_s in each response, so that
-        /// clients that started together do not come back together. WebTorrent clients get the same
-        /// share of websocket_interval_s, a quarter at most.
-        interval_jitter_s: Int(0, DAY_S), reloadable = 0;
-        /// Seconds without an announce after which a peer is removed.
-        peer_lifetime_s: Int(2, limits::PEER_LIFETIME_S_MAX), reloadable = 2700;
-        /// Peers returned to a client that does not say how many it wants.
-        numwant_default: Int(0, PEERS_MAX), reloadable = 50;
-        /// Maximum number of peers returned. A UDP response holds at most 242 over IPv4 and 79 over
-        /// IPv6.
-        numwant_max: Int(0, PEERS_MAX), reloadable = 200;
-        /// Seconds a UDP connection id is valid, at least; at most twice as long.
-        connection_id_lifetime_s: Int(1, DAY_S), reloadable = 120;
-        /// Whether to accept peers with an address that is not public (private, loopback, link-local, documentation).
-        /// auto: only if they reached the tracker at such an address too. Multicast and unspecified addresses are
-        /// never accepted. WebTorrent peers need no address.
-        private_addresses: Choice(PrivateAddresses), reloadable, per_listener =
-            PrivateAddresses::Auto;
-        /// Public addresses of this site, at most one of each family, e.g. ["203.0.113.7"]. Peers beside
-        /// the tracker, whose address is in external_address_for, are given to others under it, so that
-        /// they can be reached from outside: the router must forward their ports. [] = off.
-        external_address: List, reloadable, per_listener = [];
-        /// Addresses and networks of the peers that external_address replaces. By default private,
-        /// loopback and link-local ones.
-        external_address_for: List, reloadable, per_listener =
-            LOCAL_NETWORKS;
-        /// Seconds between the announces of a WebTorrent client. It is removed after two intervals of silence.
-        websocket_interval_s: Int(1, limits::PEER_LIFETIME_S_MAX / 2), reloadable = 120;
+        stats_networks: List, per_listener_deprecated = PRIVATE_NETWORKS;
     }
 
     /// Which torrents are served, and to whom, for announces and scrapes.
     ["access"] access: AccessSection {
         /// open: serve every torrent. allow: only those on the allow list. deny: all but those on
         /// the deny list. both: those on the allow list that are not on the deny list.
-        mode: Choice(Mode), reloadable, per_listener = Mode::Open;
+        mode: Choice(Mode), reloadable, per_listener, common = Mode::Open;
         /// File with the info hashes of the allow list, one per line: 40 hex digits, or 64 for a v2
         /// hash, optionally followed by a note such as the torrent's name. # starts a comment. Read
         /// again on SIGHUP and when the file changes; a file with an invalid line is reported, and
         /// the list in use stays.
-        allow: Text, reloadable, per_listener = "";
+        allow: Text, reloadable, per_listener, common = "";
         /// File with the info hashes of the deny list, in the same format.
         deny: Text, reloadable, per_listener = "";
         /// Folder of .torrent files, with the folders in it: their torrents are on the allow list, v2 and
         /// hybrid ones by each of their hashes. Files that are added, changed or removed are noticed within
         /// seconds. The API and the dashboard show the names and sizes of these torrents.
-        allow_torrents: Text, reloadable, per_listener = "";
+        allow_torrents: Text, reloadable, per_listener_deprecated = "";
         /// MiB for the names of these torrents. 0 = no names. Torrents beyond that have none.
-        torrent_names_mib: Int(0, 65_536), reloadable = 64;
+        torrent_names_mib: Int(0, 65_536), reloadable, constant = 64;
         /// Addresses, networks and autonomous systems whose clients alone are served, e.g.
         /// ["198.51.100.0/24", "AS64500"]. [] = all. Systems need geo.asn, and are read again when that
         /// file changes. Proxies that are trusted are always served.
@@ -309,7 +233,7 @@ settings! {
         networks_deny: List, reloadable = [];
         /// true: users need a key in their announce URL: /announce/KEY, /KEY/announce, ?passkey=KEY
         /// or ?key=KEY; for WebSocket also /KEY. UDP scrapes cannot carry a key and are refused.
-        private: Flag, reloadable, per_listener = false;
+        private: Flag, reloadable, per_listener, common = false;
         /// true: private listeners, those that need tokens (jwt) and open ones may serve side by side, although
         /// all listeners share the same swarms: at an open one, anyone gets the peers of a private one. false:
         /// such a configuration is refused, and so are nodes of a cluster with other listeners.
@@ -332,31 +256,97 @@ settings! {
         /// The audience that tokens must name (aud). Empty = any.
         jwt_audience: Text, reloadable = "";
         /// Seconds between requests for jwt_keys, if that is a URL.
-        jwt_refresh_s: Int(10, DAY_S), reloadable = 300;
+        jwt_refresh_s: Int(10, DAY_S), reloadable, constant = 300;
         /// Tokens verified a second at most, at some 50 microseconds each. Verified ones are remembered.
         /// Announces with further new tokens get an error that says when to try again; over UDP they are
         /// dropped, and clients send them again.
-        jwt_verify_per_s: Int(1, RATE_MAX), reloadable = 2000;
+        jwt_verify_per_s: Int(1, RATE_MAX), reloadable, constant = 2000;
         /// Peer id prefixes (BEP 20) of the client software to accept, e.g. ["-TR", "-qB"]. [] =
         /// all. Software can lie about its peer id.
-        clients_allow: List, reloadable, per_listener = [];
+        clients_allow: List, reloadable, per_listener_deprecated = [];
         /// Peer id prefixes of the client software to refuse, e.g. ["-XL", "-TR2"].
-        clients_deny: List, reloadable, per_listener = [];
+        clients_deny: List, reloadable, per_listener_deprecated = [];
     }
 
-    /// Networks and countries of peers, from MMDB files that you provide. They are looked up beside the
-    /// requests, never for one.
-    ["geo"] geo: GeoSection {
-        /// MMDB file with the autonomous system of each network, e.g. GeoLite2-ASN.mmdb. Empty = none. Read
-        /// again when it changes. For statistics, and for AS numbers in access.networks_allow and
-        /// networks_deny.
-        asn: Text, reloadable = "";
-        /// MMDB file with the country of each network, e.g. GeoLite2-Country.mmdb. Empty = none.
-        country: Text, reloadable = "";
-        /// Seconds between counts of peers by system and by country.
-        interval_s: Int(1, DAY_S), reloadable = 300;
-        /// Systems, and as many countries, that metrics name: those with the most peers. The API has more.
-        metrics_max: Int(0, 1000), reloadable = 20;
+    /// HTTPS tracker, and WebTorrent over TLS (wss). The keys of [http] apply here too.
+    ["tls"] tls: TlsSection {
+        /// Addresses to listen on, e.g. ["0.0.0.0:443", "[::]:443"]. [] = off.
+        listen: List, common = [];
+        /// PEM files, e.g. [{ chain = "chain.pem", key = "key.pem" }]. The chain holds the
+        /// certificate and the intermediate certificates. With several entries, clients get the one
+        /// for the name they ask for, or else the first. The files are read again on SIGHUP and
+        /// when they change; if one is invalid then, the certificates in use stay.
+        certificates: Certificates, reloadable = [];
+    }
+
+    /// Certificates from an ACME authority such as Let's Encrypt, obtained and renewed
+    /// automatically. See docs/run/tls.md.
+    ["tls.acme"] acme: AcmeSection {
+        /// Host names of this tracker, e.g. ["tracker.example.org"]; each gets its own certificate.
+        /// [] = off. By naming one you agree to the authority's terms of service. Certificates and
+        /// keys are kept in acme/ in state.dir. The authority connects to port 443, which must lead
+        /// to tls.listen; or to port 80 if http.listen has that and tls.listen does not have 443.
+        /// tls.certificates take precedence.
+        domains: List, reloadable, common = [];
+        /// Agreement to the authority's terms of service: users agree by naming domains.
+        terms_of_service_agreed: Flag, reloadable, constant = true;
+        /// Mail addresses at which the authority may contact you, e.g. ["you@example.org"].
+        contact: List, reloadable = [];
+        /// Directory for the account, certificates and keys. It must survive restarts and be
+        /// writable, and is created if it does not exist. Several processes may share it: one of
+        /// them renews.
+        cache: Text, reloadable, constant = "";
+        /// How the authority verifies the host: tls-alpn-01 (it connects to port 443, which must
+        /// lead to tls.listen) or http-01 (it connects to port 80, which must lead to http.listen).
+        challenge: Choice(Challenge), reloadable, constant = Challenge::TlsAlpn;
+        /// The authority's ACME directory (RFC 8555). To experiment without Let's Encrypt's rate
+        /// limits, use https://acme-staging-v02.api.letsencrypt.org/directory
+        directory: Text, reloadable = "https://acme-v02.api.letsencrypt.org/directory";
+        /// PEM file with additional root certificates to trust when connecting to the ACME server,
+        /// for private authorities.
+        ca: Text, reloadable = "";
+    }
+
+    /// Intervals, lifetimes and peer counts, for every protocol.
+    ["tracker"] tracker: TrackerSection {
+        /// Seconds between the announces of a client.
+        interval_s: Int(1, DAY_S), reloadable, common = 1800;
+        /// Seconds a client should wait at least before it announces again (sent over HTTP).
+        interval_min_s: Int(1, DAY_S), reloadable = 900;
+        /// true: refuse earlier announces and tell the client when to retry. Announces with an
+        /// event (started, completed, stopped) or a changed role are accepted at any time.
+        /// interval_min_s is shortened by 15 s, and ages are known to 16 s, so a client that is
+        /// less than 47 s early may be accepted. For WebTorrent the minimum is half of
+        /// websocket_interval_s.
+        enforce_interval_min: Flag, reloadable = false;
+        /// Maximum of the random number of seconds added to interval_s in each response, so that
+        /// clients that started together do not come back together. WebTorrent clients get the same
+        /// share of websocket_interval_s, a quarter at most. "auto" = a twentieth of interval_s.
+        interval_jitter_s: AutoInt(0, DAY_S), reloadable, constant = None;
+        /// Seconds without an announce after which a peer is removed. "auto" = one and a half intervals.
+        peer_lifetime_s: AutoInt(2, limits::PEER_LIFETIME_S_MAX), reloadable, constant = None;
+        /// Peers returned to a client that does not say how many it wants.
+        numwant_default: Int(0, PEERS_MAX), reloadable, constant = 50;
+        /// Maximum number of peers returned. A UDP response holds at most 242 over IPv4 and 79 over
+        /// IPv6.
+        numwant_max: Int(0, PEERS_MAX), reloadable = 200;
+        /// Seconds a UDP connection id is valid, at least; at most twice as long.
+        connection_id_lifetime_s: Int(1, DAY_S), reloadable, constant = 120;
+        /// Whether to accept peers with an address that is not public (private, loopback, link-local, documentation).
+        /// auto: only if they reached the tracker at such an address too. Multicast and unspecified addresses are
+        /// never accepted. WebTorrent peers need no address.
+        private_addresses: Choice(PrivateAddresses), reloadable, per_listener =
+            PrivateAddresses::Auto;
+        /// Public addresses of this site, at most one of each family, e.g. ["203.0.113.7"]. Peers beside
+        /// the tracker, whose address is in external_address_for, are given to others under it, so that
+        /// they can be reached from outside: the router must forward their ports. [] = off.
+        external_address: List, reloadable, per_listener = [];
+        /// Addresses and networks of the peers that external_address replaces. By default private,
+        /// loopback and link-local ones.
+        external_address_for: List, reloadable, per_listener_deprecated =
+            LOCAL_NETWORKS;
+        /// Seconds between the announces of a WebTorrent client. It is removed after two intervals of silence.
+        websocket_interval_s: Int(1, limits::PEER_LIFETIME_S_MAX / 2), reloadable = 120;
     }
 
     /// Bounds on memory, and on what clients may use, counted by the prefix of their address.
@@ -365,7 +355,7 @@ settings! {
         /// 512 where the system does not tell. 0 = unlimited. Near the limit, peers of the networks that have
         /// most are removed, then idle ones; at the limit, new peers are answered but not stored. A public
         /// IPv4 /24 or IPv6 /48 may have a sixteenth of it, unless it is in limits.exempt.
-        memory_mib: AutoInt(0, u32::MAX) = None;
+        memory_mib: AutoInt(0, u32::MAX), common = None;
         /// Maximum number of peers of one torrent at one public address: an IPv4 address or an IPv6
         /// /64. A new peer above it replaces the one that announced longest ago. 0 = unlimited.
         /// WebTorrent peers count by themselves; one WebSocket has at most 4 in a torrent. Networks
@@ -373,32 +363,32 @@ settings! {
         peers_per_address: Int(0, NETWORK_PEERS_MAX), reloadable = limits::PEERS_PER_ADDRESS as u32;
         /// The same for one public network: an IPv4 /24 or an IPv6 /48. A new peer above it replaces one of the IPv4
         /// address or IPv6 /56 with the most peers there. 0 = 4096, the maximum for networks in limits.exempt, too.
-        peers_per_network: Int(0, NETWORK_PEERS_MAX), reloadable = limits::PEERS_PER_NETWORK as u32;
+        peers_per_network: Int(0, NETWORK_PEERS_MAX), reloadable, constant = limits::PEERS_PER_NETWORK as u32;
         /// Announces per second from one prefix, over all protocols. 0 = unlimited. Announces over
         /// the rate are refused, or dropped over UDP. A client with 10,000 torrents needs 6, a
         /// server that hosts 50 clients with 5,000 torrents each needs 139.
         announces_per_s: Int(0, RATE_MAX), reloadable = limits::ANNOUNCES_PER_S;
         /// Announces accepted in a burst, e.g. when a client starts. 0 = a hundred times the rate.
-        announces_burst: Int(0, RATE_MAX), reloadable = 0;
+        announces_burst: Int(0, RATE_MAX), reloadable, constant = 0;
         /// Scrapes per second from one prefix. 0 = unlimited.
         scrapes_per_s: Int(0, RATE_MAX), reloadable = limits::SCRAPES_PER_S;
         /// Scrapes accepted in a burst. 0 = a hundred times the rate.
-        scrapes_burst: Int(0, RATE_MAX), reloadable = 0;
+        scrapes_burst: Int(0, RATE_MAX), reloadable, constant = 0;
         /// UDP connects per second from one prefix. 0 = unlimited. Connects arrive before the
         /// source address is verified: with forged packets anyone can use up the rate of another
         /// address. Few clients connect more than once a minute.
         connects_per_s: Int(0, RATE_MAX), reloadable = limits::CONNECTS_PER_S;
         /// UDP connects accepted in a burst. 0 = a hundred times the rate.
-        connects_burst: Int(0, RATE_MAX), reloadable = 0;
+        connects_burst: Int(0, RATE_MAX), reloadable, constant = 0;
         /// Prefixes from which one worker drops more announces and scrapes per second than this are
         /// blocked in the kernel, which drops all of their UDP before it takes time from other
         /// clients. 0 = never. Linux.
-        kernel_block_per_s: Int(0, RATE_MAX), reloadable = 10_000;
+        kernel_block_per_s: Int(0, RATE_MAX), reloadable, constant = 10_000;
         /// Seconds a prefix is blocked in the kernel.
-        kernel_block_s: Int(1, DAY_S), reloadable = 10;
+        kernel_block_s: Int(1, DAY_S), reloadable, constant = 10;
         /// Leading bits of an IPv4 address that make a prefix. All clients in it count as one. This also holds
         /// for IPv4 clients behind a translator, whose addresses are in 64:ff9b::/96.
-        prefix_v4_bits: Int(0, 32), reloadable = 32;
+        prefix_v4_bits: Int(0, 32), reloadable, constant = 32;
         /// Leading bits of an IPv6 address that make a prefix. A client with one address can
         /// usually use all 2^64 of its network.
         prefix_v6_bits: Int(0, 128), reloadable = 64;
@@ -407,7 +397,7 @@ settings! {
         exempt: List, reloadable = PRIVATE_NETWORKS;
         /// Prefixes tracked for each rate, 8 bytes each. The busiest are tracked longest. With too
         /// few, some prefixes are limited less than they should be, and none is limited more.
-        buckets: Int(1, limits::BUCKETS_MAX) = limits::BUCKETS;
+        buckets: Int(1, limits::BUCKETS_MAX), constant = limits::BUCKETS;
     }
 
     /// Offences per minute after which a client's prefix ([limits]) is banned automatically. 0 =
@@ -422,7 +412,7 @@ settings! {
         wrong_keys_per_min: Int(0, RATE_MAX), reloadable = 0;
         /// UDP packets without a valid connection id. Beware: their source can be forged, so anyone
         /// could have any other address banned.
-        bad_connection_ids_per_min: Int(0, RATE_MAX), reloadable = 0;
+        bad_connection_ids_per_min: Int(0, RATE_MAX), reloadable, constant = 0;
         /// Seconds an automatic ban lasts.
         duration_s: Int(1, 30 * DAY_S), reloadable = 3600;
     }
@@ -430,15 +420,15 @@ settings! {
     /// Dashboard, management API, metrics and health. See docs/api.md for how to sign in.
     ["admin"] admin: AdminSection {
         /// Addresses to listen on. [] = off.
-        listen: List = ["127.0.0.1:6970"];
+        listen: List, common = ["127.0.0.1:6970"];
         /// Use HTTPS, with the certificates of [tls].
         tls: Flag = false;
         /// API requests per second and token, with bursts of twice as many. 0 = unlimited.
-        requests_per_s: Int(0, RATE_MAX) = 100;
+        requests_per_s: Int(0, RATE_MAX), constant = 100;
         /// Invalid tokens per minute from one address, after a burst of 20, and ten times as many
         /// from all addresses together; further ones get status 429. A valid token is always
         /// accepted.
-        wrong_tokens_per_min: Int(1, RATE_MAX) = 60;
+        wrong_tokens_per_min: Int(1, RATE_MAX), constant = 60;
         /// Host names under which clients may reach this listener, e.g. ["tracker.example.org"].
         /// Requests to others get status 421, so that no web page can pass itself off as the
         /// tracker (DNS rebinding). IP addresses, localhost and the names of the tracker's
@@ -457,32 +447,49 @@ settings! {
         webhook_private: List = [];
     }
 
-    /// What survives a restart: changes made through the API, counters, and swarms.
-    ["state"] state: StateSection {
-        /// Directory for the records (tidegate.db) and the journal of swarms (swarms/); created if it
-        /// does not exist. If empty, records are kept in memory, and changes made through the API
-        /// and swarms are lost when the process ends.
-        dir: Text = "";
-        /// Seconds between writes of counters: downloads per torrent, totals per key. A crash loses
-        /// at most this many seconds of counters, and no acknowledged change.
-        flush_s: Int(1, 3600) = 5;
-        /// Keep a journal of swarms in dir, so that peers survive restarts, crashes and power
-        /// failures. It contains addresses of clients and takes some 40 bytes per peer, and more where
-        /// clients come and go. WebTorrent peers are connections and are not in it.
-        swarms: Flag = true;
-        /// Seconds in which the journal writes every peer once. At most peer_lifetime_s - interval_s
-        /// - interval_jitter_s - 120: a restored peer looks up to a round older than it is. The
-        /// default is shortened to that.
-        swarms_round_s: Int(60, 3600), reloadable = 600;
-        /// Seconds after which the journal is forced to the disk. A power failure loses at most this
-        /// much; a crash of the tracker does not depend on it. 0 = never.
-        swarms_sync_s: Int(0, 3600), reloadable = 5;
-        /// Maximum size of the journal in MiB. "auto" = four times limits.memory_mib, at least 512. Near it, a
-        /// round hurries to its end, which frees what came before; at it, writing stops for a minute. 0 = unlimited.
-        swarms_mib: AutoInt(0, u32::MAX), reloadable = None;
-        /// Seconds that a start waits for swarms to be restored before it serves. The rest is
-        /// restored while it serves.
-        swarms_restore_wait_s: Int(0, 3600) = 10;
+    /// The log, written to standard error.
+    ["log"] log: LogSection {
+        /// error, warn, info, debug or trace, optionally with other levels per area, e.g.
+        /// "info,front=debug". Areas: serve, reload, acme, front, api, audit, webhooks, records,
+        /// journal, cluster, traces, libraries. See docs/operate/observe.md.
+        level: Text, reloadable = "info";
+        /// text or json.
+        format: Choice(LogFormat) = LogFormat::Text;
+        /// Maximum number of similar lines within rate_limit_s; one more line says how many were
+        /// omitted. 0 = unlimited.
+        rate_limit_lines: Int(0, RATE_MAX), reloadable, constant = 100;
+        /// Seconds over which similar lines are counted.
+        rate_limit_s: Int(1, DAY_S), reloadable, constant = 10;
+    }
+
+    /// The process: its user, its sandbox, its end.
+    ["process"] process: ProcessSection {
+        /// User to switch to after binding the ports, if started as root. Empty = stay root.
+        user: Text = "";
+        /// Group to switch to. Empty = the user's own group.
+        group: Text, constant = "";
+        /// auto: after binding the ports, give up everything that serving does not need (Landlock
+        /// and seccomp, as far as the kernel supports them). Files can then be read only in the
+        /// directories where they were at startup. off: keep all rights.
+        sandbox: Choice(Sandboxing) = Sandboxing::Auto;
+        /// Seconds that responses in progress have to be sent when the tracker stops or is
+        /// upgraded.
+        shutdown_timeout_s: Int(0, 3600), constant = 5;
+    }
+
+    /// Networks and countries of peers, from MMDB files that you provide. They are looked up beside the
+    /// requests, never for one.
+    ["geo"] geo: GeoSection {
+        /// MMDB file with the autonomous system of each network, e.g. GeoLite2-ASN.mmdb. Empty = none. Read
+        /// again when it changes. For statistics, and for AS numbers in access.networks_allow and
+        /// networks_deny.
+        asn: Text, reloadable = "";
+        /// MMDB file with the country of each network, e.g. GeoLite2-Country.mmdb. Empty = none.
+        country: Text, reloadable = "";
+        /// Seconds between counts of peers by system and by country.
+        interval_s: Int(1, DAY_S), reloadable, constant = 300;
+        /// Systems, and as many countries, that metrics name: those with the most peers. The API has more.
+        metrics_max: Int(0, 1000), reloadable, constant = 20;
     }
 
     /// A cluster: several machines that are one tracker. Each holds all peers; NATS carries what one of
@@ -495,52 +502,50 @@ settings! {
         /// Where this node is, of a-z 0-9 -, e.g. "fra". Empty = as the join file says.
         zone: Text = "";
         /// Milliseconds for which changes are collected before they are sent.
-        flush_ms: Int(5, 500) = 50;
+        flush_ms: Int(5, 500), constant = 50;
         /// MiB of changes that wait while NATS is away. When they are used up, all peers that have
         /// announced meanwhile are sent afterwards.
-        queue_mib: Int(1, 4096) = 64;
+        queue_mib: Int(1, 4096), constant = 64;
         /// Seconds after which /health/ready no longer waits for what the other nodes know.
-        warm_wait_s: Int(0, 3600) = 30;
+        warm_wait_s: Int(0, 3600), constant = 30;
         /// MiB per second of WebTorrent messages to other nodes.
-        relay_mib_per_s: Int(1, 65_536) = 32;
+        relay_mib_per_s: Int(1, 65_536), constant = 32;
     }
 
-    /// The process: its user, its sandbox, its end.
-    ["process"] process: ProcessSection {
-        /// User to switch to after binding the ports, if started as root. Empty = stay root.
-        user: Text = "";
-        /// Group to switch to. Empty = the user's own group.
-        group: Text = "";
-        /// auto: after binding the ports, give up everything that serving does not need (Landlock
-        /// and seccomp, as far as the kernel supports them). Files can then be read only in the
-        /// directories where they were at startup. off: keep all rights.
-        sandbox: Choice(Sandboxing) = Sandboxing::Auto;
-        /// Seconds that responses in progress have to be sent when the tracker stops or is
-        /// upgraded.
-        shutdown_timeout_s: Int(0, 3600) = 5;
+    /// The XDP program of the engines shield and xdp. See docs/xdp.md.
+    ["xdp"] xdp: XdpSection {
+        /// Network interfaces that the program is attached to, e.g. ["eth0"]. [] = those of the
+        /// default routes and those that have an address of udp.listen.
+        interfaces: List = [];
+        /// Where the program runs: driver (before the kernel allocates anything), generic (on any
+        /// interface, but slower) or auto (driver, or generic where the driver cannot).
+        mode: Choice(XdpMode) = XdpMode::Auto;
+        /// Let the driver write into the tracker's memory (engine xdp). Saves a copy, but some
+        /// drivers crash the machine.
+        zero_copy: Flag, constant = false;
+        /// Frames of 4 KiB for each queue of an interface (engine xdp), a power of two. They are
+        /// locked in memory.
+        frames: Int(limits::XDP_FRAMES_MIN, limits::XDP_FRAMES_MAX), constant = limits::XDP_FRAMES;
+        /// VLAN ids, e.g. ["100"], of tagged frames that are for this tracker. The program does not
+        /// touch other tagged frames, nor do they need it: the sockets receive them.
+        vlans: List = [];
+        /// Where replies go in the link layer: swap (to where the request came from), gateway (to the
+        /// next hop of the default route, if the client is not on the link) or a MAC address. Behind
+        /// a load balancer that lets servers answer directly, swap is wrong.
+        reply_mac: Text, reloadable = "swap";
+        /// Let the program answer connects. If false, they go to the sockets.
+        answer_connects: Flag, reloadable, constant = true;
+        /// Whether the tracker refuses to start if the program cannot be set up. If false, it warns
+        /// and serves with the engine mmsg.
+        required: Flag = false;
     }
 
     /// These keys have no effect: traces of API requests are no longer exported.
     ["trace"] trace: TraceSection {
-        /// Accepted with a warning, and ignored.
-        endpoint: Text = "";
-        /// Accepted and ignored.
-        sample_per_million: Int(0, 1_000_000) = 100_000;
-    }
-
-    /// The log, written to standard error.
-    ["log"] log: LogSection {
-        /// error, warn, info, debug or trace, optionally with other levels per area, e.g.
-        /// "info,front=debug". Areas: serve, reload, acme, front, api, audit, webhooks, records,
-        /// journal, cluster, traces, libraries. See docs/operate/observe.md.
-        level: Text, reloadable = "info";
-        /// text or json.
-        format: Choice(LogFormat) = LogFormat::Text;
-        /// Maximum number of similar lines within rate_limit_s; one more line says how many were
-        /// omitted. 0 = unlimited.
-        rate_limit_lines: Int(0, RATE_MAX), reloadable = 100;
-        /// Seconds over which similar lines are counted.
-        rate_limit_s: Int(1, DAY_S), reloadable = 10;
+        /// The URL of a collector.
+        endpoint: Text, constant = "";
+        /// How many of a million requests were traced.
+        sample_per_million: Int(0, 1_000_000), constant = 100_000;
     }
 }
 

@@ -8,8 +8,10 @@ use toml::de::{DeTable, DeValue};
 use types::limits;
 
 use super::choices::{Choice, Transport};
-use super::key::{Key, Origin, Problem};
+use super::constants;
+use super::key::{Key, Origin, PerListener, Problem};
 use super::keys::{self, Sections};
+use super::read::Remarks;
 use super::setting::{AnySetting, Setting, refusal};
 use super::source::{File, is_section, json, unknown_key, unknown_section};
 
@@ -57,16 +59,17 @@ fn is_override(setting: &dyn AnySetting) -> bool {
     *setting.origin() != Origin::Default
 }
 
-/// Reads all tables of a file.
+/// Reads all tables of a file. Constants are settings if `sets_constants`.
 pub(super) fn read(
     file: &File<'_>,
     value: &Spanned<DeValue<'_>>,
-    problems: &mut Vec<Problem>,
+    sets_constants: bool,
+    remarks: &mut Remarks,
 ) -> Vec<ListenerTable> {
     let at = value.span().start;
     let Some(items) = value.get_ref().as_array() else {
         let text = "expected [[listener]] in double brackets: each listener is one table of a list";
-        problems.push(file.problem(at, text.into()));
+        remarks.problems.push(file.problem(at, text.into()));
         return Vec::new();
     };
     if items.len() > limits::LISTENERS_MAX {
@@ -75,52 +78,23 @@ pub(super) fn read(
             limits::LISTENERS_MAX,
             items.len()
         );
-        problems.push(file.problem(at, text));
+        remarks.problems.push(file.problem(at, text));
     }
     let mut tables = Vec::new();
     for item in items {
         let at = item.span().start;
         match item.get_ref().as_table() {
-            Some(table) => tables.extend(read_one(file, at, table, problems)),
-            None => problems.push(file.problem(at, "[[listener]]: expected a table".into())),
+            Some(table) => {
+                let reading = Reading { sets_constants, ..Reading::default() };
+                tables.extend(reading.read_one(file, at, table, remarks));
+            }
+            None => {
+                let problem = file.problem(at, "[[listener]]: expected a table".into());
+                remarks.problems.push(problem);
+            }
         }
     }
     tables
-}
-
-fn read_one(
-    file: &File<'_>,
-    at: usize,
-    table: &DeTable<'_>,
-    problems: &mut Vec<Problem>,
-) -> Option<ListenerTable> {
-    let mut reading = Reading::default();
-    reading.read(file, "", table, problems);
-    let Reading { protocol, listen, overrides, is_invalid } = reading;
-    for (key, is_missing) in
-        [(&keys::PROTOCOL, protocol.is_none()), (&keys::LISTEN, listen.is_none())]
-    {
-        // An invalid one has been reported.
-        if is_missing && !is_invalid {
-            let text = format!("[[listener]]: missing key `{}`: {}", key.name, key.help.concat());
-            problems.push(file.problem(at, text));
-        }
-    }
-    let table =
-        ListenerTable { origin: file.origin(at), transport: protocol?, listen: listen?, overrides };
-    for setting in table.overridden() {
-        let key = setting.key();
-        let is_applicable = match table.transport {
-            Transport::Udp => key.section() != "http",
-            Transport::Http | Transport::Tls => key.section() != "udp",
-        };
-        if !is_applicable {
-            let protocol = table.transport.label();
-            let text = format!("{}: does not apply to a listener of protocol {protocol}", key.name);
-            problems.push(Problem::new(setting.origin(), text));
-        }
-    }
-    Some(table)
 }
 
 /// What has been read of a table.
@@ -131,17 +105,56 @@ struct Reading {
     overrides: Sections,
     /// Whether a mistake has been reported.
     is_invalid: bool,
+    /// Whether constants are settings.
+    sets_constants: bool,
 }
 
 impl Reading {
-    /// Reads the keys below `section`, or those at the top if it is empty.
-    fn read(
-        &mut self,
+    /// Reads the table at the byte `at` of the file.
+    fn read_one(
+        mut self,
         file: &File<'_>,
-        section: &str,
+        at: usize,
         table: &DeTable<'_>,
-        problems: &mut Vec<Problem>,
-    ) {
+        remarks: &mut Remarks,
+    ) -> Option<ListenerTable> {
+        self.read(file, "", table, remarks);
+        let Self { protocol, listen, overrides, is_invalid, .. } = self;
+        for (key, is_missing) in
+            [(&keys::PROTOCOL, protocol.is_none()), (&keys::LISTEN, listen.is_none())]
+        {
+            // An invalid one has been reported.
+            if is_missing && !is_invalid {
+                let text =
+                    format!("[[listener]]: missing key `{}`: {}", key.name, key.help.concat());
+                remarks.problems.push(file.problem(at, text));
+            }
+        }
+        let table = ListenerTable {
+            origin: file.origin(at),
+            transport: protocol?,
+            listen: listen?,
+            overrides,
+        };
+        for setting in table.overridden() {
+            let key = setting.key();
+            let is_applicable = match table.transport {
+                Transport::Udp => key.section() != "http",
+                Transport::Http | Transport::Tls => key.section() != "udp",
+            };
+            if !is_applicable {
+                let protocol = table.transport.label();
+                let text =
+                    format!("{}: does not apply to a listener of protocol {protocol}", key.name);
+                remarks.problems.push(Problem::new(setting.origin(), text));
+            }
+            remarks.warnings.extend(constants::listener_warning(key, setting.origin()));
+        }
+        Some(table)
+    }
+
+    /// Reads the keys below `section`, or those at the top if it is empty.
+    fn read(&mut self, file: &File<'_>, section: &str, table: &DeTable<'_>, remarks: &mut Remarks) {
         for (name, value) in table {
             let at = name.span().start;
             let name = match section {
@@ -152,15 +165,24 @@ impl Reading {
             if let DeValue::Table(table) = value
                 && is_section(&name)
             {
-                self.read(file, &name, table, problems);
-            } else if let Err(text) = self.read_key(&name, value, file.origin(at)) {
-                problems.push(file.problem(at, text));
+                self.read(file, &name, table, remarks);
+                continue;
+            }
+            let read = self.read_key(&name, value, file.origin(at), &mut remarks.warnings);
+            if let Err(text) = read {
+                remarks.problems.push(file.problem(at, text));
                 self.is_invalid = true;
             }
         }
     }
 
-    fn read_key(&mut self, name: &str, value: &DeValue<'_>, origin: Origin) -> Result<(), String> {
+    fn read_key(
+        &mut self,
+        name: &str,
+        value: &DeValue<'_>,
+        origin: Origin,
+        warnings: &mut Vec<Problem>,
+    ) -> Result<(), String> {
         let value_json = json(value);
         match (name, self.overrides.find_mut(name)) {
             ("protocol", _) => {
@@ -175,7 +197,13 @@ impl Reading {
                 self.listen = Some(listen);
                 Ok(())
             }
-            (_, Some(setting)) if setting.key().per_listener => setting.set(&value_json, origin),
+            (_, Some(setting)) if setting.key().constant && !self.sets_constants => {
+                warnings.push(constants::warning(setting, &origin));
+                Ok(())
+            }
+            (_, Some(setting)) if setting.key().per_listener != PerListener::No => {
+                setting.set(&value_json, origin)
+            }
             (_, Some(setting)) => Err(format!(
                 "{name}: applies to all listeners and cannot be set for one: move it to [{}]",
                 setting.key().section()

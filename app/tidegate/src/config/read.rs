@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value as Json;
 use toml::de::{DeTable, DeValue};
 
+use super::constants;
 use super::key::{Key, Kind, Origin, Problem};
 use super::keys::Sections;
 use super::listener_table::{self, ListenerTable};
@@ -17,6 +18,17 @@ use super::source::{File, is_section, json, unknown_key, unknown_section};
 pub(crate) struct Settings {
     pub(super) sections: Sections,
     pub(super) listeners: Vec<ListenerTable>,
+    /// Warnings about values that are ignored or deprecated.
+    pub(super) warnings: Vec<Problem>,
+    /// Whether constants can be changed, for tests.
+    pub(super) sets_constants: bool,
+}
+
+/// Remarks about a source of values.
+#[derive(Default)]
+pub(super) struct Remarks {
+    pub(super) problems: Vec<Problem>,
+    pub(super) warnings: Vec<Problem>,
 }
 
 /// Reads the configuration: `file`, if there is one, and `environment`, which overrides it.
@@ -26,16 +38,18 @@ pub(crate) fn load(
     file: Option<&Path>,
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<Settings, Vec<Problem>> {
-    let mut settings = Settings::default();
-    let mut problems = Vec::new();
+    let environment: Vec<_> = environment.collect();
+    let sets_constants = constants::are_settable(&environment);
+    let mut settings = Settings { sets_constants, ..Settings::default() };
+    let mut remarks = Remarks::default();
     if let Some(path) = file {
         match fs::read_to_string(path) {
-            Ok(text) => settings.read_file(&File { path, text: &text }, &mut problems),
-            Err(error) => problems.push(Problem::unreadable(path, &error)),
+            Ok(text) => settings.read_file(&File { path, text: &text }, &mut remarks),
+            Err(error) => remarks.problems.push(Problem::unreadable(path, &error)),
         }
     }
-    settings.read_environment(environment, &mut problems);
-    if problems.is_empty() { Ok(settings) } else { Err(Problem::sorted(problems)) }
+    settings.read_environment(environment, &mut remarks);
+    settings.checked(remarks)
 }
 
 /// Reads a configuration from `text`, as if it were the file `path`.
@@ -44,9 +58,9 @@ pub(crate) fn load(
 #[cfg(test)]
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Settings, Vec<Problem>> {
     let mut settings = Settings::default();
-    let mut problems = Vec::new();
-    settings.read_file(&File { path, text }, &mut problems);
-    if problems.is_empty() { Ok(settings) } else { Err(Problem::sorted(problems)) }
+    let mut remarks = Remarks::default();
+    settings.read_file(&File { path, text }, &mut remarks);
+    settings.checked(remarks)
 }
 
 /// Returns whether a value is a URL, or has one among its items. What the tracker connects to is the operator's choice,
@@ -70,11 +84,46 @@ impl Settings {
         self.sections.copy_from(&new.sections, |setting| setting.key().reloadable);
     }
 
+    /// Returns the settings with the warnings, or the mistakes if there are any.
+    fn checked(mut self, Remarks { problems, warnings }: Remarks) -> Result<Self, Vec<Problem>> {
+        if !problems.is_empty() {
+            return Err(Problem::sorted(problems));
+        }
+        self.warnings = Problem::sorted(warnings);
+        Ok(self)
+    }
+
+    /// Returns true if this key is no longer a setting.
+    pub(crate) fn is_constant(&self, name: &str) -> bool {
+        let mut all = self.sections.all().into_iter();
+        !self.sets_constants && all.any(|it| it.key().name == name && it.key().constant)
+    }
+
+    /// Sets a key. The value of a constant is ignored, with a warning. The error says what is wrong.
+    fn set(
+        &mut self,
+        name: &str,
+        value: impl FnOnce(&Key) -> Json,
+        origin: Origin,
+        warnings: &mut Vec<Problem>,
+    ) -> Result<(), String> {
+        let setting = self.sections.find_mut(name).ok_or_else(|| unknown_key(name))?;
+        if setting.key().constant && !self.sets_constants {
+            warnings.push(constants::warning(setting, &origin));
+            return Ok(());
+        }
+        let value = value(setting.key());
+        setting.set(&value, origin)
+    }
+
     /// Applies values set through the API over those of file and environment. Values with a mistake
-    /// are left out; returns the mistakes.
+    /// are left out; returns the mistakes. Constants that an earlier version has recorded are ignored.
     pub(crate) fn apply_overrides(&mut self, values: &[(String, Json)]) -> Vec<Problem> {
         let mut problems = Vec::new();
         for (name, value) in values {
+            if self.is_constant(name) {
+                continue;
+            }
             let applied = match self.sections.find_mut(name) {
                 None => Err(unknown_key(name)),
                 Some(setting) if !setting.key().reloadable => Err(format!(
@@ -91,29 +140,30 @@ impl Settings {
         problems
     }
 
-    fn read_file(&mut self, file: &File<'_>, problems: &mut Vec<Problem>) {
+    fn read_file(&mut self, file: &File<'_>, remarks: &mut Remarks) {
         let root = match DeTable::parse(file.text) {
             Ok(root) => root,
             Err(error) => {
                 let at = error.span().map_or(0, |span| span.start);
-                return problems.push(file.problem(at, error.message().to_owned()));
+                let problem = file.problem(at, error.message().to_owned());
+                return remarks.problems.push(problem);
             }
         };
         for (section, table) in root.get_ref() {
             let at = section.span().start;
             let section = section.get_ref();
             if section == "listener" {
-                self.listeners = listener_table::read(file, table, problems);
+                self.listeners = listener_table::read(file, table, self.sets_constants, remarks);
                 continue;
             }
             match table.get_ref().as_table() {
                 Some(table) if is_section(section) => {
-                    self.read_section(file, section, table, problems);
+                    self.read_section(file, section, table, remarks);
                 }
-                Some(_) => problems.push(file.problem(at, unknown_section(section))),
+                Some(_) => remarks.problems.push(file.problem(at, unknown_section(section))),
                 None => {
                     let text = format!("`{section}` is outside any section, such as [tracker]");
-                    problems.push(file.problem(at, text));
+                    remarks.problems.push(file.problem(at, text));
                 }
             }
         }
@@ -125,7 +175,7 @@ impl Settings {
         file: &File<'_>,
         section: &str,
         table: &DeTable<'_>,
-        problems: &mut Vec<Problem>,
+        remarks: &mut Remarks,
     ) {
         for (name, value) in table {
             let at = name.span().start;
@@ -134,43 +184,38 @@ impl Settings {
             if let DeValue::Table(table) = value
                 && is_section(&name)
             {
-                self.read_section(file, &name, table, problems);
+                self.read_section(file, &name, table, remarks);
                 continue;
             }
-            let read = match self.sections.find_mut(&name) {
-                Some(setting) => setting.set(&json(value), file.origin(at)),
-                None if value.is_table() => Err(unknown_section(&name)),
-                None if is_section(&name) => {
-                    Err(format!("`{name}` is a section, not a key: put its keys below [{name}]"))
-                }
-                None => Err(unknown_key(&name)),
+            let read = if self.sections.find_mut(&name).is_some() {
+                self.set(&name, |_| json(value), file.origin(at), &mut remarks.warnings)
+            } else if value.is_table() {
+                Err(unknown_section(&name))
+            } else if is_section(&name) {
+                Err(format!("`{name}` is a section, not a key: put its keys below [{name}]"))
+            } else {
+                Err(unknown_key(&name))
             };
-            problems.extend(read.err().map(|text| file.problem(at, text)));
+            remarks.problems.extend(read.err().map(|text| file.problem(at, text)));
         }
     }
 
-    fn read_environment(
-        &mut self,
-        environment: impl Iterator<Item = (String, String)>,
-        problems: &mut Vec<Problem>,
-    ) {
+    fn read_environment(&mut self, environment: Vec<(String, String)>, remarks: &mut Remarks) {
         for (variable, text) in environment {
             let Some(path) = variable.strip_prefix("TIDEGATE_") else { continue };
             // Variables without a section have other uses, such as TIDEGATE_ADMIN_TOKEN.
             if !path.contains("__") {
                 if let Some(meant) = variable_with_section(&self.sections, path) {
                     let text = format!("no such variable: did you mean `{meant}`?");
-                    problems.push(Problem::new(&Origin::Environment(variable), text));
+                    remarks.problems.push(Problem::new(&Origin::Environment(variable), text));
                 }
                 continue;
             }
             let name = path.replace("__", ".").to_lowercase();
             let origin = Origin::Environment(variable);
-            let read = match self.sections.find_mut(&name) {
-                Some(setting) => setting.set(&variable_json(setting.key(), &text), origin.clone()),
-                None => Err(unknown_key(&name)),
-            };
-            problems.extend(read.err().map(|text| Problem::new(&origin, text)));
+            let value = |key: &Key| variable_json(key, &text);
+            let read = self.set(&name, value, origin.clone(), &mut remarks.warnings);
+            remarks.problems.extend(read.err().map(|text| Problem::new(&origin, text)));
         }
     }
 }
@@ -178,8 +223,8 @@ impl Settings {
 /// Returns the variable of the key that `path` names with single underscores, as in `UDP_LISTEN`, if
 /// there is one.
 fn variable_with_section(sections: &Sections, path: &str) -> Option<String> {
-    let all = sections.all().into_iter();
-    let meant = all
+    let meant = sections
+        .settable()
         .map(|setting| setting.key().name)
         .find(|name| path.eq_ignore_ascii_case(&name.replace('.', "_")))?;
     Some(format!("TIDEGATE_{}", meant.replace('.', "__").to_uppercase()))

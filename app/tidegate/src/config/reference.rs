@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use super::Config;
-use super::key::{Key, Kind, Section};
+use super::key::{Key, Kind, PerListener, Section};
 use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
 use super::setting::toml;
 use super::tests::read;
@@ -49,17 +49,21 @@ http.trusted_proxies = [\"127.0.0.1\"]\n```
 fn page() -> String {
     let mut page = String::from(HEAD);
     let defaults = Sections::default();
-    for Section { name, help } in SECTIONS {
+    let is_documented = |section: &&Section| {
+        defaults.settable().any(|setting| setting.key().section() == section.name)
+    };
+    let sections: Vec<&Section> = SECTIONS.iter().filter(is_documented).collect();
+    for Section { name, help } in &sections {
         let first = help.concat();
         let first = first.split_once(". ").map_or(&*first, |(first, _)| first);
         let first = markdown(first.trim().trim_end_matches('.'), &[]);
         let _ = writeln!(page, "- [`[{name}]`](#{}): {first}", anchor(name));
     }
     page.push_str("- [`[[listener]]`](#listener): additional listeners with rules of their own\n");
-    let names: Vec<&str> = defaults.all().iter().map(|setting| setting.key().name).collect();
-    for Section { name, help } in SECTIONS {
+    let names: Vec<&str> = defaults.settable().map(|setting| setting.key().name).collect();
+    for Section { name, help } in &sections {
         let _ = write!(page, "\n## `[{name}]`\n\n{}\n", paragraph(help, &names));
-        for setting in defaults.all() {
+        for setting in defaults.settable() {
             let key = setting.key();
             if key.section() == *name {
                 let _ = write!(page, "\n### {}\n\n", key.name);
@@ -78,8 +82,8 @@ fn page() -> String {
             values(key.kind)
         );
     }
-    let own =
-        defaults.all().into_iter().map(|setting| setting.key()).filter(|key| key.per_listener);
+    let own = defaults.settable().map(|setting| setting.key());
+    let own = own.filter(|key| key.per_listener == PerListener::Yes);
     let own: Vec<String> = own.map(|key| link(key.name)).collect();
     let _ = writeln!(page, "{}", wrapped(&format!("- Optional: {}", own.join(", "))));
     page
@@ -89,7 +93,7 @@ fn page() -> String {
 fn facts(key: &Key, default: &str) -> String {
     let mut facts = vec![values(key.kind), format!("default `{default}`")];
     facts.push(if key.reloadable { "live" } else { "restart" }.into());
-    if key.per_listener {
+    if key.per_listener == PerListener::Yes {
         facts.push("per listener".into());
     }
     facts.push(format!("`TIDEGATE_{}`", key.name.replace('.', "__").to_uppercase()));

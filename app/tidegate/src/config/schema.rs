@@ -10,7 +10,8 @@
 /// name: Kind(arguments), flags = default;
 /// ```
 ///
-/// `Kind` is one of those of [`super::key::Kind`]; flags are `reloadable` and `per_listener`.
+/// `Kind` is one of those of [`super::key::Kind`]; flags are `reloadable`, `per_listener` or
+/// `per_listener_deprecated`, `common` and `constant`.
 macro_rules! settings {
     ($(
         $(#[doc = $section_help:literal])+
@@ -56,9 +57,14 @@ macro_rules! settings {
         )+
 
         impl Sections {
-            /// Returns all settings, in the order of the table.
-            pub(crate) fn all(&self) -> Vec<&dyn AnySetting> {
+            /// Returns all settings and constants, in the order of the table.
+            pub(super) fn all(&self) -> Vec<&dyn AnySetting> {
                 vec![$($(&self.$section_field.$key,)+)+]
+            }
+
+            /// Returns the settings that users can change, in the order of the table.
+            pub(super) fn settable(&self) -> impl Iterator<Item = &dyn AnySetting> {
+                self.all().into_iter().filter(|setting| !setting.key().constant)
             }
 
             fn all_mut(&mut self) -> Vec<&mut dyn AnySetting> {

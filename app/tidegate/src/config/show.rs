@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
 
-use super::key::{Kind, Section};
+use super::key::{Kind, PerListener, Section};
 use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
 use super::memory_budget;
 use super::read::Settings;
 use super::setting::{AnySetting, toml};
-use super::swarms::bytes_max;
 
 const HEAD: &str = "\
-# Configuration of tidegate. Every key is optional; the values below are the defaults.
+# Configuration of tidegate. Every key is optional and has the default that its comment shows: to set another value,
+# remove the # before the key. `tidegate config check` checks the file.
 # An environment variable TIDEGATE_SECTION__KEY overrides the file, e.g. TIDEGATE_TRACKER__INTERVAL_S=900.
 # Keys marked (reloadable) are applied on SIGHUP; changes to the others need a restart.
 ";
@@ -23,27 +23,49 @@ const LISTENERS_HEAD: &str = "
 # [[listener]]
 ";
 
-/// Returns a file with the documentation and default of every key.
+const SHORT_HEAD: &str = "
+# These are the keys that most users set. `tidegate config init` without --short writes all of them.
+";
+
+/// Returns a file with the documentation of every key, and its default as a comment. If `is_short`, it has only the keys
+/// that most users set.
 // Writing to a `String` cannot fail, here and below.
-pub(crate) fn init() -> String {
+pub(crate) fn init(is_short: bool) -> String {
     let mut text = String::from(HEAD);
+    if is_short {
+        text.push_str(SHORT_HEAD);
+    }
     let defaults = Sections::default();
-    for Section { name, help } in SECTIONS {
+    for Section { name, help } in used_sections(&defaults, is_short) {
         text.push('\n');
         comment(&mut text, help);
         let _ = writeln!(text, "[{name}]");
-        for setting in defaults.all() {
+        for setting in written(&defaults, is_short) {
             let key = setting.key();
             if key.section() != *name {
                 continue;
             }
             comment(&mut text, key.help);
             let mark = if key.reloadable { "  # (reloadable)" } else { "" };
-            let _ = writeln!(text, "{} = {}{mark}", key.short_name(), toml(&setting.json()));
+            let _ = writeln!(text, "#{} = {}{mark}", key.short_name(), toml(&setting.json()));
         }
     }
-    init_listeners(&mut text, &defaults);
+    if !is_short {
+        init_listeners(&mut text, &defaults);
+    }
     text
+}
+
+/// Returns the settings that a file of this kind has.
+fn written(defaults: &Sections, is_short: bool) -> impl Iterator<Item = &dyn AnySetting> {
+    defaults.settable().filter(move |setting| !is_short || setting.key().common)
+}
+
+/// Returns the sections that a file of this kind has.
+fn used_sections(defaults: &Sections, is_short: bool) -> impl Iterator<Item = &'static Section> {
+    SECTIONS.iter().filter(move |section| {
+        written(defaults, is_short).any(|setting| setting.key().section() == section.name)
+    })
 }
 
 fn comment(text: &mut String, lines: &[&str]) {
@@ -63,9 +85,9 @@ fn init_listeners(text: &mut String, defaults: &Sections) {
          # A table can set these keys, which have the same meaning as above:\n",
     );
     for Section { name: section, .. } in SECTIONS {
-        let keys = defaults.all().into_iter().map(|setting| setting.key());
+        let keys = defaults.settable().map(|setting| setting.key());
         let names: Vec<_> = keys
-            .filter(|key| key.per_listener && key.section() == *section)
+            .filter(|key| key.per_listener == PerListener::Yes && key.section() == *section)
             .map(|key| key.short_name())
             .collect();
         if !names.is_empty() {
@@ -77,17 +99,13 @@ fn init_listeners(text: &mut String, defaults: &Sections) {
 /// Returns every key with its value and where that comes from.
 pub(crate) fn show(settings: &Settings) -> String {
     let mut text = String::new();
-    for setting in settings.sections.all() {
+    let memory_mib = &settings.sections.limits.memory_mib;
+    for setting in settings.sections.settable() {
         let (name, value) = (setting.key().name, toml(&setting.json()));
         let _ = write!(text, "{name} = {value}  # {}", setting.origin());
-        let (limits, state) = (&settings.sections.limits, &settings.sections.state);
-        let budget =
-            || memory_budget(limits.memory_mib.value, net::process::memory_bytes()).unwrap_or(0);
-        if name == limits.memory_mib.key.name && limits.memory_mib.value.is_none() {
-            let _ = write!(text, ", {} here", budget() >> 20);
-        }
-        if name == state.swarms_mib.key.name && state.swarms_mib.value.is_none() {
-            let _ = write!(text, ", {} here", bytes_max(None, Some(budget())) >> 20);
+        if name == memory_mib.key.name && memory_mib.value.is_none() {
+            let budget = memory_budget(None, net::process::memory_bytes()).unwrap_or(0);
+            let _ = write!(text, ", {} here", budget >> 20);
         }
         text.push('\n');
     }
@@ -109,14 +127,15 @@ pub(crate) fn show(settings: &Settings) -> String {
 /// `configured` are the settings as they were read last.
 pub(crate) fn list(settings: &Settings, configured: &Settings) -> admin::Settings {
     let defaults = Sections::default();
-    let all = settings.sections.all().into_iter();
-    let all = all.zip(configured.sections.all()).zip(defaults.all());
+    let all = settings.sections.settable();
+    let all = all.zip(configured.sections.settable()).zip(defaults.settable());
     let list = all.map(|((setting, configured), default)| describe(setting, configured, default));
     let section = |Section { name, help }: &Section| admin::SettingSection {
         name: (*name).into(),
         help: paragraph(help),
     };
-    admin::Settings { settings: list.collect(), sections: SECTIONS.iter().map(section).collect() }
+    let sections = used_sections(&defaults, false).map(section).collect();
+    admin::Settings { settings: list.collect(), sections }
 }
 
 fn describe(
@@ -149,7 +168,7 @@ fn describe(
         max: bounds.map(|(_, max)| max),
         accepts_auto: matches!(key.kind, Kind::AutoInt(..)),
         choices: choices.map(|words| words.iter().copied().map(String::from).collect()),
-        per_listener: key.per_listener,
+        per_listener: key.per_listener == PerListener::Yes,
         pending: Some(pending).filter(|pending| *pending != value),
         value,
     }

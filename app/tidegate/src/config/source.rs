@@ -82,7 +82,7 @@ pub(super) fn unknown_key(name: &str) -> String {
         return format!("`{name}` {successor}");
     }
     let sections = Sections::default();
-    let known = sections.all().into_iter().map(|setting| setting.key().name);
+    let known = sections.settable().map(|setting| setting.key().name);
     let suggestion = nearest(name, known).map(|near| format!(": did you mean `{near}`?"));
     format!("unknown key `{name}`{}", suggestion.unwrap_or_default())
 }

@@ -6,9 +6,8 @@ use std::time::Duration;
 use net::process::memory_bytes;
 use types::limits;
 
-use super::key::Problem;
 use super::keys::Sections;
-use super::memory_budget;
+use super::{interval_jitter_s, memory_budget, peer_lifetime_s};
 
 /// The directory of the journal within that of the records.
 const DIRECTORY: &str = "swarms";
@@ -41,24 +40,17 @@ impl SwarmsConfig {
     /// Returns the journal, unless it is off.
     ///
     /// A restored age is up to a round too old. A round is short enough if a restored client comes back
-    /// before its peer expires nevertheless. The default of `swarms_round_s` is shortened to that.
-    pub(super) fn from_sections(sections: &Sections, problems: &mut Vec<Problem>) -> Option<Self> {
+    /// before its peer expires nevertheless. A longer one is shortened to that.
+    pub(super) fn from_sections(sections: &Sections) -> Option<Self> {
         let Sections { state, tracker, limits, .. } = sections;
         if !state.swarms.value || state.dir.value.is_empty() {
             return None;
         }
         let round = &state.swarms_round_s;
-        let interval_s = tracker.interval_s.value + tracker.interval_jitter_s.value;
-        let spare_s = tracker.peer_lifetime_s.value.saturating_sub(interval_s + LATE_S);
+        let interval_s = tracker.interval_s.value + interval_jitter_s(tracker);
+        let spare_s = peer_lifetime_s(tracker).saturating_sub(interval_s + LATE_S);
         let is_lifetime_short = spare_s < round.low();
         let round_s_max = spare_s.max(round.low());
-        if !round.is_default() && round.value > round_s_max {
-            problems.push(round.problem(format!(
-                "must be at most {round_s_max} with this tracker.peer_lifetime_s, interval_s and \
-                 interval_jitter_s, found {}: restored peers could expire before they announce",
-                round.value
-            )));
-        }
         Some(Self {
             dir: Self::directory(Path::new(&state.dir.value)),
             round: Duration::from_secs(round.value.min(round_s_max).into()),

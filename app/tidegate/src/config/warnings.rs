@@ -2,11 +2,10 @@
 
 use std::net::IpAddr;
 
-use net::Engine;
 use tracker::Access;
 use types::Scope;
 
-use super::key::unique;
+use super::key::{Problem, unique};
 use super::{AcmeConfig, Challenge, Config, ListenerGroup, ListenerPolicyConfig, Transport};
 
 /// Returns what to know of a listener's policy.
@@ -36,21 +35,20 @@ impl Config {
     pub(crate) fn warnings(&self) -> Vec<String> {
         let policy = &self.policy;
         let interval_s = policy.interval_s + policy.interval_jitter_s;
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<String> =
+            self.setting_warnings.iter().map(Problem::to_string).collect();
         if policy.peer_lifetime_s <= interval_s {
             warnings.push(format!(
-                "tracker.peer_lifetime_s is {}, but clients announce only every {interval_s} s: peers \
-                 are removed between their announces",
-                policy.peer_lifetime_s
+                "tracker.interval_s is {}, but peers are removed {} s after their announce: lower it",
+                policy.interval_s, policy.peer_lifetime_s
             ));
         }
         let is_short = self.swarms.as_ref().is_some_and(|swarms| swarms.is_lifetime_short);
         if is_short && policy.peer_lifetime_s > interval_s {
             warnings.push(format!(
-                "tracker.peer_lifetime_s is {}, less than {}, three minutes more than the interval: after a \
-                 restart, restored peers may expire before they announce",
-                policy.peer_lifetime_s,
-                interval_s + 180
+                "tracker.interval_s is {}: peers are removed {} s after their announce, so after a restart, restored \
+                 peers may expire before they announce; 400 or more avoids that",
+                policy.interval_s, policy.peer_lifetime_s
             ));
         }
         let is_private =
@@ -63,36 +61,10 @@ impl Config {
             );
         }
         warnings.extend(unique(self.listener_policies.iter().flat_map(policy_warnings).collect()));
-        if self.bans.bad_connection_ids_per_min > 0 {
-            warnings.push(
-                "bans.bad_connection_ids_per_min is on: anyone who forges UDP source addresses can \
-                 have other clients banned"
-                    .into(),
-            );
-        }
-        if self.wants_traces {
-            warnings.push(
-                "trace.endpoint has no effect: traces of API requests are no longer exported; remove [trace]"
-                    .into(),
-            );
-        }
         warnings.extend(self.cluster.as_ref().and_then(|_| self.cluster_warning()));
         warnings.extend(self.xdp_warning());
         warnings.extend(self.acme.iter().filter_map(|acme| self.acme_warning(acme)));
         warnings.extend(unique(self.groups.iter().filter_map(ListenerGroup::warning).collect()));
-        for (rate, name) in [
-            (self.limits.connects, "connects"),
-            (self.limits.announces, "announces"),
-            (self.limits.scrapes, "scrapes"),
-        ] {
-            if rate.burst < rate.per_s {
-                warnings.push(format!(
-                    "limits.{name}_burst is less than limits.{name}_per_s: bursts of {} are accepted \
-                     nevertheless",
-                    rate.per_s
-                ));
-            }
-        }
         warnings
     }
 
@@ -104,25 +76,19 @@ impl Config {
             .saturating_sub(policy.interval_s + policy.interval_jitter_s + 120);
         (spare_s < 64).then(|| {
             format!(
-                "tracker.peer_lifetime_s is {}, less than {}, the interval and three minutes more: each \
-                 announce is sent to all nodes, instead of one in several minutes",
-                policy.peer_lifetime_s,
-                policy.interval_s + policy.interval_jitter_s + 184
+                "tracker.interval_s is {}: each announce is sent to all nodes, instead of one in several minutes; 410 \
+                 or more avoids that",
+                policy.interval_s
             )
         })
     }
 
-    /// Returns a warning if a key of `[xdp]` has no effect.
+    /// Returns a warning if `xdp.required` has no effect.
     fn xdp_warning(&self) -> Option<String> {
         let engine = self.engine.label();
-        if self.xdp.required && !self.engine.has_program() {
-            return Some(format!(
-                "xdp.required is on, but udp.engine is {engine}, which has no XDP program: it has no effect"
-            ));
-        }
-        (self.xdp.zero_copy && self.engine == Engine::Shield).then(|| {
+        (self.xdp.required && !self.engine.has_program()).then(|| {
             format!(
-                "xdp.zero_copy is on, but only the engine xdp uses it, and udp.engine is {engine}"
+                "xdp.required is on, but udp.engine is {engine}, which has no XDP program: it has no effect"
             )
         })
     }
@@ -136,8 +102,8 @@ impl Config {
         let is_bound = self.addresses(transport).any(|address| address.port() == port);
         (!is_bound).then(|| {
             format!(
-                "tls.acme.challenge is {}, for which the authority connects to port {port}, but \
-                 {}.listen does not have that port: make sure it is forwarded there",
+                "tls.acme.domains: for certificates, the authority connects to port {port} ({}), but {}.listen does not \
+                 have that port: make sure it is forwarded there",
                 acme.challenge.label(),
                 transport.label()
             )

@@ -41,9 +41,9 @@ pub(super) fn check(config: &Config, file: Option<&Path>) -> Result<()> {
 
 /// Returns the folders that the process may write while it serves, with the keys that name them.
 pub(super) fn writable(config: &Config) -> impl Iterator<Item = (&'static str, &Path)> {
-    let cache = config.acme.as_ref().map(|acme| ("tls.acme.cache", acme.cache.as_path()));
-    let state = config.state_dir.as_deref().map(|dir| ("state.dir", dir));
-    cache.into_iter().chain(state)
+    let cache = config.acme.as_ref().map(|acme| acme.cache.as_path());
+    let folders = config.state_dir.as_deref().into_iter().chain(cache);
+    folders.map(|folder| ("state.dir", folder))
 }
 
 /// Returns where a path ends when all links are followed. It need not exist.

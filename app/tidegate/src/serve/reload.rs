@@ -153,6 +153,16 @@ impl Reloader {
         values: Vec<(String, Value)>,
         reply: oneshot::Sender<ReloadResult>,
     ) {
+        // Constants that an earlier version has recorded are ignored. New ones would have no effect.
+        let is_new = |one: &&(String, Value)| !self.overrides.contains(one);
+        let constant = |(name, _): &(String, Value)| {
+            self.settings.is_constant(name).then(|| format!("{name} is no longer a setting"))
+        };
+        let refused: Vec<_> = values.iter().filter(is_new).filter_map(constant).collect();
+        if !refused.is_empty() {
+            drop(reply.send(Err(refused)));
+            return;
+        }
         let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
         let (running, before) = (self.settings.clone(), self.settings.clone());
         // Those in use are not touched.

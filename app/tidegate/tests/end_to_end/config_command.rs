@@ -1,10 +1,17 @@
 //! `tidegate config`, and messages about bad configurations.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 
-use crate::process::{Directory, Tracker, config, run, stderr, stdout, tidegate};
+use serde_json::json;
+
+use crate::api::{Caller, TOKEN};
+use crate::clients::http_announce;
+use crate::process::{
+    Directory, Tracker, config, run, stderr, stdout, tidegate, tidegate_of_users,
+};
 
 #[test]
 fn init_writes_the_defaults() {
@@ -13,13 +20,50 @@ fn init_writes_the_defaults() {
     let file = file.to_str().unwrap();
     assert!(run(&["config", "init", file]).status.success());
     assert_eq!(fs::read_to_string(file).unwrap(), stdout(&run(&["config", "init"])));
-    // The same values, but from another source.
-    let values = |output: String| -> Vec<String> {
-        output.lines().map(|line| line.rsplit_once("  # ").unwrap().0.to_owned()).collect()
-    };
+    // As comments, so that it sets nothing.
     let shown = stdout(&run(&["config", "show", "--config", file]));
-    assert!(shown.contains(&format!("{file}:")) && !shown.contains("# default"), "{shown}");
-    assert_eq!(values(shown), values(stdout(&run(&["config", "show"]))));
+    assert_eq!(shown, stdout(&run(&["config", "show"])));
+    let short = stdout(&run(&["config", "init", "--short"]));
+    assert!(short.contains("\n#interval_s = 1800  # (reloadable)\n"), "{short}");
+    assert!(!short.contains("interval_min_s"), "{short}");
+}
+
+#[test]
+fn starts_with_keys_that_are_no_longer_settings() {
+    let directory = Directory::new();
+    let more = "[bans]\nduration_s = 60\n[tracker]\npeer_lifetime_s = 7200\n[trace]\nsample_per_million = 5\n";
+    let file = directory.write("old.toml", &config(0, 0, more));
+    let mut check = tidegate_of_users(&["config", "check", "--config", file.to_str().unwrap()]);
+    let output = check.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let warnings = [
+        "tracker.peer_lifetime_s is no longer a setting: remove it; one and a half times tracker.interval_s is used",
+        "trace.sample_per_million is no longer a setting: remove it; 100000 is used",
+    ];
+    let found = stderr(&output);
+    assert!(found.starts_with(&format!("tidegate: warning: {}:", file.display())), "{found}");
+    for warning in warnings {
+        assert!(found.contains(warning), "{found}");
+    }
+    let mut serve = tidegate_of_users(&["serve"]);
+    serve.env("TIDEGATE_UNSTABLE_KEYS", "0").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
+    let tracker = Tracker::start_by(serve, directory, more);
+    for warning in warnings {
+        assert!(tracker.log().contains(warning), "{}", tracker.log());
+    }
+    // The API refuses such a key, too, and announces have the intervals that everyone gets.
+    let api = Caller::of(&tracker);
+    let refusal = api.expect(409, "PATCH /config", Some(&json!({ "tracker.numwant_default": 7 })));
+    assert!(refusal.to_string().contains("tracker.numwant_default is no longer a setting"));
+    let interval = |torrent| -> u32 {
+        let body = http_announce(tracker.http4(), torrent, 1);
+        let body = String::from_utf8_lossy(&body);
+        let (_, rest) = body.split_once("8:intervali").unwrap();
+        rest.split_once('e').unwrap().0.parse().unwrap()
+    };
+    let intervals: BTreeSet<u32> = (1..40).map(interval).collect();
+    assert!(intervals.iter().all(|it| (1800..=1890).contains(it)), "{intervals:?}");
+    assert!(intervals.len() > 5, "{intervals:?}");
 }
 
 #[test]
@@ -232,9 +276,6 @@ fn checks_the_directory_of_the_journal() {
     let good = check(&directory.path("new"), "");
     assert!(good.status.success(), "{}", stderr(&good));
     assert!(!directory.path("new").exists(), "looking leaves nothing behind");
-    let bad = check(&directory.path("new"), "swarms_round_s = 800\n");
-    assert_eq!(bad.status.code(), Some(1));
-    assert!(stderr(&bad).contains("state.swarms_round_s: must be at most 780"), "{}", stderr(&bad));
     let memory = Path::new("/dev/shm");
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
     if mounts.lines().any(|line| line.contains(" /dev/shm tmpfs ")) {
@@ -267,8 +308,7 @@ fn checks_the_files_of_acme() {
     let directory = Directory::new();
     let check = |cache: &str, more: &str| {
         let acme = format!(
-            "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nterms_of_service_agreed = true\n\
-             cache = {:?}\n{more}",
+            "[state]\ndir = {:?}\n[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\n{more}",
             directory.path(cache)
         );
         let file = directory.write("acme.toml", &config(0, 0, &acme));
@@ -281,7 +321,7 @@ fn checks_the_files_of_acme() {
     let missing = directory.path("missing.pem");
     let bad = stderr(&check("file", &format!("ca = {missing:?}\n")));
     for message in [
-        format!("tls.acme.cache: {}: not a directory", directory.path("file").display()),
+        format!("state.dir: {}: not a directory", directory.path("file").display()),
         format!("tls.acme.ca: {}: cannot read the file", missing.display()),
     ] {
         assert!(bad.contains(&message), "{message}\n{bad}");

@@ -34,8 +34,16 @@ impl Directory {
     }
 }
 
-/// The binary without variables of this process that configure it, by itself or for a service manager.
+/// The binary with the constants of its configuration as settings, and without variables of this process that configure
+/// it, by itself or for a service manager.
 pub(crate) fn tidegate(arguments: &[&str]) -> Command {
+    let mut command = tidegate_of_users(arguments);
+    harness::set_test_variables(&mut command);
+    command
+}
+
+/// The same as users run it: constants are no settings.
+pub(crate) fn tidegate_of_users(arguments: &[&str]) -> Command {
     const CONFIGURES: [&str; 4] = ["TIDEGATE_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     for (name, _) in std::env::vars_os() {

@@ -83,7 +83,7 @@ fn rejects_acme_settings_the_sandbox_was_not_built_for() {
     let tracker = Tracker::start(Directory::new(), "");
     let cache = tracker.directory.path("cache");
     tracker.configure(&format!(
-        "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\nterms_of_service_agreed = true\n\
+        "[tls]\nlisten = [\"127.0.0.1:0\"]\n[tls.acme]\ndomains = [\"t.example\"]\n\
          directory = \"https://127.0.0.1:1/\"\ncache = {cache:?}\n"
     ));
     tracker.reload();

@@ -19,8 +19,10 @@ fn with_sockets(names: &str, sockets: [OwnedFd; 2]) -> Command {
     );
     shell.args(["-c", &script]).arg(plain.get_program());
     for (name, value) in plain.get_envs() {
-        assert!(value.is_none());
-        shell.env_remove(name);
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
     }
     let [first, second] = sockets;
     shell.stdin(Stdio::from(first)).stdout(Stdio::from(second));

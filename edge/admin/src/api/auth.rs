@@ -78,14 +78,8 @@ impl AuthError {
                 let scopes = labels.join("` and `");
                 Problem::forbidden(format!("expected a token with the scope `{scopes}`"))
             }
-            Self::TooManyFailures => Problem::too_many(
-                "invalid token, and too many before it (limit: [admin] wrong_tokens_per_min)",
-                1,
-            ),
-            Self::RateLimited => Problem::too_many(
-                "too many requests with this token (limit: [admin] requests_per_s)",
-                1,
-            ),
+            Self::TooManyFailures => Problem::too_many("invalid token, and too many before it", 1),
+            Self::RateLimited => Problem::too_many("too many requests with this token", 1),
         }
     }
 }

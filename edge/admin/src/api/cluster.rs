@@ -94,7 +94,7 @@ struct ClusterQueue {
     unstored_bytes: u64,
     /// Seconds since the oldest of them was cut; 0 if there is none.
     unstored_s: f64,
-    /// How many bytes they may have: `cluster.queue_mib`.
+    /// How many bytes they may have.
     bytes_max: u64,
     /// Seconds since the oldest change that was dropped from the queue and is not told in another way yet; 0 if there is
     /// none.

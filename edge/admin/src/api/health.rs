@@ -132,7 +132,7 @@ fn receive_losses(lost: u64) -> Option<HealthItem> {
     let text = format!(
         "The kernel dropped {lost} {datagrams} in the last 10 minutes: the receive buffers of the UDP sockets were full."
     );
-    let remedy = "Clients ask again. If it continues, raise net.core.rmem_max and udp.receive_buffer_bytes and restart; \
+    let remedy = "Clients ask again. If it continues, raise net.core.rmem_max to 8388608 and restart; \
                   if a core is busy all the time, see docs/operate/tuning.md.";
     Some(item(level, HealthArea::Listeners, text, remedy))
 }

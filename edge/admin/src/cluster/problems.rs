@@ -192,9 +192,8 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
             problems,
             ProblemKind::QueueFull,
             format!(
-                "Changes of the last {since} s were dropped from the queue: they waited for 30 s, or it had {max} MiB \
-                 ([cluster] queue_mib). Nothing is lost here: {then} which peers are gone, and all peers that have \
-                 announced since."
+                "Changes of the last {since} s were dropped from the queue: they waited for 30 s, or it had {max} MiB. \
+                 Nothing is lost here: {then} which peers are gone, and all peers that have announced since."
             ),
         );
     }

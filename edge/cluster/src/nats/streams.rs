@@ -352,7 +352,7 @@ fn too_short(max_age: Duration, needs: &Needs) -> Option<String> {
     (!max_age.is_zero() && max_age < needed).then(|| {
         format!(
             "the stream {name} keeps messages for {} s, but peers of this node live for {lifetime_s} s, so {} s are \
-             needed: run `tidegate cluster set lifetime {lifetime_s}`, or lower tracker.peer_lifetime_s",
+             needed: run `tidegate cluster set lifetime {lifetime_s}`, or lower tracker.interval_s",
             max_age.as_secs(),
             needed.as_secs()
         )

@@ -23,11 +23,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow { theirs: "swarm_workers", ours: &[], remark: "workers share one store" },
     KeyRow { theirs: "log_level", ours: &["log.level"], remark: "" },
-    KeyRow {
-        theirs: "network.socket_recv_buffer_size",
-        ours: &["udp.receive_buffer_bytes"],
-        remark: "",
-    },
+    KeyRow { theirs: "network.socket_recv_buffer_size", ours: &[], remark: "fixed: 8 MiB" },
     KeyRow {
         theirs: "network.poll_timeout_ms network.resend_buffer_max_len network.ring_size network.set_reuseport_lb \
                  network.set_only_ipv6 network.only_ipv6 network.tcp_backlog network.websocket_max_frame_size \
@@ -51,11 +47,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
         ours: &["http.trusted_proxies"],
         remark: "Proxies must write X-Forwarded-For or Forwarded. Name your proxies; `--proxy` does it.",
     },
-    KeyRow {
-        theirs: "network.websocket_max_message_size",
-        ours: &["http.websocket_message_bytes"],
-        remark: "",
-    },
+    KeyRow { theirs: "network.websocket_max_message_size", ours: &[], remark: "fixed: 128 KiB" },
     KeyRow {
         theirs: "network.enable_http_health_checks",
         ours: &[],
@@ -78,18 +70,18 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "cleaning.max_connection_age",
-        ours: &["tracker.connection_id_lifetime_s"],
-        remark: "",
+        ours: &[],
+        remark: "fixed: a connection id is valid for two to four minutes",
     },
     KeyRow {
         theirs: "cleaning.max_peer_age",
-        ours: &["tracker.peer_lifetime_s"],
-        remark: "That of aquatic_ws is two intervals here.",
+        ours: &[],
+        remark: "peers are kept for one and a half intervals, WebTorrent peers for two",
     },
     KeyRow {
         theirs: "cleaning.max_connection_idle",
-        ours: &["http.idle_timeout_s", "http.websocket_idle_timeout_s"],
-        remark: "",
+        ours: &[],
+        remark: "fixed: 60 s between HTTP requests, 110 s for a WebSocket that does not answer pings",
     },
     KeyRow {
         theirs: "cleaning.torrent_cleaning_interval cleaning.connection_cleaning_interval cleaning.max_offer_age \
@@ -100,8 +92,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "privileges.drop_privileges privileges.user privileges.group",
-        ours: &["process.user", "process.group"],
-        remark: "Written as comments: systemd starts tidegate with a user of its own.",
+        ours: &["process.user"],
+        remark: "Written as a comment: systemd starts tidegate with a user of its own. The group is the user's.",
     },
     KeyRow {
         theirs: "privileges.chroot_path",
@@ -163,34 +155,10 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         let level = if level == "off" { "error".into() } else { level };
         mapper.draft.set("log.level", json!(level), found.comment());
     }
-    mapper.set_number(
-        "network.socket_recv_buffer_size",
-        "udp.receive_buffer_bytes",
-        (0, 1 << 30),
-    )?;
-    let bounds = (1024, 128 * 1024);
-    mapper.set_number(
-        "network.websocket_max_message_size",
-        "http.websocket_message_bytes",
-        bounds,
-    )?;
     let most = if program == Program::Ws { DAY_S / 2 } else { DAY_S };
     mapper.set_number("protocol.peer_announce_interval", interval, (1, most))?;
     for path in ["protocol.max_response_peers", "protocol.max_peers"] {
         mapper.set_number(path, "tracker.numwant_max", (0, 1000))?;
-    }
-    let lifetime = "tracker.connection_id_lifetime_s";
-    mapper.set_number("cleaning.max_connection_age", lifetime, (1, DAY_S))?;
-    if program == Program::Ws {
-        if let Some(found) = mapper.document.take("cleaning.max_peer_age") {
-            mapper.draft.without(&found.path, &found.place, "two intervals of silence here");
-        }
-        let idle = "http.websocket_idle_timeout_s";
-        // More than the default of http.websocket_ping_s.
-        mapper.set_number("cleaning.max_connection_idle", idle, (60, DAY_S))?;
-    } else {
-        mapper.set_number("cleaning.max_peer_age", "tracker.peer_lifetime_s", (2, DAY_S))?;
-        mapper.set_number("cleaning.max_connection_idle", "http.idle_timeout_s", (1, 3600))?;
     }
     privileges(mapper)?;
     metrics(mapper)
@@ -350,11 +318,9 @@ fn restore(mapper: &mut Mapper<'_>, root: Option<(String, Found)>, drops: Option
         mapper.draft.without(&found.path, &found.place, reason);
     }
     let user = mapper.document.take("privileges.user");
-    let group = mapper.document.take("privileges.group");
+    mapper.document.take("privileges.group");
     if let (Some((true, _)), Some(found)) = (drops, user) {
-        let text = |found: &Found| found.value.as_str().unwrap_or_default().to_owned();
-        let group = group.as_ref().map(text).unwrap_or_default();
-        mapper.suggest_user(&text(&found), &group, &found);
+        mapper.suggest_user(found.value.as_str().unwrap_or_default(), &found);
     }
 }
 

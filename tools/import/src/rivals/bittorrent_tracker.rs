@@ -34,8 +34,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "peersCacheTtl",
-        ours: &["tracker.peer_lifetime_s"],
-        remark: "Milliseconds there.",
+        ours: &[],
+        remark: "peers are kept for one and a half intervals",
     },
     KeyRow {
         theirs: "peersCacheLength",
@@ -90,10 +90,6 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         mapper.draft.set("tracker.interval_s", json!(600), comment);
         mapper.draft.set("tracker.websocket_interval_s", json!(120), comment);
     }
-    if let Some((milliseconds, found)) = mapper.number("peersCacheTtl")? {
-        let seconds = milliseconds.max(0).saturating_add(999) / 1000;
-        mapper.set_bounded(&found, "tracker.peer_lifetime_s", seconds, (2, DAY_S));
-    }
     let stats = mapper.flag("stats")?;
     let word = if stats.as_ref().is_none_or(|(is_on, _)| *is_on) { "page" } else { "off" };
     let comment = "bittorrent-tracker's default.".into();
@@ -108,10 +104,6 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         if let Some((true, found)) = mapper.flag(path)? {
             mapper.draft.set("log.level", json!("error"), found.comment());
         }
-    }
-    let is_there = mapper.draft.find("tracker.peer_lifetime_s").is_some();
-    if !is_there {
-        mapper.draft.set("tracker.peer_lifetime_s", json!(1200), "bittorrent-tracker's default.");
     }
     Ok(())
 }

@@ -28,13 +28,15 @@ pub(crate) const KEYS: &[KeyRow] = &[
         ours: &["tls.certificates"],
         remark: "Read again when the files change.",
     },
-    KeyRow { theirs: "chihaya.http.read_timeout", ours: &["http.head_timeout_s"], remark: "" },
-    KeyRow { theirs: "chihaya.http.write_timeout", ours: &["http.write_timeout_s"], remark: "" },
-    KeyRow { theirs: "chihaya.http.idle_timeout", ours: &["http.idle_timeout_s"], remark: "" },
+    KeyRow {
+        theirs: "chihaya.http.read_timeout chihaya.http.write_timeout chihaya.http.idle_timeout",
+        ours: &[],
+        remark: "fixed: 10 s for a request, 20 s to read a response, 60 s between requests",
+    },
     KeyRow {
         theirs: "chihaya.http.enable_keepalive",
         ours: &[],
-        remark: "clients decide whether they keep a connection; http.idle_timeout_s closes it",
+        remark: "clients decide whether they keep a connection; one that is idle for 60 s is closed",
     },
     KeyRow {
         theirs: "chihaya.http.enable_request_timing chihaya.udp.enable_request_timing",
@@ -65,8 +67,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "chihaya.http.default_numwant chihaya.udp.default_numwant",
-        ours: &["tracker.numwant_default"],
-        remark: "",
+        ours: &[],
+        remark: "fixed: 50 peers for a client that does not say how many it wants",
     },
     KeyRow {
         theirs: "chihaya.http.max_scrape_infohashes chihaya.udp.max_scrape_infohashes",
@@ -77,7 +79,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "chihaya.udp.max_clock_skew",
         ours: &[],
-        remark: "connection ids come from one clock; see tracker.connection_id_lifetime_s",
+        remark: "connection ids come from one clock",
     },
     KeyRow {
         theirs: "chihaya.udp.private_key",
@@ -91,8 +93,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "chihaya.storage.config.peer_lifetime",
-        ours: &["tracker.peer_lifetime_s"],
-        remark: "",
+        ours: &[],
+        remark: "peers are kept for one and a half intervals",
     },
     KeyRow {
         theirs: "chihaya.storage.config.gc_interval chihaya.storage.config.shard_count \
@@ -112,27 +114,21 @@ pub(crate) const KEYS: &[KeyRow] = &[
                  prefixes of peer ids, with and without the hyphen that Chihaya drops.",
     },
     KeyRow {
-        theirs: "chihaya.prehooks.options.max_increase_delta",
-        ours: &["tracker.interval_jitter_s"],
-        remark: "",
-    },
-    KeyRow {
-        theirs: "chihaya.prehooks.options.modify_response_probability chihaya.prehooks.options.modify_min_interval",
+        theirs: "chihaya.prehooks.options.max_increase_delta chihaya.prehooks.options.modify_response_probability \
+                 chihaya.prehooks.options.modify_min_interval",
         ours: &[],
-        remark: "every interval is varied, and the minimum is not: tracker.interval_jitter_s",
+        remark: "every interval is varied by up to a twentieth, and the minimum is not",
     },
     KeyRow {
-        theirs: "chihaya.prehooks.options.issuer chihaya.prehooks.options.audience chihaya.prehooks.options.jwk_set_url \
-                 chihaya.prehooks.options.jwk_set_update_interval",
-        ours: &[
-            "access.jwt",
-            "access.jwt_issuer",
-            "access.jwt_audience",
-            "access.jwt_keys",
-            "access.jwt_refresh_s",
-        ],
+        theirs: "chihaya.prehooks.options.issuer chihaya.prehooks.options.audience chihaya.prehooks.options.jwk_set_url",
+        ours: &["access.jwt", "access.jwt_issuer", "access.jwt_audience", "access.jwt_keys"],
         remark: "Also over UDP and WebSocket here. The URL of the keys must begin with https. ES256, EdDSA and RS256 of \
                  2048 bits are accepted.",
+    },
+    KeyRow {
+        theirs: "chihaya.prehooks.options.jwk_set_update_interval",
+        ours: &[],
+        remark: "fixed: 5 minutes",
     },
     KeyRow { theirs: "chihaya.posthooks*", ours: &[], remark: "webhooks: see docs/api.md" },
 ];
@@ -149,8 +145,6 @@ pub(crate) const DIFFERENCES: &[&str] = &[
 pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), ImportError> {
     seconds(mapper, "chihaya.announce_interval", "tracker.interval_s", (1, DAY_S))?;
     seconds(mapper, "chihaya.min_announce_interval", "tracker.interval_min_s", (1, DAY_S))?;
-    let lifetime = "chihaya.storage.config.peer_lifetime";
-    seconds(mapper, lifetime, "tracker.peer_lifetime_s", (2, DAY_S))?;
     if let Some((listen, found)) = mapper.addresses("chihaya.metrics_addr", 6880)? {
         mapper.set_admin(&listen, &found.comment());
     }
@@ -165,9 +159,6 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
     }
     for path in ["chihaya.http.max_numwant", "chihaya.udp.max_numwant"] {
         mapper.set_number(path, "tracker.numwant_max", (0, 1000))?;
-    }
-    for path in ["chihaya.http.default_numwant", "chihaya.udp.default_numwant"] {
-        mapper.set_number(path, "tracker.numwant_default", (0, 1000))?;
     }
     for hook in mapper.document.items("chihaya.prehooks") {
         self::hook(mapper, &hook, plan)?;
@@ -187,13 +178,6 @@ fn http(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         let path = |file: Option<(String, Found)>| file.map_or_else(String::new, |(file, _)| file);
         mapper.set_tls(&listen, &path(chain), &path(key), &found.comment());
     }
-    for (path, ours) in [
-        ("chihaya.http.read_timeout", "http.head_timeout_s"),
-        ("chihaya.http.write_timeout", "http.write_timeout_s"),
-        ("chihaya.http.idle_timeout", "http.idle_timeout_s"),
-    ] {
-        seconds(mapper, path, ours, (1, 3600))?;
-    }
     if let Some((header, found)) = mapper.text("chihaya.http.real_ip_header")? {
         let comment = match header.to_ascii_lowercase().as_str() {
             "x-forwarded-for" => found.comment(),
@@ -210,10 +194,8 @@ fn http(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
 fn hook(mapper: &mut Mapper<'_>, hook: &str, plan: &mut Plan) -> Result<(), ImportError> {
     let Some((name, found)) = mapper.text(&format!("{hook}.name"))? else { return Ok(()) };
     match name.as_str() {
-        "interval variation" => {
-            let path = format!("{hook}.options.max_increase_delta");
-            mapper.set_number(&path, "tracker.interval_jitter_s", (0, DAY_S))?;
-        }
+        // Intervals always vary here.
+        "interval variation" => {}
         "client approval" => {
             for (list, ours) in
                 [("whitelist", "access.clients_allow"), ("blacklist", "access.clients_deny")]
@@ -252,8 +234,7 @@ fn jwt(mapper: &mut Mapper<'_>, options: &str, hook: &Found) -> Result<(), Impor
             mapper.draft.set(ours, json!(text), found.comment());
         }
     }
-    let interval = format!("{options}.jwk_set_update_interval");
-    seconds(mapper, &interval, "access.jwt_refresh_s", (10, DAY_S))
+    Ok(())
 }
 
 /// Takes the hashes of a torrent approval.

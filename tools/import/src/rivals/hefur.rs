@@ -30,12 +30,12 @@ pub(crate) const KEYS: &[KeyRow] = &[
         theirs: "scan-interval max-scan-depth max-scan-inodes max-torrent-size max-torrent-name",
         ours: &[],
         remark: "nothing to choose: changes are noticed within seconds; 8 levels of folders, a million files of 32 MiB at \
-                 most. access.torrent_names_mib bounds the memory for names",
+                 most. names take at most 64 MiB",
     },
     KeyRow {
         theirs: "announce-interval",
-        ours: &["tracker.interval_s", "tracker.peer_lifetime_s"],
-        remark: "Minutes there. A peer is removed five minutes after its interval, as there.",
+        ours: &["tracker.interval_s"],
+        remark: "Minutes there. A peer is removed after one and a half intervals.",
     },
     KeyRow {
         theirs: "scrape-interval",
@@ -44,13 +44,13 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "http-timeout",
-        ours: &["http.head_timeout_s", "http.write_timeout_s"],
-        remark: "Milliseconds there.",
+        ours: &[],
+        remark: "fixed: 10 s for a request, 20 s to read a response",
     },
     KeyRow {
         theirs: "max-numwant min-numwant",
-        ours: &["tracker.numwant_max", "tracker.numwant_default"],
-        remark: "A client that wants fewer than min-numwant gets what it wants here.",
+        ours: &["tracker.numwant_max"],
+        remark: "A client that wants fewer than min-numwant gets what it wants here; one that does not say it, 50.",
     },
     KeyRow {
         theirs: "max-peers",
@@ -69,8 +69,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "uid gid",
-        ours: &["process.user", "process.group"],
-        remark: "Written as comments: systemd starts tidegate with a user of its own.",
+        ours: &["process.user"],
+        remark: "Written as a comment: systemd starts tidegate with a user of its own. The group is the user's.",
     },
     KeyRow { theirs: "chroot", ours: &[], remark: "the sandbox (process.sandbox) replaces chroot" },
     KeyRow { theirs: "log-level", ours: &["log.level"], remark: "" },
@@ -131,20 +131,9 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         None => (INTERVAL_MIN, "hefur's default.".into()),
     };
     let seconds = |minutes: i64| minutes.saturating_mul(60).clamp(60, DAY_S.into());
-    mapper.draft.set("tracker.interval_s", json!(seconds(minutes)), comment.as_str());
-    let lifetime = json!(seconds(minutes.saturating_add(5)));
-    mapper.draft.set("tracker.peer_lifetime_s", lifetime, comment);
-    if let Some((milliseconds, found)) = mapper.number("http-timeout")? {
-        let seconds = milliseconds.max(0).saturating_add(999) / 1000;
-        for ours in ["http.head_timeout_s", "http.write_timeout_s"] {
-            mapper.set_bounded(&found, ours, seconds, (1, 3600));
-        }
-    }
+    mapper.draft.set("tracker.interval_s", json!(seconds(minutes)), comment);
     mapper.set_number("max-numwant", "tracker.numwant_max", (0, 1000))?;
-    mapper.set_number("min-numwant", "tracker.numwant_default", (0, 1000))?;
-    for (ours, value) in [("tracker.numwant_max", 100), ("tracker.numwant_default", 50)] {
-        mapper.draft.set_default(ours, json!(value), "hefur's default.");
-    }
+    mapper.draft.set_default("tracker.numwant_max", json!(100), "hefur's default.");
     proxies(mapper)?;
     if let Some((level, found)) = mapper.text("log-level")? {
         let level = match level.as_str() {
@@ -154,9 +143,9 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         };
         mapper.draft.set("log.level", json!(level), found.comment());
     }
-    let group = mapper.text("gid")?.map_or_else(String::new, |(group, _)| group);
+    mapper.document.take("gid");
     if let Some((user, found)) = mapper.text("uid")? {
-        mapper.suggest_user(&user, &group, &found);
+        mapper.suggest_user(&user, &found);
     }
     Ok(())
 }

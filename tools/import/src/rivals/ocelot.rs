@@ -20,19 +20,23 @@ pub(crate) const KEYS: &[KeyRow] = &[
         ours: &["http.connections_max"],
         remark: "Of all workers there, of each worker here.",
     },
-    KeyRow { theirs: "connection_timeout", ours: &["http.head_timeout_s"], remark: "" },
+    KeyRow { theirs: "connection_timeout", ours: &[], remark: "fixed: 10 s for a request" },
     KeyRow {
         theirs: "keepalive_timeout",
-        ours: &["http.idle_timeout_s"],
-        remark: "0 = off there; here clients decide.",
+        ours: &[],
+        remark: "clients decide whether they keep a connection; one that is idle for 60 s is closed",
     },
     KeyRow { theirs: "announce_interval", ours: &["tracker.interval_s"], remark: "" },
     KeyRow {
         theirs: "numwant_limit",
-        ours: &["tracker.numwant_max", "tracker.numwant_default"],
-        remark: "",
+        ours: &["tracker.numwant_max"],
+        remark: "A client that does not say how many it wants gets 50 at most.",
     },
-    KeyRow { theirs: "peers_timeout", ours: &["tracker.peer_lifetime_s"], remark: "" },
+    KeyRow {
+        theirs: "peers_timeout",
+        ours: &[],
+        remark: "peers are kept for one and a half intervals",
+    },
     KeyRow {
         theirs: "max_connections max_read_buffer max_request_size request_log_size reap_peers_interval",
         ours: &[],
@@ -46,7 +50,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "schedule_interval",
         ours: &[],
-        remark: "totals are written every state.flush_s seconds",
+        remark: "fixed: totals are written every 5 seconds",
     },
     KeyRow {
         theirs: "mysql_db mysql_host mysql_username mysql_password readonly",
@@ -88,21 +92,8 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     mapper.draft.set("http.listen", json!([format!("0.0.0.0:{port}")]), comment);
     mapper.draft.set("udp.listen", json!([]), "Ocelot has no UDP.");
     mapper.set_number("announce_interval", "tracker.interval_s", (1, DAY_S))?;
-    mapper.set_number("peers_timeout", "tracker.peer_lifetime_s", (2, DAY_S))?;
-    if let Some((limit, found)) = mapper.number("numwant_limit")? {
-        for ours in ["tracker.numwant_max", "tracker.numwant_default"] {
-            mapper.set_bounded(&found, ours, limit, (0, 1000));
-        }
-    }
+    mapper.set_number("numwant_limit", "tracker.numwant_max", (0, 1000))?;
     mapper.set_number("max_middlemen", "http.connections_max", (1, 10_000_000))?;
-    mapper.set_number("connection_timeout", "http.head_timeout_s", (1, 3600))?;
-    if let Some((timeout, found)) = mapper.number("keepalive_timeout")?
-        && timeout > 0
-    {
-        mapper.set_bounded(&found, "http.idle_timeout_s", timeout, (1, 3600));
-    }
-    for (key, seconds) in [("tracker.interval_s", 1800), ("tracker.peer_lifetime_s", 7200)] {
-        mapper.draft.set_default(key, json!(seconds), "Ocelot's default.");
-    }
+    mapper.draft.set_default("tracker.interval_s", json!(1800), "Ocelot's default.");
     Ok(())
 }

@@ -99,8 +99,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "WANT_MODEST_FULLSCRAPES",
-        ours: &["http.full_scrape_interval_s"],
-        remark: "Always on here: one in 5 minutes for each client.",
+        ours: &[],
+        remark: "always on here: one in 5 minutes for each client",
     },
     KeyRow {
         theirs: "WANT_RESTRICT_STATS",
@@ -184,7 +184,7 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         mapper.draft.push("http.trusted_proxies", network, found.comment());
     }
     if let Some((user, found)) = mapper.text("tracker.user")? {
-        mapper.suggest_user(&user, "", &found);
+        mapper.suggest_user(&user, &found);
     }
     compiled(mapper);
     defaults(mapper);
@@ -246,10 +246,7 @@ fn reason(theirs: &str) -> &'static str {
 /// Sets what opentracker has compiled in.
 fn defaults(mapper: &mut Mapper<'_>) {
     for (key, value, comment) in [
-        ("tracker.interval_s", 1620, "opentracker's: 30 minutes, varied by 3 minutes."),
-        ("tracker.interval_jitter_s", 360, "The same."),
-        ("tracker.peer_lifetime_s", 2700, "opentracker's: 45 minutes."),
-        ("tracker.numwant_default", 50, "opentracker's."),
+        ("tracker.interval_s", 1620, "opentracker's: 27 to 33 minutes. Intervals vary here, too."),
         ("tracker.numwant_max", 200, "opentracker's."),
     ] {
         mapper.draft.set_default(key, json!(value), comment);

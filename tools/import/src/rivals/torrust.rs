@@ -62,8 +62,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "core.tracker_policy.max_peer_timeout",
-        ours: &["tracker.peer_lifetime_s"],
-        remark: "",
+        ours: &[],
+        remark: "peers are kept for one and a half intervals",
     },
     KeyRow {
         theirs: "core.tracker_policy.persistent_torrent_completed_stat",
@@ -95,18 +95,14 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow { theirs: "udp_trackers.bind_address", ours: &["udp.listen"], remark: "" },
     KeyRow {
         theirs: "udp_trackers.cookie_lifetime udp_trackers.cookie_lifetime.secs",
-        ours: &["tracker.connection_id_lifetime_s"],
-        remark: "",
+        ours: &[],
+        remark: "fixed: a connection id is valid for two to four minutes",
     },
     KeyRow {
-        theirs: "udp_trackers.max_connection_id_errors_per_ip",
-        ours: &["bans.bad_connection_ids_per_min"],
-        remark: "Written as a comment: the source of such a packet can be forged, so anyone could have others banned.",
-    },
-    KeyRow {
-        theirs: "udp_tracker_server.ip_bans_reset_interval_in_secs",
-        ours: &["bans.duration_s"],
-        remark: "Written as a comment, too.",
+        theirs: "udp_trackers.max_connection_id_errors_per_ip udp_tracker_server.ip_bans_reset_interval_in_secs",
+        ours: &[],
+        remark: "the source of a packet without a connection id can be forged, so anyone could have others banned. See \
+                 bans.malformed_per_min",
     },
     KeyRow {
         theirs: "udp_trackers.public_url http_trackers.public_url",
@@ -171,8 +167,6 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         "tracker.numwant_max",
         (0, 1000),
     )?;
-    let lifetime = "core.tracker_policy.max_peer_timeout";
-    mapper.set_number(lifetime, "tracker.peer_lifetime_s", (2, DAY_S))?;
     if let Some((true, found)) = mapper.flag("core.listed")? {
         mapper.draft.set("access.mode", json!("allow"), found.comment());
         plan.list = Some(ListKind::Allow);
@@ -240,17 +234,6 @@ fn public_host(mapper: &mut Mapper<'_>, tracker: &str) -> Result<(), ImportError
     Ok(())
 }
 
-/// Suggests the bans that Torrust has by default.
-fn bans(mapper: &mut Mapper<'_>, path: &str, ours: &'static str) -> Result<(), ImportError> {
-    let Some((number, found)) = mapper.number(path)? else { return Ok(()) };
-    let comment = format!(
-        "{} Not in effect: sources of UDP packets can be forged, so anyone could have others banned.",
-        found.comment()
-    );
-    mapper.draft.suggest(ours, json!(number.clamp(1, 1_000_000)), comment);
-    Ok(())
-}
-
 fn log(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     for path in ["logging.threshold", "logging.trace_filter"] {
         let Some((level, found)) = mapper.text(path)? else { continue };
@@ -276,15 +259,8 @@ fn udp(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
             let comment = found.comment();
             listen.iter().for_each(|it| mapper.draft.push("udp.listen", it, comment.as_str()));
         }
-        for path in ["cookie_lifetime", "cookie_lifetime.secs"] {
-            let ours = "tracker.connection_id_lifetime_s";
-            mapper.set_number(&format!("{tracker}.{path}"), ours, (1, DAY_S))?;
-        }
-        let errors = format!("{tracker}.max_connection_id_errors_per_ip");
-        bans(mapper, &errors, "bans.bad_connection_ids_per_min")?;
         public_host(mapper, &tracker)?;
     }
-    bans(mapper, "udp_tracker_server.ip_bans_reset_interval_in_secs", "bans.duration_s")?;
     mapper.draft.set_default("udp.listen", json!([]), "No udp_trackers there.");
     Ok(())
 }

@@ -12,15 +12,19 @@ pub(crate) const TABLES: &[&str] = &["groups", "users", "torrents", "blacklist_c
 
 pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow { theirs: "LISTENING_IP_ADDRESS LISTENING_PORT", ours: &["http.listen"], remark: "" },
-    KeyRow { theirs: "NUMWANT_DEFAULT", ours: &["tracker.numwant_default"], remark: "" },
+    KeyRow {
+        theirs: "NUMWANT_DEFAULT",
+        ours: &[],
+        remark: "fixed: 50 peers for a client that does not say how many it wants",
+    },
     KeyRow { theirs: "NUMWANT_MAX", ours: &["tracker.numwant_max"], remark: "" },
     KeyRow { theirs: "ANNOUNCE_MIN", ours: &["tracker.interval_s"], remark: "" },
+    KeyRow { theirs: "ANNOUNCE_MAX", ours: &[], remark: "intervals vary by up to a twentieth" },
     KeyRow {
-        theirs: "ANNOUNCE_MAX",
-        ours: &["tracker.interval_jitter_s"],
-        remark: "What it is more than ANNOUNCE_MIN.",
+        theirs: "ACTIVE_PEER_TTL",
+        ours: &[],
+        remark: "peers are kept for one and a half intervals",
     },
-    KeyRow { theirs: "ACTIVE_PEER_TTL", ours: &["tracker.peer_lifetime_s"], remark: "" },
     KeyRow {
         theirs: "MAX_PEERS_PER_TORRENT_PER_USER",
         ours: &[],
@@ -39,8 +43,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
     },
     KeyRow {
         theirs: "FLUSH_INTERVAL FLUSH_INTERVAL_MILLISECONDS",
-        ours: &["state.flush_s"],
-        remark: "In whole seconds.",
+        ours: &[],
+        remark: "fixed: 5 s",
     },
     KeyRow {
         theirs: "ANNOUNCE_MIN_ENFORCED",
@@ -115,24 +119,8 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         }
     }
     mapper.draft.set("udp.listen", json!([]), "UNIT3D-Announce has no UDP.");
-    mapper.set_number("NUMWANT_DEFAULT", "tracker.numwant_default", (0, 1000))?;
     mapper.set_number("NUMWANT_MAX", "tracker.numwant_max", (0, 1000))?;
-    let least = mapper.number("ANNOUNCE_MIN")?;
-    let most = mapper.number("ANNOUNCE_MAX")?;
-    let interval_s = least.as_ref().map_or(1800, |(least, _)| *least);
-    if let Some((_, found)) = least {
-        mapper.set_bounded(&found, "tracker.interval_s", interval_s, (1, DAY_S));
-    }
-    if let Some((most, found)) = most {
-        let jitter_s = most.saturating_sub(interval_s).max(0);
-        mapper.set_bounded(&found, "tracker.interval_jitter_s", jitter_s, (0, DAY_S));
-    }
-    mapper.set_number("ACTIVE_PEER_TTL", "tracker.peer_lifetime_s", (2, DAY_S))?;
-    mapper.set_number("FLUSH_INTERVAL", "state.flush_s", (1, 3600))?;
-    if let Some((milliseconds, found)) = mapper.number("FLUSH_INTERVAL_MILLISECONDS")? {
-        let seconds = milliseconds.max(0).saturating_add(999) / 1000;
-        mapper.set_bounded(&found, "state.flush_s", seconds, (1, 3600));
-    }
+    mapper.set_number("ANNOUNCE_MIN", "tracker.interval_s", (1, DAY_S))?;
     if let Some((seconds, found)) = mapper.number("ANNOUNCE_MIN_ENFORCED")? {
         mapper.set_bounded(&found, "tracker.interval_min_s", seconds, (1, DAY_S));
         mapper.draft.set("tracker.enforce_interval_min", json!(seconds > 0), found.comment());

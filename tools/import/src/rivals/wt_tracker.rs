@@ -41,15 +41,11 @@ pub(crate) const KEYS: &[KeyRow] = &[
         ours: &["http.websocket_paths"],
         remark: "`/*` is every path. Other patterns are not taken.",
     },
-    KeyRow {
-        theirs: "servers.websockets.maxPayloadLength",
-        ours: &["http.websocket_message_bytes"],
-        remark: "",
-    },
+    KeyRow { theirs: "servers.websockets.maxPayloadLength", ours: &[], remark: "fixed: 128 KiB" },
     KeyRow {
         theirs: "servers.websockets.idleTimeout",
-        ours: &["http.websocket_idle_timeout_s"],
-        remark: "Clients that answer pings are not idle.",
+        ours: &[],
+        remark: "fixed: 110 s; clients that answer pings are not idle",
     },
     KeyRow {
         theirs: "servers.websockets.compression",
@@ -183,18 +179,10 @@ fn rules(
         }
     }
     let path = |name: &str| format!("{server}.websockets.{name}");
-    let bounded = |number: i64, low: i64, high: i64| json!(number.clamp(low, high));
-    if let Some((bytes, _)) = mapper.number(&path("maxPayloadLength"))? {
-        rules.push(("http.websocket_message_bytes", bounded(bytes, 1024, 128 * 1024)));
-    }
-    if let Some((seconds, _)) = mapper.number(&path("idleTimeout"))? {
-        // More than the default of http.websocket_ping_s.
-        rules.push(("http.websocket_idle_timeout_s", bounded(seconds, 60, DAY_S.into())));
-    }
     if let Some((count, _)) = mapper.number(&path("maxConnections"))?
         && count > 0
     {
-        rules.push(("http.connections_max", bounded(count, 1, 10_000_000)));
+        rules.push(("http.connections_max", json!(count.clamp(1, 10_000_000))));
     }
     Ok(rules)
 }

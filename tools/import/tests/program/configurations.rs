@@ -146,8 +146,6 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
         &[
             "interval_s = 1200",
             "interval_min_s = 600",
-            "interval_jitter_s = 60",
-            "peer_lifetime_s = 1860",
             "numwant_max = 100",
             "listen = [\"0.0.0.0:6969\", \"[::]:6969\"]",
             "listen = [\"127.0.0.1:6880\"]",
@@ -158,7 +156,6 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "jwt_issuer = \"i\"",
             "jwt_audience = \"a\"",
             "jwt_keys = \"https://x.example/keys\"",
-            "jwt_refresh_s = 300",
         ],
     ),
     (
@@ -184,7 +181,6 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
         &[
             "interval_s = 120",
             "listen = [\"0.0.0.0:6868\", \"0.0.0.0:6969\", \"[::]:6969\"]",
-            "connection_id_lifetime_s = 100",
             "private = true",
             "mode = \"allow\"",
             "level = \"warn\"",
@@ -196,8 +192,6 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "# external_address = [\"203.0.113.8\"]",
             "external_address_for = [\"127.0.0.0/8\", \"::1\"]",
             "public_host = \"tracker.example\"",
-            "# bad_connection_ids_per_min = 10",
-            "# duration_s = 600",
             "# tls = true",
         ],
     ),
@@ -218,12 +212,7 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
         Rival::BittorrentTracker,
         "options.json",
         "{\"udp\": false, \"http\": true, \"ws\": true, \"stats\": true, \"trustProxy\": false, \"interval\": 60000, \"peersCacheTtl\": 1200000}",
-        &[
-            "listen = []",
-            "listen = [\"0.0.0.0:8000\", \"[::]:8000\"]",
-            "stats = \"page\"",
-            "peer_lifetime_s = 1200",
-        ],
+        &["listen = []", "listen = [\"0.0.0.0:8000\", \"[::]:8000\"]", "stats = \"page\""],
     ),
     (
         Rival::WtTracker,
@@ -235,8 +224,6 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
          \"denyOrigins\": [\"https://b.example\"], \"denyEmptyOrigin\": true}}",
         &[
             "listen = [\"0.0.0.0:8000\"]",
-            "websocket_message_bytes = 65536",
-            "websocket_idle_timeout_s = 240",
             "websocket_interval_s = 90",
             "websocket_origins_deny = [\"https://b.example\", \"\"]",
             "[[listener]]",
@@ -257,11 +244,8 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "listen = [\"0.0.0.0:3000\"]",
             "workers = 3",
             "interval_s = 900",
-            "peer_lifetime_s = 1200",
             "numwant_max = 30",
-            "receive_buffer_bytes = 8000000",
             "# user = \"no-such-user\"",
-            "# group = \"no-such-group\"",
             "# listen = [\"0.0.0.0:9000\"]",
             "mode = \"open\"",
         ],
@@ -272,11 +256,7 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
         "socket_workers = 1\n[network]\naddress = \"0.0.0.0:3001\"\nenable_tls = true\ntls_certificate_path = \"/no/c\"\n\
          tls_private_key_path = \"/no/k\"\nwebsocket_max_message_size = 65536\n[protocol]\nmax_offers = 10\npeer_announce_interval = 110\n\
          [cleaning]\nmax_peer_age = 180\nmax_connection_idle = 180\n",
-        &[
-            "websocket_interval_s = 110",
-            "websocket_message_bytes = 65536",
-            "# listen = [\"0.0.0.0:3001\"]",
-        ],
+        &["websocket_interval_s = 110", "# listen = [\"0.0.0.0:3001\"]"],
     ),
     (
         Rival::Aquatic,
@@ -297,18 +277,13 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "mode = \"allow\"",
             "allow_torrents = \"/tmp\"",
             "interval_s = 1200",
-            "peer_lifetime_s = 1500",
-            "head_timeout_s = 3",
-            "write_timeout_s = 3",
             "numwant_max = 80",
-            "numwant_default = 50",
             "trusted_proxies = [\"192.0.2.9\"]",
             "level = \"warn\"",
             "listen = []",
             "listen = [\"0.0.0.0:6969\", \"[::]:6969\"]",
             "# listen = [\"0.0.0.0:6970\", \"[::]:6970\"]",
             "# user = \"no-such-user\"",
-            "# group = \"no-such-group\"",
         ],
     ),
     (
@@ -324,12 +299,7 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
          ANNOUNCE_MIN=1800\nANNOUNCE_MIN_ENFORCED=1740\nANNOUNCE_MAX=3600\nLISTENING_UNIX_SOCKET=\"/run/x.sock\"\n\
          REQUIRE_PEER_CONNECTIVITY=false\nUSER_RECEIVE_SEED_LIST_RATE_LIMITS = \"60=10;900=25\"\n\
          USER_RECEIVE_LEECH_LIST_RATE_LIMITS = \"60=20\"\nDONOR_IMMUNITY_OVERRIDE=true\nLIFETIME_DONOR_UPLOAD_FACTOR_OVERRIDE=100\n",
-        &[
-            "flush_s = 3",
-            "interval_min_s = 1740",
-            "enforce_interval_min = true",
-            "interval_jitter_s = 1800",
-        ],
+        &["interval_min_s = 1740", "enforce_interval_min = true"],
     ),
     (
         Rival::Unit3d,
@@ -343,11 +313,8 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "listen = [\"127.0.0.1:6969\"]",
             "listen = []",
             "interval_s = 1800",
-            "interval_jitter_s = 1800",
-            "peer_lifetime_s = 7200",
             "private = true",
             "mode = \"allow\"",
-            "flush_s = 3",
         ],
     ),
     (
@@ -360,9 +327,7 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
         &[
             "listen = [\"0.0.0.0:34000\"]",
             "connections_max = 20000",
-            "head_timeout_s = 10",
             "numwant_max = 50",
-            "numwant_default = 50",
             "private = true",
         ],
     ),

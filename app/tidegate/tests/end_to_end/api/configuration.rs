@@ -91,13 +91,13 @@ fn urls_come_from_the_file_only() {
 #[test]
 fn an_upgrade_applies_what_needs_a_restart() {
     let (tracker, api) = start("");
-    let name = "process.shutdown_timeout_s";
-    assert_eq!(setting(&api, name)["value"], 5);
-    tracker.configure(&format!("{UNBOUND}[process]\nshutdown_timeout_s = 7\n"));
+    let name = "limits.memory_mib";
+    assert_eq!(setting(&api, name)["value"], "auto");
+    tracker.configure(&format!("{UNBOUND}[limits]\nmemory_mib = 64\n"));
     api.expect(200, "POST /config/reload", None);
     let waiting = setting(&api, name);
-    assert_eq!((&waiting["value"], &waiting["pending"]), (&json!(5), &json!(7)));
+    assert_eq!((&waiting["value"], &waiting["pending"]), (&json!("auto"), &json!(64)));
     tracker.upgrade_by(|| drop(api.expect(204, "POST /process/upgrade", None)));
     let applied = setting(&Caller::of(&tracker), name);
-    assert_eq!((&applied["value"], applied.get("pending")), (&json!(7), None));
+    assert_eq!((&applied["value"], applied.get("pending")), (&json!(64), None));
 }

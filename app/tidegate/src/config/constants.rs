@@ -1,0 +1,53 @@
+//! Keys of earlier versions that are no longer settings.
+//!
+//! A configuration that still has one is valid: the value is ignored, with a warning that names the key and the value
+//! in use. Tests that need another value set the variable [`UNSTABLE`], which makes constants of the table settings
+//! again. What a constant is called and whether it exists may change with every version.
+
+use super::key::{Key, Origin, PerListener, Problem};
+use super::setting::{AnySetting, toml};
+
+/// The variable that lets tests change constants.
+const UNSTABLE: &str = "TIDEGATE_UNSTABLE_KEYS";
+
+/// Constants whose value depends on other keys, with a description of it.
+const DERIVED: [(&str, &str); 9] = [
+    ("tracker.peer_lifetime_s", "one and a half times tracker.interval_s"),
+    ("tracker.interval_jitter_s", "a twentieth of tracker.interval_s"),
+    ("limits.announces_burst", "a hundred times limits.announces_per_s"),
+    ("limits.scrapes_burst", "a hundred times limits.scrapes_per_s"),
+    ("limits.connects_burst", "a hundred times limits.connects_per_s"),
+    ("state.swarms_mib", "four times limits.memory_mib, at least 512,"),
+    ("process.group", "the group of process.user"),
+    ("tls.acme.cache", "the folder acme/ in state.dir"),
+    (
+        "tls.acme.challenge",
+        "tls-alpn-01, or http-01 if tidegate listens on port 80 and not on 443,",
+    ),
+];
+
+/// Returns true if the environment lets constants be changed.
+pub(super) fn are_settable(environment: &[(String, String)]) -> bool {
+    environment.iter().any(|(name, value)| name == UNSTABLE && value == "1")
+}
+
+/// Returns the warning that a constant has been set. `in_use` is its default.
+pub(super) fn warning(in_use: &dyn AnySetting, origin: &Origin) -> Problem {
+    let name = in_use.key().name;
+    let derived = DERIVED.iter().find(|(derived, _)| *derived == name);
+    let value = derived.map_or_else(|| toml(&in_use.json()), |(_, value)| (*value).to_owned());
+    Problem::new(origin, format!("{name} is no longer a setting: remove it; {value} is used"))
+}
+
+/// Returns a warning if a `[[listener]]` table should not override this key.
+pub(super) fn listener_warning(key: &Key, origin: &Origin) -> Option<Problem> {
+    (key.per_listener == PerListener::Deprecated).then(|| {
+        let text = format!(
+            "{} in a [[listener]] is deprecated: set it in [{}] for all listeners, or serve this one by a tidegate of \
+             its own",
+            key.name,
+            key.section()
+        );
+        Problem::new(origin, text)
+    })
+}
