@@ -235,6 +235,7 @@ impl Authority {
         // The configuration requires the operator's agreement.
         let new = NewAccount {
             contact: &contact,
+            //= rfc8555#terms
             terms_of_service_agreed: true,
             only_return_existing: false,
         };
