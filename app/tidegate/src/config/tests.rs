@@ -394,16 +394,6 @@ fn requires_networks_of_trusted_proxies() {
 }
 
 #[test]
-fn warns_of_traces_which_are_gone() {
-    let settings = read("[trace]\nendpoint = \"http://127.0.0.1:4318/v1/traces\"\n").unwrap();
-    let traced = Config::from_settings(&settings).unwrap().warnings();
-    assert!(
-        traced.len() == 1 && traced[0].starts_with("trace.endpoint has no effect"),
-        "{traced:?}"
-    );
-}
-
-#[test]
 fn caps_minimum_interval_and_warns_of_short_lifetimes() {
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     let short = config("[tracker]\ninterval_s = 5\n");
