@@ -197,7 +197,7 @@ pub(super) fn write<S: Serializer>(
     serializer.serialize_str(&hex(bytes))
 }
 
-/// Reads what [`write`] has written.
+/// Reads what [`write()`] has written.
 pub(super) fn read<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<[u8; SECRET_LEN], D::Error> {
