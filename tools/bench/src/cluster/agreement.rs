@@ -48,7 +48,7 @@ pub(super) struct Agreement {
     pub(super) after: Duration,
     /// Present peers that were compared.
     pub(super) peers: u64,
-    /// Peers that were lost with killed nodes.
+    /// Peers that may have expired, or were lost with killed nodes.
     pub(super) excused: u64,
     /// Downloads, which all nodes have counted alike.
     pub(super) downloads: u64,
@@ -249,7 +249,7 @@ impl fmt::Display for Agreement {
         write!(f, "{peers} peers and {downloads} downloads equal everywhere after {after:.1} s")?;
         match excused {
             0 => Ok(()),
-            _ => write!(f, ", but {excused} that went with a killed node"),
+            _ => write!(f, ", but {excused} that expired or went with a killed node"),
         }
     }
 }
