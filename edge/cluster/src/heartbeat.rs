@@ -16,7 +16,7 @@ const KINDS_MAX: usize = 64;
 /// Characters of a version or zone that are kept.
 const WORD_MAX: usize = 64;
 
-/// What a node tells the others of itself.
+/// The message that a node sends the others each second, about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Heartbeat {
@@ -36,10 +36,10 @@ pub struct Heartbeat {
     pub policy: u64,
     /// Whether the sender says good-bye.
     pub is_leaving: bool,
-    /// Whether it knows everything.
+    /// Its progress in learning what the others know.
     #[serde(deserialize_with = "known_or_default")]
     pub warmth: Warmth,
-    /// What becomes of its blocks.
+    /// The state of its blocks on their way to the log.
     #[serde(deserialize_with = "known_or_default")]
     pub outbound: OutboundState,
     /// IPv4, IPv6 and WebTorrent peers.

@@ -15,7 +15,7 @@ const LASTING_MS: u64 = 20_000;
 const PAUSE_MS: u64 = 60_000;
 const DOUBLINGS_MAX: u32 = 5;
 
-/// Whether this node lacks peers, and since when.
+/// Peers that this node lacks, by the numbers of other nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lacks {
     since_ms: Option<u64>,

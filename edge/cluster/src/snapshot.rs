@@ -12,7 +12,7 @@ pub struct Snapshot {
     pub node: u8,
     /// Its boot.
     pub boot: u64,
-    /// Whether it knows everything.
+    /// Its progress in learning what the others know.
     pub warmth: Warmth,
     /// Milliseconds from the start until it was warm.
     pub warm_ms: Option<u64>,
@@ -103,7 +103,7 @@ pub enum MemberState {
 /// Another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSnapshot {
-    /// What it says of itself.
+    /// Its last heartbeat.
     pub says: Heartbeat,
     /// What it is to this node.
     pub state: MemberState,

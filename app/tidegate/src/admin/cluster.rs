@@ -73,7 +73,7 @@ const VERIFY_PERIOD: Duration = Duration::from_millis(300);
 const SECRET_TIMEOUT: Duration = Duration::from_secs(30);
 /// The kind of records that has the secrets.
 const SECRETS_KIND: &str = "settings";
-/// How often a node that is drained is looked at.
+/// Pause between two looks at a node that drains.
 const DRAIN_PERIOD: Duration = Duration::from_millis(500);
 /// A node that is drained has ended within this time after its last second.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -213,7 +213,7 @@ fn drain(session: &Session, for_s: u32) -> Result<bool, ApiError> {
     Ok(true)
 }
 
-/// What commands of the operator do by the API of any node that runs.
+/// Changes that the operator's commands make by the API of a running node.
 pub(crate) struct ClusterApi(Api);
 
 impl ClusterApi {
@@ -288,7 +288,7 @@ impl Comparison {
         self.last["state"] == "alive" && self.last["ignored"] == false
     }
 
-    /// Whether records of a kind are equal.
+    /// True if the records of a kind are equal.
     fn is_equal_in(&self, kind: &str) -> bool {
         self.differing.as_ref().is_some_and(|kinds| !kinds.contains(kind))
     }

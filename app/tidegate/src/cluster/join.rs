@@ -133,7 +133,7 @@ impl Join {
         self.servers.iter().filter_map(|url| Some(Server::of_url(url).ok()?.port))
     }
 
-    /// Whether the file has the authority of the servers' certificates. The client of NATS reads it with each connection,
+    /// True if the file has the authority of the servers' certificates. The client of NATS reads it with each connection,
     /// so the file must stay readable.
     pub(crate) fn has_authority(&self) -> bool {
         self.ca.is_some()

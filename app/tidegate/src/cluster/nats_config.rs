@@ -6,10 +6,10 @@ use super::server::Server;
 
 /// Where a server on a machine of its own has its configuration, and where its data.
 const PLACES: [&str; 2] = ["/etc/nats", "/var/lib/nats"];
-/// How often servers compare the users that are removed.
+/// Pause between two comparisons of removed users by the servers.
 const COMPARE_PERIOD: &str = "10s";
 
-/// What all servers of a cluster have in common.
+/// Properties that all servers of a cluster share.
 pub(super) struct ServerPlan<'a> {
     /// The name of the trackers' cluster.
     pub(super) name: &'a str,

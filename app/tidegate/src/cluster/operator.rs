@@ -32,7 +32,7 @@ const SIZE_MIB: u64 = 8192;
 const SIZE_HERE_MIB: u64 = 256;
 /// The lifetime of peers by default, seconds.
 const LIFETIME_S: u32 = 2700;
-/// How long a token for a command of the operator is good, seconds.
+/// Lifetime of a token for a command of the operator, seconds.
 const COMMAND_S: u64 = 600;
 
 /// All that the operator of a cluster keeps.

@@ -15,9 +15,9 @@ pub(crate) struct Key {
     pub(crate) reloadable: bool,
     /// Whether a `[[listener]]` table can override it.
     pub(crate) per_listener: PerListener,
-    /// Whether it is no longer a setting: the value is the default, and only tests can change it.
+    /// True if it is no longer a setting: the value is the default, and only tests can change it.
     pub(crate) constant: bool,
-    /// Whether it is one of the few that most users set.
+    /// True if it is one of the few that most users set.
     pub(crate) common: bool,
     /// Its documentation, line by line: the comment that `config init` writes above it.
     pub(crate) help: &'static [&'static str],

@@ -105,7 +105,7 @@ struct Reading {
     overrides: Sections,
     /// Whether a mistake has been reported.
     is_invalid: bool,
-    /// Whether constants are settings.
+    /// True if constants are settings.
     sets_constants: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     pub(super) listeners: Vec<ListenerTable>,
     /// Warnings about values that are ignored or deprecated.
     pub(super) warnings: Vec<Problem>,
-    /// Whether constants can be changed, for tests.
+    /// True if constants can be changed, for tests.
     pub(super) sets_constants: bool,
 }
 

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use super::failure::{OpenError, Reason};
 use super::{FILE, schema};
 
-/// What a copy of the records has, at a glance.
+/// A summary of a copy of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyCounts {
     /// Users' keys.
@@ -24,12 +24,12 @@ pub struct CopyCounts {
     pub downloads: u32,
 }
 
-/// What [`restore`] has put aside.
+/// Records that [`restore`] has put aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
     /// Where the records are that were there before.
     pub file: PathBuf,
-    /// What they have; `None` if they are damaged.
+    /// Their summary; `None` if they are damaged.
     pub counts: Option<CopyCounts>,
 }
 

@@ -37,7 +37,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_millis(200);
 const SUBSCRIPTION_CAPACITY: usize = 8192;
 /// Commands to the connection that wait to be sent.
 const CLIENT_CAPACITY: usize = 256;
-/// What it means that servers refuse the user.
+/// The meaning of a refused user, with the remedy.
 pub(super) const REFUSED: &str = "this node was removed, or its join file is damaged or of another cluster: make a new \
                                   one by `tidegate cluster invite`";
 /// The longest pause between two attempts to connect.
@@ -58,7 +58,7 @@ struct Identity {
     secret_ids: SecretIds,
     access: String,
     accepts_any_access: bool,
-    /// Whether the log says that other nodes have another secret.
+    /// True if the log says that other nodes have another secret.
     has_warned: AtomicBool,
 }
 

@@ -15,13 +15,13 @@ use super::streams::{self, StreamChanges, StreamSettings};
 
 /// The time limit for all of it: a cluster of servers that has just started elects leaders first.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the answers of further servers are waited for.
+/// The longest wait for the answers of further servers.
 const ANSWERS: Duration = Duration::from_secs(2);
 
-/// What became of a stream.
+/// The outcome for a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// What was done, in a sentence.
+    /// The change that was made, in a sentence.
     pub done: String,
     /// The settings that the stream has now.
     pub settings: StreamSettings,

@@ -153,7 +153,7 @@ pub struct StreamInfo {
     pub bytes_max: u64,
 }
 
-/// What a node needs of the stream.
+/// Settings of the stream that a node needs.
 #[derive(Clone, Debug)]
 pub(super) struct Needs {
     pub(super) name: String,

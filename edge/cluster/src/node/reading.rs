@@ -22,7 +22,7 @@ pub(super) struct Extent {
     pub(super) last_ms: u64,
 }
 
-/// How far the node is with the log.
+/// The node's progress in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadState {
     /// It has not been looked up.

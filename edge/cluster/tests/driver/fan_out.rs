@@ -12,7 +12,7 @@ use crate::servers;
 /// New peers per second in all.
 const RATE: u32 = 2000;
 const SECONDS: u32 = 20;
-/// How often some are announced.
+/// Pause between two announces of some.
 const STEP: Duration = Duration::from_millis(10);
 
 /// The bytes that a NATS server has received from nodes and sent to them so far.

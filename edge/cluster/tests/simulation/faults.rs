@@ -4,7 +4,7 @@ use primitives::Random;
 
 use crate::Times;
 
-/// What happens to a cluster.
+/// A fault of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scenario {
     /// Some faults of all kinds.

@@ -1,4 +1,4 @@
-//! Whether all nodes know the same: the peers that any of them has acknowledged, and their downloads.
+//! Agreement of all nodes: they know the peers that any of them has acknowledged, and their downloads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;

@@ -21,7 +21,7 @@ const EACH: u8 = 20;
 const TORRENT: InfoHash = InfoHash([0x77; 20]);
 /// Pause between two announces of a browser: connections that are silent for longer than a minute or two are closed.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(10);
-/// How often a browser that waits looks whether it is to end.
+/// Pause between two looks of a waiting browser at the order to end.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Browsers at all nodes, which announce until this is dropped. One whose connection ends connects again.

@@ -40,7 +40,7 @@ pub(super) struct Stage {
     pub(super) excuses: Excuses,
     /// Whether every step takes its full time.
     pub(super) is_full: bool,
-    /// How many networks were banned.
+    /// The number of networks that were banned.
     bans: u8,
     roster: Option<Roster>,
     _browsers: Browsers,

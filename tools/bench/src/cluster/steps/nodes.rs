@@ -11,7 +11,7 @@ use super::super::arrangement::{PATIENCE, STREAM, TestCluster};
 use super::super::stage::Stage;
 use crate::lab::Api;
 
-/// What a node logs when its upgrade fails.
+/// The text that a node logs when its upgrade fails.
 const FAILED_UPGRADE: &str = "upgrade failed";
 /// Requests that are under way when a router stops to send more are answered within this time.
 const DRAIN: Duration = Duration::from_millis(500);
