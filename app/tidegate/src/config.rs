@@ -18,6 +18,7 @@ mod keys;
 mod listener_table;
 mod listeners;
 mod log;
+mod place;
 mod read;
 mod schema;
 mod setting;
@@ -158,7 +159,6 @@ impl Config {
             Vec::new()
         });
         listeners::check_addresses(settings, &groups, &admin_listen, &mut problems);
-        let state_dir = &state.dir.value;
         let config = Self {
             setting_warnings: settings.warnings.clone(),
             listener_policies,
@@ -203,7 +203,7 @@ impl Config {
             cors_origins: origins(&admin.cors_origins, &mut problems),
             webhook_ports: ports(&admin.webhook_ports, &mut problems),
             webhook_private: listeners::networks(&admin.webhook_private, &mut problems),
-            state_dir: (!state_dir.is_empty()).then(|| state_dir.into()),
+            state_dir: state.place().map(Path::to_owned),
             flush_s: state.flush_s.value,
             swarms: SwarmsConfig::from_sections(sections),
             cluster: ClusterConfig::from_section(&sections.cluster, &mut problems),
