@@ -106,13 +106,6 @@ settings! {
         simple_proxy: Flag, per_listener = false;
         /// Addresses and networks of the proxies that simple_proxy is about.
         trusted_proxies: List, per_listener = [];
-        /// Pin each UDP worker to its own core.
-        pin_cores: Flag, constant = false;
-        /// Give each datagram to the worker on the core that received it, which saves a few percent
-        /// of CPU time. Requires pin_cores, and a network device that distributes clients over the
-        /// cores of all workers, by receive queues or RPS. If one core receives everything, its worker
-        /// serves everything.
-        steer_by_core: Flag, constant = false;
     }
 
     /// HTTP tracker (BEP 3) and WebTorrent.

@@ -108,6 +108,10 @@ impl Settings {
         origin: Origin,
         warnings: &mut Vec<Problem>,
     ) -> Result<(), String> {
+        if let Some(warning) = constants::gone(name, &origin) {
+            warnings.push(warning);
+            return Ok(());
+        }
         let setting = self.sections.find_mut(name).ok_or_else(|| unknown_key(name))?;
         if setting.key().constant && !self.sets_constants {
             warnings.push(constants::warning(setting, &origin));
@@ -188,14 +192,13 @@ impl Settings {
                 self.read_section(file, &name, table, remarks);
                 continue;
             }
-            let read = if self.sections.find_mut(&name).is_some() {
-                self.set(&name, |_| json(value), file.origin(at), &mut remarks.warnings)
-            } else if value.is_table() {
+            let is_key = self.sections.find_mut(&name).is_some();
+            let read = if value.is_table() && !is_key {
                 Err(unknown_section(&name))
             } else if is_section(&name) {
                 Err(format!("`{name}` is a section, not a key: put its keys below [{name}]"))
             } else {
-                Err(unknown_key(&name))
+                self.set(&name, |_| json(value), file.origin(at), &mut remarks.warnings)
             };
             remarks.problems.extend(read.err().map(|text| file.problem(at, text)));
         }
