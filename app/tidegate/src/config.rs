@@ -18,6 +18,7 @@ mod keys;
 mod listener_table;
 mod listeners;
 mod log;
+mod place;
 mod read;
 mod schema;
 mod setting;
@@ -80,8 +81,6 @@ pub(crate) struct Config {
     pub(crate) xdp: XdpConfig,
     /// Bytes.
     pub(crate) receive_buffer: usize,
-    pub(crate) pin_cores: bool,
-    pub(crate) steer_by_core: bool,
     /// 0 = one per core.
     pub(crate) http_workers: usize,
     /// Of each HTTP worker.
@@ -155,7 +154,6 @@ impl Config {
             Vec::new()
         });
         listeners::check_addresses(settings, &groups, &admin_listen, &mut problems);
-        let state_dir = &state.dir.value;
         let config = Self {
             setting_warnings: settings.warnings.clone(),
             listener_policies,
@@ -165,8 +163,6 @@ impl Config {
             engine: udp.engine.value,
             xdp: XdpConfig::from_section(&sections.xdp, &mut problems),
             receive_buffer: udp.receive_buffer_bytes.size(),
-            pin_cores: udp.pin_cores.value,
-            steer_by_core: udp.steer_by_core.value,
             http_workers: sections.http.workers.size(),
             http_memory: MemoryLimits {
                 read_max: sections.http.read_memory_mib.size() << 20,
@@ -200,7 +196,7 @@ impl Config {
             cors_origins: origins(&admin.cors_origins, &mut problems),
             webhook_ports: ports(&admin.webhook_ports, &mut problems),
             webhook_private: listeners::networks(&admin.webhook_private, &mut problems),
-            state_dir: (!state_dir.is_empty()).then(|| state_dir.into()),
+            state_dir: state.place().map(Path::to_owned),
             flush_s: state.flush_s.value,
             swarms: SwarmsConfig::from_sections(sections),
             cluster: ClusterConfig::from_section(&sections.cluster, &mut problems),
@@ -244,12 +240,9 @@ impl Config {
 
     /// Checks for keys that contradict each other.
     fn cross_check(&self, sections: &Sections, problems: &mut Vec<Problem>) {
-        let Sections { udp, process, tls, admin, acme, .. } = sections;
+        let Sections { process, tls, admin, acme, .. } = sections;
         if self.user.is_empty() && !self.group.is_empty() {
             problems.push(process.group.problem("requires process.user"));
-        }
-        if udp.steer_by_core.value && !udp.pin_cores.value {
-            problems.push(udp.steer_by_core.problem("requires udp.pin_cores"));
         }
         let lacks_path = |files: &CertificateFiles| {
             [&files.chain, &files.key].iter().any(|path| path.as_os_str().is_empty())

@@ -60,7 +60,7 @@ fn within(dir: &Path) -> PathBuf {
 fn configured(file: Option<&Path>) -> Result<PathBuf, UsageError> {
     let (_, config) = crate::load(file).map_err(|problems| UsageError(problems.join("\n")))?;
     let dir = config.state_dir.ok_or_else(|| {
-        UsageError("state.dir is not set, so there is no journal: name a directory".into())
+        UsageError("state.dir is empty, so there is no journal: name a directory".into())
     })?;
     Ok(SwarmsConfig::directory(&dir))
 }

@@ -32,12 +32,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, ExitCode};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use config::{Config, Problem, Settings};
 
 /// The allocator of the program, for `tidegate version`.
 const ALLOCATOR: &str = if cfg!(target_env = "musl") { "musl" } else { "that of the system" };
+
+/// The variable of state.dir.
+const STATE_VARIABLE: &str = "TIDEGATE_STATE__DIR";
 
 /// A BitTorrent tracker: UDP, HTTP and WebTorrent in one process.
 #[derive(Parser)]
@@ -52,8 +55,7 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the tracker (the default command).
-    Serve,
+    Serve(Serve),
     /// Write, show or check a configuration.
     Config {
         #[command(subcommand)]
@@ -79,6 +81,36 @@ enum Command {
     Version(version::Version),
 }
 
+/// Run the tracker (the default command).
+///
+/// What it knows survives a restart: records, counts and swarms are in state.dir, by default tidegate/ in
+/// $XDG_STATE_HOME or ~/.local/state.
+#[derive(Args, Default)]
+struct Serve {
+    /// Keep records, counts and swarms in this directory (state.dir).
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Keep nothing: what the tracker knows is lost when it ends.
+    #[arg(long, conflicts_with = "state")]
+    memory: bool,
+}
+
+/// Where the configuration of a tracker comes from, besides its environment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConfigSource {
+    pub(crate) file: Option<PathBuf>,
+    /// The value of state.dir that the command line has.
+    state_dir: Option<String>,
+}
+
+impl Serve {
+    fn source(&self, file: Option<&Path>) -> ConfigSource {
+        let named = self.state.as_ref().map(|dir| dir.display().to_string());
+        let state_dir = if self.memory { Some(String::new()) } else { named };
+        ConfigSource { file: file.map(Path::to_owned), state_dir }
+    }
+}
+
 #[derive(Subcommand)]
 enum ConfigFileCommand {
     /// Write a configuration file with the documentation of every key, and its default as a comment.
@@ -101,11 +133,8 @@ enum ConfigFileCommand {
 fn main() -> ExitCode {
     let command_line = CommandLine::parse();
     let file = command_line.config.as_deref();
-    let done = match command_line.command.unwrap_or(Command::Serve) {
-        Command::Serve => load(file).and_then(|(settings, config)| {
-            serve::serve(file.map(Path::to_owned), settings, config)
-                .map_err(|error| vec![format!("{error:#}")])
-        }),
+    let done = match command_line.command.unwrap_or_else(|| Command::Serve(Serve::default())) {
+        Command::Serve(serve) => run(serve.source(file)),
         Command::Config { command: ConfigFileCommand::Init { file, force, short } } => {
             init(file.as_deref(), force, short)
         }
@@ -131,6 +160,11 @@ fn main() -> ExitCode {
     }
 }
 
+fn run(source: ConfigSource) -> Result<(), Vec<String>> {
+    let (settings, config) = load_with(&source, &[])?;
+    serve::serve(source, settings, config).map_err(|error| vec![format!("{error:#}")])
+}
+
 fn print_error(problems: &[String]) -> ExitCode {
     problems.iter().for_each(cli::print_error);
     ExitCode::FAILURE
@@ -138,19 +172,22 @@ fn print_error(problems: &[String]) -> ExitCode {
 
 /// Reads the configuration from `file` and the environment.
 fn load(file: Option<&Path>) -> Result<(Settings, Config), Vec<String>> {
-    load_with(file, &[])
+    load_with(&Serve::default().source(file), &[])
 }
 
-/// Reads the configuration from `file`, the environment and settings changed through the API.
+/// Reads the configuration from `source`, the environment and settings changed through the API.
 fn load_with(
-    file: Option<&Path>,
+    source: &ConfigSource,
     api: &[(String, serde_json::Value)],
 ) -> Result<(Settings, Config), Vec<String>> {
     let texts =
         |problems: Vec<Problem>| problems.iter().map(Problem::to_string).collect::<Vec<_>>();
     let environment = std::env::vars_os()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-    let mut settings = config::load(file, environment).map_err(texts)?;
+    // The command line overrides all of them.
+    let state_dir = source.state_dir.clone();
+    let environment = environment.chain(state_dir.map(|dir| (STATE_VARIABLE.to_owned(), dir)));
+    let mut settings = config::load(source.file.as_deref(), environment).map_err(texts)?;
     let problems = settings.apply_overrides(api);
     if !problems.is_empty() {
         return Err(texts(problems));

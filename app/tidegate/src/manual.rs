@@ -96,7 +96,8 @@ The token for \fBtidegate admin\fR and \fBtidegate top\fR.
 The configuration that packages install. \fBtidegate config init\fR prints every key with its default and meaning.
 .TP
 /var/lib/tidegate
-The directory that packages set as state.dir: records and the journal of swarms.
+The directory that packages set as state.dir: records and the journal of swarms. Without a configuration it is
+tidegate/ in $XDG_STATE_HOME or ~/.local/state.
 .TP
 /var/lib/tidegate/first-token
 A token with full access, written by the first start. It ends when another such token is used.

@@ -33,7 +33,6 @@ mod workers;
 mod xdp;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -53,6 +52,7 @@ use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tracker::Tracker;
 
+use crate::ConfigSource;
 use crate::access::{self, AccessState};
 use crate::acme::{self, CertStore};
 use crate::config::{Config, Settings, Transport};
@@ -95,12 +95,13 @@ enum Event {
     TorrentsChanged,
 }
 
-/// Serves until a signal stops the process. `file` is where `settings` came from, for reloads.
+/// Serves until a signal stops the process. `source` is where `settings` came from, for reloads.
 pub(crate) fn serve(
-    file: Option<PathBuf>,
+    source: ConfigSource,
     mut settings: Settings,
     mut config: Config,
 ) -> Result<()> {
+    let file = source.file.clone();
     let mut log = Log::start(&config);
     places::check(&config, file.as_deref())?;
     // Before anything else is opened: inherited sockets are known only by their numbers.
@@ -149,7 +150,7 @@ pub(crate) fn serve(
         handoff.set_clock(elapsed);
     }
     let opened = Opened {
-        file,
+        config_source: source,
         settings,
         config,
         log,
@@ -176,7 +177,7 @@ pub(crate) fn serve(
 
 /// What is opened before the sandbox.
 struct Opened {
-    file: Option<PathBuf>,
+    config_source: ConfigSource,
     settings: Settings,
     config: Config,
     log: Log,
@@ -203,9 +204,7 @@ struct Opened {
 impl Opened {
     /// Enters the sandbox, starts threads, and serves until a signal stops the process.
     fn serve(self) -> Result<()> {
-        let Self {
-            file, config, tracker, certificates, mut bound, mut writer, mut handoff, ..
-        } = self;
+        let Self { config, tracker, certificates, mut bound, mut writer, mut handoff, .. } = self;
         let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
         let began_ms = swarms::unix_ms();
         // Before the sandbox, which may not ask for the machine's addresses.
@@ -214,7 +213,8 @@ impl Opened {
         let engine = xdp::engine_text(&config, self.xdp.as_ref());
         let startup_text = bound.startup_text(&config, &engine, &urls);
         let dashboard = bound.dashboard_url(&config);
-        let sandbox = confine::confine(&config, file.as_deref(), &self.cluster).map(Arc::new);
+        let sandbox = confine::confine(&config, self.config_source.file.as_deref(), &self.cluster)
+            .map(Arc::new);
         if config.cluster.is_some() {
             handoff.align_clock(began_ms);
         }
@@ -252,7 +252,7 @@ impl Opened {
         let xdp_rules = SharedRules::new(&config);
         let reloader = Reloader {
             xdp_rules,
-            file,
+            source: self.config_source,
             configured: self.settings.clone(),
             settings: self.settings,
             followers: watch::Sender::new(Arc::new(config.clone())),

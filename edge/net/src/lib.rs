@@ -33,5 +33,4 @@ pub use udp::engine;
 pub use udp::{
     BATCH_MAX, Batch, BlockLists, Engine, Handler, REPLY_MAX, REQUEST_MAX, ReceiveLosses,
     SOURCE_FILTER_MAX, SourceBlocks, UdpOptions, UdpSocket, UdpWorker, bind_udp, run_udp,
-    steer_udp,
 };

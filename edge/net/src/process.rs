@@ -29,7 +29,7 @@ pub use unsupported::{Launcher, drop_capabilities, lower_priority, raise_priorit
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::unistd::{
     Gid, Group, Pid, Uid, User, getegid, setegid, seteuid, setgid, setgroups, setuid,
@@ -59,17 +59,6 @@ pub type ExchangeProgram = fn(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<()>;
 pub fn cores() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return vec![0] };
     (0..CpuSet::count()).filter(|core| set.is_set(*core).unwrap_or(false)).collect()
-}
-
-/// Pins the calling thread to one core.
-///
-/// # Errors
-///
-/// If there is no such core, or the process may not run on it.
-pub fn pin_to_core(core: usize) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(core)?;
-    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
 
 /// Returns whether this process runs as root.

@@ -21,15 +21,11 @@ mod socket;
 mod socket_engine;
 #[cfg(target_os = "linux")]
 mod source_filter;
-#[cfg(target_os = "linux")]
-mod steering;
 
 pub use batch::Batch;
 pub use blocks::{BlockLists, SourceBlocks};
 pub use losses::ReceiveLosses;
 pub use socket::{UdpOptions, UdpSocket, bind_udp};
-#[cfg(target_os = "linux")]
-pub use steering::steer_udp;
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -155,16 +151,6 @@ impl UdpWorker {
 /// If the platform lacks the engine or if a socket is unusable. Errors of single datagrams do not end it.
 pub fn run_udp(worker: UdpWorker, handler: &mut impl Handler, stop: &AtomicBool) -> io::Result<()> {
     engine_loop(&mut SocketEngine::new(worker)?, handler, stop)
-}
-
-/// Has no effect: other platforms do not distribute datagrams among sockets.
-///
-/// # Errors
-///
-/// Never; elsewhere than on Linux, nothing is called.
-#[cfg(not(target_os = "linux"))]
-pub fn steer_udp(_: &[UdpSocket], _: &[usize]) -> io::Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

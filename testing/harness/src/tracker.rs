@@ -101,6 +101,9 @@ impl Tracker {
         fs::write(&file, configuration)?;
         command.arg("--config").arg(&file);
         set_test_variables(&mut command);
+        if !names_state(configuration) {
+            keep_nothing(&mut command);
+        }
         let mut process = start(command, folder, "tracker")?;
         // It prints its listeners when all of them are bound.
         process.wait_until("listeners", PATIENCE, |it| !listeners(&it.stdout()).is_empty())?;
@@ -289,6 +292,20 @@ pub fn set_test_variables(command: &mut Command) {
     const UNSTABLE: &str = "TIDEGATE_UNSTABLE_KEYS";
     if !command.get_envs().any(|(name, value)| name == UNSTABLE && value.is_some()) {
         command.env(UNSTABLE, "1").env("TIDEGATE_TRACKER__INTERVAL_JITTER_S", "0");
+    }
+}
+
+/// Returns true if a configuration has the key `state.dir`.
+fn names_state(configuration: &str) -> bool {
+    let section = configuration.split_once("[state]\n").map_or("", |(_, rest)| rest);
+    section.lines().take_while(|line| !line.starts_with('[')).any(|line| line.starts_with("dir = "))
+}
+
+/// Has the tracker that `command` starts keep nothing, unless the command says where.
+fn keep_nothing(command: &mut Command) {
+    const STATE: &str = "TIDEGATE_STATE__DIR";
+    if !command.get_envs().any(|(name, _)| name == STATE) {
+        command.env(STATE, "");
     }
 }
 

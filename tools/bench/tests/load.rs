@@ -110,7 +110,8 @@ fn starts_and_stops_a_tracker() {
     // The load must know the address before the tracker starts.
     let address = unused_address();
     let config = format!(
-        "[udp]\nlisten = [\"{address}\"]\n[http]\nlisten = [\"{address}\"]\n[admin]\nlisten = []\n"
+        "[udp]\nlisten = [\"{address}\"]\n[http]\nlisten = [\"{address}\"]\n[admin]\nlisten = []\n\
+         [state]\ndir = \"\"\n"
     );
     let config = directory.write("tidegate.toml", &config).unwrap();
     let (url, program) = (format!("udp://{address}"), tidegate());

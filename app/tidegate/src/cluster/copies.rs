@@ -29,5 +29,5 @@ pub(super) fn restore(config: Option<&Path>, from: &Path) -> Result<String> {
 fn folder(config: Option<&Path>) -> Result<PathBuf> {
     let (_, config) =
         crate::load(config).map_err(|problems| anyhow!(problems.join("\ntidegate: ")))?;
-    config.state_dir.context("state.dir is not set: name the configuration of the node by --config")
+    config.state_dir.context("state.dir is empty: name the configuration of the node by --config")
 }

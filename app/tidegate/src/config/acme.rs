@@ -1,7 +1,7 @@
 //! `[tls.acme]`: which certificates to obtain, and how.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use types::limits;
 
@@ -79,8 +79,7 @@ fn cache(sections: &Sections) -> Option<PathBuf> {
     if !acme.cache.value.is_empty() {
         return Some(acme.cache.value.clone().into());
     }
-    let is_durable = !state.dir.value.is_empty();
-    is_durable.then(|| Path::new(&state.dir.value).join(DIRECTORY))
+    state.place().map(|place| place.join(DIRECTORY))
 }
 
 /// Returns the challenge for a port that the tracker listens on: the authority connects to port 443 or 80. Elsewhere,

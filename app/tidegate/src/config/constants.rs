@@ -26,6 +26,10 @@ const DERIVED: [(&str, &str); 9] = [
     ),
 ];
 
+/// Keys whose code is gone as well, with the value that they had by default. None of them can be set by the API or for
+/// one listener.
+const GONE: [(&str, &str); 2] = [("udp.pin_cores", "false"), ("udp.steer_by_core", "false")];
+
 /// Returns true if the environment lets constants be changed.
 pub(super) fn are_settable(environment: &[(String, String)]) -> bool {
     environment.iter().any(|(name, value)| name == UNSTABLE && value == "1")
@@ -36,6 +40,16 @@ pub(super) fn warning(in_use: &dyn AnySetting, origin: &Origin) -> Problem {
     let name = in_use.key().name;
     let derived = DERIVED.iter().find(|(derived, _)| *derived == name);
     let value = derived.map_or_else(|| toml(&in_use.json()), |(_, value)| (*value).to_owned());
+    no_setting(name, &value, origin)
+}
+
+/// Returns the warning that a key whose code is gone has been set, if `name` is one.
+pub(super) fn gone(name: &str, origin: &Origin) -> Option<Problem> {
+    let (name, value) = GONE.iter().find(|(gone, _)| *gone == name)?;
+    Some(no_setting(name, value, origin))
+}
+
+fn no_setting(name: &str, value: &str, origin: &Origin) -> Problem {
     Problem::new(origin, format!("{name} is no longer a setting: remove it; {value} is used"))
 }
 

@@ -58,10 +58,11 @@ const LOCAL_NETWORKS: [&str; 8] = [
 settings! {
     /// What survives a restart: changes made through the API, counters, and swarms.
     ["state"] state: StateSection {
-        /// Directory for the records (tidegate.db) and the journal of swarms (swarms/); created if it
-        /// does not exist. If empty, records are kept in memory, and changes made through the API
-        /// and swarms are lost when the process ends.
-        dir: Text, common = "";
+        /// Directory for the records (tidegate.db), the journal of swarms (swarms/) and certificates
+        /// (acme/); created if it does not exist. "auto" = $STATE_DIRECTORY, or tidegate/ in
+        /// $XDG_STATE_HOME or ~/.local/state; with process.user, /var/lib/tidegate. Empty = nothing is
+        /// kept: changes made through the API and swarms are lost when the process ends.
+        dir: Text, common = "auto";
         /// Seconds between writes of counters: downloads per torrent, totals per key. A crash loses
         /// at most this many seconds of counters, and no acknowledged change.
         flush_s: Int(1, 3600), constant = 5;
@@ -105,13 +106,6 @@ settings! {
         simple_proxy: Flag, per_listener = false;
         /// Addresses and networks of the proxies that simple_proxy is about.
         trusted_proxies: List, per_listener = [];
-        /// Pin each UDP worker to its own core.
-        pin_cores: Flag, constant = false;
-        /// Give each datagram to the worker on the core that received it, which saves a few percent
-        /// of CPU time. Requires pin_cores, and a network device that distributes clients over the
-        /// cores of all workers, by receive queues or RPS. If one core receives everything, its worker
-        /// serves everything.
-        steer_by_core: Flag, constant = false;
     }
 
     /// HTTP tracker (BEP 3) and WebTorrent.

@@ -78,7 +78,7 @@ impl ListenerPolicyConfig {
             problems.push(sections.http.full_scrape.problem(text));
         }
         // With durable records, all entries may come from the API.
-        let needs_file = sections.state.dir.value.is_empty();
+        let needs_file = sections.state.place().is_none();
         for (is_used, file) in
             [(config.uses_allow(), &access.allow), (config.uses_deny(), &access.deny)]
         {

@@ -11,6 +11,7 @@ use super::constants;
 use super::key::{Key, Kind, Origin, Problem};
 use super::keys::Sections;
 use super::listener_table::{self, ListenerTable};
+use super::place;
 use super::source::{File, is_section, json, unknown_key, unknown_section};
 
 /// The settings of the sections, and of the `[[listener]]` tables.
@@ -48,7 +49,8 @@ pub(crate) fn load(
             Err(error) => remarks.problems.push(Problem::unreadable(path, &error)),
         }
     }
-    settings.read_environment(environment, &mut remarks);
+    settings.read_environment(&environment, &mut remarks);
+    settings.find_place(&environment);
     settings.checked(remarks)
 }
 
@@ -107,6 +109,10 @@ impl Settings {
         origin: Origin,
         warnings: &mut Vec<Problem>,
     ) -> Result<(), String> {
+        if let Some(warning) = constants::gone(name, &origin) {
+            warnings.push(warning);
+            return Ok(());
+        }
         let setting = self.sections.find_mut(name).ok_or_else(|| unknown_key(name))?;
         if setting.key().constant && !self.sets_constants {
             warnings.push(constants::warning(setting, &origin));
@@ -187,33 +193,42 @@ impl Settings {
                 self.read_section(file, &name, table, remarks);
                 continue;
             }
-            let read = if self.sections.find_mut(&name).is_some() {
-                self.set(&name, |_| json(value), file.origin(at), &mut remarks.warnings)
-            } else if value.is_table() {
+            let is_key = self.sections.find_mut(&name).is_some();
+            let read = if value.is_table() && !is_key {
                 Err(unknown_section(&name))
             } else if is_section(&name) {
                 Err(format!("`{name}` is a section, not a key: put its keys below [{name}]"))
             } else {
-                Err(unknown_key(&name))
+                self.set(&name, |_| json(value), file.origin(at), &mut remarks.warnings)
             };
             remarks.problems.extend(read.err().map(|text| file.problem(at, text)));
         }
     }
 
-    fn read_environment(&mut self, environment: Vec<(String, String)>, remarks: &mut Remarks) {
+    /// Replaces "auto" by the directory that it stands for, if there is one.
+    fn find_place(&mut self, environment: &[(String, String)]) {
+        let dir = &mut self.sections.state.dir.value;
+        if dir == place::AUTO
+            && let Some(found) = place::default_dir(environment, &self.sections.process.user.value)
+        {
+            *dir = found.display().to_string();
+        }
+    }
+
+    fn read_environment(&mut self, environment: &[(String, String)], remarks: &mut Remarks) {
         for (variable, text) in environment {
             let Some(path) = variable.strip_prefix("TIDEGATE_") else { continue };
+            let origin = Origin::Environment(variable.clone());
             // Variables without a section have other uses, such as TIDEGATE_ADMIN_TOKEN.
             if !path.contains("__") {
                 if let Some(meant) = variable_with_section(&self.sections, path) {
                     let text = format!("no such variable: did you mean `{meant}`?");
-                    remarks.problems.push(Problem::new(&Origin::Environment(variable), text));
+                    remarks.problems.push(Problem::new(&origin, text));
                 }
                 continue;
             }
             let name = path.replace("__", ".").to_lowercase();
-            let origin = Origin::Environment(variable);
-            let value = |key: &Key| variable_json(key, &text);
+            let value = |key: &Key| variable_json(key, text);
             let read = self.set(&name, value, origin.clone(), &mut remarks.warnings);
             remarks.problems.extend(read.err().map(|text| Problem::new(&origin, text)));
         }

@@ -43,16 +43,14 @@ impl SwarmsConfig {
     /// before its peer expires nevertheless. A longer one is shortened to that.
     pub(super) fn from_sections(sections: &Sections) -> Option<Self> {
         let Sections { state, tracker, limits, .. } = sections;
-        if !state.swarms.value || state.dir.value.is_empty() {
-            return None;
-        }
+        let place = state.place().filter(|_| state.swarms.value)?;
         let round = &state.swarms_round_s;
         let interval_s = tracker.interval_s.value + interval_jitter_s(tracker);
         let spare_s = peer_lifetime_s(tracker).saturating_sub(interval_s + LATE_S);
         let is_lifetime_short = spare_s < round.low();
         let round_s_max = spare_s.max(round.low());
         Some(Self {
-            dir: Self::directory(Path::new(&state.dir.value)),
+            dir: Self::directory(place),
             round: Duration::from_secs(round.value.min(round_s_max).into()),
             sync: Duration::from_secs(state.swarms_sync_s.value.into()),
             bytes_max: bytes_max(

@@ -108,7 +108,7 @@ fn there_are_few_keys() {
 fn constants_are_ignored_with_a_warning() {
     let text = "[http]\nidle_timeout_s = 3\nmax = \"no number\"\n";
     assert_eq!(read_as_user(text).unwrap_err().len(), 1, "an unknown key is a mistake");
-    let text = "[tracker]\npeer_lifetime_s = 600\nnumwant_default = \"many\"\ninterval_s = 600\n\
+    let text = "[udp]\npin_cores = true\n[tracker]\npeer_lifetime_s = 600\nnumwant_default = \"many\"\ninterval_s = 600\n\
                 [[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:1\"]\nhttp.idle_timeout_s = 3\n";
     let variable = ("TIDEGATE_BANS__BAD_CONNECTION_IDS_PER_MIN".to_owned(), "7".to_owned());
     let settings = read_with(text, std::iter::once(variable)).unwrap();
@@ -117,10 +117,11 @@ fn constants_are_ignored_with_a_warning() {
     let expected = [
         "TIDEGATE_BANS__BAD_CONNECTION_IDS_PER_MIN: bans.bad_connection_ids_per_min is no longer a setting: remove it; \
          0 is used",
-        ".toml:2: tracker.peer_lifetime_s is no longer a setting: remove it; one and a half times tracker.interval_s is \
+        ".toml:2: udp.pin_cores is no longer a setting: remove it; false is used",
+        ".toml:4: tracker.peer_lifetime_s is no longer a setting: remove it; one and a half times tracker.interval_s is \
          used",
-        ".toml:3: tracker.numwant_default is no longer a setting: remove it; 50 is used",
-        ".toml:8: http.idle_timeout_s is no longer a setting: remove it; 60 is used",
+        ".toml:5: tracker.numwant_default is no longer a setting: remove it; 50 is used",
+        ".toml:10: http.idle_timeout_s is no longer a setting: remove it; 60 is used",
     ];
     assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
     for (warning, expected) in warnings.iter().zip(expected) {
@@ -222,14 +223,6 @@ fn says_what_was_expected_and_found() {
     );
     let flag = "2: udp.simple_proxy: expected true or false, found \"yes\"";
     assert_eq!(found("[udp]\nsimple_proxy = \"yes\"\n"), flag);
-}
-
-#[test]
-fn requires_pinned_workers_for_steering() {
-    let steered = "[udp]\nsteer_by_core = true\n";
-    assert_eq!(says(steered), ["2: udp.steer_by_core: requires udp.pin_cores"]);
-    let pinned = read(&format!("{steered}pin_cores = true\n")).unwrap();
-    assert!(Config::from_settings(&pinned).unwrap().steer_by_core);
 }
 
 #[test]

@@ -5,10 +5,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::Result;
-use net::process::{InheritedSockets, cores, is_root};
+use net::process::{InheritedSockets, is_root};
 use net::{
     BindError, InheritedSocket, SocketOwner, TcpOptions, UdpOptions, UdpSocket, bind_tcp, bind_udp,
-    steer_udp,
 };
 use tracing::{info, warn};
 
@@ -47,7 +46,6 @@ pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<
                 let sockets = take_inherited(name, at, udp_workers, inherited, take);
                 bind_udp(at, sockets, udp_workers, &udp_options)
             })?;
-            udp.iter().for_each(|sockets| steer(sockets, udp_workers, config));
             bound.udp.extend(
                 udp.into_iter().map(|sockets| BoundListener { sockets, group: group.clone() }),
             );
@@ -69,21 +67,6 @@ pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<
     })?;
     bound.admin = admin.into_iter().flatten().collect();
     Ok(bound)
-}
-
-/// Lets the kernel choose sockets as configured: by core, or by hash. An inherited group may have another
-/// choice. Socket `i` belongs to worker `i % workers`.
-fn steer(sockets: &[UdpSocket], workers: usize, config: &Config) {
-    let mut worker_cores = Vec::new();
-    if config.steer_by_core {
-        let all = cores();
-        let core = |socket: usize| all.get(socket % workers % all.len().max(1)).copied();
-        worker_cores.extend((0..sockets.len()).filter_map(core));
-    }
-    if let Err(error) = steer_udp(sockets, &worker_cores) {
-        let address = sockets.first().map(UdpSocket::local_addr);
-        warn!(?address, %error, "cannot choose how datagrams are distributed among workers");
-    }
 }
 
 fn admin_options() -> TcpOptions {

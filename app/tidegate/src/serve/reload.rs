@@ -4,7 +4,6 @@
 //! thread must handle signals.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
@@ -22,6 +21,7 @@ use super::log::Log;
 use super::swarms::SharedPace;
 use super::xdp::SharedRules;
 use super::{Event, confine, places};
+use crate::ConfigSource;
 use crate::access::{self, AccessFiles, AccessState, TorrentFolders};
 use crate::acme;
 use crate::certificates;
@@ -29,7 +29,7 @@ use crate::config::{self, AcmeConfig, Config, Problem, Settings};
 
 /// The configuration in use, and everything that a reload changes.
 pub(super) struct Reloader {
-    pub(super) file: Option<PathBuf>,
+    pub(super) source: ConfigSource,
     pub(super) settings: Settings,
     /// The settings as they were read last. Where they differ, a restart applies them.
     pub(super) configured: Settings,
@@ -163,15 +163,14 @@ impl Reloader {
             drop(reply.send(Err(refused)));
             return;
         }
-        let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
+        let (config, sandbox) = (self.source.clone(), self.sandbox.clone());
         let (running, before) = (self.settings.clone(), self.settings.clone());
         // Those in use are not touched.
         let folders = TorrentFolders::default();
         let work = move || {
             // A failure has been logged at startup.
             let _ = lower_priority();
-            let source =
-                Source { file: file.as_deref(), sandbox: sandbox.as_deref(), folders: &folders };
+            let source = Source { config: &config, sandbox: sandbox.as_deref(), folders: &folders };
             let read = || read_all(&source, &values, running);
             let read = catch_unwind(AssertUnwindSafe(read));
             let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
@@ -203,12 +202,11 @@ impl Reloader {
             self.reading = ReadState::RunningStale;
             return true;
         }
-        let (file, sandbox) = (self.file.clone(), self.sandbox.clone());
+        let (config, sandbox) = (self.source.clone(), self.sandbox.clone());
         let (running, overrides) = (self.settings.clone(), self.overrides.clone());
         let folders = self.access.folders.clone();
         let read = move || {
-            let source =
-                Source { file: file.as_deref(), sandbox: sandbox.as_deref(), folders: &folders };
+            let source = Source { config: &config, sandbox: sandbox.as_deref(), folders: &folders };
             let read = || read_all(&source, &overrides, running);
             // No state that a panic left inconsistent is used again.
             let read = catch_unwind(AssertUnwindSafe(read));
@@ -368,7 +366,7 @@ const PANICKED: &str = "reading the files panicked (see the message above)";
 
 /// What a reload reads from.
 struct Source<'a> {
-    file: Option<&'a Path>,
+    config: &'a ConfigSource,
     sandbox: Option<&'a Sandbox>,
     folders: &'a TorrentFolders,
 }
@@ -379,7 +377,7 @@ fn read_all(
     overrides: &[(String, Value)],
     mut running: Settings,
 ) -> Result<Box<NewConfig>, Vec<String>> {
-    let (settings, mut config) = crate::load_with(source.file, overrides)?;
+    let (settings, mut config) = crate::load_with(source.config, overrides)?;
     let kinds = config::access_kinds(&running);
     running.take_reloadable(&settings);
     let new_kinds = config::access_kinds(&running);
@@ -398,7 +396,7 @@ fn read_all(
     config.listener_policies =
         listener_policies.map_err(|all| all.iter().map(as_it_is).collect::<Vec<_>>())?;
     let problem = |error| vec![format!("{error:#}")];
-    places::check(&config, source.file).map_err(problem)?;
+    places::check(&config, source.config.file.as_deref()).map_err(problem)?;
     if let Some(reload_conflict) = confine::reload_conflict(source.sandbox, &config) {
         return Err(vec![reload_conflict]);
     }

@@ -195,7 +195,9 @@ impl BoundListeners {
         if let Some(url) = self.dashboard_url(config) {
             let _ = writeln!(text, "  dashboard     {url}");
         }
-        if config.state_dir.is_none() {
+        if let Some(dir) = &config.state_dir {
+            let _ = writeln!(text, "  state         {}", dir.display());
+        } else {
             text += "  records are in memory only: keys, lists, bans, tokens, counters and swarms are lost when \
                      the process ends; set state.dir to keep them\n";
         }

@@ -15,12 +15,12 @@ use front::Clock;
 use front::http::{HttpListener, HttpWorker, StopOrder};
 use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::{RemoteLetters, WorkerLink};
-use net::process::{cores, lower_priority, pin_to_core, raise_priority, usage};
+use net::process::{lower_priority, raise_priority, usage};
 use net::tls::TlsConfig;
 use net::{ReceiveLosses, UdpSocket, UdpWorker};
 use pages::{ListenerPages, PublicUrl, Site, SiteOptions};
 use tokio::sync::watch;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
@@ -198,7 +198,6 @@ impl Workers {
         config: &Config,
         mut xdp: Option<&mut OpenXdp>,
     ) -> Result<()> {
-        let worker_cores = cores();
         for (number, sockets_of_worker) in
             distribute(listeners, worker_count(config.udp_workers)).into_iter().enumerate()
         {
@@ -212,15 +211,7 @@ impl Workers {
             let mut worker = UdpWorker::new(sockets, config.engine);
             let queues = xdp.as_mut().map(|xdp| xdp.equip(number, &mut worker)).unwrap_or_default();
             let stop = Arc::clone(&self.stop);
-            let place = config
-                .pin_cores
-                .then(|| worker_cores.get(number % worker_cores.len().max(1)))
-                .flatten();
-            let place = place.copied();
             self.start(format!("udp-{number}"), raise_priority, move || {
-                if let Some(Err(error)) = place.map(pin_to_core) {
-                    warn!(worker = format!("udp-{number}"), %error, "cannot pin the worker to a core");
-                }
                 Ok(::xdp::run(worker, queues, &mut front, &stop)?)
             })?;
         }

@@ -257,7 +257,7 @@ fn checks_good_and_bad_configurations() {
     let good = check("");
     assert!(good.status.success(), "{}", stderr(&good));
     assert_eq!(stdout(&good), "The configuration is valid\n");
-    let nameless = check("[access]\nmode = \"deny\"\n");
+    let nameless = check("[state]\ndir = \"\"\n[access]\nmode = \"deny\"\n");
     assert_eq!(nameless.status.code(), Some(1));
     assert!(stderr(&nameless).contains("access.deny: must name a file"), "{}", stderr(&nameless));
     let user = check("[process]\nuser = \"no-such-user\"\n");

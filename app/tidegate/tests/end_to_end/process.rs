@@ -44,8 +44,11 @@ pub(crate) fn tidegate(arguments: &[&str]) -> Command {
 
 /// The same as users run it: constants are no settings.
 pub(crate) fn tidegate_of_users(arguments: &[&str]) -> Command {
-    const CONFIGURES: [&str; 4] = ["TIDEGATE_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_"];
+    const CONFIGURES: [&str; 5] =
+        ["TIDEGATE_", "STATE_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    // Not in the home of the user who runs the tests.
+    command.env("XDG_STATE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/state"));
     for (name, _) in std::env::vars_os() {
         if CONFIGURES.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             command.env_remove(name);

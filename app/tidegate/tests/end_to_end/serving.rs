@@ -1,10 +1,12 @@
 //! Serving: one swarm for all protocols, metrics, reloads and stopping.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 
+use crate::api::Caller;
 use crate::clients::{Udp, has, http, http_announce, u32_at};
-use crate::process::{Directory, PATIENCE, Signal, Tracker};
+use crate::process::{Directory, PATIENCE, Signal, Tracker, tidegate_of_users};
 use crate::site;
 
 crate::site::on_engines! {
@@ -99,6 +101,51 @@ fn says_where_the_dashboard_is_and_what_a_restart_loses() {
     let state = Directory::new();
     let durable = start(&format!("[state]\ndir = {:?}\n", state.path("state")));
     assert!(!durable.output().contains(lost), "{}", durable.output());
+    let place = format!("  state         {}\n", state.path("state").display());
+    assert!(durable.output().contains(&place), "{}", durable.output());
+}
+
+/// Start, announce, Ctrl-C, start: the peer and the token are there, without a configuration of state.
+#[test]
+fn keeps_peers_and_token_by_default() {
+    let home = Directory::new();
+    let serve = |arguments: &[&str]| {
+        let mut command = tidegate_of_users(&[&["serve"], arguments].concat());
+        command.env("XDG_STATE_HOME", home.path("state")).env("TIDEGATE_UNSTABLE_KEYS", "0");
+        // The harness has trackers keep nothing that do not say it.
+        command.env("TIDEGATE_STATE__DIR", "auto");
+        Tracker::start_by(command, Directory::new(), "")
+    };
+    let place = home.path("state/tidegate");
+    let token = || fs::read_to_string(place.join("first-token")).unwrap_or_default();
+    let mut tracker = serve(&[]);
+    let says = format!("  state         {}\n", place.display());
+    assert!(tracker.output().contains(&says), "{}", tracker.output());
+    http_announce(tracker.http4(), 0xaa, 1001);
+    let first = token();
+    assert!(first.starts_with("tg_"), "{first}");
+    tracker.signal(Signal::SIGINT);
+    assert!(tracker.wait_for_end().success());
+
+    let mut tracker = serve(&[]);
+    let second = http_announce(tracker.http4(), 0xaa, 1002);
+    assert!(has(&second, "10:incompletei2e"), "{}", second.escape_ascii());
+    assert_eq!(token(), first);
+    let api = Caller { address: tracker.admin_address(), token: first.trim().into() };
+    let known = api.expect(200, "GET /torrents", None);
+    assert!(known.to_string().contains(&"aa".repeat(20)), "{known}");
+    tracker.signal(Signal::SIGINT);
+    assert!(tracker.wait_for_end().success());
+
+    // Nothing of that is read or written with --memory; --state names another place.
+    let tracker = serve(&["--memory"]);
+    assert!(tracker.output().contains("  records are in memory only: "), "{}", tracker.output());
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1003), "10:incompletei1e"));
+    drop(tracker);
+    let other = home.path("other");
+    let tracker = serve(&["--state", other.to_str().unwrap()]);
+    assert!(has(&http_announce(tracker.http4(), 0xaa, 1004), "10:incompletei1e"));
+    assert!(other.join("tidegate.db").is_file());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::api::{Caller, TOKEN};
 use crate::clients::{Udp, announce_target, has, http, http_announce};
-use crate::process::{Directory, Signal, Tracker, is_alive, run, stderr, stdout};
+use crate::process::{Directory, Signal, Tracker, is_alive, run, stderr, stdout, tidegate};
 
 /// The ports of the clients that stay: over UDP and HTTP, each over IPv4 and IPv6.
 const PORTS: [u16; 4] = [1001, 1002, 1003, 1004];
@@ -328,9 +328,9 @@ fn journal_command_lists_and_checks_files() {
     let missing = run(&["journal", "check", directory]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(stderr(&missing).contains("cannot read"), "{}", stderr(&missing));
-    let unset = run(&["journal", "show"]);
+    let unset = tidegate(&["journal", "show"]).env("TIDEGATE_STATE__DIR", "").output().unwrap();
     assert_eq!(unset.status.code(), Some(2));
-    assert!(stderr(&unset).contains("state.dir is not set"), "{}", stderr(&unset));
+    assert!(stderr(&unset).contains("state.dir is empty"), "{}", stderr(&unset));
     let tracker = state.start("");
     fill(&tracker);
     wait_until_written(&tracker);

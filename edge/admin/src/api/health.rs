@@ -150,7 +150,11 @@ fn records(api: &Api, items: &mut Vec<HealthItem>) {
     if !api.records().is_durable() {
         let text = "Records are in memory only: keys, lists, bans, tokens, statistics and swarms are lost when \
                     tidegate stops.";
-        items.push(add(Level::Warning, text.into(), Some("Set state.dir to keep them.")));
+        items.push(add(
+            Level::Warning,
+            text.into(),
+            Some("Start it without --memory, or set state.dir, to keep them."),
+        ));
     }
 }
 

@@ -42,6 +42,7 @@ start_unit() {
   for directory in $(values StateDirectory); do
     install -d -o "$user" -g "$user" -m 700 "/var/lib/$directory"
     chown -R "$user:$user" "/var/lib/$directory"
+    export STATE_DIRECTORY="/var/lib/$directory"
   done
   install -d -o "$user" -g "$user" -m 700 "/run/credentials/$unit.service"
   for credential in $(values LoadCredential); do
