@@ -105,6 +105,20 @@ impl Downloads {
         }
     }
 
+    /// Raises a torrent's count to `durable`, a count that another process has written, and what was counted here since the
+    /// counts were last taken. Never lowers a
+    /// count.
+    pub fn raise_to(&self, info_hash: InfoHash, durable: u32) {
+        let hash = self.hash(&info_hash);
+        let mut shard = self.shard(hash);
+        let added = shard.added.find(hash, |it| it.info_hash == info_hash);
+        let least = durable.saturating_add(added.map_or(0, |it| it.count));
+        match shard.counts.find_mut(hash, |it| it.info_hash == info_hash) {
+            Some(Count { count, .. }) => *count = least.max(*count),
+            None => self.insert(&mut shard, hash, Count { info_hash, count: least }),
+        }
+    }
+
     /// Calls `see` with what changed here since the last call, in an order that can be repeated elsewhere.
     pub fn take_changed(&self, mut see: impl FnMut(DownloadsChange)) {
         for shard in &self.shards {
@@ -379,6 +393,25 @@ mod tests {
         record(&downloads, &mut records);
         assert_eq!(records, [(a, 1), (b, 1)].into());
         assert_eq!([downloads.of(&a), downloads.of(&b)], [11, u32::MAX]);
+    }
+
+    #[test]
+    fn counts_of_another_process_include_what_was_taken_here() {
+        let downloads = Downloads::new([1; 16]);
+        downloads.enable();
+        let [a, b] = [1, 2].map(|byte| InfoHash([byte; 20]));
+        let mut records = BTreeMap::new();
+        downloads.count(&a, HOME, true);
+        record(&downloads, &mut records);
+        // Three of another process; one of here that is not taken yet.
+        downloads.count(&a, HOME, true);
+        downloads.raise_to(a, 4);
+        downloads.raise_to(b, 7);
+        assert_eq!([downloads.of(&a), downloads.of(&b)], [5, 7]);
+        downloads.raise_to(a, 2);
+        assert_eq!(downloads.of(&a), 5);
+        record(&downloads, &mut records);
+        assert_eq!(records, [(a, 2)].into());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::records::tables::bans::BanRow;
 use crate::records::tables::lists::List;
 use crate::records::tables::settings;
 use crate::records::{ChangeSource, LiveState, PendingCounts, RecordOp};
-use crate::restore::apply_key;
+use crate::restore::{self, apply_key};
 
 /// The memory of the tracker and of the API, for the writer of the records.
 pub struct Live(Arc<Api>);
@@ -117,6 +117,10 @@ impl LiveState for Live {
         for key in first_uses {
             self.0.hub().publish(EventKind::KeyFirstUsed, json!({ "key": key }));
         }
+    }
+
+    fn take_over(&mut self, db: &Connection) -> Result<(), rusqlite::Error> {
+        restore::take_over(self.0.tracker(), db, self.0.clock_reading())
     }
 
     fn apply(&mut self, change: RecordOp, source: ChangeSource<'_>) {

@@ -95,12 +95,14 @@ impl Records {
         let shared = Arc::<Shared>::default();
         let fail =
             |error: &_| OpenError { file: file.clone(), reason: failure::Reason::new(error) };
+        let data_version = writer::data_version(&connection).map_err(|error| fail(&error))?;
         shared.replication.digests.load(&connection).map_err(|error| fail(&error))?;
         let known = stamps::read_clock(&connection).map_err(|error| fail(&error))?;
         let (node, last) = known.unwrap_or((0, Stamp::OLDEST));
         let clock = Clock { node, last, now_ms: 0 };
-        let writer =
+        let mut writer =
             Writer::new(connection, queue, Arc::clone(&health), Arc::clone(&shared), clock);
+        writer.data_version = data_version;
         let (readers, is_paused) = Default::default();
         Ok((Self { file, requests, readers, health, is_paused, shared }, writer))
     }

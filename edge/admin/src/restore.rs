@@ -47,6 +47,22 @@ pub fn restore(
     Ok(())
 }
 
+/// Takes over what another process has written since [`restore`]: the last counts and automatic bans of the process that
+/// this one replaces in an upgrade. Counts that have been taken from `tracker` must be recorded before.
+pub(crate) fn take_over(
+    tracker: &Tracker,
+    connection: &Connection,
+    now: ClockReading,
+) -> Result<(), rusqlite::Error> {
+    restore_bans(tracker, connection, now)?;
+    if tracker.downloads().is_on() {
+        counts::read_downloads(connection, |hash, count| {
+            tracker.downloads().raise_to(hash, count)
+        })?;
+    }
+    Ok(())
+}
+
 /// Returns the nodes of the cluster that are ignored, by the records.
 pub fn ignored_nodes(writer: &Writer) -> Result<Vec<u8>, rusqlite::Error> {
     tables::ignored_nodes::all(writer.connection())

@@ -34,6 +34,15 @@ pub trait LiveState: Send {
     fn collect(&mut self, pending: &mut PendingCounts);
     /// Called after all of them are written, with the keys that were used for the first time ever.
     fn on_written(&mut self, _first_uses: &[u32]) {}
+    /// Takes over what another process has written to the records, as `db` has them. Called while no collected count is
+    /// pending.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the records cannot be read. The call is repeated then.
+    fn take_over(&mut self, _db: &Connection) -> Result<(), rusqlite::Error> {
+        Ok(())
+    }
     /// Applies a committed change. Ids are assigned, and a changed key is a whole one.
     fn apply(&mut self, change: RecordOp, source: ChangeSource<'_>);
 }
@@ -112,8 +121,8 @@ pub struct Writer {
     /// Returns the time, unix ms.
     pub(super) now: Box<dyn Fn() -> u64 + Send>,
     pub(super) clock: Clock,
-    /// Changes when another process writes.
-    data_version: i64,
+    /// The [`data_version`] of what has been read.
+    pub(super) data_version: i64,
 }
 
 impl Writer {
@@ -168,6 +177,9 @@ impl Writer {
             if Instant::now() >= next_flush {
                 self.flush(live, &mut pending);
                 self.clean_up();
+                if pending.is_empty() {
+                    self.take_over(live);
+                }
                 self.checkpoint();
                 next_flush = Instant::now() + period;
             }
@@ -325,23 +337,33 @@ impl Writer {
         }
     }
 
-    /// Removes expired bans and old tombstones. During an upgrade another process writes, too: what it has changed in the
-    /// digests is read.
+    /// Removes expired bans and old tombstones.
     pub(super) fn clean_up(&mut self) {
         let cleaned = self.transact(false, |db, to| {
             to.remove_expired(db)?;
-            let version = db.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0))?;
-            Ok((version, stamps::tombstones(db)?))
+            Ok(stamps::tombstones(db)?)
         });
-        let state = &self.shared.replication;
         match cleaned {
-            Ok(((version, tombstones), _)) => {
-                state.tombstones.store(tombstones, Ordering::Relaxed);
-                if self.data_version != version && state.digests.load(&self.connection).is_ok() {
-                    self.data_version = version;
-                }
+            Ok((tombstones, _)) => {
+                self.shared.replication.tombstones.store(tombstones, Ordering::Relaxed);
             }
             Err(error) => self.report(&error, "expired records not removed yet"),
+        }
+    }
+
+    /// Takes over what another process has written. During an upgrade there are two: the old one writes its last counts
+    /// after the new one has read them.
+    pub(super) fn take_over(&mut self, live: &mut dyn LiveState) {
+        let taken = data_version(&self.connection).and_then(|version| {
+            if version != self.data_version {
+                self.shared.replication.digests.load(&self.connection)?;
+                live.take_over(&self.connection)?;
+            }
+            Ok(version)
+        });
+        match taken {
+            Ok(version) => self.data_version = version,
+            Err(error) => self.report(&error.into(), "records of the old process not read yet"),
         }
     }
 
@@ -378,6 +400,11 @@ impl Writer {
             info!(%reason, "{message}");
         }
     }
+}
+
+/// Returns a number that changes when another process writes.
+pub(super) fn data_version(db: &Connection) -> Result<i64, rusqlite::Error> {
+    db.query_row("PRAGMA data_version", [], |row| row.get(0))
 }
 
 /// Runs tasks in the present transaction, each with a savepoint. Returns the effects of each, or why it failed.

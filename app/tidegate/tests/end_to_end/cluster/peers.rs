@@ -82,6 +82,22 @@ fn roles_and_downloads_are_equal_and_counted_once() {
     wait_for_counts(&[&a, &b, &c], 0xaa, [2, 2, 0]);
 }
 
+/// The old process writes its last counts after the new one has read the records.
+#[test]
+fn downloads_that_an_upgrade_writes_last_are_reported() {
+    let cluster = Cluster::start(1);
+    let node = cluster.node_with_state(1);
+    Caller::of(&node).expect(204, &format!("PUT /lists/allow/{}", "aa".repeat(20)), None);
+    for port in [1001, 1002, 1003] {
+        http_announce(node.http4(), 0xaa, port);
+        complete(&node, 0xaa, port);
+    }
+    node.upgrade();
+    wait_for_counts(&[&node], 0xaa, [3, 3, 0]);
+    complete(&node, 0xaa, 1004);
+    wait_for_counts(&[&node], 0xaa, [4, 4, 0]);
+}
+
 #[test]
 fn connection_ids_are_good_at_all_nodes() {
     let cluster = Cluster::start(1);
