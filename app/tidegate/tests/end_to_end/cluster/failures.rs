@@ -25,14 +25,17 @@ fn is_connected(node: &Tracker) -> bool {
 #[test]
 fn a_new_node_knows_what_the_others_know() {
     let cluster = Cluster::start(1);
-    let a = cluster.node(1);
+    let [a, witness] = [1, 4].map(|number| cluster.node(number));
     for port in [1001, 1002, 1003] {
         http_announce(a.http4(), 0xaa, port);
     }
     http(a.http4(), &(announce_target(0xaa, 1003) + "&event=stopped"));
     http_announce(a.http6(), 0xaa, 1004);
-    // Its own changes are in the log.
+    // Its own changes are in the log. Before the next block is cut, no block waits either: another node must have heard of
+    // all.
+    wait_for_counts(&[&witness], 0xaa, [0, 0, 3]);
     a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
+    kill(witness);
     let b = cluster.node(2);
     // It is ready when it knows them.
     assert_eq!(Udp::connect(b.udp4()).scrape(0xaa), [0, 0, 3], "{}", b.log());
