@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// When missing peers are counted.
 const AFTER: Duration = Duration::from_secs(60);
 
-/// ClusterComparison tidegate with other trackers of which two nodes are one.
+/// Compare tidegate with other trackers of which two nodes are one.
 #[derive(Args)]
 pub(super) struct ClusterComparison {
     /// New peers that the other node must see.
