@@ -1,3 +1,4 @@
+// @ts-check
 // Line charts over time, drawn by uPlot: local time below, zero at the bottom, one cursor over all charts.
 // Arrow keys move the cursor, and screen readers hear the values; a table has the same figures.
 
@@ -20,6 +21,7 @@ const fade = (value, share) => {
   return `rgba(${red},${green},${blue},${share})`
 }
 
+/** @type {Intl.DateTimeFormatOptions} */
 const hours = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' }
 const times = {
   s: new Intl.DateTimeFormat('en-GB', { ...hours, second: '2-digit' }),
@@ -226,6 +228,7 @@ export function charts (definitions) {
     const known = rows.filter(row => !row.gap)
     const step = Math.max(Math.ceil(known.length / ROWS), 1)
     const thin = known.filter((row, at) => (known.length - 1 - at) % step === 0).reverse()
+    /** @type {import('./components.js').Column[]} */
     const columns = [['Time', row => day(row.time)], ...definitions.flatMap(({ title, series, format }) => series
       .filter(([, get], at) => at === 0 || known.some(row => get(row) > 0))
       .map(([name, get]) => [series.length > 1 ? `${title}: ${name}` : title, row => format(get(row)), 'num']))]

@@ -1,3 +1,4 @@
+// @ts-check
 // Parts that several pages use: tables that stay stable while they refresh, pagers, dialogs, messages, buttons
 // that copy, and QR codes.
 
@@ -6,16 +7,28 @@ import { h, put, renew, s, unseen } from './dom.js'
 import { count } from './format.js'
 import { generate } from './vendor/lean-qr.js'
 
-/** A button. `name` is for screen readers, where the label says too little. */
+/** @typedef {import('./dom.js').Child} Child */
+/** @typedef {Error & { status?: number }} Problem */
+
+/**
+ * A button. `name` is for screen readers, where the label says too little.
+ * @param {Child} label
+ * @param {(event: any) => void} onclick
+ * @param {string} [kind] classes
+ * @param {string} [name]
+ * @returns {HTMLButtonElement}
+ */
 export const button = (label, onclick, kind, name) => h('button', { class: kind, 'aria-label': name, onclick }, label)
 
 // Messages.
 
+/** @type {HTMLElement | undefined} */
 let messages
 const GOOD_MS = 6000
 const UNDO_MS = 12000
 const MESSAGES_MAX = 4
 
+/** @param {HTMLElement} line */
 function show (line) {
   if (!messages?.isConnected) {
     messages = h('.toasts', { role: 'region', 'aria-label': 'Messages' },
@@ -30,9 +43,19 @@ function show (line) {
   if (all.length > MESSAGES_MAX) all[0].remove()
 }
 
+/** @param {() => HTMLElement} line */
 const dismissal = line => button('✕', () => line().remove(), 'icon', 'Dismiss')
 
-/** Says that something was done. Goes after some seconds, unless it is pointed at or has the focus. */
+/**
+ * `undo` takes back what was done; `undone` says that it did.
+ * @typedef {{ undo?: () => Promise<unknown>, undone?: string }} SayOptions
+ */
+
+/**
+ * Says that something was done. Goes after some seconds, unless it is pointed at or has the focus.
+ * @param {string} text
+ * @param {SayOptions} options
+ */
 export function say (text, { undo, undone = 'Undone.' } = {}) {
   const line = h('.toast', h('span', text),
     undo && button('Undo', async ({ target }) => {
@@ -46,10 +69,15 @@ export function say (text, { undo, undone = 'Undone.' } = {}) {
   setTimeout(leave, undo ? UNDO_MS : GOOD_MS)
 }
 
-/** Shows an error until it is dismissed. The same one again is counted. */
+/**
+ * Shows an error until it is dismissed. The same one again is counted.
+ * @param {any} problem
+ */
 export function fail (problem) {
   const text = problem.message ?? String(problem)
-  const same = [...messages?.querySelectorAll('.toast.bad') ?? []].find(line => line.text === text)
+  /** @type {any[]} */
+  const shown = [...messages?.querySelectorAll('.toast.bad') ?? []]
+  const same = shown.find(line => line.text === text)
   if (same) {
     same.querySelector('.times').textContent = ` (${++same.times} times)`
     return
@@ -58,7 +86,13 @@ export function fail (problem) {
   show(Object.assign(line, { text, times: 1 }))
 }
 
-/** Runs `act`, and says `done` or why it failed. Resolves to whether it worked. `done` may be made of the result. */
+/**
+ * Runs `act`, and says `done` or why it failed. Resolves to whether it worked. `done` may be made of the result.
+ * @template T
+ * @param {() => T | Promise<T>} act
+ * @param {string | ((result: T) => string)} [done]
+ * @param {SayOptions} [options]
+ */
 export async function attempt (act, done, options) {
   try {
     const result = await act()
@@ -73,7 +107,11 @@ export async function attempt (act, done, options) {
 
 // Dialogs.
 
-/** Opens a dialog. Resolves to what `act`, the action, returned, or to undefined. Shows why it failed. */
+/**
+ * Opens a dialog. Resolves to what `act`, the action, returned, or to undefined. Shows why it failed.
+ * @param {{ title: string, content: Child, action?: string, act?: () => any, kind?: string, wide?: boolean }} options
+ * @returns {Promise<any>}
+ */
 export function dialog ({ title, content, action, act, kind = 'primary', wide }) {
   return new Promise(resolve => {
     let value
@@ -109,19 +147,23 @@ export function dialog ({ title, content, action, act, kind = 'primary', wide })
   })
 }
 
-/** Asks whether to go on. Resolves to true or false. */
+/**
+ * Asks whether to go on. Resolves to true or false.
+ * @param {{ title: string, text: Child, action: string, kind?: string }} options
+ */
 export async function confirm ({ title, text, action, kind = 'danger' }) {
   return await dialog({ title, content: [text].flat().map(one => h('p', one)), action, kind, act: () => true }) === true
 }
 
 // Copying.
 
+/** @param {string} text */
 async function copy (text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text)
   // Without TLS browsers offer only this.
   const field = h('textarea.visually-hidden', { readonly: true })
   field.value = text
-  const focused = document.activeElement
+  const focused = /** @type {HTMLElement | null} */ (document.activeElement)
   ;(document.querySelector('dialog[open]') ?? document.body).append(field)
   field.select()
   const copied = document.execCommand('copy')
@@ -132,7 +174,12 @@ async function copy (text) {
 
 const glyph = () => s('svg', { class: 'glyph', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, s('path', { d: 'M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3' }))
 
-/** A button that copies a text. `name` says what, for screen readers. Without a label it shows a picture. */
+/**
+ * A button that copies a text. `name` says what, for screen readers. Without a label it shows a picture.
+ * @param {string} text
+ * @param {string} label
+ * @param {string} name
+ */
 export function copyButton (text, label = 'Copy', name = label) {
   const button = h(label ? 'button.small.copy' : 'button.icon.copy', {
     'aria-label': name,
@@ -147,13 +194,20 @@ export function copyButton (text, label = 'Copy', name = label) {
   return button
 }
 
-/** An info hash, as a link if there is an address. A phone shows its ends; a tap on the button copies all of it. */
+/**
+ * An info hash, as a link if there is an address. A phone shows its ends; a tap on the button copies all of it.
+ * @param {string} value
+ * @param {string} [href]
+ */
 export function hash (value, href) {
   const text = [h('span.whole', value), h('span.ends', `${value.slice(0, 8)}…${value.slice(-6)}`)]
   return h('span.hash', href ? h('a', { href, title: value }, text) : text, copyButton(value, '', 'Copy info hash'))
 }
 
-/** A QR code. Dark on light in both themes: many readers need that. */
+/**
+ * A QR code. Dark on light in both themes: many readers need that.
+ * @param {string} text
+ */
 export function qr (text) {
   const code = generate(text)
   let path = ''
@@ -164,9 +218,16 @@ export function qr (text) {
     s('rect', { x: -4, y: -4, width: code.size + 8, height: code.size + 8, class: 'light' }), s('path', { d: path, class: 'dark' }))
 }
 
+/**
+ * @param {string} title
+ * @param {string} text
+ */
 const showQr = (title, text) => dialog({ title, content: [qr(text), h('code.secret', text)] })
 
-/** Finished announce URLs, each with its protocol, Copy and QR. */
+/**
+ * Finished announce URLs, each with its protocol, Copy and QR.
+ * @param {{ url: string, protocol?: string }[]} urls
+ */
 export function announceUrls (urls) {
   return h('ul.urls', urls.map(({ url, protocol = url.split(':')[0] }) => h('li',
     h('span.tag', protocol), h('code', url),
@@ -178,8 +239,12 @@ export function announceUrls (urls) {
 
 const SEARCH_MS = 250
 
-/** A field that calls `onSearch` shortly after the last key, or at Enter. */
+/**
+ * A field that calls `onSearch` shortly after the last key, or at Enter.
+ * @param {{ label: string, placeholder?: string, onSearch: (text: string) => void }} options
+ */
 export function searchBox ({ label, placeholder, onSearch }) {
+  /** @type {number | undefined} */
   let timer
   let last = ''
   const search = () => {
@@ -205,13 +270,31 @@ export function searchBox ({ label, placeholder, onSearch }) {
 // Tables.
 
 /**
+ * Title, cell of a row, class, name to sort by.
+ * @typedef {[title: string, cell: (row: any) => Child, kind?: string, sort?: string]} Column
+ */
+/**
+ * @typedef {object} TableOptions
+ * @property {string} caption
+ * @property {Column[]} columns
+ * @property {(row: any) => unknown} key
+ * @property {string} [empty] shown instead of rows
+ * @property {boolean} [cards] rows are cards on a phone
+ * @property {(by: string) => void} [onSort]
+ */
+
+/**
  * A table whose rows are kept by key when it is updated: focus and selection stay. Nothing changes while text in
- * it is selected. `columns` are [title, cell of a row, class, name to sort by].
+ * it is selected.
+ * @param {TableOptions} options
  */
 export function liveTable ({ caption, columns, key, empty = 'None.', cards = false, onSort }) {
+  /** @type {Map<string, HTMLTableRowElement>} */
   const rows = new Map()
+  /** @type {HTMLTableSectionElement} */
   const body = h('tbody')
   const nothing = h('p.empty', { hidden: true })
+  /** @type {HTMLElement[]} */
   const heads = columns.map(([title, , kind, sort]) => h('th', { class: kind, scope: 'col' },
     sort && onSort ? button([title, h('span.order', { 'aria-hidden': 'true' })], () => onSort(sort)) : title || unseen('Actions')))
   const table = h(`table${cards ? '.cards' : ''}`, h('caption.visually-hidden', caption), h('thead', h('tr', heads)), body)
@@ -220,11 +303,16 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
   return {
     element: h('.live', scroll, nothing),
 
-    /** Shows these rows, in this order. */
+    /**
+     * Shows these rows, in this order.
+     * @param {any[]} list
+     * @param {string} why there are none
+     */
     update (list, why = empty) {
       const selection = getSelection()
       if (!selection.isCollapsed && body.contains(selection.anchorNode)) return
-      const focused = body.contains(document.activeElement) ? document.activeElement : null
+      const active = /** @type {HTMLElement | null} */ (document.activeElement)
+      const focused = body.contains(active) ? active : null
       const gone = new Set(rows.keys())
       list.forEach((row, at) => {
         const name = String(key(row))
@@ -245,7 +333,11 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
       nothing.textContent = why
     },
 
-    /** Marks the column that the rows are sorted by. */
+    /**
+     * Marks the column that the rows are sorted by.
+     * @param {string} by
+     * @param {string} order
+     */
     sorted (by, order) {
       columns.forEach(([, , , sort], at) => {
         if (!sort) return
@@ -257,15 +349,34 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
   }
 }
 
-/** A table with search and pages. `load` gets cursor and text, and returns `{ rows, next, total }`. */
+/** @typedef {{ rows: any[], next: string | null, total: number, about?: string }} TablePage */
+/**
+ * @typedef {object} PagedOptions
+ * @property {Child} heading
+ * @property {(at: { cursor: string | null, text: string }) => Promise<TablePage | undefined>} load
+ * @property {{ label: string, placeholder?: string }} search
+ * @property {number} [every] milliseconds after which the page is loaded again
+ * @property {() => boolean} isHere
+ * @property {(text: string) => string} [noMatch]
+ * @property {string} one names a row
+ * @property {string} [many]
+ */
+
+/**
+ * A table with search and pages.
+ * @param {PagedOptions & TableOptions} options
+ */
 export function pagedTable ({ heading, load, search, every, isHere, noMatch, one, many = `${one}s`, ...options }) {
   const table = liveTable(options)
   const about = h('span.soft', { 'aria-live': 'polite' })
   let text = ''
   let wanted = 0
   // Cursor and number of the first row of this page, and before it those of the pages before.
+  /** @typedef {[cursor: string | null, first: number]} Place */
+  /** @type {Place[]} */
   let pages = [[null, 1]]
-  let after
+  /** @type {Place} */
+  let after = [null, 1]
   const where = h('span.soft', { 'aria-live': 'polite' })
   const back = button('← Previous', () => { pages.pop(); again() })
   const on = button('Next →', () => { pages.push(after); again() })

@@ -1,3 +1,4 @@
+// @ts-check
 // Fields that several forms use.
 
 import { button } from './components.js'
@@ -6,7 +7,14 @@ import { time } from './format.js'
 
 let ids = 0
 
-/** A labelled input with a hint below it. */
+/** @typedef {import('./dom.js').Child} Child */
+
+/**
+ * A labelled input with a hint below it.
+ * @param {Child} label
+ * @param {HTMLElement} input
+ * @param {Child} [hint]
+ */
 export function labelled (label, input, hint) {
   const id = input.id || `field${++ids}`
   input.id = id
@@ -14,21 +22,35 @@ export function labelled (label, input, hint) {
   return h('.field', h('label', { for: id }, label), input, hint && h('small.hint', { id: `${id}hint` }, hint))
 }
 
-/** A whole number. The hint says what 0 means. */
+/**
+ * A whole number. The hint says what 0 means.
+ * @param {string} name
+ * @param {Child} label
+ * @param {{ value?: number, max?: number, min?: number, hint?: Child }} options
+ */
 export function number (name, label, { value = 0, max, min = 0, hint } = {}) {
   const input = h('input', { name, type: 'number', inputmode: 'numeric', min, max, value, required: true })
   return { element: labelled(label, input, hint), value: () => Number(input.value) }
 }
 
+/**
+ * @param {string} name
+ * @param {Child} label
+ * @param {{ value?: string, hint?: Child, [attribute: string]: any }} options
+ */
 export function textField (name, label, { value = '', hint, ...attributes } = {}) {
   const input = h('input', { name, value, spellcheck: 'false', autocomplete: 'off', ...attributes })
   return { element: labelled(label, input, hint), input, value: () => input.value.trim() }
 }
 
 const DAY_S = 86400
+/** @type {[number | string, string][]} */
 const LIFETIMES = [['', 'Never'], [3600, 'In 1 hour'], [DAY_S, 'In 1 day'], [7 * DAY_S, 'In 1 week'], [30 * DAY_S, 'In 30 days'], [365 * DAY_S, 'In 1 year'], ['date', 'At a date …']]
 
-/** When something expires. `value` returns a Unix time in seconds, or null for never. */
+/**
+ * When something expires. `value` returns a Unix time in seconds, or null for never.
+ * @param {number | null} [current]
+ */
 export function expiry (current) {
   const soon = new Date(Date.now() + DAY_S * 1000 - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 16)
   const date = h('input', { type: 'datetime-local', value: soon, hidden: true, 'aria-label': 'Date and time of expiry, in your time zone' })
@@ -49,25 +71,40 @@ export function expiry (current) {
   }
 }
 
-/** When something expires, for a table. */
+/**
+ * When something expires, for a table.
+ * @param {number | null | undefined} at
+ */
 export function expires (at) {
   if (at == null) return h('span.soft', 'never')
   return at * 1000 < Date.now() ? h('span.tag.bad', 'expired') : time(at)
 }
 
-/** Labelled checkboxes. `choices` are `{ name, title, text }`. */
+/**
+ * Labelled checkboxes.
+ * @param {Child} legend
+ * @param {{ name: string, title: string, text?: string }[]} choices
+ * @param {string[]} checked
+ */
 export function checkboxes (legend, choices, checked = []) {
+  /** @type {HTMLInputElement[]} */
   const boxes = choices.map(({ name }) => h('input', { type: 'checkbox', name: 'choice', value: name, checked: checked.includes(name) }))
   return {
     element: h('fieldset', h('legend', legend), h('.checks',
       choices.map(({ name, title, text }, at) => h('label.check', { title: name }, boxes[at], h('span', title), text && h('small', text))))),
     boxes,
     value: () => boxes.filter(box => box.checked).map(box => box.value),
+    /** @param {string[]} names */
     set (names) { for (const box of boxes) box.checked = names.includes(box.value) }
   }
 }
 
-/** A button that lets the user choose a file, and passes it on. */
+/**
+ * A button that lets the user choose a file, and passes it on.
+ * @param {string} label
+ * @param {string} accept
+ * @param {(file: File) => Promise<void>} onFile
+ */
 export function fileButton (label, accept, onFile) {
   const input = h('input', {
     type: 'file',

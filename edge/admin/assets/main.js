@@ -1,3 +1,4 @@
+// @ts-check
 // The shell: sign-in, navigation between pages, keyboard, colour theme.
 
 import { session, store, stored } from './client.js'
@@ -5,7 +6,29 @@ import { button, dialog, fail } from './components.js'
 import { h, put, s } from './dom.js'
 import overview from './pages/overview.js'
 
-// Other pages are fetched when they are opened first.
+/**
+ * Context of a page: permissions, the rest of the path, whether it is still shown.
+ * @typedef {{ may: (scope: string) => boolean, rest: string[], isHere: () => boolean }} PageContext
+ */
+/** @typedef {(main: HTMLElement, page: PageContext) => any} Fill */
+/**
+ * @typedef {object} Page
+ * @property {string} path
+ * @property {string} title
+ * @property {string} [scope]
+ * @property {string} [key]
+ * @property {string} [icon]
+ * @property {Fill} fill
+ * @property {boolean} [apart]
+ * @property {string} [within]
+ */
+
+/**
+ * Other pages are fetched when they are opened first.
+ * @param {string} path
+ * @param {string} name
+ * @returns {Fill}
+ */
 const later = (path, name = 'default') => async (main, page) => {
   const pages = await import(`./pages/${path}.js`)
   // Another page may have been opened meanwhile.
@@ -15,7 +38,8 @@ const later = (path, name = 'default') => async (main, page) => {
 // Path, title, the scope it needs, the key after `g`, the picture in the navigation, and the function that renders
 // the page. The function may return a cleanup for when the page is left. Last: whether an empty line of the
 // navigation comes before it.
-const pages = [
+/** @type {[string, string, string, string, string, Fill, boolean?][]} */
+const table = [
   ['overview', 'Overview', 'stats:read', 'o', 'M2 13h12M4 10v3M8 4v9M12 7v6', overview],
   ['nodes', 'Nodes', 'stats:read', 'n', 'M8 3v4M8 7 4 12M8 7l4 5M6.5 3h3M2.5 12.5h3M10.5 12.5h3', later('nodes')],
   ['torrents', 'Torrents', 'torrents:read', 't', 'M3 4h10M3 8h10M3 12h6', later('torrents', 'torrents')],
@@ -27,9 +51,13 @@ const pages = [
   ['settings', 'Configuration', 'config:read', 'c', 'M2 5h6M11 5h3M2 11h3M8 11h6M9.5 3v4M6.5 9v4', later('settings'), true],
   ['log', 'Log', 'events:read', 'l', 'M3 3.5h10v9H3zM5 6.5h6M5 9.5h4', later('log')],
   ['about', 'About', 'stats:read', 'i', 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M8 7.5v3.5M8 5v.5', later('about')]
-].map(([path, title, scope, key, icon, fill, apart]) => ({ path, title, scope, key, icon, fill, apart }))
+]
+const pages = table.map(([path, title, scope, key, icon, fill, apart]) => ({ path, title, scope, key, icon, fill, apart }))
 
-/** The page that a row of the torrents leads to. */
+/**
+ * The page that a row of the torrents leads to.
+ * @type {Page}
+ */
 const details = { path: 'torrent', title: 'Torrent', fill: later('torrents', 'torrent'), within: 'torrents' }
 
 /** How long `g` waits for its second key. */
@@ -42,6 +70,7 @@ let turn = 0
 
 const theme = () => stored('theme') ?? 'auto'
 
+/** @param {string} name */
 function setTheme (name) {
   if (name === 'auto') delete document.documentElement.dataset.theme
   else document.documentElement.dataset.theme = name
@@ -56,8 +85,13 @@ function themeChoice () {
 
 // Sign-in.
 
+/**
+ * @param {string} name
+ * @param {Record<string, any>} attributes
+ */
 const brand = (name, attributes = {}) => h(`${name}.brand`, attributes, h('img', { src: '/icon.svg', alt: '', width: 26, height: 26 }), 'tidegate')
 
+/** @param {string} [why] */
 function signIn (why) {
   leave()
   leave = () => {}
@@ -89,9 +123,12 @@ function signIn (why) {
 
 // The frame around pages.
 
+/** @param {string} path */
 const icon = path => s('svg', { viewBox: '0 0 16 16', 'aria-hidden': 'true' }, s('path', { d: path }))
 
+/** @param {{ name: string, scopes: string[] }} session */
 function start ({ name, scopes }) {
+  /** @param {string} scope */
   const may = scope => scopes.includes('*') || scopes.includes(scope)
   const open = pages.filter(({ scope }) => may(scope))
   const links = new Map(open.map(page => [page.path, h('a', { href: `#/${page.path}`, class: page.apart && 'apart', title: `g ${page.key}` }, icon(page.icon), page.title)]))
@@ -107,6 +144,7 @@ function start ({ name, scopes }) {
       h('.row', themeChoice(),
         button('Keys', () => help(open), 'small'),
         button('Sign out', async () => { await session.close().catch(() => {}); signIn() }, 'small'))))
+  /** @param {boolean} isOpen */
   const unfold = isOpen => {
     menu.ariaExpanded = isOpen
     side.classList.toggle('open', isOpen)
@@ -120,8 +158,9 @@ function start ({ name, scopes }) {
     leave = () => {}
     const own = ++turn
     const [path = '', ...rest] = location.hash.replace(/^#\/?/, '').split('/')
+    /** @type {Page} */
     const page = [details, ...open].find(one => one.path === path) ?? open[0] ??
-      { title: 'No page', fill () { put(main, h('h1', 'No page'), h('p.empty', 'This token has no permission for any page. Sign in with another one.')) } }
+      { path: '', title: 'No page', fill () { put(main, h('h1', 'No page'), h('p.empty', 'This token has no permission for any page. Sign in with another one.')) } }
     document.title = `${page.title}: tidegate`
     menu.querySelector('.title').textContent = page.title
     unfold(false)
@@ -148,12 +187,16 @@ function start ({ name, scopes }) {
 
 // The keyboard.
 
-/** Whether keys are text for an element, not commands. */
+/**
+ * Returns true if keys are text for an element, not commands.
+ * @param {Element} element
+ */
 const takesText = element => element.closest('input, textarea, select, [contenteditable], dialog') != null
 
+/** @param {Page[]} open */
 function shortcuts (open) {
   let chord = 0
-  return event => {
+  return (/** @type {any} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || takesText(event.target)) return
     const isSecond = Date.now() - chord < CHORD_MS
     chord = 0
@@ -167,8 +210,12 @@ function shortcuts (open) {
   }
 }
 
-/** Goes to the search of this page, or to that of torrents. */
+/**
+ * Goes to the search of this page, or to that of torrents.
+ * @param {Page[]} open
+ */
 async function search (open) {
+  /** @returns {HTMLInputElement | null} */
   const field = () => document.querySelector('[data-search], main input[type=search]')
   if (!field() && open.some(({ path }) => path === 'torrents')) {
     location.hash = '#/torrents'
@@ -178,6 +225,7 @@ async function search (open) {
   field()?.select?.()
 }
 
+/** @param {Page[]} open */
 function help (open) {
   const rows = [['/', 'Search this page, or all torrents'], ['?', 'Show these keys'], ['Esc', 'Close a dialog; leave a chart'], ['← →', 'Move through the values of a chart that has the focus'], ...open.map(({ key, title }) => [`g ${key}`, `Go to ${title}`])]
   dialog({
@@ -187,7 +235,7 @@ function help (open) {
 }
 
 // `detail` says why, if that is known.
-addEventListener('signed-out', ({ detail }) => {
+addEventListener('signed-out', (/** @type {any} */ { detail }) => {
   if (document.querySelector('.shell')) signIn(detail || 'The session has ended. It lasts 12 hours, or until tidegate is restarted or upgraded. Sign in again.')
 })
 

@@ -1,3 +1,4 @@
+// @ts-check
 // What this is: version, links, and the licences of what is in it.
 
 import { api } from '../client.js'

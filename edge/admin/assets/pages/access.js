@@ -1,3 +1,4 @@
+// @ts-check
 // User keys, bans and API tokens.
 
 import { api } from '../client.js'

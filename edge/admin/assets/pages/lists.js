@@ -1,3 +1,4 @@
+// @ts-check
 // The access lists: info hashes added through the API.
 
 import { api } from '../client.js'

@@ -1,3 +1,4 @@
+// @ts-check
 // Live events, and the log, with filters.
 
 import { api, follow, repeat } from '../client.js'

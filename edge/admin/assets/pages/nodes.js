@@ -1,3 +1,4 @@
+// @ts-check
 // The cluster as this node sees it.
 
 import { api, repeat } from '../client.js'

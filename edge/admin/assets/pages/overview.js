@@ -1,3 +1,4 @@
+// @ts-check
 // How the tracker is: what is wrong and what to do, figures, charts, and where the load comes from.
 
 import { api, follow, repeat, store, stored } from '../client.js'

@@ -1,3 +1,4 @@
+// @ts-check
 // The configuration: every key with its description, typed inputs, and what a change would do before it is applied.
 
 import { api, session } from '../client.js'

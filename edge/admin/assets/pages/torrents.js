@@ -1,3 +1,4 @@
+// @ts-check
 // The list of torrents, and the page of one torrent.
 
 import { api, repeat } from '../client.js'

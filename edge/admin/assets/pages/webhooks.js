@@ -1,3 +1,4 @@
+// @ts-check
 // Webhooks: URLs that events are posted to, their tests and their deliveries.
 
 import { api, repeat } from '../client.js'
