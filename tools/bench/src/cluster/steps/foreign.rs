@@ -6,7 +6,7 @@ use super::super::arrangement::{NAME, PATIENCE};
 use super::super::stage::Stage;
 
 /// Messages of each kind.
-const COUNT: u32 = 2000;
+const COUNT: u32 = 200;
 /// Of these, how many may be under way at once, so that none is lost because a node is busy.
 const ROUND: u32 = 100;
 /// Where messages of nodes go: live blocks, blocks of the log, heartbeats.
