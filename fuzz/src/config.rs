@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value as Json;
 
-use crate::tracker_source::config::{Config, Problem, Settings, changes, load, show};
+use ::config::{Config, Problem, Settings, changes, load, show};
 
 /// Checks three parts, separated by NUL bytes: a file; variables, `NAME=VALUE` per line; and a JSON
 /// object of values set through the API.

@@ -19,13 +19,6 @@ mod torrent;
 mod webtorrent_twin;
 mod ws;
 
-/// The tracker's configuration. A program has no library to depend on.
-#[path = "../../app/tidegate/src"]
-mod tracker_source {
-    #[allow(dead_code, unused_imports, reason = "the tracker uses more of it")]
-    pub(crate) mod config;
-}
-
 /// The reader of imported lists, which is private to the API.
 #[path = "../../edge/admin/src/api/lists"]
 mod list_reader {

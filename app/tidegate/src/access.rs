@@ -18,7 +18,7 @@ use tracker::access::{AccessLists, HashList};
 use tracker::{ListenerPolicy, Networks, Tracker};
 use types::UserKey;
 
-use crate::config::{Config, ListenerPolicyConfig, TokenConfig};
+use config::{Config, ListenerPolicyConfig, TokenConfig};
 use token_keys::TokenKeys;
 use user_keys::FileKeys;
 

@@ -33,9 +33,9 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, warn};
 
 use crate::access::FileWatcher;
-use crate::config::{AcmeConfig, Config};
 use cache::Cache;
 use client::Client;
+use config::{AcmeConfig, Config};
 use order::{Authority, Failure, Obtained};
 use schedule::{Backoff, FailureScope, Now, Schedule, validity};
 

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use net::tls::{Certificate, ChainStatus};
 
-use crate::config::Config;
 use crate::permissions::is_readable_by_all;
+use config::Config;
 
 /// How long before its expiry a certificate is warned about.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);

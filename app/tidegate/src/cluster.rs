@@ -19,8 +19,8 @@ use clap::Subcommand;
 use cluster::nats::{NatsOptions, SecretIds};
 
 use crate::admin::NodeCommand;
-use crate::config::{ClusterConfig, Config};
 use command::OperatorCommand;
+use config::{ClusterConfig, Config};
 
 pub(crate) use join::Join;
 

@@ -8,7 +8,7 @@ use journal::{Inspection, SegmentInfo, inspect};
 
 use crate::admin::{bytes, date};
 use crate::cli::{self, UsageError};
-use crate::config::SwarmsConfig;
+use config::SwarmsConfig;
 
 /// Look at the journal of swarms on the disk. Needs no tracker, and does not disturb one.
 ///

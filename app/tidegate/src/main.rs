@@ -15,7 +15,6 @@ mod certificates;
 mod check;
 mod cli;
 mod cluster;
-mod config;
 mod dates;
 mod errors;
 mod journal;

@@ -14,7 +14,7 @@ const SOURCES: &[&str] = &["app/", "core/", "edge/"];
 /// Shorter pieces of a message are in every source.
 const PIECE_MIN: usize = 4;
 /// The table of configuration keys.
-const KEYS: &str = "app/tidegate/src/config/keys.rs";
+const KEYS: &str = "app/config/src/keys.rs";
 /// Pages that name keys of other programs, and history.
 const OTHER_KEYS: &[&str] = &[
     "bench/record/",

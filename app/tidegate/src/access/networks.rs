@@ -7,7 +7,7 @@ use geo::Database;
 use tracker::{IpPrefix, Networks};
 use types::limits::NETWORK_RANGES_MAX;
 
-use crate::config::{Config, NetworkList};
+use config::{Config, NetworkList};
 
 /// Returns the networks that `config` refuses.
 ///
@@ -79,7 +79,7 @@ mod tests {
     use harness::Directory;
 
     use super::*;
-    use crate::config::{Settings, load};
+    use config::{Settings, load};
 
     fn config(directory: &Directory, text: &str) -> Config {
         let path = directory.path("tidegate.toml");

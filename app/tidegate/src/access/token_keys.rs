@@ -11,7 +11,7 @@ use tracing::info;
 use tracker::{TokenVerifier, Tracker};
 use types::limits::TOKEN_KEY_SET_MAX;
 
-use crate::config::{Config, KeySource, TokenConfig};
+use config::{Config, KeySource, TokenConfig};
 
 /// The keys in use.
 #[derive(Clone, Default)]

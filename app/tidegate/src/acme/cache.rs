@@ -18,7 +18,7 @@ use net::process::Identity;
 use net::tls::Certificate;
 use serde::{Deserialize, Serialize};
 
-use crate::config::AcmeConfig;
+use config::AcmeConfig;
 
 /// The directory of one ACME server.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
-    use crate::config::Challenge;
+    use config::Challenge;
 
     /// A cache in a temporary directory.
     struct Temporary(AcmeConfig, #[expect(dead_code, reason = "it ends with the test")] Directory);

@@ -18,8 +18,8 @@ use tracing::{info, warn};
 use super::cache::{Cache, StoredAccount};
 use super::client::Client;
 use super::schedule::FailureScope;
-use crate::config::{AcmeConfig, Challenge};
 use crate::errors;
+use config::{AcmeConfig, Challenge};
 
 /// How an order is polled once the server has been told that the challenge is ready.
 const POLL_POLICY: RetryPolicy = RetryPolicy::new()

@@ -18,7 +18,7 @@ use super::server::Server;
 use super::{copies, hex};
 use crate::admin::{ClusterApi, NodeArgs};
 use crate::cli;
-use crate::config::is_cluster_name;
+use config::is_cluster_name;
 
 /// The least size of the stream, in MiB.
 const SIZE_MIB_MIN: u64 = 16;

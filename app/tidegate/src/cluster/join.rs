@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::secret::{self, SECRET_LEN, Secret};
 use super::server::Server;
-use crate::config::is_cluster_name;
 use crate::permissions::check_secret;
+use config::is_cluster_name;
 
 /// The version of join files that this program writes, and the latest that it reads.
 pub(super) const VERSION: u32 = 1;

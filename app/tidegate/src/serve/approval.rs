@@ -17,7 +17,7 @@ use super::Event;
 use super::outbound::KeyFetcher;
 use crate::access::TorrentFolders;
 use crate::access::token_keys::{self, TokenKeys};
-use crate::config::{Config, TokenConfig, without_secrets};
+use config::{Config, TokenConfig, without_secrets};
 
 /// How often folders are looked at, unless that takes long.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use tracker::{Options, Secrets, SharedSecrets, StoreOptions, Tracker};
 
 use super::upgrade::HandoffState;
 use crate::certificates;
-use crate::config::{Config, worker_count};
+use config::{Config, worker_count};
 
 /// Checks for inherited sockets that belong to no listener. In an upgrade, the old process may have
 /// had listeners that the new configuration lacks; from a supervisor, such sockets are a mistake.

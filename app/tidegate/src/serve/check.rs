@@ -11,8 +11,8 @@ use super::{listeners, places, state, xdp};
 use crate::access::{self, TorrentFolders};
 use crate::cluster::secret::Secrets;
 use crate::cluster::{Join, nats_options};
-use crate::config::Config;
 use crate::{acme, certificates};
+use config::Config;
 
 /// What [`check`] finds.
 #[derive(Default)]

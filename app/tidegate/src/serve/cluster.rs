@@ -28,7 +28,7 @@ use tracker::{Access, Tracker};
 use super::swarms::unix_ms;
 use super::workers::Workers;
 use crate::cluster::{Join, nats_options};
-use crate::config::{ClusterConfig, Config};
+use config::{ClusterConfig, Config};
 use host::TrackerHost;
 use letters::WorkerLetters;
 use records::ClusterRecords;

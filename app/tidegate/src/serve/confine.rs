@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::cluster::OpenCluster;
 use super::{places, state, swarms};
 use crate::acme;
-use crate::config::{AcmeConfig, Config, TokenConfig};
+use config::{AcmeConfig, Config, TokenConfig};
 
 /// Where the C library reads how to resolve host names.
 const RESOLVER: &str = "/etc/resolv.conf";

@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use tracker::Tracker;
 
 use crate::access::{FileState, file_state};
-use crate::config::{Config, GeoConfig};
+use config::{Config, GeoConfig};
 
 /// How often the thread looks whether there is something to do.
 const STEP: Duration = Duration::from_millis(200);

@@ -11,7 +11,7 @@ use net::{
 };
 use tracing::{info, warn};
 
-use crate::config::{Config, ListenerGroup, Transport, worker_count};
+use config::{Config, ListenerGroup, Transport, worker_count};
 
 /// Bound sockets.
 pub(super) struct BoundListeners {

@@ -19,7 +19,7 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::prelude::*;
 use tracing_subscriber::{Registry, reload};
 
-use crate::config::{Config, LogConfig, LogFormat};
+use config::{Config, LogConfig, LogFormat};
 use line::{Form, LogLine};
 use rate_limit::{Decision, Omitted, RateLimiter};
 

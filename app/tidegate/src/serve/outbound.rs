@@ -23,8 +23,8 @@ use resolver::{Resolver, Targets};
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 
-use crate::config::Config;
 use crate::errors;
+use config::Config;
 
 /// How long a response may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 use tracing::warn;
 
-use crate::config::{Config, Problem, Settings};
+use config::{Config, Problem, Settings};
 
 /// The name of a key and the value that was set through the API.
 type Override = (String, Value);

@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::program;
-use crate::config::Config;
+use config::Config;
 
 /// Links on the way to one file. The kernel follows as many.
 const LINKS_MAX: usize = 40;
@@ -91,7 +91,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::config;
+    use config;
 
     /// A folder with `state`, `other` and `config`.
     fn folder() -> harness::Directory {

@@ -11,7 +11,7 @@ use net::process::Identity;
 
 use super::state;
 use crate::acme::future_owner;
-use crate::config::Config;
+use config::Config;
 
 /// The name of the file in `state.dir`.
 const FILE_NAME: &str = "secret";

@@ -12,7 +12,7 @@ use pages::PublicUrl;
 use tracker::Access;
 
 use super::listeners::{BoundListener, BoundListeners};
-use crate::config::{Config, ListenerGroup, Transport};
+use config::{Config, ListenerGroup, Transport};
 
 /// The port that URLs with https and wss need not name.
 const HTTPS_PORT: u16 = 443;

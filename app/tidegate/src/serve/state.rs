@@ -22,8 +22,8 @@ use super::tokens::{self, FirstToken};
 use super::workers::Workers;
 use super::{Event, outbound};
 use crate::acme::{cache, future_owner};
-use crate::config::Config;
 use crate::permissions::check_directory;
+use config::Config;
 
 /// Begins the messages about the directory.
 const KEY_NAME: &str = "state.dir";

@@ -22,7 +22,7 @@ use super::Event;
 use super::transfer::{Reception, session_source};
 use super::workers::Workers;
 use crate::acme::{cache, future_owner};
-use crate::config::{Config, SwarmsConfig};
+use config::{Config, SwarmsConfig};
 
 /// Begins the messages about the directory.
 const KEY_NAME: &str = "state.dir";

@@ -13,7 +13,7 @@ use admin::FirstTokenDisplay;
 use anyhow::{Result, bail};
 use tracing::warn;
 
-use crate::config::Config;
+use config::Config;
 
 /// A token with full access, chosen by the program that sets up the machine.
 pub(super) const BOOTSTRAP_VARIABLE: &str = "TIDEGATE_BOOTSTRAP_TOKEN";

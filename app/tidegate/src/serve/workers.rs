@@ -33,7 +33,7 @@ use super::xdp::{self, OpenXdp, SharedRules};
 use super::{Event, Shared};
 use crate::access::AccessState;
 use crate::acme::{self, CertStore};
-use crate::config::{AcmeConfig, Config, ListenerGroup, Transport, worker_count};
+use config::{AcmeConfig, Config, ListenerGroup, Transport, worker_count};
 
 /// A thread that ended unasked.
 pub(super) struct ThreadExit {
@@ -537,7 +537,7 @@ fn distribute<S>(listeners: Vec<BoundListener<S>>, count: usize) -> Vec<Vec<(S, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Settings;
+    use config::Settings;
 
     #[test]
     fn gives_every_worker_a_socket_of_every_listener() {

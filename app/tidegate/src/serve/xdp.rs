@@ -26,8 +26,8 @@ use xdp::{
 };
 
 use super::listeners::{BoundListener, BoundListeners};
-use crate::config::{Config, worker_count};
 pub(super) use check::check;
+use config::{Config, worker_count};
 
 /// How often the program gets what has changed.
 pub(super) const PERIOD: Duration = Duration::from_millis(250);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tracing::Metadata;
 use tracing::callsite::Identifier;
 
-use crate::config::LogRateLimit;
+use config::LogRateLimit;
 
 /// Maximum length of an example in bytes.
 const EXAMPLE_MAX: usize = 300;

@@ -7,7 +7,7 @@ use journal::inspect;
 use super::KEY_NAME;
 use crate::acme::{cache, future_owner};
 use crate::admin::bytes;
-use crate::config::Config;
+use config::Config;
 
 /// What a journal takes at most for a peer: two rounds and their changes.
 const BYTES_PER_PEER: u64 = 40;

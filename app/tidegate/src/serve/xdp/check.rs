@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use xdp::{Inspection, Listener};
 
-use crate::config::{Config, Transport, worker_count};
 use crate::serve::Findings;
+use config::{Config, Transport, worker_count};
 
 /// Adds what there is to say about `config`'s engine on this machine. `is_running` is whether a running
 /// tidegate has the ports of `config`.

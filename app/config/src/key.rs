@@ -135,7 +135,7 @@ impl fmt::Display for Origin {
 
 /// A mistake in the configuration, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub struct Problem {
     /// The line of a file, or 0.
     line: usize,
     /// `FILE:LINE: `, an environment variable, or nothing for a default.

@@ -30,7 +30,7 @@ const SHORT_HEAD: &str = "
 /// Returns a file with the documentation of every key, and its default as a comment. If `is_short`, it has only the keys
 /// that most users set.
 // Writing to a `String` cannot fail, here and below.
-pub(crate) fn init(is_short: bool) -> String {
+pub fn init(is_short: bool) -> String {
     let mut text = String::from(HEAD);
     if is_short {
         text.push_str(SHORT_HEAD);
@@ -97,7 +97,7 @@ fn init_listeners(text: &mut String, defaults: &Sections) {
 }
 
 /// Returns every key with its value and where that comes from.
-pub(crate) fn show(settings: &Settings) -> String {
+pub fn show(settings: &Settings) -> String {
     let mut text = String::new();
     let memory_mib = &settings.sections.limits.memory_mib;
     for setting in settings.sections.settable() {
@@ -125,7 +125,7 @@ pub(crate) fn show(settings: &Settings) -> String {
 
 /// Returns the same for the management API, without the `[[listener]]` tables.
 /// `configured` are the settings as they were read last.
-pub(crate) fn list(settings: &Settings, configured: &Settings) -> admin::Settings {
+pub fn list(settings: &Settings, configured: &Settings) -> admin::Settings {
     let defaults = Sections::default();
     let all = settings.sections.settable();
     let all = all.zip(configured.sections.settable()).zip(defaults.settable());
@@ -183,7 +183,7 @@ fn readable(value: Json) -> Json {
 }
 
 /// Returns a URL without its user and query, which may be secret.
-pub(crate) fn without_secrets(url: &str) -> String {
+pub fn without_secrets(url: &str) -> String {
     let (shown, query) = url.split_once('?').unwrap_or((url, ""));
     let (scheme, rest) = shown.split_once("://").unwrap_or(("", shown));
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));

@@ -15,18 +15,19 @@ const DIRECTORY: &str = "acme";
 
 /// Certificates to obtain from an ACME server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AcmeConfig {
+pub struct AcmeConfig {
     /// Host names in lower case. At least one.
-    pub(crate) domains: Vec<String>,
+    pub domains: Vec<String>,
     /// `mailto:` URLs.
-    pub(crate) contact: Vec<String>,
+    pub contact: Vec<String>,
     /// The `https:` URL of the ACME server's directory.
-    pub(crate) directory: String,
+    pub directory: String,
     /// The directory for what must survive restarts.
-    pub(crate) cache: PathBuf,
-    pub(crate) challenge: Challenge,
+    pub cache: PathBuf,
+    /// The way in which the authority verifies the domains.
+    pub challenge: Challenge,
     /// A file with additional roots for connections to the ACME server.
-    pub(crate) ca: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
 }
 
 impl AcmeConfig {
@@ -66,7 +67,7 @@ impl AcmeConfig {
     }
 
     /// Returns the TCP port of the ACME server.
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         let port =
             host_and_port(&self.directory).and_then(|host| host.rsplit_once(':')?.1.parse().ok());
         port.unwrap_or(443)

@@ -7,6 +7,7 @@
 //!
 //! [`Settings`] hold the value of each key and where it comes from; [`Config`] is what the tracker is
 //! built from, checked as a whole.
+#![forbid(unsafe_code)]
 
 mod access;
 mod acme;
@@ -48,100 +49,118 @@ use choices::Sandboxing;
 use keys::{BansSection, LimitsSection, Sections, TrackerSection};
 use setting::Setting;
 
-pub(crate) use access::{GeoConfig, KeySource, NetworkList, NetworkRules, TokenConfig};
-pub(crate) use acme::AcmeConfig;
-pub(crate) use choices::{Challenge, LogFormat, Transport};
-pub(crate) use cluster::{ClusterConfig, is_name as is_cluster_name};
-pub(crate) use key::Problem;
-pub(crate) use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_policies};
-pub(crate) use log::{LogConfig, LogRateLimit};
-#[cfg(test)]
-pub(crate) use read::parse;
-pub(crate) use read::{Settings, load};
-pub(crate) use show::{init, list, show, without_secrets};
-pub(crate) use swarms::SwarmsConfig;
-pub(crate) use xdp::XdpConfig;
+pub use access::{GeoConfig, KeySource, NetworkList, NetworkRules, TokenConfig};
+pub use acme::AcmeConfig;
+pub use choices::{Challenge, LogFormat, Transport};
+pub use cluster::{ClusterConfig, is_name as is_cluster_name};
+pub use key::Problem;
+pub use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_policies};
+pub use log::{LogConfig, LogRateLimit};
+pub use read::{Settings, load, parse};
+pub use show::{init, list, show, without_secrets};
+pub use swarms::SwarmsConfig;
+pub use xdp::XdpConfig;
 
 /// Everything that serving needs, checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Config {
+pub struct Config {
     /// Warnings about values that are ignored or deprecated.
     setting_warnings: Vec<Problem>,
     /// Those of `[udp]`, `[http]` and `[tls]`, then those of each `[[listener]]`.
-    pub(crate) groups: Vec<ListenerGroup>,
+    pub groups: Vec<ListenerGroup>,
     /// That of the sections, then that of each `[[listener]]`. Groups refer to them by index.
-    pub(crate) listener_policies: Vec<ListenerPolicyConfig>,
+    pub listener_policies: Vec<ListenerPolicyConfig>,
     /// The kinds of listeners that serve; see [`access_kinds`].
-    pub(crate) access_kinds: String,
+    pub access_kinds: String,
     /// Whether listeners of different kinds may share swarms.
-    pub(crate) private_and_open: bool,
+    pub private_and_open: bool,
     /// 0 = one per core.
-    pub(crate) udp_workers: usize,
-    pub(crate) engine: Engine,
-    pub(crate) xdp: XdpConfig,
+    pub udp_workers: usize,
+    /// The engine of UDP.
+    pub engine: Engine,
+    /// The XDP program of that engine, if it has one.
+    pub xdp: XdpConfig,
     /// Bytes.
-    pub(crate) receive_buffer: usize,
+    pub receive_buffer: usize,
     /// 0 = one per core.
-    pub(crate) http_workers: usize,
+    pub http_workers: usize,
     /// Of each HTTP worker.
-    pub(crate) http_memory: MemoryLimits,
+    pub http_memory: MemoryLimits,
     /// Whether peer ids are stored.
-    pub(crate) keep_peer_ids: bool,
+    pub keep_peer_ids: bool,
     /// The name of this host in announce URLs of the public page; `None` = that of the request.
-    pub(crate) public_host: Option<String>,
+    pub public_host: Option<String>,
     /// Responses to HTTP challenges of an ACME server.
-    pub(crate) challenges: Arc<Challenges>,
-    pub(crate) certificates: Vec<CertificateFiles>,
+    pub challenges: Arc<Challenges>,
+    /// Files of certificates and their keys.
+    pub certificates: Vec<CertificateFiles>,
     /// Certificates to obtain, if any.
-    pub(crate) acme: Option<AcmeConfig>,
-    pub(crate) policy: Policy,
-    pub(crate) limits: Limits,
-    pub(crate) bans: BanRules,
+    pub acme: Option<AcmeConfig>,
+    /// Intervals and numbers of peers in responses.
+    pub policy: Policy,
+    /// Bounds on what clients may use.
+    pub limits: Limits,
+    /// Offences after which a network is banned.
+    pub bans: BanRules,
     /// The file of users' keys, or an empty path.
-    pub(crate) keys: PathBuf,
+    pub keys: PathBuf,
     /// Which networks are served.
-    pub(crate) networks: NetworkRules,
+    pub networks: NetworkRules,
     /// How tokens are verified, if there are keys for it.
-    pub(crate) tokens: Option<TokenConfig>,
+    pub tokens: Option<TokenConfig>,
     /// Bytes for the names of torrents.
-    pub(crate) torrent_names: usize,
-    pub(crate) geo: GeoConfig,
+    pub torrent_names: usize,
+    /// Files that tell the systems and countries of networks.
+    pub geo: GeoConfig,
     /// Bytes, or unlimited.
-    pub(crate) memory_budget: Option<u64>,
+    pub memory_budget: Option<u64>,
     /// Whether that is a guess, because the system does not tell how much memory there is.
-    pub(crate) assumes_memory: bool,
-    pub(crate) admin_listen: Vec<SocketAddr>,
+    pub assumes_memory: bool,
+    /// Addresses of the admin listener.
+    pub admin_listen: Vec<SocketAddr>,
     /// Whether the admin listener uses TLS.
-    pub(crate) admin_tls: bool,
+    pub admin_tls: bool,
     /// Host names that requests to the admin listener may name.
-    pub(crate) admin_hosts: Vec<String>,
+    pub admin_hosts: Vec<String>,
     /// Whether `/metrics` requires a token.
-    pub(crate) metrics_token: bool,
-    pub(crate) requests_per_s: u32,
-    pub(crate) wrong_tokens_per_min: u32,
-    pub(crate) cors_origins: Vec<String>,
-    pub(crate) webhook_ports: Vec<u16>,
+    pub metrics_token: bool,
+    /// API requests per second and token. 0 = unlimited.
+    pub requests_per_s: u32,
+    /// Invalid tokens per minute from one address.
+    pub wrong_tokens_per_min: u32,
+    /// Web sites whose pages may use the API.
+    pub cors_origins: Vec<String>,
+    /// TCP ports to which webhooks may be posted.
+    pub webhook_ports: Vec<u16>,
     /// Addresses that are not public and that webhooks may be posted to.
-    pub(crate) webhook_private: Networks,
+    pub webhook_private: Networks,
     /// The directory of durable records. Without one, records are kept in memory.
-    pub(crate) state_dir: Option<PathBuf>,
-    pub(crate) flush_s: u32,
+    pub state_dir: Option<PathBuf>,
+    /// Seconds between writes of counters to the records.
+    pub flush_s: u32,
     /// The journal of swarms, if it is on.
-    pub(crate) swarms: Option<SwarmsConfig>,
+    pub swarms: Option<SwarmsConfig>,
     /// The cluster that this node is part of, if any.
-    pub(crate) cluster: Option<ClusterConfig>,
-    pub(crate) user: String,
-    pub(crate) group: String,
-    pub(crate) sandbox: bool,
-    pub(crate) shutdown_timeout_s: u32,
-    pub(crate) log: LogConfig,
+    pub cluster: Option<ClusterConfig>,
+    /// The user to switch to, or an empty string.
+    pub user: String,
+    /// The group to switch to. Empty = that of the user.
+    pub group: String,
+    /// True if the process gives up the rights that it does not need.
+    pub sandbox: bool,
+    /// Seconds that responses in progress have at the end.
+    pub shutdown_timeout_s: u32,
+    /// Lines of the log.
+    pub log: LogConfig,
 }
 
 impl Config {
     /// Checks what single keys cannot show, and converts.
     ///
-    /// Returns all mistakes if there are any.
-    pub(crate) fn from_settings(settings: &Settings) -> Result<Self, Vec<Problem>> {
+    /// # Errors
+    ///
+    /// Returns all mistakes.
+    pub fn from_settings(settings: &Settings) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let sections = &settings.sections;
         let Sections { udp, tls, admin, state, process, access, bans, .. } = sections;
@@ -212,18 +231,18 @@ impl Config {
     }
 
     /// Returns the addresses of all listeners of a protocol.
-    pub(crate) fn addresses(&self, transport: Transport) -> impl Iterator<Item = SocketAddr> {
+    pub fn addresses(&self, transport: Transport) -> impl Iterator<Item = SocketAddr> {
         let groups = self.groups.iter().filter(move |group| group.transport == transport);
         groups.flat_map(|group| group.addresses.iter().copied())
     }
 
     /// Whether any listener has this protocol.
-    pub(crate) fn listens(&self, transport: Transport) -> bool {
+    pub fn listens(&self, transport: Transport) -> bool {
         self.addresses(transport).next().is_some()
     }
 
     /// Returns the files, beside the configuration itself, that a reload reads.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
         let lists = self.listener_policies.iter().flat_map(ListenerPolicyConfig::files);
         let tokens = self.tokens.as_ref().and_then(TokenConfig::file);
@@ -233,7 +252,7 @@ impl Config {
     }
 
     /// Returns the folders of torrent files.
-    pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
         let folders = self.listener_policies.iter().map(|policy| policy.torrents.as_path());
         folders.filter(|path| !path.as_os_str().is_empty())
     }
@@ -436,13 +455,13 @@ fn network_connections(sections: &Sections, groups: &[ListenerGroup]) -> u32 {
 }
 
 /// Returns the number of workers for a setting; 0 = one per core.
-pub(crate) fn worker_count(setting: usize) -> usize {
+pub fn worker_count(setting: usize) -> usize {
     if setting == 0 { cores().len().max(1) } else { setting }
 }
 
 /// Returns what differs between two configurations: what a reload applies, and what only a restart
 /// does.
-pub(crate) fn changes(old: &Settings, new: &Settings) -> (Vec<String>, Vec<String>) {
+pub fn changes(old: &Settings, new: &Settings) -> (Vec<String>, Vec<String>) {
     let (mut reloadable, mut fixed) = listener_table::changes(&old.listeners, &new.listeners);
     for key in old.sections.changed_keys(&new.sections) {
         let list = if key.reloadable { &mut reloadable } else { &mut fixed };

@@ -1,6 +1,6 @@
 //! Writes `docs/configure/reference.md` from the table of keys, and compares the page that is there with it.
 //!
-//! `TIDEGATE_WRITE_REFERENCE=1 cargo test -p tidegate --bins reference` writes the page.
+//! `TIDEGATE_WRITE_REFERENCE=1 cargo test -p tidegate-config reference` writes the page.
 
 use std::fmt::Write;
 use std::fs;
@@ -179,7 +179,7 @@ fn reference_is_up_to_date() {
     assert!(
         found == expected,
         "docs/configure/reference.md is not what the table of keys says: run \
-         TIDEGATE_WRITE_REFERENCE=1 cargo test -p tidegate --bins reference"
+         TIDEGATE_WRITE_REFERENCE=1 cargo test -p tidegate-config reference"
     );
 }
 

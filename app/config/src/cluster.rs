@@ -11,15 +11,19 @@ const NAME_MAX: usize = 32;
 
 /// A node's part in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClusterConfig {
+pub struct ClusterConfig {
     /// The join file, which has all that the node and its cluster have in common.
-    pub(crate) join: PathBuf,
+    pub join: PathBuf,
     /// Empty = that of the join file.
-    pub(crate) zone: String,
-    pub(crate) flush: Duration,
-    pub(crate) queue_bytes: usize,
-    pub(crate) warm_wait: Duration,
-    pub(crate) relay_bytes_per_s: u32,
+    pub zone: String,
+    /// The time for which changes are collected before they are sent.
+    pub flush: Duration,
+    /// The most bytes of changes that wait for NATS.
+    pub queue_bytes: usize,
+    /// The time for which readiness waits for what the other nodes know.
+    pub warm_wait: Duration,
+    /// The most bytes per second of WebTorrent messages to other nodes.
+    pub relay_bytes_per_s: u32,
 }
 
 impl ClusterConfig {
@@ -50,7 +54,7 @@ impl ClusterConfig {
 }
 
 /// Whether `name` can name a cluster or a zone.
-pub(crate) fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     name.len() <= NAME_MAX && name.bytes().all(is_allowed)
 }
@@ -58,8 +62,8 @@ pub(crate) fn is_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::config::tests::{read, says};
+    use crate::Config;
+    use crate::tests::{read, says};
 
     #[test]
     fn reads_a_cluster() {

@@ -13,48 +13,62 @@ use super::setting::Setting;
 
 /// Which networks are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NetworkRules {
+pub struct NetworkRules {
     /// Those that alone are served; empty = all.
-    pub(crate) allow: NetworkList,
+    pub allow: NetworkList,
     /// Those that are refused.
-    pub(crate) deny: NetworkList,
+    pub deny: NetworkList,
 }
 
 /// Networks, by themselves and by the systems that have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NetworkList {
-    pub(crate) networks: Networks,
+pub struct NetworkList {
+    /// Those that the list names by their addresses.
+    pub networks: Networks,
     /// Numbers of autonomous systems.
-    pub(crate) systems: Vec<u32>,
+    pub systems: Vec<u32>,
 }
 
 /// How tokens are verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TokenConfig {
-    pub(crate) keys: KeySource,
-    pub(crate) issuer: Option<String>,
-    pub(crate) audience: Option<String>,
-    pub(crate) refresh_s: u32,
-    pub(crate) verifications_per_s: u32,
+pub struct TokenConfig {
+    /// The place of the public keys.
+    pub keys: KeySource,
+    /// The issuer that tokens must name.
+    pub issuer: Option<String>,
+    /// The audience that tokens must name.
+    pub audience: Option<String>,
+    /// Seconds between requests for the keys, if they are at a URL.
+    pub refresh_s: u32,
+    /// Tokens verified per second at most.
+    pub verifications_per_s: u32,
 }
 
 /// Where the keys of tokens are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeySource {
+pub enum KeySource {
+    /// A file.
     File(PathBuf),
-    Url { url: String, port: u16 },
+    /// A server.
+    Url {
+        /// Its URL.
+        url: String,
+        /// The TCP port of that URL.
+        port: u16,
+    },
 }
 
 /// What is known of networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GeoConfig {
+pub struct GeoConfig {
     /// The file of systems, or an empty path.
-    pub(crate) asn: PathBuf,
+    pub asn: PathBuf,
     /// The file of countries, or an empty path.
-    pub(crate) country: PathBuf,
-    pub(crate) interval_s: u32,
+    pub country: PathBuf,
+    /// Seconds between counts of peers.
+    pub interval_s: u32,
     /// How many systems, and as many countries, metrics name.
-    pub(crate) metrics_max: usize,
+    pub metrics_max: usize,
 }
 
 impl NetworkRules {
@@ -75,7 +89,7 @@ impl NetworkRules {
     }
 
     /// Returns whether the networks of any system are needed.
-    pub(crate) fn need_systems(&self) -> bool {
+    pub fn need_systems(&self) -> bool {
         !self.allow.systems.is_empty() || !self.deny.systems.is_empty()
     }
 }
@@ -101,7 +115,7 @@ impl NetworkList {
     }
 
     /// Returns whether the list has no entries.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.networks.is_empty() && self.systems.is_empty()
     }
 }
@@ -140,7 +154,7 @@ impl TokenConfig {
     }
 
     /// Returns the file of the keys, if they are in one.
-    pub(crate) fn file(&self) -> Option<&Path> {
+    pub fn file(&self) -> Option<&Path> {
         match &self.keys {
             KeySource::File(path) => Some(path),
             KeySource::Url { .. } => None,
@@ -148,7 +162,7 @@ impl TokenConfig {
     }
 
     /// Returns the port that is connected to for the keys, if they are elsewhere.
-    pub(crate) fn port(&self) -> Option<u16> {
+    pub fn port(&self) -> Option<u16> {
         match &self.keys {
             KeySource::File(_) => None,
             KeySource::Url { port, .. } => Some(*port),
@@ -181,7 +195,7 @@ impl GeoConfig {
     }
 
     /// Returns the files.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
         [self.asn.as_path(), self.country.as_path()].into_iter()
     }
 }

@@ -13,18 +13,23 @@ const VLAN_MAX: u16 = 4094;
 
 /// How the XDP program is set up.
 #[derive(Clone, Debug)]
-pub(crate) struct XdpConfig {
+pub struct XdpConfig {
     /// Empty = those of the default routes and of the listeners' addresses.
-    pub(crate) interfaces: Vec<String>,
-    pub(crate) mode: Mode,
-    pub(crate) zero_copy: bool,
+    pub interfaces: Vec<String>,
+    /// The place where the program runs.
+    pub mode: Mode,
+    /// True if the driver writes into the memory of the tracker.
+    pub zero_copy: bool,
     /// Of each queue; a power of two.
-    pub(crate) frames: u32,
-    pub(crate) vlans: Vec<u16>,
-    pub(crate) reply_mac: ReplyMac,
-    pub(crate) answer_connects: bool,
+    pub frames: u32,
+    /// VLAN ids of tagged frames that are for this tracker.
+    pub vlans: Vec<u16>,
+    /// The address that replies go to in the link layer.
+    pub reply_mac: ReplyMac,
+    /// True if the program answers connects.
+    pub answer_connects: bool,
     /// Whether the start fails without the program.
-    pub(crate) required: bool,
+    pub required: bool,
 }
 
 impl XdpConfig {
@@ -79,8 +84,8 @@ fn vlans(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
-    use crate::config::tests::{read, says};
+    use crate::Config;
+    use crate::tests::{read, says};
 
     #[test]
     fn reads_interfaces_vlans_and_addresses() {

@@ -32,7 +32,7 @@ fn policy_warnings(policy: &ListenerPolicyConfig) -> Vec<String> {
 
 impl Config {
     /// Returns warnings for the log, one sentence each.
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let policy = &self.policy;
         let interval_s = policy.interval_s + policy.interval_jitter_s;
         let mut warnings: Vec<String> =

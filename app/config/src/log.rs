@@ -8,18 +8,22 @@ use super::keys::LogSection;
 
 /// The log.
 #[derive(Clone, Debug)]
-pub(crate) struct LogConfig {
-    pub(crate) levels: LogLevels,
-    pub(crate) format: LogFormat,
-    pub(crate) rate_limit: LogRateLimit,
+pub struct LogConfig {
+    /// The level of each area.
+    pub levels: LogLevels,
+    /// The form of the lines.
+    pub format: LogFormat,
+    /// The limit of similar lines.
+    pub rate_limit: LogRateLimit,
 }
 
 /// How many similar lines are written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LogRateLimit {
+pub struct LogRateLimit {
     /// 0 = unlimited.
-    pub(crate) lines_max: u32,
-    pub(crate) interval_s: u32,
+    pub lines_max: u32,
+    /// Seconds over which similar lines are counted.
+    pub interval_s: u32,
 }
 
 impl LogConfig {

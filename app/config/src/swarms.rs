@@ -16,24 +16,24 @@ const LATE_S: u32 = 120;
 
 /// The journal of swarms.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SwarmsConfig {
+pub struct SwarmsConfig {
     /// Its directory.
-    pub(crate) dir: PathBuf,
+    pub dir: PathBuf,
     /// How long a round takes.
-    pub(crate) round: Duration,
+    pub round: Duration,
     /// How often it is forced to the disk. Zero = never.
-    pub(crate) sync: Duration,
+    pub sync: Duration,
     /// The most bytes on the disk. 0 = unlimited.
-    pub(crate) bytes_max: u64,
+    pub bytes_max: u64,
     /// How long the start waits for peers to be restored.
-    pub(crate) restore_wait: Duration,
+    pub restore_wait: Duration,
     /// Whether restored peers may expire between two announces: their lifetime is too short for any round.
-    pub(crate) is_lifetime_short: bool,
+    pub is_lifetime_short: bool,
 }
 
 impl SwarmsConfig {
     /// Returns the directory of the journal in `state_dir`.
-    pub(crate) fn directory(state_dir: &Path) -> PathBuf {
+    pub fn directory(state_dir: &Path) -> PathBuf {
         state_dir.join(DIRECTORY)
     }
 

@@ -24,35 +24,44 @@ const PEER_ID_LEN: usize = size_of::<PeerId>();
 
 /// Listeners of one protocol to which the same rules apply.
 #[derive(Clone, Debug)]
-pub(crate) struct ListenerGroup {
-    pub(crate) transport: Transport,
-    pub(crate) addresses: Vec<SocketAddr>,
+pub struct ListenerGroup {
+    /// The protocol.
+    pub transport: Transport,
+    /// The addresses to listen on.
+    pub addresses: Vec<SocketAddr>,
     /// Whether the addresses are the defaults. Then an address family that the system lacks is skipped.
-    pub(crate) is_default: bool,
+    pub is_default: bool,
     /// Its index in [`super::Config::listener_policies`].
-    pub(crate) listener_policy: ListenerPolicyId,
+    pub listener_policy: ListenerPolicyId,
     /// The proxies that put Simple Proxy headers before datagrams, if that is on.
-    pub(crate) simple_proxies: Option<Networks>,
+    pub simple_proxies: Option<Networks>,
     /// How HTTP is served.
-    pub(crate) http: HttpOptions,
+    pub http: HttpOptions,
     /// The pages that are served besides announces and scrapes.
-    pub(crate) pages: PageOptions,
+    pub pages: PageOptions,
 }
 
 /// What a listener's policy is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ListenerPolicyConfig {
-    pub(crate) mode: Mode,
-    pub(crate) allow: PathBuf,
-    pub(crate) deny: PathBuf,
+pub struct ListenerPolicyConfig {
+    /// Lists that decide which torrents are served.
+    pub mode: Mode,
+    /// The file of the allow list, or an empty path.
+    pub allow: PathBuf,
+    /// The file of the deny list, or an empty path.
+    pub deny: PathBuf,
     /// A folder of torrent files, or an empty path.
-    pub(crate) torrents: PathBuf,
-    pub(crate) private_addresses: PrivateAddresses,
-    pub(crate) access: Access,
-    pub(crate) clients: ClientRules,
-    pub(crate) full_scrape: bool,
+    pub torrents: PathBuf,
+    /// The rule for private addresses of peers.
+    pub private_addresses: PrivateAddresses,
+    /// Credentials that announces need.
+    pub access: Access,
+    /// Client programs that are served.
+    pub clients: ClientRules,
+    /// True if scrapes without info hashes are answered with all torrents.
+    pub full_scrape: bool,
     /// The addresses for peers beside the tracker, if there are any.
-    pub(crate) external: Option<Arc<ExternalAddress>>,
+    pub external: Option<Arc<ExternalAddress>>,
 }
 
 impl ListenerPolicyConfig {
@@ -97,15 +106,17 @@ impl ListenerPolicyConfig {
     }
 
     /// Returns the files of both lists, whether the mode uses them or not.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
         [self.allow.as_path(), self.deny.as_path()].into_iter()
     }
 
-    pub(crate) fn uses_allow(&self) -> bool {
+    /// Returns true if only torrents of the allow list are served.
+    pub fn uses_allow(&self) -> bool {
         matches!(self.mode, Mode::Allow | Mode::Both)
     }
 
-    pub(crate) fn uses_deny(&self) -> bool {
+    /// Returns true if torrents of the deny list are refused.
+    pub fn uses_deny(&self) -> bool {
         matches!(self.mode, Mode::Deny | Mode::Both)
     }
 }
@@ -125,9 +136,7 @@ fn check_client_prefixes(prefixes: &Setting<Vec<String>>, problems: &mut Vec<Pro
 }
 
 /// Returns the policy of the sections, then that of each `[[listener]]`.
-pub(crate) fn listener_policies(
-    settings: &Settings,
-) -> Result<Vec<ListenerPolicyConfig>, Vec<Problem>> {
+pub fn listener_policies(settings: &Settings) -> Result<Vec<ListenerPolicyConfig>, Vec<Problem>> {
     let mut problems = Vec::new();
     let mut policies = vec![ListenerPolicyConfig::from_sections(&settings.sections, &mut problems)];
     for table in &settings.listeners {
@@ -192,7 +201,7 @@ fn mix(settings: &Settings) -> Option<Problem> {
 
 /// Returns the kinds of listeners that serve, as the nodes of a cluster tell each other: `open`, `private`, `jwt`,
 /// or several of these with `+` between them.
-pub(crate) fn access_kinds(settings: &Settings) -> String {
+pub fn access_kinds(settings: &Settings) -> String {
     let sections = &settings.sections;
     let serves = Transport::ALL.into_iter().any(|it| !sections.listen(it).value.is_empty());
     let of_sections = serves.then(|| access_of(&sections.access));

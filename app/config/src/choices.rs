@@ -56,7 +56,8 @@ choices! {
 
 /// The protocol a listener speaks. Its word is also the name of its section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub enum Transport {
+    /// Datagrams (BEP 15).
     Udp,
     /// HTTP and WebSocket.
     Http,
@@ -65,10 +66,11 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    pub(crate) const ALL: [Self; 3] = [Self::Udp, Self::Http, Self::Tls];
+    /// All protocols.
+    pub const ALL: [Self; 3] = [Self::Udp, Self::Http, Self::Tls];
 
     /// Its word in the configuration.
-    pub(crate) fn label(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         self.word()
     }
 }
@@ -93,7 +95,7 @@ pub(super) enum StatsChoice {
 
 /// How an ACME server verifies that a host is ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Challenge {
+pub enum Challenge {
     /// By a TLS handshake (RFC 8737).
     TlsAlpn,
     /// By an HTTP request (RFC 8555, 8.3).
@@ -102,7 +104,7 @@ pub(crate) enum Challenge {
 
 impl Challenge {
     /// Its word in the configuration.
-    pub(crate) fn label(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         self.word()
     }
 }
@@ -116,7 +118,9 @@ pub(super) enum Sandboxing {
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogFormat {
+pub enum LogFormat {
+    /// For people.
     Text,
+    /// A JSON object per line.
     Json,
 }

@@ -16,7 +16,7 @@ use super::source::{File, is_section, json, unknown_key, unknown_section};
 
 /// The settings of the sections, and of the `[[listener]]` tables.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settings {
+pub struct Settings {
     pub(super) sections: Sections,
     pub(super) listeners: Vec<ListenerTable>,
     /// Warnings about values that are ignored or deprecated.
@@ -34,8 +34,10 @@ pub(super) struct Remarks {
 
 /// Reads the configuration: `file`, if there is one, and `environment`, which overrides it.
 ///
-/// Returns all mistakes if there are any.
-pub(crate) fn load(
+/// # Errors
+///
+/// Returns all mistakes.
+pub fn load(
     file: Option<&Path>,
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<Settings, Vec<Problem>> {
@@ -56,9 +58,10 @@ pub(crate) fn load(
 
 /// Reads a configuration from `text`, as if it were the file `path`.
 ///
-/// Returns all mistakes if there are any.
-#[cfg(test)]
-pub(crate) fn parse(path: &Path, text: &str) -> Result<Settings, Vec<Problem>> {
+/// # Errors
+///
+/// Returns all mistakes.
+pub fn parse(path: &Path, text: &str) -> Result<Settings, Vec<Problem>> {
     let mut settings = Settings::default();
     let mut remarks = Remarks::default();
     settings.read_file(&File { path, text }, &mut remarks);
@@ -77,7 +80,7 @@ fn names_url(value: &Json) -> bool {
 
 impl Settings {
     /// Replaces the reloadable values with those of `new`. Listeners are neither added nor removed.
-    pub(crate) fn take_reloadable(&mut self, new: &Self) {
+    pub fn take_reloadable(&mut self, new: &Self) {
         for table in &mut self.listeners {
             if let Some(new) = new.listeners.iter().find(|new| new.is_same_listener(table)) {
                 table.take_reloadable(new);
@@ -96,7 +99,7 @@ impl Settings {
     }
 
     /// Returns true if this key is no longer a setting.
-    pub(crate) fn is_constant(&self, name: &str) -> bool {
+    pub fn is_constant(&self, name: &str) -> bool {
         let mut all = self.sections.all().into_iter();
         !self.sets_constants && all.any(|it| it.key().name == name && it.key().constant)
     }
@@ -124,7 +127,7 @@ impl Settings {
 
     /// Applies values set through the API over those of file and environment. Values with a mistake
     /// are left out; returns the mistakes. Constants that an earlier version has recorded are ignored.
-    pub(crate) fn apply_overrides(&mut self, values: &[(String, Json)]) -> Vec<Problem> {
+    pub fn apply_overrides(&mut self, values: &[(String, Json)]) -> Vec<Problem> {
         let mut problems = Vec::new();
         for (name, value) in values {
             if self.is_constant(name) {

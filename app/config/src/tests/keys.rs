@@ -1,0 +1,130 @@
+//! Tests of the table of keys: defaults, constants and what a reload applies.
+
+use super::{read, read_as_user, read_with, says};
+use crate::key::{Key, Origin, PerListener};
+use crate::keys::Sections;
+use crate::setting::AnySetting;
+use crate::*;
+
+#[test]
+fn defaults_are_a_valid_configuration() {
+    let settings = Settings::default();
+    let config = Config::from_settings(&settings).unwrap();
+    let policy = Policy { interval_jitter_s: 90, ..Policy::default() };
+    assert_eq!(config.policy, policy);
+    assert_eq!(config.addresses(Transport::Udp).count(), 2);
+    assert!(config.groups.iter().all(|group| group.is_default));
+    assert!(!config.listens(Transport::Tls) && settings.listeners.is_empty());
+    assert!(settings.sections.all().iter().all(|it| *it.origin() == Origin::Default));
+}
+
+#[test]
+fn init_writes_every_default_as_a_comment() {
+    // As it is, it sets nothing. Its comments without spaces are keys.
+    let sets_nothing = read_as_user(&init(false)).unwrap();
+    assert!(sets_nothing.sections.all().iter().all(|it| *it.origin() == Origin::Default));
+    let is_key = |line: &str| line.starts_with(|first: char| first.is_ascii_lowercase());
+    let uncommented = |text: &str| {
+        let lines = text.lines().map(|line| match line.strip_prefix('#') {
+            Some(key) if is_key(key) => key.to_owned() + "\n",
+            _ => line.to_owned() + "\n",
+        });
+        read_as_user(&lines.collect::<String>()).unwrap()
+    };
+    let settings = uncommented(&init(false));
+    for setting in settings.sections.settable() {
+        assert_ne!(*setting.origin(), Origin::Default, "{} is missing", setting.key().name);
+    }
+    assert_eq!(settings.warnings, []);
+    assert_eq!(changes(&settings, &Settings::default()), (vec![], vec![]));
+    let sections: Vec<_> = init(false)
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix('[')?.trim_end_matches(']').to_owned()))
+        .collect();
+    assert_eq!(sections[..5], ["state", "udp", "http", "access", "tls"]);
+    // The short one has the keys that most users set.
+    let short = uncommented(&init(true));
+    let count = short.sections.settable().filter(|it| *it.origin() != Origin::Default).count();
+    assert_eq!(count, 12);
+    assert!(init(true).lines().count() < 100);
+}
+
+/// More keys are more than an operator reads. A new one takes the place of another, or becomes a constant.
+#[test]
+fn there_are_few_keys() {
+    let defaults = Sections::default();
+    let count = defaults.settable().count();
+    assert!(count <= 95, "{count}");
+    let per_listener = |setting: &&dyn AnySetting| setting.key().per_listener == PerListener::Yes;
+    let count = defaults.settable().filter(per_listener).count();
+    assert!(count <= 16, "{count} of listeners");
+}
+
+#[test]
+fn constants_are_ignored_with_a_warning() {
+    let text = "[http]\nidle_timeout_s = 3\nmax = \"no number\"\n";
+    assert_eq!(read_as_user(text).unwrap_err().len(), 1, "an unknown key is a mistake");
+    let text = "[udp]\npin_cores = true\n[tracker]\npeer_lifetime_s = 600\nnumwant_default = \"many\"\ninterval_s = 600\n\
+                [[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:1\"]\nhttp.idle_timeout_s = 3\n";
+    let variable = ("TIDEGATE_BANS__BAD_CONNECTION_IDS_PER_MIN".to_owned(), "7".to_owned());
+    let settings = read_with(text, std::iter::once(variable)).unwrap();
+    let config = Config::from_settings(&settings).unwrap();
+    let warnings = config.warnings();
+    let expected = [
+        "TIDEGATE_BANS__BAD_CONNECTION_IDS_PER_MIN: bans.bad_connection_ids_per_min is no longer a setting: remove it; \
+         0 is used",
+        ".toml:2: udp.pin_cores is no longer a setting: remove it; false is used",
+        ".toml:4: tracker.peer_lifetime_s is no longer a setting: remove it; one and a half times tracker.interval_s is \
+         used",
+        ".toml:5: tracker.numwant_default is no longer a setting: remove it; 50 is used",
+        ".toml:10: http.idle_timeout_s is no longer a setting: remove it; 60 is used",
+    ];
+    assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+    for (warning, expected) in warnings.iter().zip(expected) {
+        assert!(warning.ends_with(expected), "{warning}");
+    }
+    let Policy { peer_lifetime_s, interval_jitter_s, numwant_default, .. } = config.policy;
+    assert_eq!((peer_lifetime_s, interval_jitter_s, numwant_default), (900, 30, 50));
+    assert_eq!(config.bans.bad_connection_ids_per_min, 0);
+    assert_eq!(config.groups[3].http.idle_timeout_s, 60);
+    // Nor does the API change them. What an earlier version has recorded is ignored.
+    let mut settings = Settings::default();
+    assert!(settings.is_constant("tracker.numwant_default"));
+    assert!(!settings.is_constant("tracker.numwant_max"));
+    let recorded = [("tracker.numwant_default".to_owned(), serde_json::json!(7))];
+    assert_eq!(settings.apply_overrides(&recorded), []);
+    assert_eq!(settings.sections.tracker.numwant_default.value, 50);
+}
+
+#[test]
+fn constants_are_documented_nowhere() {
+    let written = init(false) + &show(&Settings::default());
+    let listed = list(&Settings::default(), &Settings::default());
+    for setting in Sections::default().all().iter().filter(|it| it.key().constant) {
+        let Key { name, .. } = setting.key();
+        assert!(!written.contains(&format!("\n{name} = ")), "{name}");
+        assert!(listed.settings.iter().all(|it| it.name != *name), "{name}");
+    }
+    assert!(!written.contains("[trace]") && listed.sections.iter().all(|it| it.name != "trace"));
+    // Nor are they suggested.
+    let found = says("[limits]\nbucket = 1\n");
+    assert_eq!(found, ["2: unknown key `limits.bucket`"]);
+}
+
+#[test]
+fn accepts_every_default() {
+    let defaults = Sections::default();
+    for setting in defaults.all() {
+        let name = setting.key().name;
+        let mut copy = Sections::default();
+        let accepted = copy.find_mut(name).unwrap().set(&setting.json(), Origin::Api);
+        assert_eq!(accepted, Ok(()), "{name}");
+    }
+}
+
+#[test]
+fn separates_reloadable_changes() {
+    let new = read("[tracker]\ninterval_s = 900\n[udp]\nworkers = 3\n").unwrap();
+    let expected = (vec!["tracker.interval_s".into()], vec!["udp.workers".into()]);
+    assert_eq!(changes(&Settings::default(), &new), expected);
+}

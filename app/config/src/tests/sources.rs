@@ -1,0 +1,189 @@
+//! Tests of files and variables, and of the messages about mistakes in them.
+
+use std::path::Path;
+
+use tracker::access::Mode;
+
+use super::{read, says};
+use crate::*;
+
+#[test]
+fn messages_are_lines_whatever_a_name_contains() {
+    let found = says("[tracker]\n\"a\\n\\u001b[31m\" = 1\n");
+    assert_eq!(found, ["2: unknown key `tracker.a\\n\\u{1b}[31m`"]);
+}
+
+#[test]
+fn reports_mistakes_with_line_key_and_suggestion() {
+    let text =
+        "[tracker]\ninterval = 5\ninterval_s = \"soon\"\nnumwant_max = 9999\n[acess]\nx = 1\n";
+    let expected = [
+        "1: ",
+        "2: unknown key `tracker.interval`: did you mean `tracker.interval_s`?",
+        "3: tracker.interval_s: expected an integer from 1 to 86400, found \"soon\"",
+        "4: tracker.numwant_max: must be between 0 and 1000, found 9999",
+        "5: unknown section [acess]: did you mean [access]?",
+    ];
+    let mut found = says(text);
+    found.sort();
+    assert_eq!(found, expected[1..]);
+    assert_eq!(
+        says("interval_s = 5\n")[0],
+        "1: `interval_s` is outside any section, such as [tracker]"
+    );
+    assert!(says("[udp]\nlisten = \n")[0].starts_with("2: "));
+    let list = says("[udp]\nlisten = [\"6969\"]\n");
+    assert!(
+        list[0].starts_with("2: udp.listen: `6969`: expected an IP address and a port"),
+        "{list:?}"
+    );
+}
+
+#[test]
+fn says_what_was_expected_and_found() {
+    let found = |line: &str| says(line).remove(0);
+    for (value, described) in [
+        ("[1, 2]", "a list of integers"),
+        ("[\"a\", 1]", "a list of other values"),
+        ("{ a = 1 }", "a table"),
+        ("1979-05-27", "a value of another type"),
+        ("true", "true"),
+    ] {
+        let text = format!("[udp]\nlisten = {value}\n");
+        let message = format!("2: udp.listen: expected a list of strings, found {described}");
+        assert_eq!(found(&text), message);
+    }
+    assert_eq!(
+        found("[udp]\nworkers = 99999999999999999999\n"),
+        "2: udp.workers: must be between 0 and 1024, found 1e+20"
+    );
+    let flag = "2: udp.simple_proxy: expected true or false, found \"yes\"";
+    assert_eq!(found("[udp]\nsimple_proxy = \"yes\"\n"), flag);
+}
+
+#[test]
+fn names_the_engines_there_are() {
+    assert_eq!(
+        says("[udp]\nengine = \"uring\"\n"),
+        ["2: udp.engine: expected one of auto, mmsg, portable, shield, xdp, found \"uring\""]
+    );
+}
+
+#[test]
+fn requires_certificates_as_tables() {
+    let listen = "[tls]\nlisten = [\"0.0.0.0:443\"]\n";
+    assert_eq!(says(listen), ["2: tls.listen: requires tls.certificates or tls.acme.domains"]);
+    let tables =
+        "certificates = [{ chain = \"a\", key = \"b\" }, { key = \"d\", chain = \"c\" }]\n";
+    let settings = read(&format!("{listen}{tables}")).unwrap();
+    let config = Config::from_settings(&settings).unwrap();
+    let chains: Vec<_> = config.certificates.iter().map(|files| files.chain.clone()).collect();
+    assert_eq!(chains, [PathBuf::from("a"), PathBuf::from("c")]);
+    let shown = show(&settings);
+    assert!(shown.contains(r#"{ chain = "a", key = "b" }, { chain = "c", key = "d" }"#), "{shown}");
+    for wrong in ["[\"a\"]", "[{ chain = \"a\" }]", "[{ chain = \"a\", keys = \"b\" }]", "\"a\""] {
+        let text = format!("[tls]\ncertificates = {wrong}\n");
+        assert!(says(&text)[0].contains("expected a list of tables { chain = "), "{text}");
+    }
+    let half = says("[tls]\ncertificates = [{ chain = \"a\", keys = \"b\" }]\n").remove(0);
+    assert!(half.ends_with(", found a table with chain, keys"), "{half}");
+    let empty = says("[tls]\ncertificates = [{ chain = \"a\", key = \"\" }]\n");
+    assert_eq!(empty, ["2: tls.certificates: chain and key must both name a file"]);
+}
+
+const ACME: &str = "[state]\ndir = \"/s\"\n[tls]\nlisten = [\"0.0.0.0:443\"]\n[tls.acme]\ndomains = [\"T.example\"]\n";
+
+#[test]
+fn reads_subsections() {
+    let settings = read(&format!("{ACME}contact = [\"a@b.example\"]\n")).unwrap();
+    let acme = Config::from_settings(&settings).unwrap().acme.unwrap();
+    let expected = AcmeConfig {
+        domains: vec!["t.example".into()],
+        contact: vec!["mailto:a@b.example".into()],
+        directory: "https://acme-v02.api.letsencrypt.org/directory".into(),
+        cache: "/s/acme".into(),
+        challenge: Challenge::TlsAlpn,
+        ca: None,
+    };
+    assert_eq!(acme, expected);
+    let shown = show(&settings);
+    assert!(shown.contains("tls.acme.domains = [\"T.example\"]  # "), "{shown}");
+    let written = init(false);
+    assert!(
+        written.contains("\n[tls.acme]\n") && written.contains("\n#domains = []  # (reloadable)\n")
+    );
+    // The same from variables, and as an inline table.
+    let variables = [("TIDEGATE_TLS__ACME__DOMAINS", "a.example, b.example")];
+    let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let settings = load(None, variables.into_iter()).unwrap();
+    assert_eq!(settings.sections.acme.domains.value, ["a.example", "b.example"]);
+    let inline = read("[tls]\nacme = { contact = [\"a@b.example\"] }\nlisten = []\n").unwrap();
+    assert_eq!(inline.sections.acme.contact.value, ["a@b.example"]);
+    assert_eq!(
+        says("[tls]\n[tls.acme]\ndomain = []\n"),
+        ["3: unknown key `tls.acme.domain`: did you mean `tls.acme.domains`?"]
+    );
+    assert_eq!(says("[tls.amce]\n"), ["1: unknown section [tls.amce]: did you mean [tls.acme]?"]);
+    assert_eq!(
+        says("[tls]\nacme = 1\n"),
+        ["2: `tls.acme` is a section, not a key: put its keys below [tls.acme]"]
+    );
+    let wrong = [("TIDEGATE_TLS__ACME__DOMAIN".to_owned(), "x".to_owned())];
+    let problems = load(None, wrong.into_iter()).unwrap_err();
+    assert!(problems[0].to_string().ends_with("did you mean `tls.acme.domains`?"));
+}
+
+#[test]
+fn corrects_variables_with_a_single_underscore() {
+    let says = |variable: &str| {
+        let environment = [(variable.to_owned(), "0".to_owned())].into_iter();
+        let problems = load(None, environment).err().unwrap_or_default();
+        problems.iter().map(Problem::to_string).collect::<Vec<_>>()
+    };
+    for (variable, meant) in [
+        ("TIDEGATE_UDP_LISTEN", "TIDEGATE_UDP__LISTEN"),
+        ("TIDEGATE_TRACKER_INTERVAL_S", "TIDEGATE_TRACKER__INTERVAL_S"),
+        ("TIDEGATE_TLS_ACME_DOMAINS", "TIDEGATE_TLS__ACME__DOMAINS"),
+        ("TIDEGATE_state_dir", "TIDEGATE_STATE__DIR"),
+    ] {
+        let text = format!("{variable}: no such variable: did you mean `{meant}`?");
+        assert_eq!(says(variable), [text]);
+    }
+    // Variables with other uses. Kubernetes sets the last ones for a service named tidegate.
+    for other in ["ADMIN_TOKEN", "BOOTSTRAP_TOKEN", "CONFIG", "SERVICE_HOST", "PORT_6969_UDP_PORT"]
+    {
+        assert_eq!(says(&format!("TIDEGATE_{other}")), [""; 0]);
+    }
+}
+
+#[test]
+fn environment_overrides_file() {
+    let variables = [
+        ("TIDEGATE_TRACKER__INTERVAL_S", "77"),
+        ("TIDEGATE_UDP__LISTEN", "127.0.0.1:1, [::1]:2"),
+        ("TIDEGATE_HTTP__TRUSTED_PROXIES", "[\"10.0.0.0/8\"]"),
+        ("TIDEGATE_ACCESS__MODE", "deny"),
+        ("TIDEGATE_LOG", "ignored: no section"),
+        ("PATH", "/bin"),
+    ];
+    let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let settings = load(None, variables.into_iter()).unwrap();
+    assert_eq!(settings.sections.tracker.interval_s.value, 77);
+    assert_eq!(settings.sections.udp.listen.value, ["127.0.0.1:1", "[::1]:2"]);
+    assert_eq!(settings.sections.http.trusted_proxies.value, ["10.0.0.0/8"]);
+    assert_eq!(settings.sections.access.mode.value, Mode::Deny);
+    let shown = show(&settings);
+    assert!(shown.contains("tracker.interval_s = 77  # TIDEGATE_TRACKER__INTERVAL_S\n"), "{shown}");
+    let wrong = [("TIDEGATE_TRACKER__INTERVALS".to_owned(), "1".to_owned())];
+    let problems = load(None, wrong.into_iter()).unwrap_err();
+    let expected = "TIDEGATE_TRACKER__INTERVALS: unknown key `tracker.intervals`: did you mean `tracker.interval_s`?";
+    assert_eq!(problems[0].to_string(), expected);
+}
+
+#[test]
+fn reports_missing_file() {
+    let problems = load(Some(Path::new("no/such.toml")), std::iter::empty()).unwrap_err();
+    assert!(
+        problems[0].to_string().starts_with("no/such.toml: cannot read the configuration file")
+    );
+}

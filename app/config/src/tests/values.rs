@@ -1,0 +1,203 @@
+//! Tests of what the values of keys become, and of keys that contradict each other.
+
+use std::path::Path;
+
+use types::limits;
+
+use super::{read, says};
+use crate::*;
+
+const ACME: &str = "[state]\ndir = \"/s\"\n[tls]\nlisten = [\"0.0.0.0:443\"]\n[tls.acme]\ndomains = [\"T.example\"]\n";
+
+//= rfc8555#terms
+//= type=test
+#[test]
+fn checks_acme_settings() {
+    let with = |more: &str| says(&format!("{ACME}{more}"));
+    let without = |line: &str| says(&ACME.replace(line, ""));
+    // Users agree to the terms by naming a domain, and none is named by default.
+    assert!(Config::from_settings(&Settings::default()).unwrap().acme.is_none());
+    assert_eq!(
+        without("dir = \"/s\"\n"),
+        ["5: tls.acme.domains: requires state.dir, where the certificates and their keys are kept"]
+    );
+    assert_eq!(
+        without("listen = [\"0.0.0.0:443\"]\n"),
+        ["5: tls.acme.domains: requires tls.listen, where the certificates are used"]
+    );
+    assert!(with("directory = \"http://a.example\"\n")[0].contains("that begins with https://"));
+    assert!(
+        with("contact = [\"me\"]\n")[0].starts_with("7: tls.acme.contact: `me`: expected a mail")
+    );
+    let domains = says(&ACME.replace("\"T.example\"", "\"a\", \"*.b\", \"A\""));
+    assert_eq!(domains.len(), 2);
+    assert!(domains[0].starts_with("6: tls.acme.domains: `*.b`: wildcard certificates cannot"));
+    assert!(domains[1].ends_with("`A`: is listed twice"));
+    let many: Vec<_> =
+        (0..=limits::ACME_DOMAINS_MAX).map(|n| format!("\"h{n}.example\"")).collect();
+    let many = says(&ACME.replace("\"T.example\"", &many.join(", ")));
+    assert_eq!(many, ["6: tls.acme.domains: expected at most 100 domains, found 101"]);
+    // That the authority may not reach the listener is only a warning.
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    assert!(config(ACME).warnings().is_empty());
+    let warnings = config(&ACME.replace(":443", ":8443")).warnings();
+    assert!(
+        warnings[0]
+            .contains("connects to port 443 (tls-alpn-01), but tls.listen does not have that port"),
+        "{warnings:?}"
+    );
+    // The authority connects to a port that there is.
+    let challenge = |text: &str| config(text).acme.unwrap().challenge;
+    let with_80 = format!("{ACME}[http]\nlisten = [\"0.0.0.0:80\"]\n");
+    assert_eq!(challenge(&with_80), Challenge::TlsAlpn);
+    let only_80 = with_80.replace(":443", ":8443");
+    assert_eq!(challenge(&only_80), Challenge::Http);
+    assert!(config(&only_80).warnings().is_empty());
+}
+
+#[test]
+fn finds_contradictions() {
+    let found = says("[access]\nmode = \"both\"\nallow = \"a\"\n");
+    assert_eq!(found, ["access.deny: must name a file because access.mode is \"both\""]);
+    let found = says("[http]\nlisten = [\"127.0.0.1:7\"]\n[admin]\nlisten = [\"127.0.0.1:7\"]\n");
+    assert_eq!(found, ["4: admin.listen: 127.0.0.1:7 is already used by [http]"]);
+}
+
+#[test]
+fn caps_minimum_interval_and_warns_of_short_lifetimes() {
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    let short = config("[tracker]\ninterval_s = 5\n");
+    assert_eq!((short.policy.interval_s, short.policy.interval_min_s), (5, 5));
+    assert!(short.warnings().is_empty());
+    let long = config("[tracker]\ninterval_s = 86400\n").warnings();
+    let expected =
+        "tracker.interval_s is 86400, but peers are removed 86400 s after their announce: lower it";
+    assert_eq!(long, [expected]);
+}
+
+#[test]
+fn journals_swarms_where_records_are() {
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    assert!(config("[state]\nswarms = true\n").swarms.is_none(), "there is no directory");
+    assert!(config("[state]\ndir = \"d\"\nswarms = false\n").swarms.is_none());
+    let swarms =
+        config("[state]\ndir = \"d\"\nswarms_mib = 3\nswarms_sync_s = 0\n").swarms.unwrap();
+    assert_eq!((swarms.dir.as_path(), swarms.bytes_max), (Path::new("d/swarms"), 3 << 20));
+    // Bounded by default, as memory is.
+    let bytes_max =
+        |text: &str| config(&format!("[state]\ndir = \"d\"\n{text}")).swarms.unwrap().bytes_max;
+    assert!(bytes_max("") >= 512 << 20);
+    assert_eq!(bytes_max("[limits]\nmemory_mib = 1000\n"), 4000 << 20);
+    assert_eq!(bytes_max("[limits]\nmemory_mib = 10\n"), 512 << 20);
+    assert_eq!(bytes_max("[limits]\nmemory_mib = 0\n"), 0);
+    assert_eq!(bytes_max("swarms_mib = 0\n"), 0);
+    let seconds = [swarms.round, swarms.sync, swarms.restore_wait].map(|time| time.as_secs());
+    assert_eq!(seconds, [600, 0, 10]);
+}
+
+#[test]
+fn bounds_a_round_by_the_lifetime_of_peers() {
+    let text = |round: &str, interval_s: u32| {
+        format!(
+            "[tracker]\ninterval_s = {interval_s}\ninterval_jitter_s = 0\npeer_lifetime_s = 2700\n[state]\ndir = \"d\"\n{round}"
+        )
+    };
+    let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
+    let round_s = |config: &Config| config.swarms.clone().unwrap().round.as_secs();
+    let longest = config(&text("swarms_round_s = 170\n", 2400));
+    assert_eq!((round_s(&longest), longest.warnings().len()), (170, 0));
+    // A longer one is shortened.
+    assert_eq!(round_s(&config(&text("swarms_round_s = 181\n", 2400))), 180);
+    assert_eq!(round_s(&config(&text("", 2400))), 180);
+    let short = config(&text("swarms_round_s = 60\n", 2600));
+    assert_eq!(round_s(&short), 60);
+    let warning = &short.warnings()[0];
+    assert!(
+        warning.starts_with("tracker.interval_s is 2600: peers are removed 2700 s"),
+        "{warning}"
+    );
+    let changed = changes(&read("").unwrap(), &read("[state]\nswarms_round_s = 70\n").unwrap());
+    assert_eq!(changed, (vec!["state.swarms_round_s".into()], vec![]));
+}
+
+#[test]
+fn reads_shutdown_timeout_and_sandbox() {
+    let text = "[process]\nshutdown_timeout_s = 0\nsandbox = \"off\"\n[access]\nallow = \"a\"\ndeny = \"b\"\n";
+    let config = Config::from_settings(&read(text).unwrap()).unwrap();
+    assert_eq!((config.shutdown_timeout_s, config.sandbox), (0, false));
+    assert_eq!(config.files().collect::<Vec<_>>(), [Path::new("a"), Path::new("b")]);
+    let config = Config::from_settings(&Settings::default()).unwrap();
+    assert_eq!((config.shutdown_timeout_s, config.sandbox, config.files().count()), (5, true, 0));
+}
+
+#[test]
+fn memory_is_bounded_by_default() {
+    let machine = memory_bytes();
+    let config = Config::from_settings(&Settings::default()).unwrap();
+    assert_eq!(config.memory_budget, Some(machine.map_or(512 << 20, |bytes| bytes / 2)));
+    assert_eq!(config.assumes_memory, machine.is_none());
+    let budgets = [(None, Some(8 << 30)), (None, None), (Some(7), None), (Some(0), Some(1 << 30))];
+    let budgets = budgets.map(|(memory_mib, machine)| memory_budget(memory_mib, machine));
+    assert_eq!(budgets, [Some(4 << 30), Some(512 << 20), Some(7 << 20), None]);
+    let here = format!("limits.memory_mib = \"auto\"  # default, {} here\n", budget_mib(&config));
+    assert!(show(&Settings::default()).contains(&here), "{}", show(&Settings::default()));
+}
+
+fn budget_mib(config: &Config) -> u64 {
+    config.memory_budget.unwrap() >> 20
+}
+
+#[test]
+fn reads_limits() {
+    let limits = Config::from_settings(&Settings::default()).unwrap().limits;
+    let cores = worker_count(0) as u32;
+    let expected = Limits {
+        announces: Rate { per_s: 500, burst: 50_000 },
+        scrapes: Rate { per_s: 500, burst: 50_000 },
+        connects: Rate { per_s: 2000, burst: 200_000 },
+        openings: Rate { per_s: 1000, burst: 100_000 },
+        handshakes: Rate { per_s: 200, burst: 5000 },
+        unfinished_handshakes: 256,
+        others: Rate { per_s: 500, burst: 50_000 },
+        connections: 5000,
+        network_connections: cores * 10_000,
+        exempt: limits.exempt.clone(),
+        ..Limits::default()
+    };
+    assert_eq!(limits, expected);
+    let exempt = |ip: &str| limits.exempt.contains(ip.parse().unwrap());
+    assert!(
+        ["127.0.0.1", "10.9.9.9", "172.31.0.1", "192.168.0.1", "::1", "fd00::1"].map(exempt)
+            == [true; 6]
+    );
+    assert!(["1.1.1.1", "172.32.0.1", "100.64.0.1", "2001:db8::1"].map(exempt) == [false; 4]);
+    let text = "[limits]\nannounces_per_s = 20\nscrapes_per_s = 5\nscrapes_burst = 3\nprefix_v6_bits = 56\n";
+    let config = Config::from_settings(&read(text).unwrap()).unwrap();
+    assert_eq!(config.limits.announces, Rate { per_s: 20, burst: 2000 });
+    assert_eq!(config.limits.others, limits.others);
+    let others = |announces: &str| {
+        Config::from_settings(&read(&format!("[limits]\n{announces}\n")).unwrap())
+            .unwrap()
+            .limits
+            .others
+    };
+    assert_eq!(others("announces_per_s = 0"), Rate::default());
+    assert_eq!(others("announces_per_s = 7000"), Rate { per_s: 7000, burst: 700_000 });
+    assert_eq!((config.limits.prefix_v4, config.limits.prefix_v6), (32, 56));
+    let handshakes = |per_s: u32| {
+        let text = format!("[limits]\nannounces_per_s = {per_s}\n");
+        Config::from_settings(&read(&text).unwrap()).unwrap().limits.handshakes.per_s
+    };
+    assert_eq!([0, 20, 500, 5000].map(handshakes), [0, 200, 200, 2000]);
+    let network_connections = |percent: u32| {
+        let text = format!(
+            "[http]\nworkers = 3\nconnections_max = 7\nconnections_per_network_percent = {percent}\n"
+        );
+        Config::from_settings(&read(&text).unwrap()).unwrap().limits.network_connections
+    };
+    assert_eq!([1, 50, 99, 100].map(network_connections), [1, 10, 20, 21]);
+    let said = says("[limits]\nexempt = [\"10.0.0.0/8\", \"10.0.0.0/33\"]\nprefix_v4_bits = 33\n");
+    assert_eq!(said.len(), 1, "{said:?}");
+    let said = says("[limits]\nexempt = [\"10.0.0.0/33\"]\n");
+    assert!(said[0].starts_with("2: limits.exempt: `10.0.0.0/33` is neither"), "{said:?}");
+}
