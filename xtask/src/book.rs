@@ -1,62 +1,94 @@
-//! Builds the book of `docs/` by mdBook, and checks it: links, anchors, pictures, and that it loads nothing from
-//! elsewhere.
+//! Builds the book of `docs/` by mdBook.
 //!
-//! Pages link to files of the repository, too. These are copied into the book, so that it can be read
-//! without the repository and without a network.
-
-mod html;
-mod links;
+//! `tidy` checks the links of its pages, in their sources. Pages link to files of the repository, too. These are copied
+//! into the book, so that it can be read without the repository and without a network.
 
 use crate::command::{Tally, command, run};
 use crate::setup;
+use crate::tidy::links::resolve;
 use crate::tree::Tree;
 use crate::workspace::target;
 use anyhow::{Context, Result};
-use links::Book;
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 /// The folder of the book in the target folder.
 const FOLDER: &str = "book";
+/// The folder of the book that files of the repository are copied to.
+const FILES: &str = "files";
+/// What mdBook writes before the target of a link.
+const LINK: &str = "href=\"";
 
-/// Builds `target/book`, and checks it.
+/// Builds `target/book`.
 pub(crate) fn build() -> Result<Tally> {
     setup::install_mdbook()?;
     let folder = target().join(FOLDER);
     let program = setup::mdbook_folder().join("bin/mdbook").display().to_string();
     let place = folder.display().to_string();
     run(command(&[&program, "build", "docs", "--dest-dir", &place]))?;
-    let mut files = BTreeMap::new();
-    read(&folder, "", &mut files)?;
     let tree = Tree::read()?;
-    let Book { changed, findings, checked } = links::check(&files, &tree);
-    for (path, content) in changed {
-        let path = folder.join(path);
-        fs::create_dir_all(path.parent().context("a file without a folder")?)?;
-        fs::write(path, content)?;
-    }
-    for finding in &findings {
-        println!("{finding}");
-    }
-    println!("{checked} links of {}", folder.join("index.html").display());
-    let failed = findings.len() as u32;
-    Ok(Tally { passed: u32::from(failed == 0), failed, flaky: 0 })
-}
-
-/// Reads the files of a folder: text by its path, and empty text for others.
-fn read(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) -> Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
-        if entry.file_type()?.is_dir() {
-            read(&entry.path(), &format!("{name}/"), files)?;
-        } else {
-            let text = String::from_utf8(fs::read(entry.path())?).unwrap_or_default();
-            files.insert(name, text);
+    for page in tree.with_extension(".md").filter_map(|file| file.path.strip_prefix("docs/")) {
+        // The summary is no page, and README.md would be an index.
+        let path = page.replace(".md", ".html");
+        let Ok(text) = fs::read_to_string(folder.join(&path)) else { continue };
+        let Page { text, copies } = with_copies(&path, &text, &tree);
+        fs::write(folder.join(&path), text)?;
+        for (path, content) in copies {
+            write(&folder.join(path), &content)?;
         }
     }
-    Ok(())
+    println!("{}", folder.join("index.html").display());
+    Ok(Tally::ONE)
+}
+
+/// A page of the book, and copies of files that it leads to, by their paths.
+#[derive(Debug, PartialEq, Eq)]
+struct Page {
+    text: String,
+    copies: Vec<(String, String)>,
+}
+
+/// Returns a page with links to copies instead of files of the repository.
+fn with_copies(path: &str, text: &str, tree: &Tree) -> Page {
+    let mut pieces = text.split(LINK);
+    let mut page = Page { text: pieces.next().unwrap_or_default().to_owned(), copies: Vec::new() };
+    for piece in pieces {
+        page.text += LINK;
+        let (link, rest) = piece.split_at(piece.find('"').unwrap_or(piece.len()));
+        let target = link.split('#').next().unwrap_or_default();
+        match of_repository(path, target, tree) {
+            Some((file, content)) => {
+                let copy = format!("{FILES}/{file}.txt");
+                page.text += &"../".repeat(path.matches('/').count());
+                page.text += &copy;
+                page.copies.push((copy, content));
+            }
+            None => page.text += link,
+        }
+        page.text += rest;
+    }
+    page
+}
+
+/// Returns path and text of what a page links to in the repository outside of `docs/`, or among what is no page there: a
+/// file, or a folder, whose text lists its files.
+fn of_repository(page: &str, target: &str, tree: &Tree) -> Option<(String, String)> {
+    let place = resolve(&format!("docs/{page}"), target).filter(|place| !place.is_empty())?;
+    // mdBook makes links to pages of links to Markdown, whether or not the file is in the book.
+    let source = place.strip_suffix(".html").map(|stem| format!("{stem}.md"));
+    if let Some(file) = tree.file(&place).or_else(|| tree.file(source.as_deref()?)) {
+        let is_page = file.path.starts_with("docs/") && file.path.ends_with(".md");
+        return (!is_page).then(|| (file.path.clone(), file.text.clone()));
+    }
+    let inside = format!("{place}/");
+    let list: Vec<&str> =
+        tree.files.iter().filter_map(|file| file.path.strip_prefix(&inside)).collect();
+    (!list.is_empty() && !place.starts_with("docs")).then(|| (place, list.join("\n") + "\n"))
+}
+
+fn write(path: &Path, content: &str) -> Result<()> {
+    fs::create_dir_all(path.parent().context("a file without a folder")?)?;
+    Ok(fs::write(path, content)?)
 }
 
 #[cfg(test)]
@@ -64,7 +96,6 @@ mod tests {
     use super::*;
     use crate::workspace::root;
 
-    /// The book is built in CI only where mdBook is; this holds everywhere.
     #[test]
     fn the_book_is_configured_to_load_nothing() {
         let text = fs::read_to_string(root().join("docs/book.toml")).unwrap();
@@ -73,5 +104,33 @@ mod tests {
         for key in ["google-analytics", "mathjax-support", "git-repository-url", "additional-js"] {
             assert!(!html.contains_key(key), "{key}");
         }
+        let style = fs::read_to_string(root().join("docs/theme/book.css")).unwrap();
+        assert!(!style.contains("//") && !style.contains("@import"));
+    }
+
+    #[test]
+    fn links_to_files_of_the_repository_lead_to_copies() {
+        let tree = Tree::of(&[
+            ("dist/a.service", "[Unit]\n"),
+            ("SECURITY.md", "# S\n"),
+            ("docs/x.md", ""),
+            ("docs/book.toml", ""),
+        ]);
+        let page = "<a href=\"../../dist/a.service#L2\">a</a> <a href=\"../../SECURITY.html\">s</a> \
+                    <a href=\"../../dist/\">d</a> <a href=\"../x.html#y\">x</a> <a href=\"#z\">z</a>\
+                    <a href=\"https://example.org/\">e</a> <link href=\"../book.css\">";
+        let page = with_copies("run/a.html", page, &tree);
+        assert_eq!(
+            page.text,
+            "<a href=\"../files/dist/a.service.txt\">a</a> <a href=\"../files/SECURITY.md.txt\">s</a> \
+             <a href=\"../files/dist.txt\">d</a> <a href=\"../x.html#y\">x</a> <a href=\"#z\">z</a>\
+             <a href=\"https://example.org/\">e</a> <link href=\"../book.css\">"
+        );
+        let expected = [
+            ("files/dist/a.service.txt", "[Unit]\n"),
+            ("files/SECURITY.md.txt", "# S\n"),
+            ("files/dist.txt", "a.service\n"),
+        ];
+        assert_eq!(page.copies, expected.map(|(path, text)| (path.to_owned(), text.to_owned())));
     }
 }

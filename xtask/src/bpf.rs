@@ -6,6 +6,7 @@
 use crate::command::{Tally, command, output, run};
 use crate::workspace::{root, target};
 use anyhow::{Context, Result, bail, ensure};
+use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
@@ -39,6 +40,7 @@ const FLAGS: &[&str] = &[
 ];
 /// The section that has the program.
 const SECTION: &str = "program";
+const ADDRESS_OF_MAP: RelocationFlags = RelocationFlags::Elf { r_type: object::elf::R_BPF_64_64 };
 
 /// What the files made from a source consist of.
 #[derive(Debug, PartialEq, Eq)]
@@ -120,76 +122,17 @@ fn variant(map: &str) -> String {
 
 /// Reads the program and its relocations from an object file.
 fn extract(bytes: &[u8]) -> Result<Program> {
-    const SYMBOL_LEN: usize = 24;
-    const RELOCATION_LEN: usize = 16;
-    const ADDRESS_OF_MAP: usize = 1;
-    let object = Object::read(bytes)?;
-    let (symbols, names) = (object.section(".symtab")?, object.section(".strtab")?);
+    let object = object::File::parse(bytes)?;
+    let program = object.section_by_name(SECTION).context("no section with the program")?;
     let mut relocations = Vec::new();
-    for relocation in object.section(&format!(".rel{SECTION}"))?.chunks(RELOCATION_LEN) {
-        let [offset, kind, symbol] =
-            [(0, 8), (8, 4), (12, 4)].map(|(at, len)| number(relocation, at, len));
-        ensure!(kind? == ADDRESS_OF_MAP, "a relocation that is not the address of a map");
-        let map = name(names, number(symbols, symbol? * SYMBOL_LEN, 4)?)?;
-        relocations.push((offset? / 8, map.to_owned()));
-    }
-    Ok(Program { instructions: object.section(SECTION)?.to_vec(), relocations })
-}
-
-/// An ELF object of 64 bits, little-endian.
-struct Object<'a> {
-    bytes: &'a [u8],
-    /// Where the headers of the sections are, and how long one is.
-    headers: usize,
-    header_len: usize,
-    sections: usize,
-    /// The names of the sections.
-    names: &'a [u8],
-}
-
-impl<'a> Object<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Self> {
-        ensure!(bytes.starts_with(b"\x7fELF\x02\x01"), "no ELF of 64 bits, little-endian");
-        let mut object = Self {
-            bytes,
-            headers: number(bytes, 40, 8)?,
-            header_len: number(bytes, 58, 2)?,
-            sections: number(bytes, 60, 2)?,
-            names: &[],
+    for (offset, relocation) in program.relocations() {
+        let is_address = relocation.flags() == ADDRESS_OF_MAP;
+        ensure!(is_address, "expected the address of a map, found {relocation:?}");
+        let RelocationTarget::Symbol(symbol) = relocation.target() else {
+            bail!("expected a relocation to a symbol, found {relocation:?}");
         };
-        object.names = object.content(number(bytes, 62, 2)?)?;
-        Ok(object)
+        let map = object.symbol_by_index(symbol)?.name()?.to_owned();
+        relocations.push((usize::try_from(offset)? / 8, map));
     }
-
-    /// Returns the content of the section with this name.
-    fn section(&self, wanted: &str) -> Result<&'a [u8]> {
-        for index in 0..self.sections {
-            let header = self.headers + index * self.header_len;
-            if name(self.names, number(self.bytes, header, 4)?)? == wanted {
-                return self.content(index);
-            }
-        }
-        bail!("no section {wanted}")
-    }
-
-    /// Returns the content of the section with this number.
-    fn content(&self, index: usize) -> Result<&'a [u8]> {
-        let header = self.headers + index * self.header_len;
-        let start = number(self.bytes, header + 24, 8)?;
-        let len = number(self.bytes, header + 32, 8)?;
-        self.bytes.get(start..start + len).context("a section beyond the end of the file")
-    }
-}
-
-/// Returns the number of `len` bytes at `at`.
-fn number(bytes: &[u8], at: usize, len: usize) -> Result<usize> {
-    let bytes = bytes.get(at..at + len).context("the file ends too early")?;
-    Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
-}
-
-/// Returns the text at `at`, which ends with a zero.
-fn name(names: &[u8], at: usize) -> Result<&str> {
-    let rest = names.get(at..).context("a name beyond the end of the file")?;
-    let text = rest.split(|byte| *byte == 0).next().unwrap_or_default();
-    Ok(std::str::from_utf8(text)?)
+    Ok(Program { instructions: program.data()?.to_vec(), relocations })
 }

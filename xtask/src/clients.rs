@@ -14,7 +14,6 @@ mod cluster;
 #[cfg(target_os = "linux")]
 mod engines;
 mod haproxy;
-mod loads;
 mod network;
 mod pair;
 mod pebble;

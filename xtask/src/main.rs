@@ -44,7 +44,7 @@ cargo xtask TASK
   check                  run the quick part: fmt, tidy, clippy, unit tests (one to two minutes)
   setup                  install what the tests need (Debian packages, npm and Python packages, tools)
   tidy                   check rules that no compiler knows: phrases, names, links, file lengths, ...
-  book                   build the book of docs/ to target/book, and check its links
+  book                   build the book of docs/ to target/book
   bpf                    compile the XDP program (needs clang 14); --check: compare it with what is committed
   deny                   check dependencies by cargo-deny: crate arrows, licenses, sources
   spec                   list the requirements of spec/ that are met, tested, excepted

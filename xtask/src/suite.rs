@@ -203,9 +203,7 @@ fn tests() -> Result<Tally> {
 }
 
 fn release() -> Result<Tally> {
-    let words = ["cargo", "build", "--locked", "--release", "--package", "tidegate"];
-    // The load testers, which real clients are tested beside.
-    run_command(command(&[words.as_slice(), &["--package", "tidegate-bench"]].concat()))
+    run_command(command(&["cargo", "build", "--locked", "--release", "--package", "tidegate"]))
 }
 
 fn unit_tests() -> Result<Tally> {

@@ -13,7 +13,7 @@ mod documents;
 mod file_length;
 mod heads;
 mod hygiene;
-mod links;
+pub(crate) mod links;
 mod pages;
 mod phrases;
 mod type_names;

@@ -35,11 +35,10 @@ pub(crate) fn test_release() -> Result<()> {
     BINARY.set(target().join("release/tidegate")).ok().context("the binary is set already")
 }
 
-/// Builds what [`binary`] returns, and the load testers, unless `TIDEGATE_BINARY` names another.
+/// Builds what [`binary`] returns, and the program that lets parts of a cluster fail, unless `TIDEGATE_BINARY` names another.
 pub(crate) fn build() -> Result<()> {
     if std::env::var_os("TIDEGATE_BINARY").is_none() {
         let words = ["cargo", "build", "--quiet", "--locked", "--package", "tidegate"];
-        // Real clients are tested beside the load testers.
         run(command(&[words.as_slice(), &["--package", "tidegate-bench"]].concat()))?;
     }
     ensure!(binary().is_file(), "no {}", binary().display());

@@ -6,7 +6,7 @@ mod markdown;
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
@@ -30,8 +30,7 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["restart"] => restart::report(&runs),
         ["upgrade"] => upgrade::report(&runs),
         ["cluster", what] => cluster::report(&runs, definitions, what)?,
-        ["xdp", what] => xdp::report(&runs, what)
-            .with_context(|| format!("unknown benchmark `{benchmark}` in a record"))?,
+        ["xdp", "loads"] => xdp::report(&runs),
         _ => bail!("unknown benchmark `{benchmark}` in a record"),
     };
     let mut all = vec![Block::Text(format!("{text} {}", runs.origin()))];

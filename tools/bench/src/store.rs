@@ -2,10 +2,7 @@
 
 mod case;
 mod contender;
-mod log;
-mod replication;
 mod report;
-mod restore;
 mod work;
 
 use std::io;
@@ -154,7 +151,7 @@ fn usual_threads() -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::contender::{BATCHES, OURS};
+    use super::contender::BATCHES;
     use super::*;
     use clap::Parser;
 
@@ -175,12 +172,8 @@ mod tests {
         let all = store("--threads 1,2").unwrap().cases();
         for name in NAMES {
             let own = all.iter().filter(|case| case.store == name).count();
-            // Batches are for re-announces, only our store has blocks, some have no threads.
-            let expected = match name {
-                BATCHES => 4,
-                OURS => 2 * 6 + 7,
-                _ => 2 * 4 + 2,
-            };
+            // Batches are for re-announces, and memory does not depend on threads.
+            let expected = if name == BATCHES { 4 } else { 2 * 4 + 2 };
             assert_eq!(own, expected, "{name}");
         }
         let few = store("--scenario grow --store DashMap --threads 3").unwrap().cases();

@@ -11,8 +11,6 @@ mod bench;
 #[cfg(target_os = "linux")]
 mod counter;
 #[cfg(target_os = "linux")]
-mod floods;
-#[cfg(target_os = "linux")]
 mod frames;
 #[cfg(target_os = "linux")]
 mod generator;
@@ -56,11 +54,9 @@ pub(crate) struct XdpCommand {
 enum What {
     /// Throughput and CPU time per response: connects, announces, both, bad connection ids.
     Loads(XdpArgs),
-    /// What honest announces lose beside floods, and how long they take.
-    Floods(XdpArgs),
 }
 
-/// What all of them can be told.
+/// Parameters of the measurement.
 #[derive(Args, Clone, Debug)]
 struct XdpArgs {
     /// Runs per figure.
@@ -72,7 +68,7 @@ struct XdpArgs {
     /// Measure only this engine or tracker; repeatable.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Measure only this load or flood; repeatable.
+    /// Measure only this load; repeatable.
     #[arg(long, value_name = "NAME")]
     load: Vec<String>,
     /// Measure only with this one paying for receiving: V1 = the sender, V2 = the tracker.
@@ -88,7 +84,7 @@ struct XdpArgs {
 }
 
 impl XdpArgs {
-    /// Returns whether a load or flood is to be measured.
+    /// Returns true if a load is to be measured.
     #[cfg(target_os = "linux")]
     fn wants(&self, name: &str) -> bool {
         self.load.is_empty() || self.load.iter().any(|one| one == name)
@@ -99,14 +95,11 @@ impl XdpCommand {
     /// Runs the benchmark and reports it.
     #[cfg(target_os = "linux")]
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let (What::Loads(arguments) | What::Floods(arguments)) = &self.what;
+        let What::Loads(arguments) = &self.what;
         let lab = Lab::new(&arguments.lab)?;
         let [_, generator] = bench::processors(&lab)?;
         // Nothing disturbs the tracker.
-        on(&[generator], || match &self.what {
-            What::Loads(arguments) => loads::run(arguments, lab),
-            What::Floods(arguments) => floods::run(arguments, lab),
-        })?
+        on(&[generator], || loads::run(arguments, lab))?
     }
 
     /// Other systems have no XDP.

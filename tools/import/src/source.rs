@@ -135,7 +135,7 @@ fn conclude(
     draft.suggest(
         "state.dir",
         json!("/var/lib/tidegate"),
-        "With a directory, swarms, counts and changes made through the API survive restarts.",
+        "For swarms, counts and changes made through the API. Without the key, in the user's state folder.",
     );
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::network::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
 use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
-use super::{clock, cluster, haproxy, loads, network, prometheus, script};
+use super::{clock, cluster, haproxy, network, prometheus, script};
 use anyhow::{Result, anyhow};
 use std::fs;
 use std::path::Path;
@@ -79,7 +79,6 @@ pub(super) const CASES: &[Case] = &[
     ("acme-http", |at| Certificates::set_up(at)?.http()),
     ("acme-refused", |at| Certificates::set_up(at)?.refused()),
     ("clock-jumps", clock::play),
-    ("load-testers", loads::play),
     ("announces-ws", |at| script::play("announces.mjs", at)),
     ("swarm-udp-http-ws", |at| script::play("swarm.mjs", at)),
     ("dashboard", script::play_dashboard),

@@ -1,23 +1,23 @@
-//! Relative links in documents point to tracked files.
+//! Relative links in documents point to tracked files, and to headings that these have.
+//!
+//! The book of `docs/` is made of these documents, so its links are checked here, too.
 
 use super::Finding;
 use crate::tree::Tree;
 use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Every `](target)` in a Markdown file, except in code, is a file or folder of the tree.
+/// Every `](target)` in a Markdown file, except in code, is a file or folder of the tree. An anchor is that of a heading
+/// in a Markdown file.
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
+    let documents = tree.with_extension(".md");
+    let headings: BTreeMap<&str, BTreeSet<String>> =
+        documents.map(|file| (&*file.path, anchors(&file.text))).collect();
     let mut findings = Vec::new();
     for file in tree.with_extension(".md") {
-        let mut in_block = false;
-        for (line, text) in (1..).zip(file.text.lines()) {
-            if text.trim_start().starts_with("```") {
-                in_block = !in_block;
-            }
-            if in_block {
-                continue;
-            }
+        for (line, text) in lines_outside_code(&file.text) {
             for target in targets(text) {
-                if !leads_somewhere(tree, &file.path, target) {
+                if !leads_somewhere(tree, &headings, &file.path, target) {
                     let message = format!("dead link: {target}");
                     findings.push(Finding::new(&file.path, line, message));
                 }
@@ -27,6 +27,42 @@ pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
+/// Returns the lines of a Markdown text with their numbers, except those of fenced blocks.
+fn lines_outside_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_block = false;
+    (1..).zip(text.lines()).filter(move |(_, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_block ^= is_fence;
+        !in_block && !is_fence
+    })
+}
+
+/// Returns the anchors of a document's headings, as mdBook and code hosts name them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for (_, line) in lines_outside_code(text) {
+        let heading = line.trim_start_matches('#');
+        if heading.len() == line.len() || !heading.starts_with(' ') {
+            continue;
+        }
+        let anchor = anchor(heading.trim());
+        // Headings with the same text are numbered.
+        let numbered = (1..).map(|number| format!("{anchor}-{number}"));
+        let mut names = std::iter::once(anchor.clone()).chain(numbered);
+        anchors.extend(names.find(|name| !anchors.contains(name)));
+    }
+    anchors
+}
+
+/// Returns the anchor of a heading: its visible words in lower case, with hyphens between them.
+fn anchor(heading: &str) -> String {
+    let targets = targets(heading);
+    let visible = targets.iter().fold(heading.to_owned(), |text, target| text.replace(target, ""));
+    let is_part = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let part = |c: char| if c == ' ' { '-' } else { c.to_ascii_lowercase() };
+    visible.chars().filter(is_part).map(part).collect()
+}
+
 /// Returns the targets of a line's links, except in inline code.
 fn targets(line: &str) -> Vec<&str> {
     let outside_code = line.split('`').step_by(2);
@@ -34,25 +70,38 @@ fn targets(line: &str) -> Vec<&str> {
     links.map(|link| link.split([')', ' ']).next().unwrap_or_default()).collect()
 }
 
-/// Returns whether a link from the file at `from` ends in the tree. External addresses are not checked.
-fn leads_somewhere(tree: &Tree, from: &str, target: &str) -> bool {
-    let path = target.split('#').next().unwrap_or_default();
-    if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
+/// Returns true if a link from the file at `from` ends in the tree. External addresses are not checked.
+fn leads_somewhere(
+    tree: &Tree,
+    headings: &BTreeMap<&str, BTreeSet<String>>,
+    from: &str,
+    target: &str,
+) -> bool {
+    if target.contains("://") || target.starts_with("mailto:") {
         return true;
     }
+    let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let place = if path.is_empty() { Some(from.to_owned()) } else { resolve(from, path) };
+    let Some(place) = place else { return false };
+    if let Some(anchors) = headings.get(&*place) {
+        return anchor.is_empty() || anchors.contains(anchor);
+    }
+    let inside = format!("{place}/");
+    tree.files.iter().any(|file| file.path == place || file.path.starts_with(&inside))
+}
+
+/// Returns the path that a link from the file `from` leads to, or `None` if that is above the root.
+pub(crate) fn resolve(from: &str, target: &str) -> Option<String> {
     let mut place: Vec<&str> = from.split('/').collect();
     place.pop();
-    for step in path.split('/') {
+    for step in target.split('/') {
         match step {
             "" | "." => {}
-            ".." if place.pop().is_none() => return false,
-            ".." => {}
+            ".." => drop(place.pop()?),
             name => place.push(name),
         }
     }
-    let place = place.join("/");
-    let inside = format!("{place}/");
-    tree.files.iter().any(|file| file.path == place || file.path.starts_with(&inside))
+    Some(place.join("/"))
 }
 
 #[cfg(test)]
@@ -60,7 +109,11 @@ mod tests {
     use super::*;
 
     fn dead(line: &str) -> usize {
-        let tree = Tree::of(&[("docs/a.md", line), ("core/x.rs", ""), ("docs/b/c.md", "")]);
+        let tree = Tree::of(&[
+            ("docs/a.md", line),
+            ("core/x.rs", ""),
+            ("docs/b/c.md", "# A `b`: [c](../a.md)\n# A b c\n"),
+        ]);
         check(&tree).unwrap().len()
     }
 
@@ -68,7 +121,8 @@ mod tests {
     fn passes_links_to_tracked_files() {
         for good in [
             "[x](../core/x.rs#L3) and [folder](b) and [c](b/c.md)",
-            "[`x`](../core/x.rs) [out](https://example.org/x) [here](#head)",
+            "[`x`](../core/x.rs) [out](https://example.org/x)",
+            "## He_ad two\n[here](#he_ad-two) [c](b/c.md#a-b-c) [once more](b/c.md#a-b-c-1)",
             "`[not](a/link)`",
             "```\n[not](a/link)\n```",
         ] {
@@ -80,5 +134,6 @@ mod tests {
     fn finds_dead_links() {
         assert_eq!(dead("[x](core/x.rs)"), 1);
         assert_eq!(dead("[`x`](../../../x.rs \"title\") [y](b/d.md)"), 2);
+        assert_eq!(dead("```\n# no\n```\n[x](#no) [c](b/c.md#d)"), 2);
     }
 }

@@ -11,7 +11,6 @@ use swarm::StoreAnnounce;
 use types::Tick;
 
 use super::contender::{Answer, Contender, LIFETIME_S};
-use super::replication::{self, Kept};
 use super::work::{job, skewed};
 use crate::record::Figures;
 
@@ -27,21 +26,6 @@ pub(super) enum Scenario {
     Grow,
     /// Four of five peers expire while the others announce.
     Expire,
-    /// Merge blocks of a walk into an empty store; torrents of realistic sizes.
-    Restore,
-    /// Walk over all torrents and peers, as a journal and an upgrade do.
-    Walk,
-    /// Re-announce while changes are kept for a journal, beside the same without.
-    Changes,
-    /// Re-announce while changes and refreshes are kept for a cluster, beside the same without. No announce
-    /// is the first of its period.
-    Refreshes,
-    /// The same while every announce is.
-    RefreshesDue,
-    /// Merge the changes of another store with the same peers, beside announces in batches.
-    Merge,
-    /// Merge the log of a peer's lifetime into an empty store; torrents of realistic sizes.
-    Replay,
     /// Memory of torrents with one peer.
     Small,
     /// Memory of torrents with a thousand peers.
@@ -67,13 +51,6 @@ pub(super) fn measure(scenario: Scenario, make: Make<'_>, threads: u32, size: Si
         Scenario::Torrents | Scenario::Peers => realistic(&*make(), scenario, threads, size),
         Scenario::Grow => grow(&*make(), threads, torrents),
         Scenario::Expire => expire(&*make(), threads, torrents),
-        Scenario::Restore => super::restore::restore(&*make(), threads, torrents),
-        Scenario::Walk => replication::walk(size),
-        Scenario::Changes => replication::changes(size, Kept::Changes),
-        Scenario::Refreshes => replication::changes(size, Kept::Refreshes),
-        Scenario::RefreshesDue => replication::changes(size, Kept::RefreshesDue),
-        Scenario::Merge => super::log::changes(size),
-        Scenario::Replay => super::log::replay(&*make(), threads, torrents),
         Scenario::Small => memory(&*make(), torrents, 1),
         Scenario::Large => memory(&*make(), torrents.div_ceil(1000), 1000),
     }
@@ -335,17 +312,6 @@ mod tests {
             let fits = |scenario: &&Scenario| scenario.fits(name);
             for scenario in Scenario::value_variants().iter().filter(fits) {
                 let found = measure(*scenario, &|| contender(name).unwrap(), 2, size);
-                if matches!(
-                    scenario,
-                    Scenario::Walk
-                        | Scenario::Changes
-                        | Scenario::Refreshes
-                        | Scenario::RefreshesDue
-                        | Scenario::Merge
-                ) {
-                    assert!(found.get("per_s").unwrap().median > 0.0, "{scenario:?}");
-                    continue;
-                }
                 let is_memory = matches!(scenario, Scenario::Small | Scenario::Large);
                 let has = |name: &str| found.get(name).is_some();
                 let figure = |name: &str| found.get(name).map_or(0.0, |figure| figure.median);
@@ -353,15 +319,12 @@ mod tests {
                 let counts = is_memory && name.starts_with("tidegate");
                 assert_eq!(has("own_bytes_per_peer"), counts, "{name} {scenario:?}");
                 assert_eq!(has("expiry_s"), *scenario == Scenario::Expire);
-                let is_restored = matches!(scenario, Scenario::Restore | Scenario::Replay);
-                let has_waits = !is_memory && !is_restored;
-                assert_eq!(figure("max_ns") > 0.0, has_waits, "{name} {scenario:?}");
+                assert_eq!(figure("max_ns") > 0.0, !is_memory, "{name} {scenario:?}");
                 assert!(figure("p50_ns") <= figure("p99_ns"));
                 assert!(figure("p99_99_ns") <= figure("max_ns"));
                 assert!(figure("long_own") <= figure("long"));
                 let timed = !is_memory && !matches!(scenario, Scenario::Grow | Scenario::Expire);
                 assert_eq!(has("ns_each") && has("per_s"), timed);
-                assert_eq!(has("cpu_ns_each"), is_restored);
             }
         }
     }

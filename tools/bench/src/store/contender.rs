@@ -52,10 +52,6 @@ pub(super) trait Contender: Sync {
     fn tend(&self, _: Tick) {}
     /// Runs one expiry pass. Returns true once no aged peers are left.
     fn expire(&self, now: Tick) -> bool;
-    /// Returns the store that merges blocks, if it is one.
-    fn merging(&self) -> Option<&Store> {
-        None
-    }
     /// Returns the number of peers.
     fn peers(&self) -> u64;
     /// Returns the bytes it has taken from the system by its own count, if it counts.
@@ -86,7 +82,7 @@ struct Ours {
 }
 
 /// Configured as the server does for a few cores.
-pub(super) fn store(hash_key: [u8; 16]) -> Store {
+fn store(hash_key: [u8; 16]) -> Store {
     Store::new(&Options {
         shards: 8,
         hash_key,
@@ -117,10 +113,6 @@ impl Contender for Ours {
 
     fn tend(&self, now: Tick) {
         self.store.sweep(now, SWEEP_PARTS);
-    }
-
-    fn merging(&self) -> Option<&Store> {
-        Some(&self.store)
     }
 
     /// The sweep runs in rounds; nothing is left once a round has found nothing.

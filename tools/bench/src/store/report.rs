@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use super::case::Scenario;
-use super::contender::{BATCHES, OURS};
+use super::contender::BATCHES;
 use crate::figures::count;
 use crate::report::{Block, Column, Content, Runs, SUBJECT, table};
 use crate::table::Cell;
@@ -16,45 +16,19 @@ impl Scenario {
             Self::Peers => "re-announce, peers alike",
             Self::Grow => "grow from nothing",
             Self::Expire => "announce during an expiry",
-            Self::Restore => "restore from blocks",
-            Self::Walk => "walk over all peers",
-            Self::Changes => "re-announce while changes are kept",
-            Self::Refreshes => "re-announce while refreshes are kept",
-            Self::RefreshesDue => "re-announce while each is a refresh",
-            Self::Merge => "merge changes of another store",
-            Self::Replay => "replay the log of a lifetime",
             Self::Small => "memory, a peer in each torrent",
             Self::Large => "memory, a thousand peers in each torrent",
         }
     }
 
-    /// Returns whether the scenario depends on the number of threads.
+    /// Returns true if the scenario depends on the number of threads.
     pub(super) fn has_threads(self) -> bool {
-        !matches!(
-            self,
-            Self::Walk
-                | Self::Changes
-                | Self::Refreshes
-                | Self::RefreshesDue
-                | Self::Merge
-                | Self::Small
-                | Self::Large
-        )
+        !matches!(self, Self::Small | Self::Large)
     }
 
-    /// Returns whether the scenario is for the store of that name: batches where announces are known
-    /// beforehand, and blocks where there are any.
+    /// Returns true if the scenario is for the store of that name: batches where announces are known beforehand.
     pub(super) fn fits(self, name: &str) -> bool {
-        match self {
-            Self::Restore
-            | Self::Walk
-            | Self::Changes
-            | Self::Refreshes
-            | Self::RefreshesDue
-            | Self::Merge
-            | Self::Replay => name == OURS,
-            _ => name != BATCHES || matches!(self, Self::Torrents | Self::Peers),
-        }
+        name != BATCHES || matches!(self, Self::Torrents | Self::Peers)
     }
 }
 
@@ -62,7 +36,6 @@ const COLUMNS: &[Column] = &[
     SUBJECT,
     ("threads", |row| Cell::Number(row.cores.to_string())),
     ("ns each", |row| row.cell("ns_each", count)),
-    ("CPU ns each", |row| row.cell("cpu_ns_each", count)),
     ("per second", |row| row.cell("per_s", count)),
     ("p50 ns", |row| row.cell("p50_ns", count)),
     ("p99", |row| row.cell("p99_ns", count)),
@@ -71,9 +44,6 @@ const COLUMNS: &[Column] = &[
     ("longest", |row| row.cell("max_ns", count)),
     ("over 1 ms", |row| row.cell("long", count)),
     ("by itself", |row| row.cell("long_own", count)),
-    ("longest take", |row| row.cell("take_max_ns", count)),
-    ("changes %", |row| row.cell("changes_percent", |percent| format!("{percent:.1}"))),
-    ("relative to without", |row| row.cell("relative", |ratio| format!("{ratio:.4}"))),
     ("expiry s", |row| row.cell("expiry_s", |seconds| format!("{seconds:.2}"))),
     ("bytes per peer", |row| row.cell("bytes_per_peer", |bytes| format!("{bytes:.1}"))),
     ("by its own count", |row| row.cell("own_bytes_per_peer", |bytes| format!("{bytes:.1}"))),

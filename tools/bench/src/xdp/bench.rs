@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::frames::Family;
 use super::generator::{Counter, FrameCounts, Generator, Pace, Snapshot};
-use super::maps::{CLASSES, SLOTS, TIME_SHIFT, TIMES};
+use super::maps::{CLASSES, SLOTS};
 use super::network::{Arrangement, Network, TRACKER_DEVICE, napi_threads};
 use super::traffic::{self, Clients, HOSTILE, LoadKind, Witness};
 use super::{ENGINES, XdpArgs};
@@ -20,8 +20,6 @@ use crate::session::{Session, print_line};
 pub(super) const BURST: u32 = 32;
 /// Before a measurement.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// Time for what waits to be answered.
-const LAST_REPLIES: Duration = Duration::from_millis(200);
 /// Time for every client to announce twice.
 const POPULATED: Duration = Duration::from_secs(20);
 /// Between two announces of the witness.
@@ -79,8 +77,8 @@ impl Bench {
         Ok(Self { lab, network, counter, family, time, processors })
     }
 
-    /// Returns tidegate's engines, and other trackers if they are wanted, as far as they are installed.
-    pub(super) fn entrants(&self, only: &[String], others: bool) -> Result<Vec<Entrant>> {
+    /// Returns tidegate's engines and other trackers, as far as they are installed.
+    pub(super) fn entrants(&self, only: &[String]) -> Result<Vec<Entrant>> {
         let tidegate = self.lab.tidegate()?;
         let engine = |name: &str| Entrant {
             name: name.to_owned(),
@@ -88,16 +86,11 @@ impl Bench {
             environment: environment(name, self.family),
         };
         let mut all: Vec<Entrant> = ENGINES.iter().map(|name| engine(name)).collect();
-        if others {
-            let (subjects, missing) = self.lab.subjects((Protocol::Udp, "xdp"), &[])?;
-            missing.iter().for_each(|sentence| print_line(sentence));
-            let entrant = |subject: Subject| Entrant {
-                name: subject.name(),
-                subject,
-                environment: Vec::new(),
-            };
-            all.extend(subjects.into_iter().skip(1).map(entrant));
-        }
+        let (subjects, missing) = self.lab.subjects((Protocol::Udp, "xdp"), &[])?;
+        missing.iter().for_each(|sentence| print_line(sentence));
+        let entrant =
+            |subject: Subject| Entrant { name: subject.name(), subject, environment: Vec::new() };
+        all.extend(subjects.into_iter().skip(1).map(entrant));
         if let Some(name) = only.iter().find(|name| all.iter().all(|one| one.name != **name)) {
             let names: Vec<_> = all.iter().map(|one| &*one.name).collect();
             bail!("unknown tracker {name}: expected one of {}", names.join("; "));
@@ -106,18 +99,14 @@ impl Bench {
         Ok(all)
     }
 
-    /// Starts a tracker, with more variables in its environment, and connects all clients.
-    pub(super) fn start(
-        &self,
-        entrant: &Entrant,
-        more: &[(&'static str, &str)],
-    ) -> Result<Running> {
+    /// Starts a tracker, and connects all clients.
+    pub(super) fn start(&self, entrant: &Entrant) -> Result<Running> {
         self.arrange(Arrangement::Sender)?;
         let address = Network::address(self.family);
         let namespace = Some(&self.network.tracker);
         let place = Place { namespace, address, processors: &self.processors[..1] };
         let own = entrant.environment.iter().map(|(name, value)| (*name, &**value));
-        let environment: Vec<(&str, &str)> = own.chain(more.iter().copied()).collect();
+        let environment: Vec<(&str, &str)> = own.collect();
         let started = self.lab.start_at(&entrant.subject, Protocol::Udp, place, &environment);
         let tracker = started.with_context(|| format!("cannot start {}", entrant.name))?;
         let clients = Clients::connect(&self.network, self.family);
@@ -208,14 +197,6 @@ impl Bench {
         Ok(figures(&before, &after, busy).with("noise", noise))
     }
 
-    /// Returns the part of the honest requests since a moment that have no reply, now that the generator
-    /// has ended.
-    pub(super) fn lost_part_since(&self, generator: &Generator, start: &Snapshot) -> Result<f64> {
-        sleep(LAST_REPLIES);
-        let (_, tallies) = generator.snapshot(&self.counter)?.since(start);
-        Ok(lost_part(&tallies).max(0.0))
-    }
-
     /// Makes sure that the tracker still answers, and returns how many whole replies were checked.
     pub(super) fn confirm(&self, running: &mut Running) -> Result<f64> {
         running.witness.confirm()?;
@@ -284,28 +265,6 @@ fn figures(before: &Snapshot, after: &Snapshot, busy: Busy) -> Figures {
         figures.set("reply_bytes", (bytes - of_connects) / announces - 8.0);
     }
     figures
-}
-
-/// Returns quantiles of the honest announces' response times, in microseconds.
-pub(super) fn time_figures(times: &[u32]) -> Figures {
-    let mut figures = Figures::default();
-    for (name, part) in [("p50_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("p99_9_us", 0.999)] {
-        figures.set(name, quantile(times, part).unwrap_or(f64::NAN));
-    }
-    figures
-}
-
-fn quantile(times: &[u32], part: f64) -> Option<f64> {
-    let total: u64 = times.iter().copied().map(u64::from).sum();
-    let rank = ((total as f64 * part).ceil() as u64).max(1);
-    let mut seen = 0;
-    let bucket = times.iter().position(|count| {
-        seen += u64::from(*count);
-        seen >= rank
-    })?;
-    let us = |bucket: usize| (bucket << TIME_SHIFT) as f64 / 1e3;
-    // The last one has no end.
-    Some(if bucket + 1 < TIMES { us(bucket).midpoint(us(bucket + 1)) } else { us(bucket) })
 }
 
 impl Busy {
@@ -385,15 +344,6 @@ pub(super) fn rounds(
 mod tests {
     use super::*;
     use crate::xdp::traffic::HONEST;
-
-    #[test]
-    fn quantiles_are_in_the_middle_of_their_counter() {
-        let mut times = vec![0; TIMES];
-        (times[0], times[10], times[TIMES - 1]) = (1, 98, 1);
-        let ns = |part| quantile(&times, part).map(|us| (us * 1e3).round());
-        assert_eq!([0.001, 0.5, 1.0].map(ns), [512.0, 10_752.0, 16_776_192.0].map(Some));
-        assert_eq!(quantile(&[0; 3], 0.5), None);
-    }
 
     #[test]
     fn idle_and_stolen_time_is_not_busy() {

@@ -26,7 +26,6 @@ struct xdp_md {
 	u32 rx_queue_index;
 };
 
-static u64 (*const ktime_get_ns)(void) = (void *)5;
 static u32 (*const get_smp_processor_id)(void) = (void *)8;
 
 // The tracker's port, and the first port of ordinary sockets.
@@ -35,14 +34,10 @@ static u32 (*const get_smp_processor_id)(void) = (void *)8;
 #define PROCESSORS 8
 #define CLASSES 8
 #define CLASS_SHIFT 11
-#define FIRST_STAMPED 4
-#define TIMES 16384
-#define TIME_SHIFT 10
 
 enum { CONNECT, ANNOUNCE, ERROR, OTHER, BYTES, COUNTS = 8 };
 
 extern u64 counts[PROCESSORS][CLASSES][COUNTS];
-extern u32 times[TIMES];
 
 #define IPV4 14
 #define UDP4 34
@@ -88,12 +83,5 @@ __attribute__((section("program"))) int process(struct xdp_md *context)
 	u64 *counted = counts[get_smp_processor_id() % PROCESSORS][class % CLASSES];
 	counted[BYTES] += len;
 	counted[kind(LOAD32(udp + UDP_LEN), len)] += 1;
-	if (class >= FIRST_STAMPED) {
-		u32 took = (u32)ktime_get_ns() - LOAD32(udp + UDP_LEN + 4);
-		u32 time = took >> TIME_SHIFT;
-		// Otherwise the compiler compares `took`, and the verifier does not see that `time` is below the end.
-		__asm__ volatile("" : "+r"(time));
-		times[time < TIMES ? time : TIMES - 1] += 1;
-	}
 	return DROP;
 }

@@ -36,22 +36,12 @@ impl Family {
             Self::V6 => Ipv6Addr::from_bits(CLIENTS_V6 | (u128::from(number) << 64) | 1).into(),
         }
     }
-
-    /// Returns an address of the network that floods ban.
-    pub(super) fn banned(self, number: u32) -> IpAddr {
-        match self {
-            Self::V4 => Ipv4Addr::from_bits(BANNED_V4 | (number & 0xff)).into(),
-            Self::V6 => Ipv6Addr::from_bits(BANNED_V6 | u128::from(number & 0xff)).into(),
-        }
-    }
 }
 
 /// 198.18.0.0/15 is for benchmarks (RFC 2544). To a tracker it is a public network.
 const CLIENTS_V4: u32 = 198 << 24 | 18 << 16;
-const BANNED_V4: u32 = 198 << 24 | 19 << 16 | 255 << 8;
 /// Each client has a /64 of 2001:db8::/32 (RFC 3849).
 const CLIENTS_V6: u128 = 0x2001_0db8_0002 << 80;
-const BANNED_V6: u128 = 0x2001_0db8_0003 << 80;
 
 /// Writes a frame from a client to the tracker. The UDP checksum is left out where it may be: in IPv4.
 pub(super) fn frame(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
@@ -126,15 +116,11 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_spread_and_not_banned() {
+    fn clients_are_spread() {
         for family in [Family::V4, Family::V6] {
-            let (first, last) = (family.client(0), family.client(32_000));
-            assert_ne!(first, last);
-            assert_ne!(family.banned(3), last);
+            assert_ne!(family.client(0), family.client(32_000));
         }
         assert_eq!(Family::V4.client(64).to_string(), "198.18.1.0");
-        assert_eq!(Family::V4.banned(300).to_string(), "198.19.255.44");
         assert_eq!(Family::V6.client(2).to_string(), "2001:db8:2:2::1");
-        assert_eq!(Family::V6.banned(1).to_string(), "2001:db8:3::1");
     }
 }

@@ -36,7 +36,6 @@ const SLOTS: MapSpec = MapSpec {
 const CONTROL: MapSpec = single("tg_control", 8 * maps::CONTROL_WORDS);
 const STATE: MapSpec = single("tg_state", 8 * maps::STATE_WORDS);
 const COUNTS: MapSpec = single("tg_counts", 8 * maps::COUNT_WORDS);
-const TIMES: MapSpec = single("tg_times", 4 * maps::TIMES);
 
 const fn single(name: &'static str, len: usize) -> MapSpec {
     MapSpec { name, kind: MapKind::Array, value_len: len as u32, entries: 1 }
@@ -45,7 +44,7 @@ const fn single(name: &'static str, len: usize) -> MapSpec {
 /// A frame of a load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
-    /// By which it is counted. From [`maps::FIRST_STAMPED`] on it carries its time.
+    /// By which it is counted.
     pub(super) class: u8,
     pub(super) frame: Vec<u8>,
 }
@@ -81,7 +80,6 @@ pub(super) struct Snapshot {
 /// Counts the replies at the generator's end; until dropped.
 pub(super) struct Counter {
     counts: OwnedFd,
-    times: OwnedFd,
     _link: OwnedFd,
 }
 
@@ -128,25 +126,13 @@ impl Snapshot {
 impl Counter {
     /// Attaches the counting program to the generator's end.
     pub(super) fn attach(network: &Network) -> Result<Self> {
-        let (counts, times) = (create(&COUNTS)?, create(&TIMES)?);
-        let code = maps::counter(counts.as_fd(), times.as_fd());
+        let counts = create(&COUNTS)?;
+        let code = maps::counter(counts.as_fd());
         let device = network.generator_device()?;
         let program = bpf::load_program("tg_counter", LICENSE, &code)?;
         let attach = || bpf::attach_xdp(program.as_fd(), device, Mode::Driver);
         let link = network.generator.run(attach).context("cannot attach to the veth pair")?;
-        Ok(Self { counts, times, _link: link })
-    }
-
-    /// Forgets all response times.
-    pub(super) fn clear_times(&self) -> Result<()> {
-        set(&self.times, &TIMES, 0, &vec![0; 4 * maps::TIMES])
-    }
-
-    /// Returns the number of responses by their time, each of [`maps::TIME_SHIFT`] bits of
-    /// nanoseconds.
-    pub(super) fn times(&self) -> Result<Vec<u32>> {
-        let bytes = value(&self.times, &TIMES)?;
-        Ok(bytes.as_chunks().0.iter().copied().map(u32::from_ne_bytes).collect())
+        Ok(Self { counts, _link: link })
     }
 }
 
@@ -263,7 +249,6 @@ impl Slot {
         let mut bytes = [0; maps::SLOT];
         bytes[..2].copy_from_slice(&(self.frame.len() as u16).to_ne_bytes());
         bytes[2] = self.class;
-        bytes[3] = u8::from(self.class >= maps::FIRST_STAMPED);
         bytes[maps::SLOT_HEAD..][..self.frame.len()].copy_from_slice(&self.frame);
         bytes
     }

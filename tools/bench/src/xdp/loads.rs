@@ -25,7 +25,7 @@ type Rates = HashMap<(String, &'static str), f64>;
 /// Runs it.
 pub(super) fn run(arguments: &XdpArgs, lab: Lab) -> Result<ExitCode> {
     let bench = Bench::new(arguments, lab)?;
-    let entrants = bench.entrants(&arguments.only, true)?;
+    let entrants = bench.entrants(&arguments.only)?;
     let mut session = Session::start("xdp loads", &arguments.output, &arguments.lab.definitions)?;
     let mut rates = Rates::new();
     rounds(arguments, &entrants, &mut session, |entrant, round, session| {
@@ -42,7 +42,7 @@ fn measure(
     rates: &mut Rates,
 ) -> Result<()> {
     let version = entrant.subject.version();
-    let mut running = bench.start(entrant, &[])?;
+    let mut running = bench.start(entrant)?;
     bench.populate(&running)?;
     for (arrangement, case) in Arrangement::wanted(arguments.case.as_deref()) {
         bench.arrange(arrangement)?;

@@ -9,7 +9,7 @@ use super::{counter, sender};
 
 /// Frames of a load. They are sent in turn.
 pub(super) const SLOTS: usize = 16_384;
-/// Bytes of a slot before its frame: length (2), class (1), whether it is stamped (1), none (4).
+/// Bytes of a slot before its frame: length (2), class (1), none (5).
 pub(super) const SLOT_HEAD: usize = 8;
 /// Bytes of a slot: the longest frame is an announce over IPv6.
 pub(super) const SLOT: usize = SLOT_HEAD + 160;
@@ -18,8 +18,6 @@ pub(super) const SLOT: usize = SLOT_HEAD + 160;
 /// bits: `class << CLASS_SHIFT`. Ports of 16,384 and above are those of ordinary sockets.
 pub(super) const CLASSES: usize = 8;
 pub(super) const CLASS_SHIFT: u16 = 11;
-/// Frames of this class and above carry their time as transaction id.
-pub(super) const FIRST_STAMPED: u8 = 4;
 
 /// The generator's settings, in words of 64 bits: nanoseconds from one burst to the next (0 = as fast
 /// as it can), frames of a burst, bytes of the longest frame, index of the device.
@@ -36,9 +34,6 @@ pub(super) const COUNTS: usize = 8;
 pub(super) const BYTES: usize = 4;
 const PROCESSORS: usize = 8;
 pub(super) const COUNT_WORDS: usize = PROCESSORS * CLASSES * COUNTS;
-/// Counters of response times, of 32 bits, one for each 1,024 ns; the last one is for all above.
-pub(super) const TIMES: usize = 16_384;
-pub(super) const TIME_SHIFT: u32 = 10;
 
 /// The instructions, which `cargo xtask bpf` compiles.
 const SENDER: &[u8] = include_bytes!("sender.bin");
@@ -51,7 +46,6 @@ pub(super) enum MapName {
     Control,
     State,
     Counts,
-    Times,
 }
 
 /// Maps of the generator's program.
@@ -69,16 +63,15 @@ pub(super) fn generator(maps: GeneratorMaps<'_>) -> Vec<u64> {
         MapName::Slots => (maps.slots, Reference::Map),
         MapName::Control => (maps.control, Reference::Value),
         MapName::State => (maps.state, Reference::Value),
-        MapName::Counts | MapName::Times => unreachable!("the generator does not count replies"),
+        MapName::Counts => unreachable!("the generator does not count replies"),
     })
 }
 
 /// Returns the program of the generator's end: it counts and drops replies to the generator's frames, and passes all
 /// else.
-pub(super) fn counter(counts: BorrowedFd<'_>, times: BorrowedFd<'_>) -> Vec<u64> {
+pub(super) fn counter(counts: BorrowedFd<'_>) -> Vec<u64> {
     link(COUNTER, counter::RELOCATIONS, |name| match name {
         MapName::Counts => (counts, Reference::Value),
-        MapName::Times => (times, Reference::Value),
         MapName::Slots | MapName::Control | MapName::State => {
             unreachable!("the counter sends nothing")
         }

@@ -1,7 +1,7 @@
 //! Reports of `tidegate-bench xdp`.
 
 use super::ENGINES;
-use crate::figures::{count, micros, percent};
+use crate::figures::{count, percent};
 use crate::report::{
     Block, CASE, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Runs, SUBJECT,
     noise_notice, table,
@@ -41,16 +41,7 @@ const GOALS: [Goal; 7] = [
 const RIVALS_GOAL: f64 = 3.0;
 
 /// Reports the runs.
-pub(crate) fn report(runs: &Runs<'_>, what: &str) -> Option<Content> {
-    let content = match what {
-        "loads" => loads(runs),
-        "floods" => floods(runs),
-        _ => return None,
-    };
-    Some(content)
-}
-
-fn loads(runs: &Runs<'_>) -> Content {
+pub(crate) fn report(runs: &Runs<'_>) -> Content {
     const COLUMNS: &[Column] = &[
         CASE,
         SUBJECT,
@@ -74,24 +65,6 @@ fn loads(runs: &Runs<'_>) -> Content {
     let mut blocks = goals(runs);
     blocks.extend(by_arrangement(runs, COLUMNS));
     ("Engines and trackers on a veth pair".to_owned(), text.to_owned(), blocks)
-}
-
-fn floods(runs: &Runs<'_>) -> Content {
-    const COLUMNS: &[Column] = &[
-        CASE,
-        SUBJECT,
-        ("sent/s", |row| row.cell("sent_s", count)),
-        ("honest lost", |row| row.cell("lost_part", |part| format!("{:.3} %", part * 100.0))),
-        ("50 %", |row| row.cell("p50_us", micros)),
-        ("99 %", |row| row.cell("p99_us", micros)),
-        ("99.9 %", |row| row.cell("p99_9_us", micros)),
-        ("flood answered/s", |row| row.cell("hostile_answered_s", count)),
-        ("busy", |row| row.cell("busy_part", percent)),
-    ];
-    let text = "50,000 honest announces a second beside floods. 65,536 other networks are banned. Times \
-                are from the moment at which the generator wrote a frame to its reply's arrival at the \
-                generator's end.";
-    ("Floods on a veth pair".to_owned(), text.to_owned(), by_arrangement(runs, COLUMNS))
 }
 
 /// Returns a table for each arrangement.
@@ -153,8 +126,8 @@ mod tests {
     use crate::record::Run;
     use crate::record::tests::run;
 
-    fn text(runs: &[Run], what: &str) -> String {
-        let (_, _, blocks) = report(&Runs::counted(runs), what).unwrap();
+    fn text(runs: &[Run]) -> String {
+        let (_, _, blocks) = report(&Runs::counted(runs));
         let lines = blocks.iter().map(|block| match block {
             Block::Table(table) => table.to_string(),
             Block::Heading(text) | Block::Text(text) => format!("{text}\n"),
@@ -169,7 +142,7 @@ mod tests {
         let one = |name, figure| run(name, case, 1, &[("responses_s", figure)]);
         let runs =
             [one("mmsg", 5.0), one("xdp, driver", 12.0), one("rival", 3.0), one("other", 2.0)];
-        let text = text(&runs, "loads");
+        let text = text(&runs);
         assert!(
             text.contains(
                 "| xdp, driver to mmsg, V1: announces, responses/s  | ≥ 2.20 |    2.40 | yes"
@@ -183,14 +156,5 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("The sender pays") && !text.contains("The tracker pays"), "{text}");
-    }
-
-    #[test]
-    fn floods_have_a_table() {
-        let figures = [("lost_part", 0.0005), ("p50_us", 20.0)];
-        let runs = [run("mmsg", "V2: x", 1, &figures)];
-        assert!(text(&runs, "floods").contains("0.050 %"));
-        assert!(text(&runs, "floods").contains("20 µs"));
-        assert!(report(&Runs::counted(&runs), "else").is_none());
     }
 }

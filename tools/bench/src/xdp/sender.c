@@ -38,8 +38,7 @@ static long (*const adjust_tail)(struct xdp_md *context, int delta) = (void *)65
 struct slot {
 	u16 len;
 	u8 class;
-	u8 is_stamped;
-	u32 unused;
+	u8 unused[5];
 	u8 frame[FRAME_MAX];
 };
 
@@ -67,8 +66,6 @@ extern volatile struct state state;
 #define HEADERS6 62
 #define CONNECT 16
 #define ANNOUNCE 98
-// Where a request has its transaction id.
-#define TRANSACTION 12
 
 INLINE int is_early(void)
 {
@@ -102,23 +99,6 @@ INLINE void copy(u8 *to, const u8 *from, const u32 len)
 		*(u16 *)(to + at) = *(const u16 *)(from + at);
 }
 
-// Writes the time as the transaction id, which is 0 before, and adds it to the checksum if there is one.
-INLINE void stamp(u8 *data, const u32 headers)
-{
-	u32 now = ktime_get_ns();
-	*(u32 *)(data + headers + TRANSACTION) = now;
-	if (headers == HEADERS4)
-		return;
-	u16 *checksum = (u16 *)(data + headers - 2);
-	u32 sum = *checksum ^ 0xffff;
-	sum += (now & 0xffff) + (now >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum ^= 0xffff;
-	// 0 would mean that there is none.
-	*checksum = sum ? sum : 0xffff;
-}
-
 // Returns whether the slot's frame was written. Frames are written as long as the longest of the load.
 INLINE int write(u8 *data, u8 *end, const struct slot *slot, const u32 headers, const u32 payload)
 {
@@ -127,8 +107,6 @@ INLINE int write(u8 *data, u8 *end, const struct slot *slot, const u32 headers, 
 	copy(data, slot->frame, headers + payload);
 	// Counted once it is certain to leave.
 	state.sent[slot->class % CLASSES] += 1;
-	if (slot->is_stamped)
-		stamp(data, headers);
 	return 1;
 }
 

@@ -5,12 +5,12 @@ use super::maps::MapName::{self, Control, Slots, State};
 #[rustfmt::skip]
 pub(super) const RELOCATIONS: &[(MapName, &[usize])] = &[
     (Control, &[
-        1, 16, 47, 205,
+        1, 16, 45, 198,
     ]),
     (Slots, &[
         38,
     ]),
     (State, &[
-        5, 20, 28, 82, 136, 189, 259,
+        5, 20, 28, 186,
     ]),
 ];

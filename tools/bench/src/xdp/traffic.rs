@@ -11,7 +11,7 @@ use primitives::Random;
 
 use super::frames::{Family, frame};
 use super::generator::Slot;
-use super::maps::{CLASS_SHIFT, FIRST_STAMPED, SLOTS};
+use super::maps::{CLASS_SHIFT, SLOTS};
 use super::network::Network;
 use crate::datagrams::{ANNOUNCED, CONNECT};
 
@@ -19,8 +19,8 @@ use crate::datagrams::{ANNOUNCED, CONNECT};
 pub(super) const CONNECTS: u8 = 1;
 pub(super) const ANNOUNCES: u8 = 2;
 pub(super) const HOSTILE: u8 = 3;
-/// Announces whose response times are measured.
-pub(super) const HONEST: u8 = FIRST_STAMPED;
+/// Announces among hostile ones.
+pub(super) const HONEST: u8 = 4;
 
 /// Every client is a peer of one of these torrents: 32 in each.
 const TORRENTS: u32 = 512;
@@ -59,15 +59,6 @@ impl LoadKind {
     }
 }
 
-/// What floods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FloodKind {
-    BadIds,
-    Connects,
-    /// Announces of a banned network.
-    Banned,
-}
-
 /// Clients with their connection ids.
 pub(super) struct Clients {
     family: Family,
@@ -97,20 +88,6 @@ impl Clients {
             LoadKind::Pairs => self.announce(client, ANNOUNCES),
             LoadKind::BadIds if client.is_multiple_of(512) => self.announce(client, HONEST),
             LoadKind::BadIds => self.bad_id(client),
-        };
-        (0..SLOTS).map(slot).collect()
-    }
-
-    /// Returns the frames of a flood with one honest announce among `one_in`.
-    pub(super) fn flood(&self, flood: FloodKind, one_in: usize) -> Vec<Slot> {
-        let slot = |client: usize| match flood {
-            _ if client.is_multiple_of(one_in) => self.announce(client, HONEST),
-            FloodKind::BadIds => self.bad_id(client),
-            FloodKind::Connects => self.connect_of(client, HOSTILE),
-            FloodKind::Banned => {
-                let from = self.family.banned(client as u32);
-                self.slot(HOSTILE, (client, from), &announce(0, client as u32))
-            }
         };
         (0..SLOTS).map(slot).collect()
     }
@@ -155,7 +132,6 @@ pub(super) fn info_hashes() -> String {
 
 /// Writes the announce of a leecher.
 pub(super) fn announce(id: u64, client: u32) -> Vec<u8> {
-    // The transaction id is 0, as stamping expects it.
     let mut packet = crate::datagrams::announce(id, 0, info_hash(client));
     packet[36..56].copy_from_slice(format!("-TG0001-{client:012}").as_bytes());
     packet[92..96].copy_from_slice(&WANT.to_be_bytes());
@@ -314,7 +290,6 @@ mod tests {
         ] {
             assert_eq!(count(&clients.load(load), class), of_it, "{load:?}");
         }
-        assert_eq!(count(&clients.flood(FloodKind::Banned, 41), HONEST), SLOTS.div_ceil(41));
         let pair = &clients.load(LoadKind::Pairs)[..2];
         assert_eq!((pair[0].frame.len(), pair[1].frame.len()), (58, 140));
         // Source ports tell classes apart.

@@ -127,7 +127,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
 pub(crate) const DIFFERENCES: &[&str] = &[
     "One process serves all protocols, and all peers of a torrent are in one swarm.",
     "The HTTP port serves WebTorrent, too, and a WebTorrent port HTTP announces.",
-    "Downloads are counted, and survive restarts with state.dir. aquatic always reports 0.",
+    "Downloads are counted, and survive restarts. aquatic always reports 0.",
     "Scrapes obey access lists, too. IPv4 clients learn of IPv6 peers over HTTP.",
     "Announces, scrapes, connects and connections of one prefix have limits here, [limits].",
     "A reply is a random sample of single peers, not of runs of neighbours. Seeders receive no seeders.",

@@ -61,7 +61,7 @@ pub(crate) const DIFFERENCES: &[&str] = &[
     "The `ip` field of a UDP announce is ignored: it would let anyone name a victim.",
     "An announce with numwant 0 gets no peers; there it gets 50.",
     "The interval of WebTorrent clients is 120 s there, too, unless interval is set.",
-    "Downloads are counted, and survive restarts with state.dir. There, they are the number of seeders.",
+    "Downloads are counted, and survive restarts. There, they are the number of seeders.",
     "A WebSocket peer is bound to its connection. Messages and connections have limits: [http] and [limits].",
 ];
 

@@ -136,7 +136,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
 pub(crate) const DIFFERENCES: &[&str] = &[
     "All peers of a torrent are one swarm, of IPv4 and IPv6. Chihaya has one for each.",
     "Replies over UDP fit one packet: at most 242 peers over IPv4, 79 over IPv6.",
-    "Downloads are counted, and survive restarts with state.dir. Chihaya always reports 0.",
+    "Downloads are counted, and survive restarts. Chihaya always reports 0.",
     "Scrapes obey access lists, too.",
     "Announces, scrapes, connects and connections of one prefix have limits here, [limits].",
     "WebTorrent is served on the HTTP port, too. Set http.websocket to false to refuse it.",

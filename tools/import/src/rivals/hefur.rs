@@ -95,7 +95,7 @@ pub(crate) const DIFFERENCES: &[&str] = &[
     "A torrent file that is removed ends its torrent within seconds. While a file is replaced, its torrent stays.",
     "IPv4 and IPv6 are one swarm. hefur serves one of them, unless it is started with -ipv6.",
     "The list of torrents is not public: names and sizes are on the dashboard and in the API.",
-    "Downloads are counted over restarts with state.dir.",
+    "Downloads are counted over restarts.",
     "Announces, scrapes, connects and connections of one prefix have limits here, [limits].",
     "WebTorrent is served on the HTTP port, too. Set http.websocket to false to refuse it.",
 ];

@@ -133,7 +133,7 @@ pub(crate) const DIFFERENCES: &[&str] = &[
     "A UDP announce needs a connection id that was issued to its address within the last minutes. opentracker accepts \
      each id as long as it runs.",
     "WebTorrent is served on the HTTP port, too. Set http.websocket to false to refuse it.",
-    "Swarms survive a restart, if state.dir is set.",
+    "Swarms survive a restart, unless `serve --memory` is used.",
 ];
 
 /// Ports without a number.

@@ -5,6 +5,7 @@
 
 mod configurations;
 mod manual;
+mod removed;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

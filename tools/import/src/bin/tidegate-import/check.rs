@@ -1,9 +1,8 @@
-//! Checks a configuration by the tracker's own program, so that its rules are in one place.
+//! Checks a configuration by the tracker's own program, so that the rules are in one place.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// The file that the tracker reads: its standard input.
 const INPUT: &str = "/dev/stdin";
@@ -16,11 +15,12 @@ pub(super) struct Problem {
     pub(super) text: String,
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Problem {
+    /// Returns the sentence about a mistake in the configuration of this name.
+    pub(super) fn within(&self, file: &str) -> String {
         match self.line {
-            0 => f.write_str(&self.text),
-            line => write!(f, "tidegate.toml:{line}: {}", self.text),
+            0 => self.text.clone(),
+            line => format!("{file}:{line}: {}", self.text),
         }
     }
 }
@@ -32,34 +32,52 @@ impl fmt::Display for Problem {
 ///
 /// Returns an error if the tracker's program cannot be run.
 pub(super) fn problems(configuration: &str) -> Result<Vec<Problem>, String> {
-    let program = tidegate();
-    let run = || -> io::Result<_> {
-        let mut command = Command::new(&program);
-        command.args(["config", "show", "--config", INPUT]);
-        // Variables of the tracker would override keys.
-        let own = std::env::vars_os()
-            .filter(|(name, _)| !name.to_string_lossy().starts_with("TIDEGATE_"));
-        command.env_clear().envs(own);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn()?;
-        if let Some(mut input) = child.stdin.take() {
-            input.write_all(configuration.as_bytes())?;
-        }
-        child.wait_with_output()
-    };
-    let output = run().map_err(|error| {
-        let program = program.display();
-        format!("cannot check the configuration by {program}: {error}: install tidegate beside tidegate-import")
-    })?;
+    let output = run("show", configuration)?;
     if output.status.success() {
         return Ok(Vec::new());
     }
     let problems: Vec<Problem> =
         String::from_utf8_lossy(&output.stderr).lines().map(problem).collect();
     match problems.is_empty() {
-        true => Err(format!("{} config show: {}", program.display(), output.status)),
+        true => Err(format!("{} config show: {}", tidegate().display(), output.status)),
         false => Ok(problems),
     }
+}
+
+/// Returns the warnings of the tracker about a valid configuration.
+///
+/// # Errors
+///
+/// Returns an error if the tracker's program cannot be run.
+pub(super) fn warnings(configuration: &str) -> Result<Vec<Problem>, String> {
+    // The exit code also covers ports and files of this machine, which do not matter here.
+    let output = run("check", configuration)?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let warnings = text.lines().filter_map(|line| line.strip_prefix("tidegate: warning: "));
+    Ok(warnings.map(problem).collect())
+}
+
+/// Runs `tidegate config COMMAND` with a configuration.
+fn run(command: &str, configuration: &str) -> Result<Output, String> {
+    let program = tidegate();
+    let run = || -> io::Result<_> {
+        let mut tidegate = Command::new(&program);
+        tidegate.args(["config", command, "--config", INPUT]);
+        // Variables of the tracker would override keys.
+        let own = std::env::vars_os()
+            .filter(|(name, _)| !name.to_string_lossy().starts_with("TIDEGATE_"));
+        tidegate.env_clear().envs(own);
+        tidegate.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = tidegate.spawn()?;
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(configuration.as_bytes())?;
+        }
+        child.wait_with_output()
+    };
+    run().map_err(|error| {
+        let program = program.display();
+        format!("cannot check the configuration by {program}: {error}: install tidegate beside tidegate-import")
+    })
 }
 
 /// Parses a line that the tracker prints about a mistake.

@@ -1,4 +1,4 @@
-//! tidegate-import: takes over the configuration and data of another tracker.
+//! tidegate-import: takes over the configuration and data of another tracker, and configurations of earlier versions.
 //!
 //! The library reads the files. This program writes what it finds: a configuration, which the tracker checks as one
 //! that it is to serve, and records, in one transaction.
@@ -8,6 +8,7 @@ mod check;
 mod machine;
 mod manual;
 mod record;
+mod removed;
 mod render;
 
 use std::fmt;
@@ -23,10 +24,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser};
 use tidegate_import::{Draft, ListKind, Options, Report, Rival};
 
-use check::Problem;
 use machine::Machine;
 use manual::Texts;
 use record::{Discard, Recorder};
+use removed::Rewrite;
 use render::Rendered;
 
 /// Take over the configuration and data of another tracker.
@@ -34,12 +35,19 @@ use render::Rendered;
 /// Prints a configuration for tidegate, with a comment for each key, or writes it to --out. With --state, lists, keys
 /// and counts become records there; the tracker that uses that directory must not be running. See docs/migrate.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 struct CommandLine {
     #[command(flatten)]
     import: Option<Import>,
     #[command(flatten)]
     texts: Texts,
+    #[command(subcommand)]
+    command: Option<Subcommand>,
+}
+
+#[derive(clap::Subcommand)]
+enum Subcommand {
+    Config(Rewrite),
 }
 
 /// Arguments of an import.
@@ -86,9 +94,10 @@ fn trackers() -> impl TypedValueParser<Value = Rival> {
 
 fn main() -> ExitCode {
     let command_line = CommandLine::parse();
-    let done = match &command_line.import {
-        Some(import) => import.run(),
-        None => command_line.texts.print(CommandLine::command()),
+    let done = match (&command_line.command, &command_line.import) {
+        (Some(Subcommand::Config(rewrite)), _) => rewrite.run(),
+        (None, Some(import)) => import.run(),
+        (None, None) => command_line.texts.print(CommandLine::command()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -246,7 +255,7 @@ fn checked(
             left_out.push(format!("{}: {}", key.name, problem.text));
         }
         if left_out.len() == before {
-            let texts = problems.iter().map(Problem::to_string);
+            let texts = problems.iter().map(|problem| problem.within("tidegate.toml"));
             let head =
                 "the configuration of the other tracker cannot be used here as it is:".into();
             return Err(std::iter::once(head).chain(texts).collect());
