@@ -9,6 +9,9 @@
 //! Blocks wait for [`HOLD_MS`], and are dropped then: peers that an old block reports may have gone elsewhere
 //! meanwhile, and nodes remember that for a limited time. When the log acknowledges again, the node tells which of the
 //! peers of dropped blocks are gone, and walks over those that announced since.
+//!
+//! A log that falls back to an older state has lost removals, too. A node that reads it would bring these peers back, so
+//! they are told again.
 
 mod gone;
 #[cfg(test)]
@@ -40,6 +43,8 @@ const LIVE_BYTES: usize = 2 << 20;
 const WALK_BYTES_PER_S: u64 = 20 << 20;
 /// A walk makes up for no longer pauses than this.
 const WALK_PAUSE_MS: u64 = 200;
+/// Removals that are older than a lifetime are forgotten once in this time.
+const FORGET_PERIOD_MS: u64 = 16_000;
 
 const _: () = assert!(HOLD_MS < 1000 * swarm::REMOVALS_KEPT_S as u64);
 
@@ -144,7 +149,12 @@ pub(crate) struct Outbound {
     live: u64,
     /// Where the last message is stored.
     sequence: u64,
+    /// Removals to be told, which blocks do not report.
     gone: Gone,
+    /// Removals that blocks have reported within a lifetime.
+    told_gone: Gone,
+    /// When removals were last forgotten.
+    forgot_ms: u64,
     /// Since when changes are in no block, by the steady clock: perhaps before it began.
     dirty_ms: Option<i64>,
     /// The same for what a walk under way may have missed.
@@ -172,7 +182,9 @@ impl Outbound {
             is_unanswered: false,
             live: 0,
             sequence: 0,
-            gone: Gone::default(),
+            gone: Gone::of_dropped_blocks(),
+            told_gone: Gone::of_all_blocks(),
+            forgot_ms: 0,
             dirty_ms: None,
             dirty_again_ms: None,
             catch_up: CatchUp::Idle,
@@ -203,7 +215,9 @@ impl Outbound {
             changed_ms: self.tick_ms.min(now.steady_ms) as i64 - CUT_PERIOD_MS,
             correction_ms: self.correction_ms,
         };
-        self.gone.correct(&Block { header: queued.header, body });
+        let block = Block { header: queued.header, body };
+        self.gone.correct(&block);
+        self.told_gone.absorb(&block);
         self.bytes += queued.len();
         self.queue.push_back(queued);
         while self.bytes > self.bytes_max {
@@ -247,6 +261,13 @@ impl Outbound {
         if matches!(self.catch_up, CatchUp::Idle | CatchUp::Ended { .. }) {
             self.mark();
         }
+    }
+
+    /// Notes that the log has lost what it stored since `since_ms`, by the steady clock: peers that went since are told again.
+    pub(crate) fn lost_removals(&mut self, now: Time, since_ms: i64) {
+        let since_unix_ms = now.unix_ms.saturating_sub(age_ms(now, since_ms));
+        self.gone.add_since(&self.told_gone, since_unix_ms);
+        self.missed(now.steady_ms as i64);
     }
 
     /// The next block marks a place in the log.
@@ -358,6 +379,11 @@ impl Outbound {
     pub(crate) fn tick(&mut self, now: Time, out: &mut Vec<Output>) {
         self.tick_ms = now.steady_ms;
         self.drop_old(now);
+        if now.steady_ms >= self.forgot_ms + FORGET_PERIOD_MS {
+            self.forgot_ms = now.steady_ms;
+            let since_ms = now.unix_ms.saturating_sub(self.lifetime_ms);
+            self.told_gone.forget_before(since_ms, now.unix_ms);
+        }
         if !self.is_open {
             return;
         }

@@ -1,4 +1,5 @@
-use replication::block::{Header, Kind, write};
+use replication::block::{Block, Change, Header, Kind, Word, encode_changes, write};
+use types::{InfoHash, PeerKey};
 
 use super::*;
 use crate::snapshot::{MemberState, OutboundState};
@@ -104,6 +105,20 @@ impl Bed {
         let at_ms = if heartbeat.at_ms == 0 { UNIX_MS + self.ms } else { heartbeat.at_ms };
         let body = Heartbeat { node: from, at_ms, ..heartbeat.clone() }.write();
         self.input(Input::Heartbeat { from, body: &body })
+    }
+
+    /// A peer of this node goes.
+    fn remove_peer(&mut self) {
+        let peer = PeerKey::V4([10, 0, 0, 1, 1, 1]);
+        let gone =
+            Change { info_hash: InfoHash([7; 20]), peer, word: Word::gone(), is_refresh: false };
+        let (mut body, mut block) = (Vec::new(), Vec::new());
+        encode_changes(&[gone], &[], &mut body);
+        let cut_ms = UNIX_MS + self.ms;
+        let header =
+            Header { kind: Kind::CHANGES, has_ids: false, node: 1, boot: 500, number: 1, cut_ms };
+        write(&header, &body, &mut block);
+        self.input(Input::Block(&block));
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -254,6 +269,39 @@ fn what_a_lost_end_of_the_log_had_is_told_again() {
     assert_eq!(starts(&out), [Start::Time(UNIX_MS + 1)]);
     // 20 s before, 1.5 s until it was connected, and half a minute of doubt.
     assert!(walk_since_s(&out).is_some_and(|it| (50..56).contains(&it)), "{out:?}");
+}
+
+/// Returns how many peers the messages to the log report as gone.
+fn told_gone(out: &[Output]) -> usize {
+    let gone_in = |message: &[u8]| {
+        let groups = Block::read(message).unwrap().0.groups().unwrap();
+        groups.map(|group| group.v4.filter(|peer| peer.word.is_gone()).count()).sum::<usize>()
+    };
+    let messages = out.iter().filter_map(|output| match output {
+        Output::PublishLog { message, .. } => Some(gone_in(message)),
+        _ => None,
+    });
+    messages.sum()
+}
+
+/// A node that starts would bring them back: its journal does not have the removals of other nodes.
+#[test]
+fn removals_that_a_lost_log_had_are_told_again() {
+    let new = Input::Log { stream: 10, first: 1, last: 0, last_ms: 0 };
+    let shorter = Input::Log { stream: 9, first: 1, last: 3, last_ms: UNIX_MS - 20_000 };
+    for log in [new, shorter] {
+        let mut bed = Bed::new(None);
+        bed.connect(9, UNIX_MS);
+        bed.logged(9, 2, &changes(2, 5, 1));
+        bed.remove_peer();
+        // Published again, because it was not acknowledged.
+        assert_eq!(told_gone(&bed.wait_storing(2000)), 1);
+        let mut out = bed.input(log);
+        out.extend(bed.wait_storing(30_200));
+        out.extend(bed.input(log));
+        out.extend(bed.wait_storing(300));
+        assert_eq!(told_gone(&out), 1, "{log:?}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Peers that dropped blocks reported as gone. A walk does not report them.
+//! Peers that this node's blocks reported as gone. A walk does not report them.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,11 @@ use replication::AGE_UNIT_S;
 use replication::block::{Block, Change, Kind, Word, encode_changes};
 use types::{InfoHash, PeerKey};
 
-/// Peers that are remembered, of about 70 bytes each. Those beyond stay at other nodes until their lifetimes end.
-const GONE_MAX: usize = 1 << 20;
+/// Peers of dropped blocks that are remembered, of about 70 bytes each. Those beyond stay at other nodes until their
+/// lifetimes end.
+const DROPPED_MAX: usize = 1 << 20;
+/// The same of stored blocks: the log may lose these.
+const STORED_MAX: usize = 1 << 18;
 /// Peers in a block.
 const CHUNK: usize = 1000;
 /// The greatest age that a word has.
@@ -17,22 +20,33 @@ const AGE_MAX: u64 = 8190;
 const UNIT_MS: u64 = AGE_UNIT_S as u64 * 1000;
 
 /// Peers that are gone, and when they went, in units of age since 1970 by this node's wall clock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gone {
     peers: BTreeMap<(InfoHash, PeerKey), u64>,
+    peers_max: usize,
 }
 
 impl Gone {
+    /// Returns an empty one for the peers of dropped blocks.
+    pub(super) fn of_dropped_blocks() -> Self {
+        Self { peers: BTreeMap::new(), peers_max: DROPPED_MAX }
+    }
+
+    /// Returns an empty one for the peers of all blocks.
+    pub(super) fn of_all_blocks() -> Self {
+        Self { peers: BTreeMap::new(), peers_max: STORED_MAX }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }
 
-    /// Remembers the removals in a block that is dropped. Call in the order of blocks.
+    /// Remembers the removals in a block. Call in the order of blocks.
     pub(super) fn absorb(&mut self, block: &Block<'_>) {
         each_change(block, |cut_unit, peer, word| {
             if !word.is_gone() {
                 self.peers.remove(&peer);
-            } else if self.peers.len() < GONE_MAX {
+            } else if self.peers.len() < self.peers_max {
                 self.peers.insert(peer, cut_unit.saturating_sub(word.age().into()));
             }
         });
@@ -44,6 +58,26 @@ impl Gone {
             each_change(block, |_, peer, _| {
                 self.peers.remove(&peer);
             });
+        }
+    }
+
+    /// Adds the peers of `other` that went at `since_ms` or later, by the wall clock.
+    pub(super) fn add_since(&mut self, other: &Self, since_ms: u64) {
+        let first_unit = since_ms / UNIT_MS;
+        let recent = other.peers.iter().filter(|(_, unit)| **unit >= first_unit);
+        let room = self.peers_max.saturating_sub(self.peers.len());
+        self.peers.extend(recent.take(room));
+    }
+
+    /// Forgets the peers that went before `since_ms`, by the wall clock, and more of the oldest ones if a quarter of the
+    /// room is not free then.
+    pub(super) fn forget_before(&mut self, since_ms: u64, now_ms: u64) {
+        let now_unit = now_ms / UNIT_MS;
+        let mut first_unit = since_ms / UNIT_MS;
+        self.peers.retain(|_, unit| *unit >= first_unit);
+        while self.peers.len() > self.peers_max / 4 * 3 && first_unit < now_unit {
+            first_unit = (first_unit + now_unit).div_ceil(2);
+            self.peers.retain(|_, unit| *unit >= first_unit);
         }
     }
 
@@ -75,5 +109,29 @@ fn each_change(block: &Block<'_>, mut visit: impl FnMut(u64, (InfoHash, PeerKey)
         let info_hash = group.info_hash;
         group.v4.for_each(|peer| visit(cut_unit, (info_hash, PeerKey::V4(peer.key)), peer.word));
         group.v6.for_each(|peer| visit(cut_unit, (info_hash, PeerKey::V6(peer.key)), peer.word));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oldest_peers_make_room() {
+        let mut gone = Gone { peers: BTreeMap::new(), peers_max: 1000 };
+        for at in 0..1000_u32 {
+            let [.., high, low] = at.to_be_bytes();
+            let peer = PeerKey::V4([10, 0, high, low, 1, 1]);
+            gone.peers.insert((InfoHash([1; 20]), peer), u64::from(at));
+        }
+        gone.forget_before(100 * UNIT_MS, 1000 * UNIT_MS);
+        assert_eq!((gone.peers.len(), gone.peers.values().min()), (450, Some(&550)));
+        gone.forget_before(600 * UNIT_MS, 1000 * UNIT_MS);
+        assert_eq!((gone.peers.len(), gone.peers.values().min()), (400, Some(&600)));
+        let mut told = Gone { peers: BTreeMap::new(), peers_max: 100 };
+        told.add_since(&gone, 990 * UNIT_MS);
+        assert_eq!(told.peers.len(), 10);
+        told.add_since(&gone, 0);
+        assert_eq!(told.peers.len(), 100);
     }
 }
