@@ -145,7 +145,7 @@ export function charts (definitions) {
       // What lies between a stacked line and the one below it has the line's colour.
       const bands = stacked ? used.map(([name], at) => ({ series: [at + 1, at], fill: fade(lines[at].stroke, 0.35) })).slice(1) : []
       if (stacked && lines.length > 0) lines[0].fill = fade(lines[0].stroke, 0.35)
-      plot = new globalThis.uPlot({
+      plot = new /** @type {any} */ (globalThis).uPlot({
         width,
         height: HEIGHT,
         legend: { show: false },

@@ -209,7 +209,7 @@ export function hash (value, href) {
  * @param {string} text
  */
 export function qr (text) {
-  const code = generate(text)
+  const code = /** @type {any} */ (generate)(text)
   let path = ''
   for (let y = 0; y < code.size; y++) {
     for (let x = 0; x < code.size; x++) if (code.get(x, y)) path += `M${x} ${y}h1v1h-1z`
@@ -271,13 +271,15 @@ export function searchBox ({ label, placeholder, onSearch }) {
 
 /**
  * Title, cell of a row, class, name to sort by.
- * @typedef {[title: string, cell: (row: any) => Child, kind?: string, sort?: string]} Column
+ * @template [Row=any]
+ * @typedef {[title: string, cell: (row: Row) => Child, kind?: string, sort?: string]} Column
  */
 /**
+ * @template [Row=any]
  * @typedef {object} TableOptions
  * @property {string} caption
- * @property {Column[]} columns
- * @property {(row: any) => unknown} key
+ * @property {Column<Row>[]} columns
+ * @property {(row: Row) => unknown} key
  * @property {string} [empty] shown instead of rows
  * @property {boolean} [cards] rows are cards on a phone
  * @property {(by: string) => void} [onSort]
@@ -286,7 +288,8 @@ export function searchBox ({ label, placeholder, onSearch }) {
 /**
  * A table whose rows are kept by key when it is updated: focus and selection stay. Nothing changes while text in
  * it is selected.
- * @param {TableOptions} options
+ * @template Row
+ * @param {TableOptions<Row>} options
  */
 export function liveTable ({ caption, columns, key, empty = 'None.', cards = false, onSort }) {
   /** @type {Map<string, HTMLTableRowElement>} */
@@ -305,7 +308,7 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
 
     /**
      * Shows these rows, in this order.
-     * @param {any[]} list
+     * @param {Row[]} list
      * @param {string} why there are none
      */
     update (list, why = empty) {
@@ -349,11 +352,19 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
   }
 }
 
-/** @typedef {{ rows: any[], next: string | null, total: number, about?: string }} TablePage */
 /**
+ * @template [Row=any]
+ * @typedef {{ rows: Row[], next?: string | null, total: number, about?: string }} TablePage
+ */
+/**
+ * @template [Row=any]
+ * @typedef {(at: { cursor: string | null, text: string }) => Promise<TablePage<Row> | undefined>} Loader
+ */
+/**
+ * @template [Row=any]
  * @typedef {object} PagedOptions
- * @property {Child} heading
- * @property {(at: { cursor: string | null, text: string }) => Promise<TablePage | undefined>} load
+ * @property {Child} [heading]
+ * @property {Loader<Row>} load
  * @property {{ label: string, placeholder?: string }} search
  * @property {number} [every] milliseconds after which the page is loaded again
  * @property {() => boolean} isHere
@@ -364,7 +375,8 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
 
 /**
  * A table with search and pages.
- * @param {PagedOptions & TableOptions} options
+ * @template Row
+ * @param {PagedOptions<Row> & TableOptions<Row>} options
  */
 export function pagedTable ({ heading, load, search, every, isHere, noMatch, one, many = `${one}s`, ...options }) {
   const table = liveTable(options)

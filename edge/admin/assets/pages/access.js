@@ -10,9 +10,16 @@ import { names } from '../names.js'
 
 const PAGE = 50
 
-/** Returns what loads a page of the records below `path`. */
+/** @typedef {import('api').components['schemas']} Schemas */
+
+/**
+ * Returns what loads a page of the records below `path`.
+ * @param {string} path
+ * @param {string} list the property of the response that has the records
+ * @returns {import('../components.js').Loader}
+ */
 const loader = (path, list) => async ({ cursor, text }) => {
-  const query = new URLSearchParams({ limit: PAGE })
+  const query = new URLSearchParams({ limit: String(PAGE) })
   if (text) query.set('q', text)
   if (cursor) query.set('cursor', cursor)
   const page = await api.get(`${path}?${query}`)
@@ -28,6 +35,8 @@ function layout (main, title, list, about, ...more) {
 
 // Keys.
 
+/** @typedef {'torrents' | 'addresses' | 'peers_per_torrent' | 'announces_per_minute'} Limit */
+/** @type {[Limit, string, { max?: number, hint: string }][]} */
 const LIMITS = [
   ['torrents', 'Torrents', { hint: 'At the same time. 0 = unlimited.' }],
   ['addresses', 'Addresses', { max: 65535, hint: 'IP addresses at the same time. 0 = unlimited.' }],
@@ -35,6 +44,7 @@ const LIMITS = [
   ['announces_per_minute', 'Announces per minute', { max: 65535, hint: 'More are refused. 0 = unlimited.' }]
 ]
 
+/** @param {Schemas['Key']} [key] */
 function keyForm (key) {
   const name = textField('name', 'Name', { value: key?.name ?? '', maxlength: 100, autofocus: true, hint: 'For you: who has this key.' })
   const ends = expiry(key ? key.expires ?? null : undefined)
@@ -45,6 +55,10 @@ function keyForm (key) {
   }
 }
 
+/**
+ * @param {string} title
+ * @param {Schemas['Key']} key
+ */
 const showKey = (title, key) => dialog({
   title,
   wide: true,
@@ -56,6 +70,7 @@ const showKey = (title, key) => dialog({
   ]
 })
 
+/** @param {Schemas['Key']} key */
 const limitsOf = key => LIMITS.filter(([field]) => key[field] > 0).map(([field, label]) => `${count(key[field])} ${label.toLowerCase()}`).join(', ')
 
 export async function keys (main, { may, isHere }) {
@@ -68,7 +83,7 @@ export async function keys (main, { may, isHere }) {
     key: key => key.id,
     empty: 'No keys. Listeners with [access] private = true refuse clients without one.',
     search: { label: 'Search by name, beginning of the key, or id', placeholder: 'Name, beginning of the key, id' },
-    load: loader('/keys', 'keys'),
+    load: /** @type {import('../components.js').Loader<Schemas['Key']>} */ (loader('/keys', 'keys')),
     columns: [
       ['Name', key => key.name || '–'],
       ['Key', key => h('span.mono', `${key.key.slice(0, 6)}…`, copyButton(key.key, '', 'Copy key'))],
@@ -86,7 +101,11 @@ export async function keys (main, { may, isHere }) {
     ]
   })
 
-  /** The key as it is now; a row may be older. */
+  /**
+   * The key as it is now; a row may be older.
+   * @param {number} id
+   * @returns {Promise<Schemas['Key'] | undefined>}
+   */
   const fetched = id => api.get(`/keys/${id}`).catch(fail)
 
   async function create () {
@@ -155,7 +174,7 @@ export async function ban (network = '', changed = () => {}) {
       const rest = { reason: reason.value(), expires: ends.value() ?? undefined }
       if (all.length === 1) {
         // A ban of the same network is replaced; Undo restores it.
-        before = (await api.get(`/bans?${new URLSearchParams({ q: all[0], limit: 1000 })}`).catch(() => ({ bans: [] }))).bans
+        before = (await api.get(`/bans?${new URLSearchParams({ q: all[0], limit: '1000' })}`).catch(() => ({ bans: [] }))).bans
         return api.post('/bans', { network: all[0], ...rest })
       }
       for (let at = 0; at < all.length; at += BULK) await api.post('/bans/bulk', { networks: all.slice(at, at + BULK), ...rest })
@@ -186,7 +205,7 @@ export async function bans (main, { may, isHere }) {
     empty: 'No bans.',
     noMatch: text => `No ban matches “${text}”. An IP address finds the bans that contain it.`,
     search: { label: 'Search by network, reason, or an address that may be banned', placeholder: 'Address, network or reason' },
-    load: loader('/bans', 'bans'),
+    load: /** @type {import('../components.js').Loader<Schemas['Ban']>} */ (loader('/bans', 'bans')),
     columns: [
       ['Network', ban => h('span.mono', ban.network)],
       ['Reason', ban => [ban.automatic ? h('span', { title: ban.reason }, reasons(ban.reason)) : ban.reason || '–', ban.automatic && [' ', h('span.tag', 'automatic')]]],
@@ -212,6 +231,7 @@ export async function bans (main, { may, isHere }) {
 
 // Tokens.
 
+/** @type {[string, (scopes: string[]) => string[]][]} */
 const PRESETS = [
   ['Full access', () => ['*']],
   ['Read only', all => all.filter(scope => scope.endsWith(':read'))],
@@ -232,7 +252,7 @@ export async function tokens (main, { may, isHere }) {
     cards: true,
     key: token => token.id,
     search: { label: 'Search by name or permission', placeholder: 'Name or permission' },
-    load: loader('/tokens', 'tokens'),
+    load: /** @type {import('../components.js').Loader<Schemas['Token']>} */ (loader('/tokens', 'tokens')),
     columns: [
       ['Name', token => token.name || '–'],
       ['Permissions', token => token.scopes.map(scope => [h('span.tag', { title: known('scopes', scope).text }, scope === '*' ? 'full access' : scope), ' '])],
@@ -254,7 +274,9 @@ export async function tokens (main, { may, isHere }) {
     const name = textField('name', 'Name', { maxlength: 100, required: true, autofocus: true, hint: 'For you: what uses this token.' })
     const ends = expiry()
     const boxes = checkboxes('Permissions', choices, ['stats:read'])
-    const usable = PRESETS.map(([label, of]) => [label, of(choices.map(scope => scope.name).filter(scope => scope !== '*'))]).filter(([, wanted]) => wanted.length > 0 && wanted.every(may))
+    const single = choices.map(scope => scope.name).filter(scope => scope !== '*')
+    const presets = PRESETS.map(([label, of]) => ({ label, wanted: of(single) }))
+    const usable = presets.filter(({ wanted }) => wanted.length > 0 && wanted.every(may))
     const act = () => {
       const wanted = boxes.value()
       if (wanted.length === 0) throw new Error('Permissions: choose at least one.')
@@ -265,7 +287,7 @@ export async function tokens (main, { may, isHere }) {
       wide: true,
       content: [
         h('.fields', name.element, ends.element),
-        h('.row', { role: 'group', 'aria-label': 'Presets' }, usable.map(([label, wanted]) => button(label, () => boxes.set(wanted), 'small'))),
+        h('.row', { role: 'group', 'aria-label': 'Presets' }, usable.map(({ label, wanted }) => button(label, () => boxes.set(wanted), 'small'))),
         boxes.element
       ],
       action: 'Create',

@@ -2,7 +2,7 @@
 // Webhooks: URLs that events are posted to, their tests and their deliveries.
 
 import { api, repeat } from '../client.js'
-import { attempt, button, confirm, copyButton, dialog, liveTable, pagedTable, say } from '../components.js'
+import { attempt, button, confirm, copyButton, dialog, liveTable, pagedTable } from '../components.js'
 import { h, put } from '../dom.js'
 import { clock, time } from '../format.js'
 import { checkboxes, textField } from '../forms.js'
@@ -36,6 +36,7 @@ export default async function webhooks (main, { may, isHere }) {
     // There are few: the API returns all of them.
     load: async ({ text }) => {
       const words = text.toLowerCase()
+      /** @type {import('api').components['schemas']['WebhookList']} */
       const { webhooks: all } = await api.get('/webhooks')
       const rows = all.filter(({ url, events }) => [url, ...events].some(one => one.toLowerCase().includes(words)))
       return { rows, next: null, total: rows.length }
