@@ -3,14 +3,14 @@
 //! `tidy` checks the links of its pages, in their sources. Pages link to files of the repository, too. These are copied
 //! into the book, so that it can be read without the repository and without a network.
 
-use crate::command::{Tally, command, run};
-use crate::setup;
 use crate::tidy::links::resolve;
 use crate::tree::Tree;
-use crate::workspace::target;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
+use trials::command::{Tally, command, run};
+use trials::setup;
+use trials::workspace::target;
 
 /// The folder of the book in the target folder.
 const FOLDER: &str = "book";
@@ -94,7 +94,7 @@ fn write(path: &Path, content: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::root;
+    use trials::workspace::root;
 
     #[test]
     fn the_book_is_configured_to_load_nothing() {

@@ -2,11 +2,11 @@
 
 use super::{Program, found, pack, targets, unpack};
 use crate::archive;
-use crate::command::{Tally, run};
-use crate::workspace::root;
 use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::command::{Tally, run};
+use trials::workspace::root;
 
 /// Digits of the hash in a committed input's file name.
 const DIGITS: usize = 12;

@@ -1,11 +1,11 @@
 //! A search by all targets at once.
 
 use super::{Program, targets};
-use crate::command::Tally;
-use crate::workspace::root;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::process::Child;
+use trials::command::Tally;
+use trials::workspace::root;
 
 /// A target that searches.
 struct Search {

@@ -1,12 +1,12 @@
 //! The crates that are linked into the programs, as cargo knows them.
 
 use super::{ARCHITECTURES, PROGRAMS};
-use crate::command::{command, output};
-use crate::workspace::root;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use trials::command::{command, output};
+use trials::workspace::root;
 
 /// A crate that is linked into a program.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@
 
 use super::{Architecture, PROGRAMS, Release, copy};
 use crate::archive;
-use crate::command::{command, run};
-use crate::workspace::root;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::command::{command, run};
+use trials::workspace::root;
 
 /// The user and group that the tracker runs as: what images without a distribution use.
 const USER: u32 = 65532;

@@ -5,11 +5,11 @@
 use super::dependencies::{Dependency, linked};
 use super::{PROGRAMS, Release};
 use crate::archive;
-use crate::workspace::root;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use trials::workspace::root;
 
 /// Writes `tidegate-VERSION.cdx.json`.
 pub(super) fn write(release: &Release) -> Result<()> {

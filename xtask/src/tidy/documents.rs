@@ -151,7 +151,7 @@ fn joined(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{command, output};
+    use trials::command::{command, output};
 
     fn lines(files: &[(&str, &str)]) -> Vec<(String, usize)> {
         let rest = [(ALERTS, ""), (RUNBOOKS, "")];

@@ -2,8 +2,8 @@
 
 use super::guest::{Guest, Running};
 use super::{URLS, find};
+use crate::artifacts::Architecture;
 use crate::command::{command, output, run};
-use crate::release::Architecture;
 use anyhow::{Result, ensure};
 use harness::Directory;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,11 @@ use anyhow::Result;
 const CLIENTS: &str = "cluster-";
 
 /// Plays the steps that are named, and lets real clients transfer torrents unless only some steps are.
-pub(crate) fn run(words: &[&str]) -> Result<Tally> {
+///
+/// # Errors
+///
+/// Returns an error if the steps cannot be played.
+pub fn run(words: &[&str]) -> Result<Tally> {
     let mut tally = check(words)?;
     if words.iter().all(|word| word.starts_with('-')) {
         tally.add(clients::run(&[CLIENTS])?);
@@ -22,7 +26,11 @@ pub(crate) fn run(words: &[&str]) -> Result<Tally> {
 const SHORT: [&str; 3] = ["steady", "nodes killed", "foreign messages"];
 
 /// Plays a few steps. Does nothing without the rights to set up a network.
-pub(crate) fn run_short() -> Result<Tally> {
+///
+/// # Errors
+///
+/// Returns an error if the steps cannot be played.
+pub fn run_short() -> Result<Tally> {
     #[cfg(target_os = "linux")]
     if let Some(obstacle) = harness::network::Network::obstacle() {
         println!("skipped {obstacle}: clusters");
