@@ -16,7 +16,7 @@ use trials::workspace::target;
 const FOLDER: &str = "book";
 /// The folder of the book that files of the repository are copied to.
 const FILES: &str = "files";
-/// What mdBook writes before the target of a link.
+/// The text that mdBook writes before the target of a link.
 const LINK: &str = "href=\"";
 
 /// Builds `target/book`.
@@ -70,8 +70,8 @@ fn with_copies(path: &str, text: &str, tree: &Tree) -> Page {
     page
 }
 
-/// Returns path and text of what a page links to in the repository outside of `docs/`, or among what is no page there: a
-/// file, or a folder, whose text lists its files.
+/// Returns path and text of a link's target, if it is a file of the repository that is no page of the book, or a folder,
+/// whose text lists its files.
 fn of_repository(page: &str, target: &str, tree: &Tree) -> Option<(String, String)> {
     let place = resolve(&format!("docs/{page}"), target).filter(|place| !place.is_empty())?;
     // mdBook makes links to pages of links to Markdown, whether or not the file is in the book.

@@ -42,7 +42,7 @@ const FLAGS: &[&str] = &[
 const SECTION: &str = "program";
 const ADDRESS_OF_MAP: RelocationFlags = RelocationFlags::Elf { r_type: object::elf::R_BPF_64_64 };
 
-/// What the files made from a source consist of.
+/// The content of the files made from a source.
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
     /// 8 bytes each, little-endian.

@@ -34,7 +34,7 @@ struct Commit {
     epoch: u64,
 }
 
-/// What is released, and where to.
+/// A release that is being made.
 #[derive(Debug)]
 struct Release {
     version: String,

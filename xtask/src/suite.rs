@@ -61,7 +61,7 @@ pub(crate) const TEST: &[Stage] = &[
     &[&[DOCS, FOREIGN, FUZZ], &[API, CLUSTER], &[CLIENTS]],
 ];
 
-/// What `test --all` adds: the release build, under everything that speaks to it.
+/// Stages that `test --all` adds: the release build, under everything that speaks to it.
 const RELEASES: &[Stage] = &[&[&[RELEASE]], &[&[RELEASE_API], &[RELEASE_CLIENTS]]];
 
 /// The steps to run before every commit.

@@ -1,4 +1,4 @@
-//! What a release consists of: names that those who make packages and those who test them share.
+//! The parts of a release: names that those who make packages and those who test them share.
 
 use crate::workspace::root;
 use anyhow::{Context, Result};

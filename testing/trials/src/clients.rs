@@ -33,7 +33,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// How many cases run at once. Most clients wait most of the time; browsers do not.
+/// Cases that run at once. Most clients wait most of the time; browsers do not.
 const LANES: usize = 6;
 
 /// Runs the cases whose names contain one of `names`, or all.

@@ -36,7 +36,7 @@ pub fn run_short() -> Result<Tally> {
         println!("skipped {obstacle}: clusters");
         return Ok(Tally::ONE);
     }
-    // How soon a peer is seen elsewhere is measured where nothing else runs.
+    // Another run, in which nothing else runs, measures when a peer is seen elsewhere.
     check(&[&SHORT[..], &["--unseen-after", "60"]].concat())
 }
 

@@ -1,4 +1,4 @@
-//! What judges tidegate from outside, for `cargo xtask`: real clients, the API's tester, pictures of the dashboard,
+//! Judges tidegate from outside, for `cargo xtask`: real clients, the API's tester, pictures of the dashboard,
 //! packages in fresh systems, and what all these need on a machine.
 //!
 //! A trial starts trackers as their users do and looks at what they send; it knows nothing of their code. Trials of

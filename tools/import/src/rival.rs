@@ -34,13 +34,13 @@ pub struct KeyRow {
     pub theirs: &'static str,
     /// The keys here; empty if there are none.
     pub ours: &'static [&'static str],
-    /// What to know; the reason, if there is no key here.
+    /// A remark for users; the reason, if there is no key here.
     pub remark: &'static str,
-    /// How its value is taken.
+    /// The rule by which its value is taken.
     pub(crate) rule: Rule,
 }
 
-/// How the value of another tracker's key is taken.
+/// The rule by which the value of another tracker's key is taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
     /// By code for this tracker, if at all.

@@ -31,7 +31,7 @@ pub(crate) struct ConfigText {
     pub(crate) text: String,
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Config,

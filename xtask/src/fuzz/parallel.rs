@@ -13,7 +13,7 @@ struct Search {
     child: Child,
 }
 
-/// Lets all targets search for as many seconds of wall time, side by side. Prints the last figures of each, which
+/// Has all targets search for as many seconds of wall time, side by side. Prints the last figures of each, which
 /// libFuzzer writes to `fuzz/target/logs` all the time: executions, edges, features and inputs.
 pub(crate) fn search_all(seconds: u32) -> Result<Tally> {
     let program = Program::build(None)?;

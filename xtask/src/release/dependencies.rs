@@ -18,7 +18,7 @@ pub(super) struct Dependency {
     pub(super) repository: Option<String>,
     /// The folder of its source.
     pub(super) folder: PathBuf,
-    /// Whether it is a crate of the workspace.
+    /// True for a crate of the workspace.
     pub(super) is_own: bool,
     /// The ids of crates that it needs.
     pub(super) needs: BTreeSet<String>,

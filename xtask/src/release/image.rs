@@ -87,7 +87,7 @@ fn append(folder: &Path, archive: &Path, epoch: u64, more: &[&str]) -> Result<()
 /// A folder of blobs, named by their digests.
 struct Layout {
     folder: PathBuf,
-    /// What `docker load` reads: configuration and layers of each image.
+    /// The list that `docker load` reads: configuration and layers of each image.
     images: Vec<Value>,
 }
 

@@ -1,4 +1,4 @@
-//! What the program consists of, as a software bill of materials in CycloneDX's form.
+//! The parts of the program, as a software bill of materials in CycloneDX's form.
 //!
 //! cargo-cyclonedx would write it, too, after minutes of compilation, beside every manifest of the workspace.
 

@@ -1,4 +1,4 @@
-//! What documents say about alerts, messages and configuration keys is what the program has.
+//! Alerts, messages and configuration keys that documents name exist in the program.
 
 use super::Finding;
 use crate::tree::{File, Tree};

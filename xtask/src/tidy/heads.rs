@@ -13,11 +13,9 @@ const EXCLUDED: &[&str] = &[
     "edge/admin/",
     "edge/cluster/",
     "fuzz/",
-    "testing/",
+    "testing/harness/",
     "tools/bench/",
-    "tools/import/",
     "tools/load/",
-    "xtask/",
 ];
 
 /// No comment of a Rust file begins with one of [`WORDS`].

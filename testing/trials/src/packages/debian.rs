@@ -34,7 +34,7 @@ pub(super) fn check_offline(folder: &Path, architecture: Architecture) -> Result
     is_purged(&guest.run_offline(LEFT)?)
 }
 
-/// What a purge may not leave.
+/// Lists the paths that a purge must have removed.
 const LEFT: &str = "
 ls -d /var/lib/tidegate /etc/tidegate /etc/systemd/system/*/tidegate* /var/lib/systemd/deb-systemd-helper-*/*tidegate* \
     /usr/share/doc/tidegate 2>/dev/null || true

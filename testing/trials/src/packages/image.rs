@@ -33,7 +33,7 @@ const PROGRAMS: [(&str, &str); 2] = [
     ),
 ];
 
-/// What needs neither systemd nor a right to control groups, and limits that every machine allows.
+/// Settings that need neither systemd nor a right to control groups, and limits that every machine allows.
 const SETTINGS: &str = r#"
 [containers]
 cgroups = "disabled"

@@ -119,7 +119,7 @@ pub(crate) const DIFFERENCES: &[&str] = &[
     "A reply is a random sample of single peers, not of runs of neighbours. Seeders receive no seeders.",
 ];
 
-/// Which of the programs a file is for.
+/// The program that a file is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Program {
     Udp,
