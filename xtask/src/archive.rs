@@ -1,12 +1,12 @@
 //! Archives whose bytes depend on their files only: sorted, owned by root, with one time.
 
-use crate::command::{command, output, run};
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
+use trials::command::{command, output, run};
 
-/// What all packers pass to tar: owner and rights, and everything in the folder.
+/// Arguments of tar that all packers pass: owner and rights, and everything in the folder.
 pub(crate) const OWNED_BY_ROOT: &[&str] = &["--owner=0", "--group=0", "--mode=u=rwX,go=rX", "."];
 
 /// Packs the file or folder `name` of `folder` into `archive`.

@@ -3,20 +3,20 @@
 //! `tidy` checks the links of its pages, in their sources. Pages link to files of the repository, too. These are copied
 //! into the book, so that it can be read without the repository and without a network.
 
-use crate::command::{Tally, command, run};
-use crate::setup;
 use crate::tidy::links::resolve;
 use crate::tree::Tree;
-use crate::workspace::target;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
+use trials::command::{Tally, command, run};
+use trials::setup;
+use trials::workspace::target;
 
 /// The folder of the book in the target folder.
 const FOLDER: &str = "book";
 /// The folder of the book that files of the repository are copied to.
 const FILES: &str = "files";
-/// What mdBook writes before the target of a link.
+/// The text that mdBook writes before the target of a link.
 const LINK: &str = "href=\"";
 
 /// Builds `target/book`.
@@ -70,8 +70,8 @@ fn with_copies(path: &str, text: &str, tree: &Tree) -> Page {
     page
 }
 
-/// Returns path and text of what a page links to in the repository outside of `docs/`, or among what is no page there: a
-/// file, or a folder, whose text lists its files.
+/// Returns path and text of a link's target, if it is a file of the repository that is no page of the book, or a folder,
+/// whose text lists its files.
 fn of_repository(page: &str, target: &str, tree: &Tree) -> Option<(String, String)> {
     let place = resolve(&format!("docs/{page}"), target).filter(|place| !place.is_empty())?;
     // mdBook makes links to pages of links to Markdown, whether or not the file is in the book.
@@ -94,7 +94,7 @@ fn write(path: &Path, content: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workspace::root;
+    use trials::workspace::root;
 
     #[test]
     fn the_book_is_configured_to_load_nothing() {

@@ -3,13 +3,13 @@
 //! No user of the tracker needs a compiler for BPF. Whether the committed files belong together can be
 //! checked with the one compiler that made them.
 
-use crate::command::{Tally, command, output, run};
-use crate::workspace::{root, target};
 use anyhow::{Context, Result, bail, ensure};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use trials::command::{Tally, command, output, run};
+use trials::workspace::{root, target};
 
 /// A source, and both files made from it: NAME.c, NAME.bin and NAME.rs in a folder.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ const FLAGS: &[&str] = &[
 const SECTION: &str = "program";
 const ADDRESS_OF_MAP: RelocationFlags = RelocationFlags::Elf { r_type: object::elf::R_BPF_64_64 };
 
-/// What the files made from a source consist of.
+/// The content of the files made from a source.
 #[derive(Debug, PartialEq, Eq)]
 struct Program {
     /// 8 bytes each, little-endian.

@@ -1,8 +1,8 @@
 //! Checks dependencies by cargo-deny, as `deny.toml` describes.
 
-use crate::command::{Tally, command, run};
-use crate::venv::CARGO_TOOLS;
 use anyhow::Result;
+use trials::command::{Tally, command, run};
+use trials::venv::CARGO_TOOLS;
 
 /// Checks bans, licenses and sources. Advisories are left out: they need the network and change by the day.
 pub(crate) fn check() -> Result<Tally> {

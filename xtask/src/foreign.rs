@@ -1,9 +1,9 @@
 //! `cargo check` for other targets: a system that is not Linux, so that the portable engine keeps compiling, and Linux
 //! with musl, whose types of system calls differ from glibc's.
 
-use crate::command::{Tally, command, output, run};
 use anyhow::Result;
 use std::path::Path;
+use trials::command::{Tally, command, output, run};
 
 /// Targets, and the packages that are checked for them. Releases are for musl; only these two have what differs.
 const TARGETS: &[(&str, &[&str])] = &[

@@ -6,13 +6,13 @@ mod parallel;
 pub(crate) use minimize::minimize;
 pub(crate) use parallel::search_all;
 
-use crate::command::{Tally, command, output, run};
-use crate::workspace::{root, target};
 use crate::{archive, nextest};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use trials::command::{Tally, command, output, run};
+use trials::workspace::{root, target};
 
 /// The fuzz targets are a workspace of their own.
 pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";

@@ -6,34 +6,24 @@
 // This program writes to the terminal.
 #![allow(clippy::print_stdout)]
 
-mod api;
 mod archive;
 mod book;
 mod bpf;
-mod clients;
-mod cluster;
-mod command;
-mod debian;
 mod deny;
 mod foreign;
 mod fuzz;
 mod nextest;
-mod packages;
 mod release;
-mod screenshots;
-mod setup;
 mod sim;
 mod spec;
 mod suite;
 mod tidy;
-mod tracker;
 mod tree;
-mod venv;
-mod workspace;
 
 use anyhow::{Context, Result, bail};
-use command::Tally;
 use std::process::ExitCode;
+use trials::command::{self, Tally};
+use trials::{api, clients, cluster, packages, screenshots, workspace};
 
 const HELP: &str = "\
 cargo xtask TASK
@@ -93,7 +83,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["test", "--all"] => suite::run_all(),
         ["check"] => suite::run(suite::CHECK),
         ["step", name] => suite::run_step(name),
-        ["setup"] => report(setup::run_setup()),
+        ["setup"] => report(suite::set_up()),
         ["tidy"] => report(tidy::run()),
         ["book"] => report(book::build()),
         ["bpf"] => report(bpf::compile()),

@@ -1,10 +1,10 @@
 //! Runs tests by cargo-nextest, as `.config/nextest.toml` describes.
 
-use crate::command::{Tally, command, show};
-use crate::venv::CARGO_TOOLS;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
+use trials::command::{Tally, command, show};
+use trials::venv::CARGO_TOOLS;
 
 /// Runs tests, with output to the terminal.
 pub(crate) fn run(words: &[&str]) -> Result<Tally> {

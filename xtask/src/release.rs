@@ -12,39 +12,17 @@ mod sbom;
 mod stage;
 
 use crate::archive;
-use crate::command::{Tally, command, output, run};
-use crate::workspace::{root, target};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::artifacts::{ARCHITECTURES, Architecture, SUMS, version};
+use trials::command::{Tally, command, output, run};
+use trials::workspace::{root, target};
 
 pub(crate) use licences::{check as check_licences, write as write_licences};
 
-/// An architecture that releases are built for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Architecture {
-    /// Rust's target.
-    pub(crate) target: &'static str,
-    /// The name in Debian and in images.
-    pub(crate) debian: &'static str,
-    /// As `uname -m` and Rust name it.
-    pub(crate) machine: &'static str,
-}
-
-pub(crate) const ARCHITECTURES: &[Architecture] = &[
-    Architecture { target: "x86_64-unknown-linux-musl", debian: "amd64", machine: "x86_64" },
-    Architecture { target: "aarch64-unknown-linux-musl", debian: "arm64", machine: "aarch64" },
-];
-
 /// The programs that packages install. Each is a package of the workspace, too.
 const PROGRAMS: &[&str] = &["tidegate", "tidegate-import"];
-
-impl Architecture {
-    /// Whether this machine runs its programs.
-    pub(crate) fn is_native(self) -> bool {
-        self.machine == std::env::consts::ARCH
-    }
-}
 
 /// The commit that is released.
 #[derive(Debug)]
@@ -56,7 +34,7 @@ struct Commit {
     epoch: u64,
 }
 
-/// What is released, and where to.
+/// A release that is being made.
 #[derive(Debug)]
 struct Release {
     version: String,
@@ -102,16 +80,6 @@ pub(crate) fn run_task(words: &[&str]) -> Result<Tally> {
     }
     println!("{}", fs::read_to_string(release.out.join(SUMS))?);
     Ok(tally)
-}
-
-/// The file with the checksums of all others.
-pub(crate) const SUMS: &str = "SHA256SUMS";
-
-/// Returns the version of the workspace.
-pub(crate) fn version() -> Result<String> {
-    let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml"))?.parse()?;
-    let version = manifest.get("workspace").and_then(|it| it.get("package")?.get("version"));
-    Ok(version.and_then(|it| it.as_str()).context("no workspace.package.version")?.to_owned())
 }
 
 /// Checks that the files that name the version name this one.

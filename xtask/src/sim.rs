@@ -1,7 +1,7 @@
 //! Simulated clusters: edge/cluster/tests/simulation, by seeds.
 
-use crate::command::{command, run};
 use anyhow::{Context, Result};
+use trials::command::{command, run};
 
 /// The scenario with some faults of all kinds.
 pub(crate) const MIXED: &str = "Mixed";

@@ -9,11 +9,11 @@
 mod citations;
 mod requirements;
 
-use crate::command::Tally;
 use crate::tree::Tree;
 use anyhow::Result;
 use citations::Citation;
 use requirements::Requirement;
+use trials::command::Tally;
 
 /// Prints the table of requirements, and its errors.
 pub(crate) fn run() -> Result<Tally> {

@@ -1,16 +1,15 @@
 //! The steps of `test` and `check`: in which order and beside which others they run, and the final count.
 
-use crate::command::{Tally, command, run as run_command};
-use crate::workspace::{target, test_release};
-use crate::{
-    api, book, bpf, clients, cluster, deny, foreign, fuzz, nextest, release, setup, spec, tidy,
-};
+use crate::{book, bpf, deny, foreign, fuzz, nextest, release, spec, tidy};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
+use trials::command::{Tally, command, run as run_command};
+use trials::workspace::{target, test_release};
+use trials::{api, clients, cluster, setup};
 
 /// A part of a run, with checks of its own.
 #[derive(Debug)]
@@ -28,7 +27,7 @@ type Stage = &'static [Lane];
 const FMT: Step = Step { name: "fmt", run: fmt };
 const TIDY: Step = Step { name: "tidy", run: tidy::run };
 const SPEC: Step = Step { name: "spec", run: spec::run };
-const SETUP: Step = Step { name: "setup", run: setup::run_setup };
+const SETUP: Step = Step { name: "setup", run: set_up };
 const DEPENDENCIES: Step = Step { name: "dependencies", run: deny::check };
 const LICENCES: Step = Step { name: "licences", run: release::check_licences };
 const BPF: Step = Step { name: "XDP program", run: bpf::check };
@@ -62,7 +61,7 @@ pub(crate) const TEST: &[Stage] = &[
     &[&[DOCS, FOREIGN, FUZZ], &[API, CLUSTER], &[CLIENTS]],
 ];
 
-/// What `test --all` adds: the release build, under everything that speaks to it.
+/// Stages that `test --all` adds: the release build, under everything that speaks to it.
 const RELEASES: &[Stage] = &[&[&[RELEASE]], &[&[RELEASE_API], &[RELEASE_CLIENTS]]];
 
 /// The steps to run before every commit.
@@ -169,6 +168,13 @@ fn verdict(step: &Step, started: Instant, result: &Result<Tally>) -> String {
     let is_ok = result.as_ref().is_ok_and(|tally| tally.failed == 0);
     let word = if is_ok { "ok" } else { "FAILED" };
     format!("== {}: {word}, {:.1} s", step.name, started.elapsed().as_secs_f32())
+}
+
+/// Installs what tests need, and the foreign targets if they can be had.
+pub(crate) fn set_up() -> Result<Tally> {
+    let tally = setup::run_setup()?;
+    foreign::add_targets();
+    Ok(tally)
 }
 
 fn fmt() -> Result<Tally> {

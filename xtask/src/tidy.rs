@@ -18,9 +18,9 @@ mod pages;
 mod phrases;
 mod type_names;
 
-use crate::command::Tally;
 use crate::tree::Tree;
 use anyhow::Result;
+use trials::command::Tally;
 
 /// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

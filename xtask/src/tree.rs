@@ -1,10 +1,10 @@
 //! The files of the workspace: all that git tracks or would add, read once.
 
-use crate::command::{command, output};
-use crate::workspace::root;
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::fs;
+use trials::command::{command, output};
+use trials::workspace::root;
 
 /// Larger files are not read; tidy reports them.
 pub(crate) const FILE_BYTES_MAX: u64 = 1024 * 1024;

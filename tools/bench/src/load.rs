@@ -174,7 +174,7 @@ mod tests {
         assert_eq!((few.workers, few.sockets, few.offload), (1, 16, true));
         let all = udp(
             "udp udp://[::1]:1/a --workers 2 --sockets 3 --rate 1000 --mix 1:2:3 --scrape-torrents 4 \
-             --torrents 5 --peers 60 --spread gamma --seeders 7 --completes 8 --churn 9 --numwant 10 \
+             --torrents 5 --peers 60 --spread uniform --seeders 7 --completes 8 --churn 9 --numwant 10 \
              --hostile garbage --hostile-percent 11 --timeout-ms 12 --no-offload --steady 13 --seconds 14 \
              --check-every 15 --seed 16 --source ::1",
         )

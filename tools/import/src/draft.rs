@@ -11,7 +11,7 @@ pub struct Draft {
     pub keys: Vec<DraftKey>,
     /// The `[[listener]]` tables.
     pub listeners: Vec<DraftListener>,
-    /// What has no counterpart here.
+    /// Keys and settings without a counterpart here.
     pub without: Vec<Without>,
 }
 
@@ -22,9 +22,9 @@ pub struct DraftKey {
     pub name: &'static str,
     /// Its value.
     pub value: Value,
-    /// What the lines above it say.
+    /// Comments in the lines above it.
     pub comments: Vec<String>,
-    /// Whether it holds. If not, it is written as a comment.
+    /// True if it holds. Otherwise it is written as a comment.
     pub is_active: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct DraftListener {
     pub listen: Vec<String>,
     /// The keys that it overrides.
     pub keys: Vec<DraftKey>,
-    /// What the lines above it say.
+    /// Comments in the lines above it.
     pub comments: Vec<String>,
 }
 

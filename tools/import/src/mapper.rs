@@ -10,7 +10,7 @@ use crate::document::{Document, Found};
 use crate::draft::{Draft, DraftListener};
 use crate::error::ImportError;
 use crate::options::{Here, Options};
-use crate::rival::Rival;
+use crate::rival::{Rival, Rule};
 
 /// A configuration on its way to a draft.
 pub(crate) struct Mapper<'a> {
@@ -29,6 +29,40 @@ impl<'a> Mapper<'a> {
         (options, here): (&'a Options, &'a dyn Here),
     ) -> Self {
         Self { document, draft, options, here, rival }
+    }
+
+    /// Takes the keys whose rows say all about them.
+    pub(crate) fn apply_rules(&mut self) -> Result<(), ImportError> {
+        for row in self.rival.keys() {
+            let (Rule::Number(low, high), [ours, ..]) = (row.rule, row.ours) else { continue };
+            for theirs in row.theirs.split(' ') {
+                self.set_number(theirs, ours, (low, high))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a port. Returns `default` with `remark` if there is none.
+    pub(crate) fn port(
+        &mut self,
+        path: &str,
+        default: u16,
+        remark: &str,
+    ) -> Result<(u16, String), ImportError> {
+        let Some((port, found)) = self.number(path)? else {
+            return Ok((default, remark.to_owned()));
+        };
+        let port = u16::try_from(port).map_err(|_| found.expected("a port from 0 to 65535"))?;
+        Ok((port, found.comment()))
+    }
+
+    /// Returns the comment about the header in which proxies name clients, which must be another one here.
+    pub(crate) fn header_comment(header: &str, found: &Found) -> String {
+        let comment = found.comment();
+        if header.eq_ignore_ascii_case("x-forwarded-for") {
+            return comment;
+        }
+        format!("{comment} The proxy must write X-Forwarded-For in place of {header:?}.")
     }
 
     /// Takes an integer.
@@ -103,16 +137,16 @@ impl<'a> Mapper<'a> {
         self.document.take(path).filter(|found| !found.value.is_null())
     }
 
-    /// Takes an integer and sets a key to it, within the key's bounds. Returns whether it was there.
+    /// Takes an integer and sets a key to it, within the key's bounds.
     pub(crate) fn set_number(
         &mut self,
         path: &str,
         ours: &'static str,
         bounds: (u32, u32),
-    ) -> Result<bool, ImportError> {
-        let Some((number, found)) = self.number(path)? else { return Ok(false) };
+    ) -> Result<(), ImportError> {
+        let Some((number, found)) = self.number(path)? else { return Ok(()) };
         self.set_bounded(&found, ours, number, bounds);
-        Ok(true)
+        Ok(())
     }
 
     /// Sets a key to a number, within the key's bounds.

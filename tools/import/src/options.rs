@@ -1,10 +1,10 @@
-//! What the user chooses, and what an import asks of the machine.
+//! Choices of the user, and questions of an import to the machine.
 
 use std::path::Path;
 
 use crate::sink::ListKind;
 
-/// What the user chooses.
+/// Choices of the user.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The directory of the records, if they are to be written.
@@ -15,11 +15,11 @@ pub struct Options {
     pub compiled: Vec<String>,
     /// Addresses and networks of reverse proxies. Empty: this machine.
     pub proxies: Vec<String>,
-    /// Whether users who may only seed get a key that is valid.
+    /// True if users who may only seed get a valid key.
     pub keeps_seed_only: bool,
 }
 
-/// What an import asks of the machine that tidegate will run on.
+/// Questions of an import to the machine that tidegate will run on.
 pub trait Here {
     /// Checks that tidegate can use a certificate and its key.
     ///

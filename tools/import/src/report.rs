@@ -1,4 +1,4 @@
-//! What an import took, and what it skipped.
+//! Counts of what an import has taken and skipped.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ const EXAMPLES_MAX: usize = 3;
 /// Different reasons; the texts of some contain numbers of the input.
 const REASONS_MAX: usize = 100;
 
-/// What an import took, and what it skipped.
+/// Counts of what an import has taken and skipped.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// How many of what, e.g. "keys".
+    /// Counts by kind, such as "keys".
     pub taken: BTreeMap<&'static str, u64>,
-    /// What was skipped, by the reason.
+    /// Skipped rows, by the reason.
     pub skipped: BTreeMap<String, Skipped>,
-    /// What else the user should know.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
 /// Rows or lines that were skipped for one reason.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
-    /// How many.
+    /// The number of them.
     pub count: u64,
     /// The first of them.
     pub places: Vec<Place>,

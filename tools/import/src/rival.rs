@@ -34,12 +34,47 @@ pub struct KeyRow {
     pub theirs: &'static str,
     /// The keys here; empty if there are none.
     pub ours: &'static [&'static str],
-    /// What to know; the reason, if there is no key here.
+    /// A remark for users; the reason, if there is no key here.
     pub remark: &'static str,
+    /// The rule by which its value is taken.
+    pub(crate) rule: Rule,
+}
+
+/// The rule by which the value of another tracker's key is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rule {
+    /// By code for this tracker, if at all.
+    Own,
+    /// An integer: the first key here is set to it, within these bounds.
+    Number(u32, u32),
+}
+
+/// A key that code for the tracker takes.
+pub(crate) const fn key(
+    theirs: &'static str,
+    ours: &'static [&'static str],
+    remark: &'static str,
+) -> KeyRow {
+    KeyRow { theirs, ours, remark, rule: Rule::Own }
+}
+
+/// A key without a counterpart here.
+pub(crate) const fn without(theirs: &'static str, remark: &'static str) -> KeyRow {
+    key(theirs, &[], remark)
+}
+
+/// A key whose integer is that of a key here, within these bounds.
+pub(crate) const fn number(
+    theirs: &'static str,
+    ours: &'static [&'static str],
+    (low, high): (u32, u32),
+    remark: &'static str,
+) -> KeyRow {
+    KeyRow { theirs, ours, remark, rule: Rule::Number(low, high) }
 }
 
 impl KeyRow {
-    /// Returns whether the row is about a key.
+    /// Returns true if the row is about a key.
     pub(crate) fn is(&self, name: &str) -> bool {
         self.theirs.split(' ').any(|theirs| match theirs.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),

@@ -1,4 +1,4 @@
-//! What each tracker's configuration and data mean here.
+//! The meaning of each tracker's configuration and data here.
 
 pub(crate) mod aquatic;
 pub(crate) mod bittorrent_tracker;
@@ -26,12 +26,12 @@ use crate::source::ConfigText;
 /// Seconds in a day, the maximum of intervals here.
 const DAY_S: u32 = 24 * 3600;
 
-/// What the configuration says about the data.
+/// Statements of the configuration about the data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     /// The list that files of info hashes are for.
     pub(crate) list: Option<ListKind>,
-    /// Whether keys are valid after their time.
+    /// True if keys are valid after their time.
     pub(crate) ignores_expiry: bool,
     /// Peers of a user in one torrent; 0 = unlimited.
     pub(crate) peers_per_torrent: u16,

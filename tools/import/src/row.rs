@@ -12,11 +12,11 @@ pub(crate) const VALUE_MAX: usize = 4096;
 /// A value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Field {
-    /// Whether it is NULL.
+    /// True if it is NULL.
     pub is_null: bool,
     /// Its first 4096 bytes.
     pub bytes: Vec<u8>,
-    /// How many bytes it has.
+    /// The number of its bytes.
     pub len: u64,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct ConfigText {
     pub(crate) text: String,
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Config,
@@ -72,6 +72,7 @@ pub fn import(
         let text = source.text()?;
         let document = rival.parse(&text)?;
         let mut mapper = Mapper::new(rival, document, &mut draft, (options, here));
+        mapper.apply_rules()?;
         rival.configure(&mut mapper, &mut plan)?;
         mapper.finish();
     }

@@ -50,7 +50,7 @@ struct Dump<R> {
     bytes: Bytes<R>,
     /// Columns of wanted tables.
     tables: Vec<(String, Vec<String>)>,
-    /// Whether a backslash in a string begins an escape, as MySQL has it.
+    /// True if a backslash in a string begins an escape, as in MySQL.
     backslash_escapes: bool,
 }
 

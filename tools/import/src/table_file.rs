@@ -48,7 +48,7 @@ pub fn read(
     loop {
         left.set(ROW_MAX);
         let has_record = reader.read_byte_record(&mut record).map_err(|error| {
-            // What follows a missing quote is one row.
+            // All that follows a missing quote is one row.
             let line = reader.position().line();
             Place { file: Arc::clone(file), line }.error(match error.into_kind() {
                 csv::ErrorKind::Io(error) => error.to_string(),
@@ -116,7 +116,7 @@ fn fill(field: &mut Field, value: &[u8], has_escapes: bool) {
 /// Fails if one row has too many bytes.
 struct Bounded<R> {
     input: R,
-    /// What may still be read of this row, and of those behind it in the reader's buffer.
+    /// Bytes that may still be read of this row, and of those behind it in the reader's buffer.
     left: Rc<Cell<usize>>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Node {
     pub(crate) content: Content,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Debug)]
 pub(crate) enum Content {
     Scalar(Value),

@@ -22,9 +22,9 @@ use nix::sys::{
 pub(crate) struct Ready {
     /// The token it was registered with.
     pub(crate) number: usize,
-    /// Whether it is writable.
+    /// True if it is writable.
     pub(crate) is_writable: bool,
-    /// Whether it is readable or closed.
+    /// True if it is readable or closed.
     pub(crate) is_readable: bool,
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::EvennessTest;
 
-/// How often each of a torrent's peers was returned.
+/// Counts of how often each of a torrent's peers was returned.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     counts: BTreeMap<u16, Count>,

@@ -85,7 +85,7 @@ impl HttpOptions {
     }
 }
 
-/// How long a tracker may be silent before the run ends.
+/// The longest that a tracker may be silent before the run ends.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is

@@ -95,7 +95,7 @@ pub(crate) struct Population {
 #[derive(Clone, Copy)]
 struct Peer {
     torrent: u32,
-    /// How many peers had this place before, modulo 2^16.
+    /// The number of peers that had this place before, modulo 2^16.
     life: u16,
     is_seeder: bool,
     has_started: bool,

@@ -58,7 +58,7 @@ pub struct Report {
     pub generator: GeneratorUsage,
     /// Resource usage of the tracker, if its process is known.
     pub tracker: Option<TrackerUsage>,
-    /// Whether the response rate was steady when measuring began, if the run waited for that.
+    /// True if the response rate was steady when measuring began, if the run waited for that.
     pub steady: Option<bool>,
     /// Why the run ended early, if it did.
     pub ended: Option<String>,
@@ -161,7 +161,7 @@ pub struct WebTorrentReport {
 pub struct GeneratorUsage {
     /// CPU time in seconds.
     pub cpu_s: f64,
-    /// Whether the load generator, not the tracker, limited the results.
+    /// True if the load generator, not the tracker, limited the results.
     pub is_limit: bool,
     /// In an open loop, fraction of requests sent more than a millisecond late.
     pub schedule_slip: f64,

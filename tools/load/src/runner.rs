@@ -42,7 +42,7 @@ impl Default for RunPlan {
 pub struct Progress {
     /// Time since the start.
     pub elapsed: Duration,
-    /// Whether the run is past its warm-up.
+    /// True if the run is past its warm-up.
     pub is_measuring: bool,
     /// Counters since the last progress.
     pub counters: Counters,
@@ -94,7 +94,7 @@ pub(crate) struct Outcome {
     pub(crate) tracker: Option<Usage>,
     /// The tracker's usage when measuring began.
     pub(crate) tracker_before: Option<Usage>,
-    /// Whether the response rate was steady before measuring, if the run waited for that.
+    /// True if the response rate was steady before measuring, if the run waited for that.
     pub(crate) is_steady: Option<bool>,
     /// Why the run ended early, if it did.
     pub(crate) ended: Option<String>,

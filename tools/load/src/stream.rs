@@ -103,7 +103,7 @@ fn is_under_way(error: &io::Error) -> bool {
 pub(crate) struct Stream {
     tcp: TcpStream,
     tls: Option<Box<ClientConnection>>,
-    /// Whether a read has reached the end of the stream.
+    /// True if a read has reached the end of the stream.
     is_over: bool,
 }
 

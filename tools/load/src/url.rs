@@ -98,7 +98,7 @@ impl TrackerUrl {
     }
 }
 
-/// Gives access to the URL's parts.
+/// Dereferences to the URL's parts.
 impl Deref for TrackerUrl {
     type Target = client::Url;
 

@@ -2,11 +2,11 @@
 
 use super::{Program, found, pack, targets, unpack};
 use crate::archive;
-use crate::command::{Tally, run};
-use crate::workspace::root;
 use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::command::{Tally, run};
+use trials::workspace::root;
 
 /// Digits of the hash in a committed input's file name.
 const DIGITS: usize = 12;
@@ -28,7 +28,7 @@ pub(crate) fn minimize(names: &[&str]) -> Result<Tally> {
         for file in files(&root().join(&committed))?.filter(|path| is_named(path)) {
             fs::copy(&file, folder.join(file_name(&file)))?;
         }
-        // What was committed without a name competes with what was found.
+        // Inputs that were committed without a name compete with those found.
         let mut merge = program.command(&name)?;
         merge.args(["-set_cover_merge=1", "-use_counters=0", MAX_LEN]);
         merge.args([&kept, &committed, &found(&name)]);

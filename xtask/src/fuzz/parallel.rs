@@ -1,11 +1,11 @@
 //! A search by all targets at once.
 
 use super::{Program, targets};
-use crate::command::Tally;
-use crate::workspace::root;
 use anyhow::{Context, Result};
 use std::fs::{self, File};
 use std::process::Child;
+use trials::command::Tally;
+use trials::workspace::root;
 
 /// A target that searches.
 struct Search {
@@ -13,7 +13,7 @@ struct Search {
     child: Child,
 }
 
-/// Lets all targets search for as many seconds of wall time, side by side. Prints the last figures of each, which
+/// Has all targets search for as many seconds of wall time, side by side. Prints the last figures of each, which
 /// libFuzzer writes to `fuzz/target/logs` all the time: executions, edges, features and inputs.
 pub(crate) fn search_all(seconds: u32) -> Result<Tally> {
     let program = Program::build(None)?;

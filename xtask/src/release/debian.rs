@@ -3,12 +3,12 @@
 use super::stage::{Texts, completions, scripts};
 use super::{Architecture, PROGRAMS, Release, copy};
 use crate::archive;
-use crate::command::{command, output, run};
-use crate::workspace::root;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use trials::command::{command, output, run};
+use trials::workspace::root;
 
 /// The revision of the package within a version.
 const REVISION: &str = "1";

@@ -1,12 +1,12 @@
 //! The crates that are linked into the programs, as cargo knows them.
 
 use super::{ARCHITECTURES, PROGRAMS};
-use crate::command::{command, output};
-use crate::workspace::root;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use trials::command::{command, output};
+use trials::workspace::root;
 
 /// A crate that is linked into a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) struct Dependency {
     pub(super) repository: Option<String>,
     /// The folder of its source.
     pub(super) folder: PathBuf,
-    /// Whether it is a crate of the workspace.
+    /// True for a crate of the workspace.
     pub(super) is_own: bool,
     /// The ids of crates that it needs.
     pub(super) needs: BTreeSet<String>,

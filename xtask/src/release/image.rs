@@ -6,12 +6,12 @@
 
 use super::{Architecture, PROGRAMS, Release, copy};
 use crate::archive;
-use crate::command::{command, run};
-use crate::workspace::root;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::command::{command, run};
+use trials::workspace::root;
 
 /// The user and group that the tracker runs as: what images without a distribution use.
 const USER: u32 = 65532;
@@ -87,7 +87,7 @@ fn append(folder: &Path, archive: &Path, epoch: u64, more: &[&str]) -> Result<()
 /// A folder of blobs, named by their digests.
 struct Layout {
     folder: PathBuf,
-    /// What `docker load` reads: configuration and layers of each image.
+    /// The list that `docker load` reads: configuration and layers of each image.
     images: Vec<Value>,
 }
 

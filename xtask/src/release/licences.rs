@@ -1,14 +1,14 @@
 //! Licences of what is linked into the program: a list for the dashboard, and all texts for packages.
 
 use super::dependencies::{Dependency, linked};
-use crate::command::Tally;
-use crate::workspace::root;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::command::Tally;
+use trials::workspace::root;
 
 /// The list that the dashboard shows, committed so that a build needs no task before it.
 const LIST: &str = "edge/admin/assets/licences.json";

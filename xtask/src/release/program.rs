@@ -1,12 +1,12 @@
 //! The programs of a release: linked statically with musl, by zig, which compiles C for every architecture.
 
 use super::{Architecture, PROGRAMS, Release};
-use crate::command::{command, output, run};
-use crate::venv::RELEASE_TOOLS;
-use crate::workspace::root;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::command::{command, output, run};
+use trials::venv::RELEASE_TOOLS;
+use trials::workspace::root;
 
 /// Builds the programs of an architecture.
 pub(super) fn build(release: &Release, architecture: Architecture) -> Result<()> {

@@ -1,15 +1,15 @@
-//! What the program consists of, as a software bill of materials in CycloneDX's form.
+//! The parts of the program, as a software bill of materials in CycloneDX's form.
 //!
 //! cargo-cyclonedx would write it, too, after minutes of compilation, beside every manifest of the workspace.
 
 use super::dependencies::{Dependency, linked};
 use super::{PROGRAMS, Release};
 use crate::archive;
-use crate::workspace::root;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use trials::workspace::root;
 
 /// Writes `tidegate-VERSION.cdx.json`.
 pub(super) fn write(release: &Release) -> Result<()> {

@@ -2,11 +2,11 @@
 
 use super::{Architecture, PROGRAMS, Release, copy, licences};
 use crate::archive;
-use crate::command::{command, output, run};
-use crate::workspace::root;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::command::{command, output, run};
+use trials::workspace::root;
 
 /// Files that are made for a release, in a folder: manual pages in `man`, completions, licences.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What documents say about alerts, messages and configuration keys is what the program has.
+//! Alerts, messages and configuration keys that documents name exist in the program.
 
 use super::Finding;
 use crate::tree::{File, Tree};
@@ -151,7 +151,7 @@ fn joined(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::{command, output};
+    use trials::command::{command, output};
 
     fn lines(files: &[(&str, &str)]) -> Vec<(String, usize)> {
         let rest = [(ALERTS, ""), (RUNBOOKS, "")];

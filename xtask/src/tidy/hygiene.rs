@@ -1,4 +1,4 @@
-//! What does not belong into a repository: large files, file names without meaning, paths of one machine,
+//! Finds what does not belong into a repository: large files, file names without meaning, paths of one machine,
 //! trailing blanks, examples that are not tested.
 
 use super::Finding;

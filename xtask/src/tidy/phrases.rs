@@ -94,7 +94,7 @@ fn check_file(File { path, text, .. }: &File) -> Vec<Finding> {
 struct Word<'a> {
     at: usize,
     text: &'a str,
-    /// Whether punctuation follows, so that a phrase cannot continue.
+    /// True if punctuation follows, so that a phrase cannot continue.
     is_last: bool,
 }
 

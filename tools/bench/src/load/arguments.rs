@@ -45,7 +45,7 @@ pub(super) struct WorkloadArgs {
     /// Number of peers at a time.
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=100_000_000))]
     pub(super) peers: u32,
-    /// Distribution of peers over torrents: uniform, pareto, pareto:SHAPE, gamma, gamma:SHAPE:SCALE or real.
+    /// Distribution of peers over torrents: uniform or real.
     #[arg(long, value_name = "NAME", default_value = "real")]
     spread: Spread,
     /// Percentage of peers that start as seeders.

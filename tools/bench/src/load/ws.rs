@@ -40,7 +40,7 @@ pub(crate) struct Ws {
     /// Number of torrents [default: 4; idle: 1000].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100_000_000))]
     torrents: Option<u32>,
-    /// Distribution of peers over torrents: uniform, pareto, pareto:SHAPE, gamma, gamma:SHAPE:SCALE or real.
+    /// Distribution of peers over torrents: uniform or real.
     #[arg(long, value_name = "NAME", default_value = "uniform")]
     spread: Spread,
     /// Percentage of peers that start as seeders.

@@ -7,121 +7,107 @@ use crate::document::Found;
 use crate::draft::DraftListener;
 use crate::error::{ImportError, Place};
 use crate::mapper::Mapper;
-use crate::rival::KeyRow;
+use crate::rival::{KeyRow, key, number, without};
 use crate::sink::ListKind;
 
 pub(crate) const KEYS: &[KeyRow] = &[
-    KeyRow {
-        theirs: "network.use_ipv4 network.use_ipv6 network.address_ipv4 network.address_ipv6 network.address",
-        ours: &["udp.listen", "http.listen", "tls.listen"],
-        remark: "",
-    },
-    KeyRow {
-        theirs: "socket_workers",
-        ours: &["udp.workers", "http.workers"],
-        remark: "0 = one per core here.",
-    },
-    KeyRow { theirs: "swarm_workers", ours: &[], remark: "workers share one store" },
-    KeyRow { theirs: "log_level", ours: &["log.level"], remark: "" },
-    KeyRow { theirs: "network.socket_recv_buffer_size", ours: &[], remark: "fixed: 8 MiB" },
-    KeyRow {
-        theirs: "network.poll_timeout_ms network.resend_buffer_max_len network.ring_size network.set_reuseport_lb \
+    key(
+        "network.use_ipv4 network.use_ipv6 network.address_ipv4 network.address_ipv6 network.address",
+        &["udp.listen", "http.listen", "tls.listen"],
+        "",
+    ),
+    key("socket_workers", &["udp.workers", "http.workers"], "0 = one per core here."),
+    without("swarm_workers", "workers share one store"),
+    key("log_level", &["log.level"], ""),
+    without("network.socket_recv_buffer_size", "fixed: 8 MiB"),
+    without(
+        "network.poll_timeout_ms network.resend_buffer_max_len network.ring_size network.set_reuseport_lb \
                  network.set_only_ipv6 network.only_ipv6 network.tcp_backlog network.websocket_max_frame_size \
                  network.websocket_write_buffer_size network.keep_alive",
-        ours: &[],
-        remark: "nothing to choose",
-    },
-    KeyRow {
-        theirs: "network.use_io_uring",
-        ours: &[],
-        remark: "udp.engine has other engines; the default needs no privileges",
-    },
-    KeyRow {
-        theirs: "network.enable_tls network.tls_certificate_path network.tls_private_key_path",
-        ours: &["tls.listen", "tls.certificates"],
-        remark: "Read again when the files change, without a signal.",
-    },
-    KeyRow {
-        theirs: "network.runs_behind_reverse_proxy network.reverse_proxy_ip_header_name \
+        "nothing to choose",
+    ),
+    without(
+        "network.use_io_uring",
+        "udp.engine has other engines; the default needs no privileges",
+    ),
+    key(
+        "network.enable_tls network.tls_certificate_path network.tls_private_key_path",
+        &["tls.listen", "tls.certificates"],
+        "Read again when the files change, without a signal.",
+    ),
+    key(
+        "network.runs_behind_reverse_proxy network.reverse_proxy_ip_header_name \
                  network.reverse_proxy_ip_header_format",
-        ours: &["http.trusted_proxies"],
-        remark: "Proxies must write X-Forwarded-For or Forwarded. Name your proxies; `--proxy` does it.",
-    },
-    KeyRow { theirs: "network.websocket_max_message_size", ours: &[], remark: "fixed: 128 KiB" },
-    KeyRow {
-        theirs: "network.enable_http_health_checks",
-        ours: &[],
-        remark: "health is at /health/live and /health/ready of admin.listen",
-    },
-    KeyRow {
-        theirs: "protocol.max_scrape_torrents protocol.max_offers",
-        ours: &[],
-        remark: "fixed: 256 torrents in a scrape over HTTP, 122 over UDP, 128 over WebSocket; 64 offers",
-    },
-    KeyRow {
-        theirs: "protocol.max_response_peers protocol.max_peers",
-        ours: &["tracker.numwant_max"],
-        remark: "One value for all protocols.",
-    },
-    KeyRow {
-        theirs: "protocol.peer_announce_interval",
-        ours: &["tracker.interval_s", "tracker.websocket_interval_s"],
-        remark: "aquatic_ws has its own here, too.",
-    },
-    KeyRow {
-        theirs: "cleaning.max_connection_age",
-        ours: &[],
-        remark: "fixed: a connection id is valid for two to four minutes",
-    },
-    KeyRow {
-        theirs: "cleaning.max_peer_age",
-        ours: &[],
-        remark: "peers are kept for one and a half intervals, WebTorrent peers for two",
-    },
-    KeyRow {
-        theirs: "cleaning.max_connection_idle",
-        ours: &[],
-        remark: "fixed: 60 s between HTTP requests, 110 s for a WebSocket that does not answer pings",
-    },
-    KeyRow {
-        theirs: "cleaning.torrent_cleaning_interval cleaning.connection_cleaning_interval cleaning.max_offer_age \
+        &["http.trusted_proxies"],
+        "Proxies must write X-Forwarded-For or Forwarded. Name your proxies; `--proxy` does it.",
+    ),
+    without("network.websocket_max_message_size", "fixed: 128 KiB"),
+    without(
+        "network.enable_http_health_checks",
+        "health is at /health/live and /health/ready of admin.listen",
+    ),
+    without(
+        "protocol.max_scrape_torrents protocol.max_offers",
+        "fixed: 256 torrents in a scrape over HTTP, 122 over UDP, 128 over WebSocket; 64 offers",
+    ),
+    number(
+        "protocol.max_response_peers protocol.max_peers",
+        &["tracker.numwant_max"],
+        (0, 1000),
+        "One value for all protocols.",
+    ),
+    key(
+        "protocol.peer_announce_interval",
+        &["tracker.interval_s", "tracker.websocket_interval_s"],
+        "aquatic_ws has its own here, too.",
+    ),
+    without(
+        "cleaning.max_connection_age",
+        "fixed: a connection id is valid for two to four minutes",
+    ),
+    without(
+        "cleaning.max_peer_age",
+        "peers are kept for one and a half intervals, WebTorrent peers for two",
+    ),
+    without(
+        "cleaning.max_connection_idle",
+        "fixed: 60 s between HTTP requests, 110 s for a WebSocket that does not answer pings",
+    ),
+    without(
+        "cleaning.torrent_cleaning_interval cleaning.connection_cleaning_interval cleaning.max_offer_age \
                  cleaning.close_after_tls_update_grace_period",
-        ours: &[],
-        remark: "nothing to choose: expiry is continuous, offers may be answered for 60 s, connections keep their \
+        "nothing to choose: expiry is continuous, offers may be answered for 60 s, connections keep their \
                  certificate",
-    },
-    KeyRow {
-        theirs: "privileges.drop_privileges privileges.user privileges.group",
-        ours: &["process.user"],
-        remark: "Written as a comment: systemd starts tidegate with a user of its own. The group is the user's.",
-    },
-    KeyRow {
-        theirs: "privileges.chroot_path",
-        ours: &[],
-        remark: "the sandbox (process.sandbox) replaces chroot. The access list was looked for below this directory",
-    },
-    KeyRow {
-        theirs: "access_list.mode access_list.path",
-        ours: &["access.mode", "access.allow", "access.deny"],
-        remark: "The same file; it is followed without a signal.",
-    },
-    KeyRow {
-        theirs: "statistics.run_prometheus_endpoint statistics.prometheus_endpoint_address \
+    ),
+    key(
+        "privileges.drop_privileges privileges.user privileges.group",
+        &["process.user"],
+        "Written as a comment: systemd starts tidegate with a user of its own. The group is the user's.",
+    ),
+    without(
+        "privileges.chroot_path",
+        "the sandbox (process.sandbox) replaces chroot. The access list was looked for below this directory",
+    ),
+    key(
+        "access_list.mode access_list.path",
+        &["access.mode", "access.allow", "access.deny"],
+        "The same file; it is followed without a signal.",
+    ),
+    key(
+        "statistics.run_prometheus_endpoint statistics.prometheus_endpoint_address \
                  metrics.run_prometheus_endpoint metrics.prometheus_endpoint_address",
-        ours: &["admin.listen"],
-        remark: "Metrics are at /metrics; names differ.",
-    },
-    KeyRow {
-        theirs: "statistics.* metrics.*",
-        ours: &[],
-        remark: "figures are at /metrics, on the dashboard and in the API, always; http.page and http.stats show some to \
+        &["admin.listen"],
+        "Metrics are at /metrics; names differ.",
+    ),
+    without(
+        "statistics.* metrics.*",
+        "figures are at /metrics, on the dashboard and in the API, always; http.page and http.stats show some to \
                  others",
-    },
-    KeyRow {
-        theirs: "scrape_exports.*",
-        ours: &[],
-        remark: "all torrents with their counts are in the API, `tidegate admin torrents list`, and by http.full_scrape",
-    },
+    ),
+    without(
+        "scrape_exports.*",
+        "all torrents with their counts are in the API, `tidegate admin torrents list`, and by http.full_scrape",
+    ),
 ];
 
 pub(crate) const DIFFERENCES: &[&str] = &[
@@ -133,7 +119,7 @@ pub(crate) const DIFFERENCES: &[&str] = &[
     "A reply is a random sample of single peers, not of runs of neighbours. Seeders receive no seeders.",
 ];
 
-/// Which of the programs a file is for.
+/// The program that a file is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Program {
     Udp,
@@ -157,10 +143,6 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
     }
     let most = if program == Program::Ws { DAY_S / 2 } else { DAY_S };
     mapper.set_number("protocol.peer_announce_interval", interval, (1, most))?;
-    for path in ["protocol.max_response_peers", "protocol.max_peers"] {
-        mapper.set_number(path, "tracker.numwant_max", (0, 1000))?;
-    }
-    privileges(mapper)?;
     metrics(mapper)
 }
 
@@ -322,11 +304,6 @@ fn restore(mapper: &mut Mapper<'_>, root: Option<(String, Found)>, drops: Option
     if let (Some((true, _)), Some(found)) = (drops, user) {
         mapper.suggest_user(found.value.as_str().unwrap_or_default(), &found);
     }
-}
-
-fn privileges(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
-    // Taken together with the access list, whose path depends on chroot.
-    mapper.text("privileges.user").map(drop)
 }
 
 fn metrics(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {

@@ -8,52 +8,42 @@ use super::DAY_S;
 use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::rival::KeyRow;
+use crate::rival::{KeyRow, key, without};
 
 pub(crate) const KEYS: &[KeyRow] = &[
-    KeyRow {
-        theirs: "port http-hostname udp-hostname udp6-hostname",
-        ours: &["http.listen", "udp.listen"],
-        remark: "Without a port, 8000.",
-    },
-    KeyRow {
-        theirs: "http udp ws",
-        ours: &["http.listen", "udp.listen", "http.websocket"],
-        remark: "Plain HTTP and WebSocket share a port there and here. With ws alone, HTTP announces are served, too.",
-    },
-    KeyRow {
-        theirs: "interval",
-        ours: &["tracker.interval_s", "tracker.websocket_interval_s"],
-        remark: "Milliseconds there.",
-    },
-    KeyRow {
-        theirs: "trust-proxy trustProxy",
-        ours: &["http.trusted_proxies"],
-        remark: "There any sender of X-Forwarded-For is trusted, and the first address counts. Name your proxies; \
+    key(
+        "port http-hostname udp-hostname udp6-hostname",
+        &["http.listen", "udp.listen"],
+        "Without a port, 8000.",
+    ),
+    key(
+        "http udp ws",
+        &["http.listen", "udp.listen", "http.websocket"],
+        "Plain HTTP and WebSocket share a port there and here. With ws alone, HTTP announces are served, too.",
+    ),
+    key("interval", &["tracker.interval_s", "tracker.websocket_interval_s"], "Milliseconds there."),
+    key(
+        "trust-proxy trustProxy",
+        &["http.trusted_proxies"],
+        "There any sender of X-Forwarded-For is trusted, and the first address counts. Name your proxies; \
                  `--proxy` does it.",
-    },
-    KeyRow {
-        theirs: "peersCacheTtl",
-        ours: &[],
-        remark: "peers are kept for one and a half intervals",
-    },
-    KeyRow {
-        theirs: "peersCacheLength",
-        ours: &[],
-        remark: "a swarm may have any number of peers; limits.memory_mib bounds them all",
-    },
-    KeyRow {
-        theirs: "stats",
-        ours: &["http.stats"],
-        remark: "Everybody reads them there; here this machine and private networks do: http.stats_networks.",
-    },
-    KeyRow { theirs: "quiet q silent s", ours: &["log.level"], remark: "error." },
-    KeyRow {
-        theirs: "filter",
-        ours: &[],
-        remark: "a function cannot be imported: use access lists, keys, signed tokens (access.jwt), client rules or the \
+    ),
+    without("peersCacheTtl", "peers are kept for one and a half intervals"),
+    without(
+        "peersCacheLength",
+        "a swarm may have any number of peers; limits.memory_mib bounds them all",
+    ),
+    key(
+        "stats",
+        &["http.stats"],
+        "Everybody reads them there; here this machine and private networks do: http.stats_networks.",
+    ),
+    key("quiet q silent s", &["log.level"], "error."),
+    without(
+        "filter",
+        "a function cannot be imported: use access lists, keys, signed tokens (access.jwt), client rules or the \
                  API",
-    },
+    ),
 ];
 
 pub(crate) const DIFFERENCES: &[&str] = &[
@@ -109,13 +99,7 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
 }
 
 fn listen(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
-    let (port, comment) = match mapper.number("port")? {
-        Some((port, found)) => {
-            let port = u16::try_from(port).map_err(|_| found.expected("a port from 0 to 65535"))?;
-            (port, found.comment())
-        }
-        None => (8000, "bittorrent-tracker's default.".into()),
-    };
+    let (port, comment) = mapper.port("port", 8000, "bittorrent-tracker's default.")?;
     let mut servers = [None; 3];
     for (name, server) in ["http", "udp", "ws"].iter().zip(&mut servers) {
         // In JSON it may be a table of options.

@@ -6,131 +6,101 @@ use super::{DAY_S, Plan};
 use crate::document::Found;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::rival::KeyRow;
+use crate::rival::{KeyRow, key, number, without};
 use crate::sink::ListKind;
 
 pub(crate) const KEYS: &[KeyRow] = &[
-    KeyRow { theirs: "chihaya.announce_interval", ours: &["tracker.interval_s"], remark: "" },
-    KeyRow {
-        theirs: "chihaya.min_announce_interval",
-        ours: &["tracker.interval_min_s"],
-        remark: "",
-    },
-    KeyRow {
-        theirs: "chihaya.metrics_addr",
-        ours: &["admin.listen"],
-        remark: "Metrics are at /metrics there and here; names differ. Profiles are not served.",
-    },
-    KeyRow { theirs: "chihaya.http.addr", ours: &["http.listen"], remark: "" },
-    KeyRow { theirs: "chihaya.http.https_addr", ours: &["tls.listen"], remark: "" },
-    KeyRow {
-        theirs: "chihaya.http.tls_cert_path chihaya.http.tls_key_path",
-        ours: &["tls.certificates"],
-        remark: "Read again when the files change.",
-    },
-    KeyRow {
-        theirs: "chihaya.http.read_timeout chihaya.http.write_timeout chihaya.http.idle_timeout",
-        ours: &[],
-        remark: "fixed: 10 s for a request, 20 s to read a response, 60 s between requests",
-    },
-    KeyRow {
-        theirs: "chihaya.http.enable_keepalive",
-        ours: &[],
-        remark: "clients decide whether they keep a connection; one that is idle for 60 s is closed",
-    },
-    KeyRow {
-        theirs: "chihaya.http.enable_request_timing chihaya.udp.enable_request_timing",
-        ours: &[],
-        remark: "latencies are always measured, of a sample",
-    },
-    KeyRow {
-        theirs: "chihaya.http.announce_routes chihaya.http.scrape_routes",
-        ours: &[],
-        remark: "served paths are /announce and /scrape, also with a key: /announce/KEY and /KEY/announce. Let a reverse \
+    key("chihaya.announce_interval", &["tracker.interval_s"], ""),
+    key("chihaya.min_announce_interval", &["tracker.interval_min_s"], ""),
+    key(
+        "chihaya.metrics_addr",
+        &["admin.listen"],
+        "Metrics are at /metrics there and here; names differ. Profiles are not served.",
+    ),
+    key("chihaya.http.addr", &["http.listen"], ""),
+    key("chihaya.http.https_addr", &["tls.listen"], ""),
+    key(
+        "chihaya.http.tls_cert_path chihaya.http.tls_key_path",
+        &["tls.certificates"],
+        "Read again when the files change.",
+    ),
+    without(
+        "chihaya.http.read_timeout chihaya.http.write_timeout chihaya.http.idle_timeout",
+        "fixed: 10 s for a request, 20 s to read a response, 60 s between requests",
+    ),
+    without(
+        "chihaya.http.enable_keepalive",
+        "clients decide whether they keep a connection; one that is idle for 60 s is closed",
+    ),
+    without(
+        "chihaya.http.enable_request_timing chihaya.udp.enable_request_timing",
+        "latencies are always measured, of a sample",
+    ),
+    without(
+        "chihaya.http.announce_routes chihaya.http.scrape_routes",
+        "served paths are /announce and /scrape, also with a key: /announce/KEY and /KEY/announce. Let a reverse \
                  proxy rewrite others",
-    },
-    KeyRow {
-        theirs: "chihaya.http.allow_ip_spoofing chihaya.udp.allow_ip_spoofing",
-        ours: &[],
-        remark: "a client could name any address as its own; only trusted proxies may name clients",
-    },
-    KeyRow {
-        theirs: "chihaya.http.real_ip_header",
-        ours: &["http.trusted_proxies", "http.forwarded_header"],
-        remark: "Proxies must write X-Forwarded-For or Forwarded. Any client may send the header there; here only \
+    ),
+    without(
+        "chihaya.http.allow_ip_spoofing chihaya.udp.allow_ip_spoofing",
+        "a client could name any address as its own; only trusted proxies may name clients",
+    ),
+    key(
+        "chihaya.http.real_ip_header",
+        &["http.trusted_proxies", "http.forwarded_header"],
+        "Proxies must write X-Forwarded-For or Forwarded. Any client may send the header there; here only \
                  trusted proxies may.",
-    },
-    KeyRow {
-        theirs: "chihaya.http.max_numwant chihaya.udp.max_numwant",
-        ours: &["tracker.numwant_max"],
-        remark: "",
-    },
-    KeyRow {
-        theirs: "chihaya.http.default_numwant chihaya.udp.default_numwant",
-        ours: &[],
-        remark: "fixed: 50 peers for a client that does not say how many it wants",
-    },
-    KeyRow {
-        theirs: "chihaya.http.max_scrape_infohashes chihaya.udp.max_scrape_infohashes",
-        ours: &[],
-        remark: "fixed: 256 torrents in a scrape over HTTP, 122 over UDP",
-    },
-    KeyRow { theirs: "chihaya.udp.addr", ours: &["udp.listen"], remark: "" },
-    KeyRow {
-        theirs: "chihaya.udp.max_clock_skew",
-        ours: &[],
-        remark: "connection ids come from one clock",
-    },
-    KeyRow {
-        theirs: "chihaya.udp.private_key",
-        ours: &[],
-        remark: "the key of connection ids is random, and survives upgrades. Nodes of a cluster share one, in their join files",
-    },
-    KeyRow {
-        theirs: "chihaya.storage.name",
-        ours: &[],
-        remark: "swarms are in memory. In place of Redis there is a cluster of trackers: see docs/cluster.md",
-    },
-    KeyRow {
-        theirs: "chihaya.storage.config.peer_lifetime",
-        ours: &[],
-        remark: "peers are kept for one and a half intervals",
-    },
-    KeyRow {
-        theirs: "chihaya.storage.config.gc_interval chihaya.storage.config.shard_count \
+    ),
+    number(
+        "chihaya.http.max_numwant chihaya.udp.max_numwant",
+        &["tracker.numwant_max"],
+        (0, 1000),
+        "",
+    ),
+    without(
+        "chihaya.http.default_numwant chihaya.udp.default_numwant",
+        "fixed: 50 peers for a client that does not say how many it wants",
+    ),
+    without(
+        "chihaya.http.max_scrape_infohashes chihaya.udp.max_scrape_infohashes",
+        "fixed: 256 torrents in a scrape over HTTP, 122 over UDP",
+    ),
+    key("chihaya.udp.addr", &["udp.listen"], ""),
+    without("chihaya.udp.max_clock_skew", "connection ids come from one clock"),
+    without(
+        "chihaya.udp.private_key",
+        "the key of connection ids is random, and survives upgrades. Nodes of a cluster share one, in their join files",
+    ),
+    without(
+        "chihaya.storage.name",
+        "swarms are in memory. In place of Redis there is a cluster of trackers: see docs/cluster.md",
+    ),
+    without("chihaya.storage.config.peer_lifetime", "peers are kept for one and a half intervals"),
+    without(
+        "chihaya.storage.config.gc_interval chihaya.storage.config.shard_count \
                  chihaya.storage.config.prometheus_reporting_interval",
-        ours: &[],
-        remark: "nothing to choose: peers expire one by one, and counts are always current",
-    },
-    KeyRow {
-        theirs: "chihaya.storage.config.redis_*",
-        ours: &[],
-        remark: "no Redis: see docs/cluster.md",
-    },
-    KeyRow {
-        theirs: "chihaya.prehooks.name chihaya.prehooks.options.whitelist chihaya.prehooks.options.blacklist",
-        ours: &["access.mode", "access.clients_allow", "access.clients_deny"],
-        remark: "Torrent approval: its hashes become entries of the allow or deny list. Client approval: ids become \
+        "nothing to choose: peers expire one by one, and counts are always current",
+    ),
+    without("chihaya.storage.config.redis_*", "no Redis: see docs/cluster.md"),
+    key(
+        "chihaya.prehooks.name chihaya.prehooks.options.whitelist chihaya.prehooks.options.blacklist",
+        &["access.mode", "access.clients_allow", "access.clients_deny"],
+        "Torrent approval: its hashes become entries of the allow or deny list. Client approval: ids become \
                  prefixes of peer ids, with and without the hyphen that Chihaya drops.",
-    },
-    KeyRow {
-        theirs: "chihaya.prehooks.options.max_increase_delta chihaya.prehooks.options.modify_response_probability \
+    ),
+    without(
+        "chihaya.prehooks.options.max_increase_delta chihaya.prehooks.options.modify_response_probability \
                  chihaya.prehooks.options.modify_min_interval",
-        ours: &[],
-        remark: "every interval is varied by up to a twentieth, and the minimum is not",
-    },
-    KeyRow {
-        theirs: "chihaya.prehooks.options.issuer chihaya.prehooks.options.audience chihaya.prehooks.options.jwk_set_url",
-        ours: &["access.jwt", "access.jwt_issuer", "access.jwt_audience", "access.jwt_keys"],
-        remark: "Also over UDP and WebSocket here. The URL of the keys must begin with https. ES256, EdDSA and RS256 of \
+        "every interval is varied by up to a twentieth, and the minimum is not",
+    ),
+    key(
+        "chihaya.prehooks.options.issuer chihaya.prehooks.options.audience chihaya.prehooks.options.jwk_set_url",
+        &["access.jwt", "access.jwt_issuer", "access.jwt_audience", "access.jwt_keys"],
+        "Also over UDP and WebSocket here. The URL of the keys must begin with https. ES256, EdDSA and RS256 of \
                  2048 bits are accepted.",
-    },
-    KeyRow {
-        theirs: "chihaya.prehooks.options.jwk_set_update_interval",
-        ours: &[],
-        remark: "fixed: 5 minutes",
-    },
-    KeyRow { theirs: "chihaya.posthooks*", ours: &[], remark: "webhooks: see docs/api.md" },
+    ),
+    without("chihaya.prehooks.options.jwk_set_update_interval", "fixed: 5 minutes"),
+    without("chihaya.posthooks*", "webhooks: see docs/api.md"),
 ];
 
 pub(crate) const DIFFERENCES: &[&str] = &[
@@ -157,9 +127,6 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         Some((listen, found)) => mapper.draft.set("udp.listen", json!(listen), found.comment()),
         None => mapper.draft.set("udp.listen", json!([]), "No udp.addr there."),
     }
-    for path in ["chihaya.http.max_numwant", "chihaya.udp.max_numwant"] {
-        mapper.set_number(path, "tracker.numwant_max", (0, 1000))?;
-    }
     for hook in mapper.document.items("chihaya.prehooks") {
         self::hook(mapper, &hook, plan)?;
     }
@@ -179,14 +146,7 @@ fn http(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         mapper.set_tls(&listen, &path(chain), &path(key), &found.comment());
     }
     if let Some((header, found)) = mapper.text("chihaya.http.real_ip_header")? {
-        let comment = match header.to_ascii_lowercase().as_str() {
-            "x-forwarded-for" => found.comment(),
-            _ => format!(
-                "{} The proxy must write X-Forwarded-For in place of {header:?}.",
-                found.comment()
-            ),
-        };
-        mapper.trust_proxies(&comment);
+        mapper.trust_proxies(&Mapper::header_comment(&header, &found));
     }
     Ok(())
 }

@@ -8,87 +8,59 @@ use super::DAY_S;
 use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::rival::KeyRow;
+use crate::rival::{KeyRow, key, without};
 
 pub(crate) const KEYS: &[KeyRow] = &[
-    KeyRow {
-        theirs: "http-port https-port udp-port bind-addr ipv6",
-        ours: &["http.listen", "tls.listen", "udp.listen"],
-        remark: "bind-addr is for TCP. With ipv6, `::` becomes two addresses.",
-    },
-    KeyRow {
-        theirs: "http-cert http-key",
-        ours: &["tls.certificates"],
-        remark: "Read again when the files change.",
-    },
-    KeyRow {
-        theirs: "torrent-dir",
-        ours: &["access.mode", "access.allow_torrents"],
-        remark: "The same folder.",
-    },
-    KeyRow {
-        theirs: "scan-interval max-scan-depth max-scan-inodes max-torrent-size max-torrent-name",
-        ours: &[],
-        remark: "nothing to choose: changes are noticed within seconds; 8 levels of folders, a million files of 32 MiB at \
+    key(
+        "http-port https-port udp-port bind-addr ipv6",
+        &["http.listen", "tls.listen", "udp.listen"],
+        "bind-addr is for TCP. With ipv6, `::` becomes two addresses.",
+    ),
+    key("http-cert http-key", &["tls.certificates"], "Read again when the files change."),
+    key("torrent-dir", &["access.mode", "access.allow_torrents"], "The same folder."),
+    without(
+        "scan-interval max-scan-depth max-scan-inodes max-torrent-size max-torrent-name",
+        "nothing to choose: changes are noticed within seconds; 8 levels of folders, a million files of 32 MiB at \
                  most. names take at most 64 MiB",
-    },
-    KeyRow {
-        theirs: "announce-interval",
-        ours: &["tracker.interval_s"],
-        remark: "Minutes there. A peer is removed after one and a half intervals.",
-    },
-    KeyRow {
-        theirs: "scrape-interval",
-        ours: &[],
-        remark: "scrapes have limits by prefix: limits.scrapes_per_s",
-    },
-    KeyRow {
-        theirs: "http-timeout",
-        ours: &[],
-        remark: "fixed: 10 s for a request, 20 s to read a response",
-    },
-    KeyRow {
-        theirs: "max-numwant min-numwant",
-        ours: &["tracker.numwant_max"],
-        remark: "A client that wants fewer than min-numwant gets what it wants here; one that does not say it, 50.",
-    },
-    KeyRow {
-        theirs: "max-peers",
-        ours: &[],
-        remark: "a swarm may have any number of peers; limits.memory_mib bounds them all",
-    },
-    KeyRow {
-        theirs: "allow-proxy",
-        ours: &[],
-        remark: "a client could name any address as its own; only trusted proxies may name clients",
-    },
-    KeyRow {
-        theirs: "reverse-proxy-from reverse-proxy-header",
-        ours: &["http.trusted_proxies", "http.forwarded_header"],
-        remark: "Proxies must write X-Forwarded-For or Forwarded.",
-    },
-    KeyRow {
-        theirs: "uid gid",
-        ours: &["process.user"],
-        remark: "Written as a comment: systemd starts tidegate with a user of its own. The group is the user's.",
-    },
-    KeyRow { theirs: "chroot", ours: &[], remark: "the sandbox (process.sandbox) replaces chroot" },
-    KeyRow { theirs: "log-level", ours: &["log.level"], remark: "" },
-    KeyRow {
-        theirs: "log-file log-color log-compression log-filter log-origins log-rotation-interval",
-        ours: &[],
-        remark: "the log goes to standard error: systemd or a container keeps it",
-    },
-    KeyRow {
-        theirs: "disable-stat-page disable-peers-page disable-file-page www-dir tpl-debug",
-        ours: &[],
-        remark: "there are no such pages: http.page is at /, torrents and peers are on the dashboard",
-    },
-    KeyRow {
-        theirs: "control-socket version",
-        ours: &[],
-        remark: "commands are `tidegate admin` and `tidegate version`",
-    },
+    ),
+    key(
+        "announce-interval",
+        &["tracker.interval_s"],
+        "Minutes there. A peer is removed after one and a half intervals.",
+    ),
+    without("scrape-interval", "scrapes have limits by prefix: limits.scrapes_per_s"),
+    without("http-timeout", "fixed: 10 s for a request, 20 s to read a response"),
+    key(
+        "max-numwant min-numwant",
+        &["tracker.numwant_max"],
+        "A client that wants fewer than min-numwant gets what it wants here; one that does not say it, 50.",
+    ),
+    without("max-peers", "a swarm may have any number of peers; limits.memory_mib bounds them all"),
+    without(
+        "allow-proxy",
+        "a client could name any address as its own; only trusted proxies may name clients",
+    ),
+    key(
+        "reverse-proxy-from reverse-proxy-header",
+        &["http.trusted_proxies", "http.forwarded_header"],
+        "Proxies must write X-Forwarded-For or Forwarded.",
+    ),
+    key(
+        "uid gid",
+        &["process.user"],
+        "Written as a comment: systemd starts tidegate with a user of its own. The group is the user's.",
+    ),
+    without("chroot", "the sandbox (process.sandbox) replaces chroot"),
+    key("log-level", &["log.level"], ""),
+    without(
+        "log-file log-color log-compression log-filter log-origins log-rotation-interval",
+        "the log goes to standard error: systemd or a container keeps it",
+    ),
+    without(
+        "disable-stat-page disable-peers-page disable-file-page www-dir tpl-debug",
+        "there are no such pages: http.page is at /, torrents and peers are on the dashboard",
+    ),
+    without("control-socket version", "commands are `tidegate admin` and `tidegate version`"),
 ];
 
 pub(crate) const DIFFERENCES: &[&str] = &[
@@ -166,13 +138,7 @@ fn listen(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         ("http-port", "http.listen", tcp, 6969),
         ("https-port", "tls.listen", tcp, 6970),
     ] {
-        let (port, comment) = match mapper.number(option)? {
-            Some((port, found)) => {
-                let expected = |_| found.expected("a port from 0 to 65535");
-                (u16::try_from(port).map_err(expected)?, found.comment())
-            }
-            None => (default, "hefur's default.".into()),
-        };
+        let (port, comment) = mapper.port(option, default, "hefur's default.")?;
         let listen = match (port, &bound) {
             (0, _) => Vec::new(),
             (port, Some((_, found))) => found.addresses(host, port)?,
@@ -195,13 +161,7 @@ fn proxies(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     let header = mapper.text("reverse-proxy-header")?.map(|(header, _)| header);
     let Some((from, found)) = mapper.text("reverse-proxy-from")? else { return Ok(()) };
     let header = header.unwrap_or_else(|| "X-Real-IP".into());
-    let comment = match header.eq_ignore_ascii_case("x-forwarded-for") {
-        true => found.comment(),
-        false => format!(
-            "{} The proxy must write X-Forwarded-For in place of {header:?}.",
-            found.comment()
-        ),
-    };
+    let comment = Mapper::header_comment(&header, &found);
     if from == "0.0.0.0" || from == "::" {
         // Any address there.
         mapper.trust_proxies(&comment);

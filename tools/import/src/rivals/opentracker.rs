@@ -9,121 +9,98 @@ use super::Plan;
 use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::rival::KeyRow;
+use crate::rival::{KeyRow, key, number, without};
 use crate::sink::ListKind;
 
 pub(crate) const KEYS: &[KeyRow] = &[
-    KeyRow {
-        theirs: "listen.tcp_udp",
-        ours: &["udp.listen", "http.listen"],
-        remark: "Without a port, 6969. Without any listen line, all addresses.",
-    },
-    KeyRow { theirs: "listen.tcp", ours: &["http.listen"], remark: "" },
-    KeyRow { theirs: "listen.udp", ours: &["udp.listen"], remark: "" },
-    KeyRow {
-        theirs: "listen.udp.workers",
-        ours: &["udp.workers"],
-        remark: "0 is the event loop there and one thread per core here.",
-    },
-    KeyRow {
-        theirs: "access.whitelist",
-        ours: &["access.mode", "access.allow"],
-        remark: "The same file; it is followed without a signal. A line that is no info hash is an error here.",
-    },
-    KeyRow {
-        theirs: "access.blacklist",
-        ours: &["access.mode", "access.deny"],
-        remark: "The same. Both lists together are `mode = \"both\"`.",
-    },
-    KeyRow {
-        theirs: "access.fifo_add access.fifo_delete",
-        ours: &[],
-        remark: "entries are added and removed by `tidegate admin lists`, the API, or in the file",
-    },
-    KeyRow {
-        theirs: "access.stats",
-        ours: &["http.stats", "http.stats_networks"],
-        remark: "opentracker's modes are served. Without the key, everybody reads /stats there; here this machine and \
+    key(
+        "listen.tcp_udp",
+        &["udp.listen", "http.listen"],
+        "Without a port, 6969. Without any listen line, all addresses.",
+    ),
+    key("listen.tcp", &["http.listen"], ""),
+    key("listen.udp", &["udp.listen"], ""),
+    number(
+        "listen.udp.workers",
+        &["udp.workers"],
+        (0, 1024),
+        "0 is the event loop there and one thread per core here.",
+    ),
+    key(
+        "access.whitelist",
+        &["access.mode", "access.allow"],
+        "The same file; it is followed without a signal. A line that is no info hash is an error here.",
+    ),
+    key(
+        "access.blacklist",
+        &["access.mode", "access.deny"],
+        "The same. Both lists together are `mode = \"both\"`.",
+    ),
+    without(
+        "access.fifo_add access.fifo_delete",
+        "entries are added and removed by `tidegate admin lists`, the API, or in the file",
+    ),
+    key(
+        "access.stats",
+        &["http.stats", "http.stats_networks"],
+        "opentracker's modes are served. Without the key, everybody reads /stats there; here this machine and \
                  private networks do.",
-    },
-    KeyRow { theirs: "access.stats_path", ours: &["http.stats_path"], remark: "" },
-    KeyRow {
-        theirs: "access.proxy",
-        ours: &["http.trusted_proxies"],
-        remark: "The last address in X-Forwarded-For that is not a trusted proxy counts; there it is the first.",
-    },
-    KeyRow {
-        theirs: "livesync.cluster.listen livesync.cluster.node_ip",
-        ours: &[],
-        remark: "several nodes are one tracker through NATS, encrypted and authenticated: see docs/cluster.md",
-    },
-    KeyRow {
-        theirs: "batchsync.cluster.admin_ip",
-        ours: &[],
-        remark: "nodes of a cluster send each other what they miss: see docs/cluster.md",
-    },
-    KeyRow {
-        theirs: "tracker.rootdir",
-        ours: &[],
-        remark: "the sandbox (process.sandbox) replaces chroot. Lists were looked for below this directory",
-    },
-    KeyRow {
-        theirs: "tracker.user",
-        ours: &["process.user"],
-        remark: "Written as a comment: systemd starts tidegate with a user of its own.",
-    },
-    KeyRow {
-        theirs: "tracker.redirect_url",
-        ours: &[],
-        remark: "http.page serves a page with the announce URLs at /: let a reverse proxy redirect",
-    },
-    KeyRow {
-        theirs: "WANT_V4_ONLY",
-        ours: &["udp.listen", "http.listen"],
-        remark: "With `--compiled WANT_V4_ONLY`, IPv4 addresses only.",
-    },
-    KeyRow {
-        theirs: "WANT_IP_FROM_QUERY_STRING",
-        ours: &[],
-        remark: "a client could name any address as its own; only trusted proxies may name clients",
-    },
-    KeyRow {
-        theirs: "WANT_COMPRESSION_GZIP WANT_COMPRESSION_GZIP_ALWAYS WANT_COMPRESSION_ZSTD",
-        ours: &[],
-        remark: "replies to announces are too small for compression; full scrapes are compressed for clients that ask",
-    },
-    KeyRow {
-        theirs: "WANT_FULLSCRAPE",
-        ours: &["http.full_scrape"],
-        remark: "With `--compiled WANT_FULLSCRAPE`. Bencoded, also gzip; other formats by `/stats?mode=tpbs`.",
-    },
-    KeyRow {
-        theirs: "WANT_MODEST_FULLSCRAPES",
-        ours: &[],
-        remark: "always on here: one in 5 minutes for each client",
-    },
-    KeyRow {
-        theirs: "WANT_RESTRICT_STATS",
-        ours: &["http.stats_networks"],
-        remark: "Always on here.",
-    },
-    KeyRow {
-        theirs: "WANT_SYNC_LIVE",
-        ours: &[],
-        remark: "several nodes are one tracker through NATS: see docs/cluster.md",
-    },
-    KeyRow {
-        theirs: "WANT_SYSLOGS",
-        ours: &[],
-        remark: "the log goes to standard error, which systemd sends to the journal",
-    },
-    KeyRow {
-        theirs: "WANT_KEEPALIVE WANT_ACCESSLIST_WHITE WANT_ACCESSLIST_BLACK WANT_DYNAMIC_ACCESSLIST WANT_IP_FROM_PROXY \
+    ),
+    key("access.stats_path", &["http.stats_path"], ""),
+    key(
+        "access.proxy",
+        &["http.trusted_proxies"],
+        "The last address in X-Forwarded-For that is not a trusted proxy counts; there it is the first.",
+    ),
+    without(
+        "livesync.cluster.listen livesync.cluster.node_ip",
+        "several nodes are one tracker through NATS, encrypted and authenticated: see docs/cluster.md",
+    ),
+    without(
+        "batchsync.cluster.admin_ip",
+        "nodes of a cluster send each other what they miss: see docs/cluster.md",
+    ),
+    without(
+        "tracker.rootdir",
+        "the sandbox (process.sandbox) replaces chroot. Lists were looked for below this directory",
+    ),
+    key(
+        "tracker.user",
+        &["process.user"],
+        "Written as a comment: systemd starts tidegate with a user of its own.",
+    ),
+    without(
+        "tracker.redirect_url",
+        "http.page serves a page with the announce URLs at /: let a reverse proxy redirect",
+    ),
+    key(
+        "WANT_V4_ONLY",
+        &["udp.listen", "http.listen"],
+        "With `--compiled WANT_V4_ONLY`, IPv4 addresses only.",
+    ),
+    without(
+        "WANT_IP_FROM_QUERY_STRING",
+        "a client could name any address as its own; only trusted proxies may name clients",
+    ),
+    without(
+        "WANT_COMPRESSION_GZIP WANT_COMPRESSION_GZIP_ALWAYS WANT_COMPRESSION_ZSTD",
+        "replies to announces are too small for compression; full scrapes are compressed for clients that ask",
+    ),
+    key(
+        "WANT_FULLSCRAPE",
+        &["http.full_scrape"],
+        "With `--compiled WANT_FULLSCRAPE`. Bencoded, also gzip; other formats by `/stats?mode=tpbs`.",
+    ),
+    without("WANT_MODEST_FULLSCRAPES", "always on here: one in 5 minutes for each client"),
+    key("WANT_RESTRICT_STATS", &["http.stats_networks"], "Always on here."),
+    without("WANT_SYNC_LIVE", "several nodes are one tracker through NATS: see docs/cluster.md"),
+    without("WANT_SYSLOGS", "the log goes to standard error, which systemd sends to the journal"),
+    without(
+        "WANT_KEEPALIVE WANT_ACCESSLIST_WHITE WANT_ACCESSLIST_BLACK WANT_DYNAMIC_ACCESSLIST WANT_IP_FROM_PROXY \
                  WANT_DEV_RANDOM WANT_ARC4RANDOM WANT_NO_AUTO_FREE WANT_LOG_NETWORKS WANT_LOG_NUMWANT \
                  WANT_FULLLOG_NETWORKS WANT_SPOT_WOODPECKER",
-        ours: &[],
-        remark: "nothing is chosen at compile time here",
-    },
+        "nothing is chosen at compile time here",
+    ),
 ];
 
 pub(crate) const DIFFERENCES: &[&str] = &[
@@ -146,9 +123,6 @@ pub(crate) fn parse(file: &Arc<str>, text: &str) -> Result<Document, ImportError
 
 pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), ImportError> {
     listen(mapper)?;
-    if mapper.document.has("listen.udp.workers") {
-        mapper.set_number("listen.udp.workers", "udp.workers", (0, 1024))?;
-    }
     let root = mapper.document.take("tracker.rootdir");
     let root = root.map(|found| {
         mapper.draft.without(&found.path, &found.place, reason("tracker.rootdir"));

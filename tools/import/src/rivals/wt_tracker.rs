@@ -6,73 +6,57 @@ use super::DAY_S;
 use crate::draft::DraftListener;
 use crate::error::{ImportError, Place};
 use crate::mapper::Mapper;
-use crate::rival::KeyRow;
+use crate::rival::{KeyRow, key, number, without};
 
 pub(crate) const KEYS: &[KeyRow] = &[
-    KeyRow {
-        theirs: "servers.server.port servers.server.host",
-        ours: &["http.listen", "tls.listen"],
-        remark: "Without them, 0.0.0.0:8000.",
-    },
-    KeyRow {
-        theirs: "servers.server.key_file_name servers.server.cert_file_name",
-        ours: &["tls.certificates"],
-        remark: "Read again when the files change.",
-    },
-    KeyRow {
-        theirs: "servers.server.passphrase",
-        ours: &[],
-        remark: "the key must not be encrypted: openssl pkey -in KEY -out PLAIN writes a plain one; protect it by its \
+    key(
+        "servers.server.port servers.server.host",
+        &["http.listen", "tls.listen"],
+        "Without them, 0.0.0.0:8000.",
+    ),
+    key(
+        "servers.server.key_file_name servers.server.cert_file_name",
+        &["tls.certificates"],
+        "Read again when the files change.",
+    ),
+    without(
+        "servers.server.passphrase",
+        "the key must not be encrypted: openssl pkey -in KEY -out PLAIN writes a plain one; protect it by its \
                  owner and mode",
-    },
-    KeyRow {
-        theirs: "servers.server.dh_params_file_name servers.server.ssl_ciphers \
+    ),
+    without(
+        "servers.server.dh_params_file_name servers.server.ssl_ciphers \
                  servers.server.ssl_prefer_low_memory_usage",
-        ours: &[],
-        remark: "nothing to choose: TLS 1.2 and 1.3 with the ciphers that browsers prefer",
-    },
-    KeyRow {
-        theirs: "servers.server.ca_file_name",
-        ours: &[],
-        remark: "clients have no certificates",
-    },
-    KeyRow {
-        theirs: "servers.websockets.path",
-        ours: &["http.websocket_paths"],
-        remark: "`/*` is every path. Other patterns are not taken.",
-    },
-    KeyRow { theirs: "servers.websockets.maxPayloadLength", ours: &[], remark: "fixed: 128 KiB" },
-    KeyRow {
-        theirs: "servers.websockets.idleTimeout",
-        ours: &[],
-        remark: "fixed: 110 s; clients that answer pings are not idle",
-    },
-    KeyRow {
-        theirs: "servers.websockets.compression",
-        ours: &[],
-        remark: "messages are not compressed, which would take tens of kilobytes for each connection",
-    },
-    KeyRow {
-        theirs: "servers.websockets.maxConnections",
-        ours: &["http.connections_max"],
-        remark: "0 is no limit there. Of each worker in [http], of a whole [[listener]].",
-    },
-    KeyRow { theirs: "tracker.maxOffers", ours: &[], remark: "fixed: 64 offers of an announce" },
-    KeyRow {
-        theirs: "tracker.announceInterval",
-        ours: &["tracker.websocket_interval_s"],
-        remark: "",
-    },
-    KeyRow {
-        theirs: "websocketsAccess.allowOrigins",
-        ours: &["http.websocket_origins_allow"],
-        remark: "",
-    },
-    KeyRow {
-        theirs: "websocketsAccess.denyOrigins websocketsAccess.denyEmptyOrigin",
-        ours: &["http.websocket_origins_deny"],
-        remark: "Clients without an Origin are an empty text in the list.",
-    },
+        "nothing to choose: TLS 1.2 and 1.3 with the ciphers that browsers prefer",
+    ),
+    without("servers.server.ca_file_name", "clients have no certificates"),
+    key(
+        "servers.websockets.path",
+        &["http.websocket_paths"],
+        "`/*` is every path. Other patterns are not taken.",
+    ),
+    without("servers.websockets.maxPayloadLength", "fixed: 128 KiB"),
+    without(
+        "servers.websockets.idleTimeout",
+        "fixed: 110 s; clients that answer pings are not idle",
+    ),
+    without(
+        "servers.websockets.compression",
+        "messages are not compressed, which would take tens of kilobytes for each connection",
+    ),
+    key(
+        "servers.websockets.maxConnections",
+        &["http.connections_max"],
+        "0 is no limit there. Of each worker in [http], of a whole [[listener]].",
+    ),
+    without("tracker.maxOffers", "fixed: 64 offers of an announce"),
+    number("tracker.announceInterval", &["tracker.websocket_interval_s"], (1, DAY_S / 2), ""),
+    key("websocketsAccess.allowOrigins", &["http.websocket_origins_allow"], ""),
+    key(
+        "websocketsAccess.denyOrigins websocketsAccess.denyEmptyOrigin",
+        &["http.websocket_origins_deny"],
+        "Clients without an Origin are an empty text in the list.",
+    ),
 ];
 
 pub(crate) const DIFFERENCES: &[&str] = &[
@@ -97,8 +81,6 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         self::server(mapper, server, number == 0)?;
     }
     mapper.draft.set_default("http.listen", json!([]), "No server without TLS there.");
-    let interval = "tracker.websocket_interval_s";
-    mapper.set_number("tracker.announceInterval", interval, (1, DAY_S / 2))?;
     for (path, ours) in [
         ("websocketsAccess.allowOrigins", "http.websocket_origins_allow"),
         ("websocketsAccess.denyOrigins", "http.websocket_origins_deny"),
@@ -115,11 +97,7 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
 
 /// Takes a server. The first one sets the sections; others with different rules become listeners of their own.
 fn server(mapper: &mut Mapper<'_>, server: &str, is_first: bool) -> Result<(), ImportError> {
-    let port = mapper.number(&format!("{server}.server.port"))?;
-    let port = port.map(|(port, found)| {
-        u16::try_from(port).map_err(|_| found.expected("a port from 0 to 65535"))
-    });
-    let port = port.transpose()?.unwrap_or(8000);
+    let (port, _) = mapper.port(&format!("{server}.server.port"), 8000, "")?;
     let place = Place::file(&mapper.document.file);
     let comment = format!("From {server} ({place}).");
     let host = mapper.addresses(&format!("{server}.server.host"), port)?;

@@ -8,7 +8,7 @@ use memchr::memchr;
 use crate::error::{ImportError, Place};
 
 const BUFFER: usize = 64 * 1024;
-/// What is at the beginning and at the end of a dump of mysqldump.
+/// Comments at the beginning and at the end of a dump of mysqldump.
 const BEGINNINGS: [&[u8]; 2] = [b"-- MySQL dump ", b"-- MariaDB dump "];
 const END: &[u8] = b"-- Dump completed";
 /// Bytes at either end in which these are, with other words around them.

@@ -1,4 +1,4 @@
-//! What becomes of configurations, and the pages about them.
+//! Configurations that were imported, and the pages about them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -71,7 +71,7 @@ fn every_key_of_ours_is_in_the_table_of_keys() {
     }
 }
 
-/// What the page for those who choose says of keys here.
+/// All keys that the page of comparison names exist.
 #[test]
 fn the_comparison_names_keys_that_exist() {
     let known = known_keys();

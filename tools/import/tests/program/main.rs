@@ -209,7 +209,7 @@ fn serves_keys_whitelist_and_counts_of_torrust() {
     check_served(&directory, 17);
 }
 
-/// What torrust-tracker writes to SQLite and MySQL, and its configuration.
+/// Databases that torrust-tracker has written to SQLite and MySQL, and its configuration.
 #[test]
 fn serves_what_torrust_itself_has_written() {
     for database in ["torrust.db", "torrust.sql"] {

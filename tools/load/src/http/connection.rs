@@ -27,7 +27,7 @@ pub(super) struct Connection {
     /// Bytes of the request that are written.
     pub(super) sent: usize,
     pub(super) pending: Option<OutstandingRequest>,
-    /// Whether it waits for its turn in an open loop.
+    /// True if it waits for its turn in an open loop.
     pub(super) is_idle: bool,
     pub(super) response: ResponseReader,
 }

@@ -16,7 +16,7 @@ use super::*;
 use crate::random::Random;
 use crate::schedule::tests::check_open_loop;
 
-/// What the test tracker has received.
+/// Requests that the test tracker has received.
 #[derive(Default)]
 struct Seen {
     connections: AtomicU64,

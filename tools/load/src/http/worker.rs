@@ -36,7 +36,7 @@ const OVERDUE: Duration = Duration::from_millis(1);
 const COALESCE: (usize, Duration) = (32, Duration::from_micros(50));
 /// Fewer ready connections than all divided by this are few: the tracker still works on the others.
 const SMALL_BATCH_DIVISOR: usize = 2;
-/// How long the tracker may be silent if its machine refuses connections.
+/// The longest that the tracker may be silent if its machine refuses connections.
 const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
 /// Maximum time between two looks at hostile connections.
 const HOSTILE_TICK: Duration = Duration::from_millis(10);
@@ -57,7 +57,7 @@ pub(super) struct Http {
     start: Instant,
     timeout: Duration,
     is_first_step: bool,
-    /// Whether few responses arrived last time.
+    /// True if few responses arrived last time.
     was_small_batch: bool,
 }
 

@@ -17,7 +17,7 @@ pub(super) struct PendingRequest<P = TorrentPeer> {
     pub(super) due_ns: u64,
 }
 
-/// What a response belongs to.
+/// The request that a response belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ResponseMatch<P = TorrentPeer> {
     /// The request in this slot, which is now free.

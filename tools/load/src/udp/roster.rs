@@ -54,7 +54,7 @@ pub struct RosterOptions {
     pub torrent_peers_max: u32,
     /// Sockets for IPv4, each with an address of its own.
     pub sockets: u32,
-    /// Whether one more socket is for IPv6.
+    /// True adds a socket for IPv6.
     pub has_v6: bool,
     /// The address of the first socket; the next ones have those behind it.
     pub first_source: Ipv4Addr,
@@ -91,7 +91,7 @@ impl Default for RosterOptions {
     }
 }
 
-/// What a roster announces.
+/// The announces of a roster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RosterTask {
     /// All absent peers start, as fast as the tracker answers. It ends when all of them have.
@@ -100,9 +100,9 @@ pub enum RosterTask {
     Announce(LoopMode),
 }
 
-/// How long a roster announces.
+/// A run of announces.
 pub struct RosterRun<'a> {
-    /// What it announces.
+    /// The announces.
     pub task: RosterTask,
     /// Ends it when set.
     pub stop: &'a AtomicBool,
@@ -116,7 +116,7 @@ pub struct RosterRun<'a> {
     pub patience: Duration,
 }
 
-/// What is known of a peer.
+/// The known state of a peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KnownPeer {
     /// Its number, for [`Roster::correct`].
@@ -127,9 +127,9 @@ pub struct KnownPeer {
     pub address: SocketAddr,
     /// Its state by its last acknowledged announce.
     pub state: PeerState,
-    /// Whether a later announce that changes the state may have been received, too.
+    /// True if a later announce that changes the state may have been received, too.
     pub is_uncertain: bool,
-    /// Whether a later announce may have been received that was not acknowledged.
+    /// True if a later announce may have been received that was not acknowledged.
     pub may_be_younger: bool,
     /// When the tracker acknowledged its last announce.
     pub heard: Instant,
@@ -167,7 +167,7 @@ struct Lane {
 
 /// Renew connection ids before the minute for which BEP 15 allows their use.
 const RECONNECT_EVERY: Duration = Duration::from_secs(45);
-/// How often lost requests and connection ids are looked at.
+/// Between two looks at lost requests and connection ids.
 const MAINTAIN_EVERY: Duration = Duration::from_millis(100);
 /// Time for the first connection ids.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -441,7 +441,7 @@ impl Roster {
             }
             counters.sent += batch.count;
             if let Err(error) = io.send(socket, &batch.bytes, batch.len) {
-                // What could not be sent expires like what was lost.
+                // Requests that could not be sent expire like those that were lost.
                 counters.fail(&error.to_string());
             }
             batch.clear();
@@ -540,7 +540,7 @@ impl Roster {
         Ok(())
     }
 
-    /// Gives up requests older than `timeout`.
+    /// Counts requests older than `timeout` as lost.
     fn expire(&mut self, timeout: Duration, counters: &mut Counters) {
         let now_ns = self.now_ns();
         let before_ns = now_ns.saturating_sub(timeout.as_nanos() as u64);

@@ -1,4 +1,4 @@
-//! How long it takes until other nodes of a tracker know what a peer has told one of them.
+//! Measures the time until other nodes of a tracker know a peer that has announced to one of them.
 
 mod many;
 
@@ -16,13 +16,13 @@ use crate::random::Random;
 
 pub use many::Newcomers;
 
-/// How often a node is asked whether it knows the peer.
+/// Between two questions to a node whether it knows the peer.
 const ASK_EVERY: Duration = Duration::from_millis(2);
 /// A question is repeated after this time, because it or its answer is lost.
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
-/// How long a node may take for one request.
+/// The longest that a node may take for one request.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How often sockets are looked at.
+/// Between two looks at sockets.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// Renew connection ids before the minute for which BEP 15 allows their use.
 const CONNECTION_ID_AGE_MAX: Duration = Duration::from_secs(45);
@@ -32,14 +32,14 @@ const CONNECTION_ID_AGE_MAX: Duration = Duration::from_secs(45);
 pub struct Sightings {
     /// One for each node.
     sockets: Vec<UdpSocket>,
-    /// What nodes have issued, and when. The first is for all nodes if they are one tracker.
+    /// Connection ids that nodes have issued, and when. The first is for all nodes if they are one tracker.
     connection_ids: Vec<Option<(u64, Instant)>>,
     is_one_tracker: bool,
     transaction_id: u32,
     random: Random,
 }
 
-/// What is waited for of a node.
+/// An answer of a node that is waited for.
 #[derive(Clone, Copy)]
 struct Watch {
     node: usize,
@@ -154,7 +154,7 @@ impl Sightings {
             self.transaction_id += 1;
             let (number, mut request) = (self.transaction_id, Vec::new());
             codec::scrape(&mut request, watch.id, number, &[info_hash]);
-            // What cannot be sent is lost.
+            // Requests that cannot be sent count as lost.
             let _ = socket.send(&request);
             let now = Instant::now();
             (watch.asked, watch.next) = (Some((now, number)), now + REPEAT_AFTER);

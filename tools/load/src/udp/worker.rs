@@ -36,7 +36,7 @@ const OVERDUE_NS: u64 = 1_000_000;
 const COALESCE: (usize, Duration) = (256, Duration::from_micros(50));
 /// Fewer responses than the outstanding requests divided by this are few.
 const SMALL_BATCH_DIVISOR: usize = 8;
-/// How long the tracker may be silent if its machine refuses datagrams.
+/// The longest that the tracker may be silent if its machine refuses datagrams.
 const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -52,9 +52,9 @@ pub(super) struct Udp {
     timeout: Duration,
     /// Maximum number of outstanding requests.
     slots: usize,
-    /// Whether the lanes have not yet started.
+    /// True if the lanes have not yet started.
     is_first_step: bool,
-    /// Whether few responses of many outstanding ones arrived last time.
+    /// True if few responses of many outstanding ones arrived last time.
     was_small_batch: bool,
 }
 
@@ -69,7 +69,7 @@ struct State {
     source: IpAddr,
     connection_id: Option<u64>,
     connected: Instant,
-    /// Whether the tracker has refused a request, perhaps because of the connection id.
+    /// True if the tracker has refused a request, perhaps because of the connection id.
     was_refused: bool,
     /// The first of its peers and their number.
     peers: (u32, u32),

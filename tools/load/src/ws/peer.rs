@@ -22,7 +22,7 @@ pub(super) struct Peer {
     reader: Reader,
     /// The handshake's key, until it is answered.
     key: Option<[u8; 24]>,
-    /// Whether its first announce was answered.
+    /// True if its first announce was answered.
     joined: bool,
     /// The scheduled time of the outstanding request.
     pending: Option<Instant>,
@@ -33,13 +33,13 @@ pub(super) struct Peer {
     acks_after: u32,
 }
 
-/// What a peer needs to handle an event.
+/// Everything that a peer needs to handle an event.
 pub(super) struct PeerContext<'a> {
     pub(super) shared: &'a mut SharedState,
     pub(super) now: Instant,
     /// The peer's output is appended here.
     pub(super) out: &'a mut Vec<u8>,
-    /// Whether much of its earlier output is still unsent: it then answers no offers.
+    /// True if much of its earlier output is still unsent: it then answers no offers.
     pub(super) congested: bool,
 }
 
@@ -48,11 +48,11 @@ pub(super) struct PeerContext<'a> {
 pub(super) struct ReceiveOutcome {
     /// Processed bytes.
     pub(super) consumed: usize,
-    /// Whether the outstanding request was answered.
+    /// True if the outstanding request was answered.
     pub(super) answered: bool,
     /// The tracker's announce interval, if given.
     pub(super) interval: Option<Duration>,
-    /// Whether it was the peer's first response.
+    /// True if it was the peer's first response.
     pub(super) joined: bool,
 }
 
@@ -159,7 +159,7 @@ impl Peer {
         late
     }
 
-    /// Whether its first announce was answered.
+    /// Returns true if its first announce was answered.
     pub(super) fn has_joined(&self) -> bool {
         self.joined
     }

@@ -24,10 +24,10 @@ pub(super) struct SharedState {
     mix: Mix,
     scrape_torrents: u32,
     pub(super) random: Random,
-    /// Whether the tracker acknowledges answers as it does announces. aquatic_ws does,
+    /// True if the tracker acknowledges answers as it does announces. aquatic_ws does,
     /// bittorrent-tracker does not.
     pub(super) acknowledges: bool,
-    /// Whether the probe for that is running.
+    /// True if the probe for that is running.
     pub(super) probing: bool,
     /// Upper limit of a plausible peer count.
     peers_max: u64,

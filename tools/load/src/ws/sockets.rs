@@ -69,8 +69,9 @@ pub(super) struct Sockets {
     schedule: Option<Schedule>,
     free: VecDeque<usize>,
     start: Instant,
-    /// Whether the load has started; whether its first step is still to come.
+    /// True once the load has started.
     started: bool,
+    /// True until its first step.
     is_first_step: bool,
     joined: usize,
     /// Closed connections, and those of them whose peer had not joined.

@@ -31,7 +31,7 @@ struct TrackerBehavior {
 const PLAIN: TrackerBehavior =
     TrackerBehavior { acknowledges: false, refuses: false, interval_s: 120 };
 
-/// What the tracker has received.
+/// Messages that the tracker has received.
 #[derive(Default)]
 struct Memory {
     peers: Vec<(InfoHash, PeerId, TcpStream)>,

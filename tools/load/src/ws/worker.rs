@@ -12,12 +12,12 @@ use crate::runner::Worker;
 
 /// Duration of the probe for acknowledgements of answers.
 const PROBE: Duration = Duration::from_millis(300);
-/// How long the tracker may be silent while peers join.
+/// The longest that the tracker may be silent while peers join.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Maximum wait per step while peers join.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How the peers of all workers have joined.
+/// Progress of the peers of all workers in joining.
 #[derive(Debug, Default)]
 pub(super) struct JoinStats {
     joined: AtomicU64,

@@ -1,4 +1,4 @@
-//! What this machine has of what another tracker's configuration names.
+//! Looks up on this machine what another tracker's configuration names.
 
 use std::fs::File;
 use std::io::BufReader;

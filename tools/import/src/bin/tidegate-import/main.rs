@@ -71,7 +71,7 @@ struct Import {
     /// Read and check everything, print the configuration, and write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// What the lists of info hashes are, if no configuration says it.
+    /// The kind of the lists of info hashes, if no configuration names it.
     #[arg(long, value_parser = ["allow", "deny"])]
     list: Option<String>,
     /// A compile-time option that opentracker was built with, e.g. WANT_FULLSCRAPE. May be repeated.

@@ -24,12 +24,19 @@ impl Texts {
             let name = command.get_name().to_owned();
             clap_complete::generate(shell, &mut command, name, &mut text);
         } else {
-            let page = Man::new(command).manual("tidegate");
+            // Otherwise this page would name one about the command, which does not exist.
+            let page = Man::new(command.mut_subcommand("config", |it| it.hide(true)));
+            let page = page.manual("tidegate");
             page.render(&mut text).map_err(|error| vec![format!("cannot make a page: {error}")])?;
-            text.extend_from_slice(SEE_ALSO);
+            text.extend_from_slice(MORE);
         }
         crate::print(&String::from_utf8_lossy(&text))
     }
 }
 
-const SEE_ALSO: &[u8] = b".SH \"SEE ALSO\"\n.BR tidegate (1)\n";
+/// Sections behind those that the command line defines.
+const MORE: &[u8] = b".SH \"CONFIGURATIONS OF TIDEGATE\"\n\
+.B tidegate\\-import config\n[\n.B \\-\\-write\n] <FILE>\n.PP\n\
+Prints a configuration of an earlier tidegate without keys that are no longer settings, or replaces the file. A comment\n\
+with the value in use takes the place of each of these keys.\n\
+.SH \"SEE ALSO\"\n.BR tidegate (1)\n";

@@ -9,7 +9,7 @@ use super::RosterOptions;
 use crate::population::peer_id;
 use crate::random::{Random, hash};
 
-/// What a peer is, by its last announce.
+/// The state of a peer by its last announce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PeerState {
     /// It has stopped, or never started.

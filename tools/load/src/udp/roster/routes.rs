@@ -1,4 +1,4 @@
-//! Which nodes of a cluster requests go to.
+//! Chooses the node of a cluster that a request goes to.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

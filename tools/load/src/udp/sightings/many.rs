@@ -18,9 +18,9 @@ const SCRAPED: usize = 50;
 pub struct Newcomers {
     /// The node's number.
     pub node: usize,
-    /// How many.
+    /// The number of peers.
     pub peers: u32,
-    /// How many per second.
+    /// Peers per second.
     pub per_s: f64,
     /// Time after the last one.
     pub patience: Duration,

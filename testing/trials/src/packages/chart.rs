@@ -3,8 +3,8 @@
 use super::find;
 use super::pages::blocks;
 use super::program::unpack;
+use crate::artifacts::ARCHITECTURES;
 use crate::command::{command, output, run};
-use crate::release::ARCHITECTURES;
 use crate::setup::install_helm;
 use crate::venv::API_TOOLS;
 use anyhow::{Context, Result, ensure};

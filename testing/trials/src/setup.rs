@@ -2,7 +2,6 @@
 
 use crate::command::{Tally, command, output, run};
 use crate::debian;
-use crate::foreign;
 use crate::venv::{API_TOOLS, CARGO_TOOLS};
 use crate::workspace::{root, target};
 use anyhow::{Context, Result};
@@ -19,8 +18,12 @@ const HELM_VERSION: &str = "v3.22.0";
 const MDBOOK: &str = "0.5.4";
 
 /// Installs what is missing: packages, as root or by sudo, npm's clients, pebble, the NATS server, Python
-/// programs, mdBook, and the foreign targets if they can be had.
-pub(crate) fn run_setup() -> Result<Tally> {
+/// programs, and mdBook.
+///
+/// # Errors
+///
+/// Returns an error if something cannot be installed.
+pub fn run_setup() -> Result<Tally> {
     debian::install_all()?;
     install_web_clients()?;
     install_pebble()?;
@@ -28,7 +31,6 @@ pub(crate) fn run_setup() -> Result<Tally> {
     CARGO_TOOLS.install()?;
     API_TOOLS.install()?;
     install_mdbook()?;
-    foreign::add_targets();
     Ok(Tally::ONE)
 }
 
@@ -70,13 +72,17 @@ pub(crate) fn install_helm() -> Result<PathBuf> {
 }
 
 /// Returns the folder of mdBook, by version.
-pub(crate) fn mdbook_folder() -> PathBuf {
+pub fn mdbook_folder() -> PathBuf {
     target().join("tools").join(format!("mdbook-{MDBOOK}"))
 }
 
 /// Compiles mdBook, with the search and without its server. A debug build takes a second for the book, and a
 /// minute less to compile.
-pub(crate) fn install_mdbook() -> Result<()> {
+///
+/// # Errors
+///
+/// Returns an error if it cannot be compiled.
+pub fn install_mdbook() -> Result<()> {
     let folder = mdbook_folder();
     if folder.join("bin/mdbook").is_file() {
         println!("mdbook is here");

@@ -1,8 +1,8 @@
 //! The container image: loaded and started by Podman, without a network but its loopback.
 
 use super::{URLS, find};
+use crate::artifacts::{Architecture, version};
 use crate::command::{command, output};
-use crate::release::{Architecture, version};
 use crate::venv::PACKAGE_TOOLS;
 use anyhow::Result;
 use harness::Directory;
@@ -33,7 +33,7 @@ const PROGRAMS: [(&str, &str); 2] = [
     ),
 ];
 
-/// What needs neither systemd nor a right to control groups, and limits that every machine allows.
+/// Settings that need neither systemd nor a right to control groups, and limits that every machine allows.
 const SETTINGS: &str = r#"
 [containers]
 cgroups = "disabled"

@@ -8,8 +8,8 @@ mod image;
 mod pages;
 mod program;
 
+use crate::artifacts::{ARCHITECTURES, Architecture, SUMS};
 use crate::command::{Tally, command, run as run_command};
-use crate::release::{ARCHITECTURES, Architecture, SUMS};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,11 @@ const URLS: &str =
     "udp://127.0.0.1:6969/announce http://127.0.0.1:6969/announce ws://127.0.0.1:6969/";
 
 /// Tests the packages in `folder`.
-pub(crate) fn run(folder: &Path) -> Result<Tally> {
+///
+/// # Errors
+///
+/// Returns an error if the files are not those of a release.
+pub fn run(folder: &Path) -> Result<Tally> {
     crate::debian::install_missing(TOOLS)?;
     let mut sums = command(&["sha256sum", "--check", "--strict", "--quiet", SUMS]);
     sums.current_dir(folder);

@@ -10,7 +10,7 @@ use harness::{PATIENCE, Process, Tracker, wait_for};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-/// How the tracker receives and sends datagrams.
+/// The way in which the tracker receives and sends datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
     Mmsg,
@@ -30,7 +30,7 @@ const PAIRS: [(Client, Family); 4] = [
 ];
 const PORT: u16 = 6969;
 
-/// How often one client is started again.
+/// Starts of the same client, one after the other.
 const RESTARTS_MAX: u32 = 5;
 
 /// A torrent, and its peers.

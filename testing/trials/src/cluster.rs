@@ -9,7 +9,11 @@ use anyhow::Result;
 const CLIENTS: &str = "cluster-";
 
 /// Plays the steps that are named, and lets real clients transfer torrents unless only some steps are.
-pub(crate) fn run(words: &[&str]) -> Result<Tally> {
+///
+/// # Errors
+///
+/// Returns an error if the steps cannot be played.
+pub fn run(words: &[&str]) -> Result<Tally> {
     let mut tally = check(words)?;
     if words.iter().all(|word| word.starts_with('-')) {
         tally.add(clients::run(&[CLIENTS])?);
@@ -22,13 +26,17 @@ pub(crate) fn run(words: &[&str]) -> Result<Tally> {
 const SHORT: [&str; 3] = ["steady", "nodes killed", "foreign messages"];
 
 /// Plays a few steps. Does nothing without the rights to set up a network.
-pub(crate) fn run_short() -> Result<Tally> {
+///
+/// # Errors
+///
+/// Returns an error if the steps cannot be played.
+pub fn run_short() -> Result<Tally> {
     #[cfg(target_os = "linux")]
     if let Some(obstacle) = harness::network::Network::obstacle() {
         println!("skipped {obstacle}: clusters");
         return Ok(Tally::ONE);
     }
-    // How soon a peer is seen elsewhere is measured where nothing else runs.
+    // Another run, in which nothing else runs, measures when a peer is seen elsewhere.
     check(&[&SHORT[..], &["--unseen-after", "60"]].concat())
 }
 

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 /// The port of all peers, which have different addresses.
 const PORT: u16 = 6881;
-/// How long a transfer may take. Transmission alone waits 10 s between announce and first connection, and longer on a
-/// busy machine.
+/// The longest that a transfer may take. Transmission alone waits 10 s between announce and first connection, and longer
+/// on a busy machine.
 pub(super) const TRANSFER_MAX: Duration = Duration::from_secs(120);
-/// How long the tracker's counters may lag behind its responses.
+/// The longest that the tracker's counters may lag behind its responses.
 pub(super) const REPLY_MAX: Duration = Duration::from_secs(30);
 
 /// A BitTorrent client.
@@ -39,7 +39,7 @@ impl Client {
     }
 }
 
-/// What one client is started with.
+/// A client, and the arguments of its start.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) client: Client,

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const SUITE: &str = "bookworm";
-/// What a server has that a minimal system has not.
+/// Packages of a server that a minimal system lacks.
 const INCLUDE: &str = "systemd,systemd-sysv,dbus,adduser,iproute2,procps,sudo";
 
 /// The files of a fresh system.
@@ -75,7 +75,7 @@ impl Guest {
         let mut nspawn =
             command(&["systemd-nspawn", "--quiet", "--boot", "--private-network", "--register=no"]);
         nspawn.args(["--keep-unit", "--console=pipe"]).arg("--directory").arg(&self.root);
-        // What the kernel here has: the first version of control groups, or the second.
+        // The kernel here has one of them: the first version of control groups, or the second.
         let process = Process::start_with_one_log(nspawn, &target().join("packages"), "boot")?;
         let running = Running { leader: leader(process.id())?, process, guest: self };
         wait_for(PATIENCE, "the boot", || {

@@ -13,8 +13,8 @@ use std::time::Duration;
 /// A token with full access to its API and dashboard.
 pub(crate) const TOKEN: &str = "tg_xtaskxtaskxtaskxtaskxtaskxtask01";
 
-/// How long a client may take to announce. A browser needs seconds of CPU time before its first announce, and the
-/// machine may be busy.
+/// The longest that a client may take to announce. A browser needs seconds of CPU time before its first announce, and
+/// the machine may be busy.
 pub(crate) const ANNOUNCE_MAX: Duration = Duration::from_secs(120);
 
 /// Starts the tracker with defaults, but for what `configuration` says, and waits until it serves. Its log
@@ -52,7 +52,7 @@ pub(crate) fn address(tracker: &Tracker, kind: &str) -> Result<SocketAddr> {
     tracker.address(kind, loopback).with_context(|| format!("no {kind} listener"))
 }
 
-/// What a scrape says about a torrent.
+/// The counts of a torrent in a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) complete: u64,

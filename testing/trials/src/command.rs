@@ -6,26 +6,32 @@ use std::process::Command;
 
 /// The numbers of checks of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) passed: u32,
-    pub(crate) failed: u32,
+pub struct Tally {
+    /// Passed.
+    pub passed: u32,
+    /// Failed.
+    pub failed: u32,
     /// Passed, but not on the first try. Also counted in `passed`.
-    pub(crate) flaky: u32,
+    pub flaky: u32,
 }
 
 impl Tally {
     /// One check that passed.
-    pub(crate) const ONE: Self = Self { passed: 1, failed: 0, flaky: 0 };
+    pub const ONE: Self = Self { passed: 1, failed: 0, flaky: 0 };
 
     /// Adds another step's numbers.
-    pub(crate) fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.flaky += other.flaky;
     }
 
     /// Returns an error if a check failed.
-    pub(crate) fn verdict(self) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a check failed.
+    pub fn verdict(self) -> Result<()> {
         if self.failed > 0 {
             bail!("{} of {} failed", self.failed, self.passed + self.failed);
         }
@@ -33,7 +39,7 @@ impl Tally {
     }
 
     /// Reads what `Display` writes.
-    pub(crate) fn parse(line: &str) -> Option<Self> {
+    pub fn parse(line: &str) -> Option<Self> {
         let (passed, rest) = line.split_once(" passed, ")?;
         let (failed, rest) = rest.split_once(" failed, ")?;
         let flaky = rest.strip_suffix(" flaky")?;
@@ -52,7 +58,11 @@ impl fmt::Display for Tally {
 }
 
 /// Creates a command, which runs in the workspace root.
-pub(crate) fn command(words: &[&str]) -> Command {
+///
+/// # Panics
+///
+/// Panics if `words` is empty.
+pub fn command(words: &[&str]) -> Command {
     let (program, arguments) = words.split_first().expect("callers name a program");
     let mut command = Command::new(program);
     command.args(arguments).current_dir(crate::workspace::root());
@@ -60,7 +70,11 @@ pub(crate) fn command(words: &[&str]) -> Command {
 }
 
 /// Runs a command to its end, with output to the terminal. Fails unless it exits with 0.
-pub(crate) fn run(mut command: Command) -> Result<Tally> {
+///
+/// # Errors
+///
+/// Returns an error unless it exits with 0.
+pub fn run(mut command: Command) -> Result<Tally> {
     let line = show(&command);
     println!("$ {line}");
     let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
@@ -71,7 +85,11 @@ pub(crate) fn run(mut command: Command) -> Result<Tally> {
 }
 
 /// Runs a command to its end and returns its standard output.
-pub(crate) fn output(mut command: Command) -> Result<String> {
+///
+/// # Errors
+///
+/// Returns an error unless it exits with 0, with what it printed.
+pub fn output(mut command: Command) -> Result<String> {
     let line = show(&command);
     let output = command.output().with_context(|| format!("cannot start `{line}`"))?;
     if !output.status.success() {
@@ -87,7 +105,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Formats the command as a user would type it.
-pub(crate) fn show(command: &Command) -> String {
+pub fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }

@@ -2,8 +2,8 @@
 
 use super::guest::{Guest, Running};
 use super::{URLS, find};
+use crate::artifacts::Architecture;
 use crate::command::{command, output, run};
-use crate::release::Architecture;
 use anyhow::{Result, ensure};
 use harness::Directory;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(super) fn check_offline(folder: &Path, architecture: Architecture) -> Result
     is_purged(&guest.run_offline(LEFT)?)
 }
 
-/// What a purge may not leave.
+/// Lists the paths that a purge must have removed.
 const LEFT: &str = "
 ls -d /var/lib/tidegate /etc/tidegate /etc/systemd/system/*/tidegate* /var/lib/systemd/deb-systemd-helper-*/*tidegate* \
     /usr/share/doc/tidegate 2>/dev/null || true

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Returns the workspace root.
-pub(crate) fn root() -> PathBuf {
-    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    xtask.parent().unwrap_or(xtask).to_path_buf()
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
 /// Returns cargo's target folder.
-pub(crate) fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     // A relative path starts at cargo's working directory, which is the root.
@@ -24,19 +24,27 @@ static BINARY: OnceLock<PathBuf> = OnceLock::new();
 
 /// Returns the tracker under test: what `TIDEGATE_BINARY` names, or the program that the tests of the
 /// binary have built.
-pub(crate) fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     let built = || target().join("debug/tidegate");
     let named = || std::env::var_os("TIDEGATE_BINARY").map_or_else(built, PathBuf::from);
     BINARY.get().cloned().unwrap_or_else(named)
 }
 
 /// Has [`binary`] return the release build.
-pub(crate) fn test_release() -> Result<()> {
+///
+/// # Errors
+///
+/// Returns an error if another one has been chosen.
+pub fn test_release() -> Result<()> {
     BINARY.set(target().join("release/tidegate")).ok().context("the binary is set already")
 }
 
 /// Builds what [`binary`] returns, and the program that lets parts of a cluster fail, unless `TIDEGATE_BINARY` names another.
-pub(crate) fn build() -> Result<()> {
+///
+/// # Errors
+///
+/// Returns an error if it cannot be built.
+pub fn build() -> Result<()> {
     if std::env::var_os("TIDEGATE_BINARY").is_none() {
         let words = ["cargo", "build", "--quiet", "--locked", "--package", "tidegate"];
         run(command(&[words.as_slice(), &["--package", "tidegate-bench"]].concat()))?;

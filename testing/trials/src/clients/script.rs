@@ -33,7 +33,7 @@ pub(super) fn play_dashboard(folder: &Path) -> Result<()> {
     let tracker = tracker::start(folder, &listener)?;
     let hash = torrent.info_hash_hex();
     tracker.upgrade_by(|| run("dashboard.mjs", folder, &[("TIDEGATE_TORRENT", &hash)]))?;
-    // What the first page takes, for records.
+    // The cost of the first page, for records.
     let log = fs::read_to_string(folder.join("script.log"))?;
     log.lines().filter(|line| line.contains("first paint")).for_each(|line| println!("{line}"));
     tracker.stop()

@@ -27,7 +27,11 @@ const PICTURES: [(&str, &str); 6] = [
 
 /// Takes the pictures of these scenes, or of all, and writes them to `target/screenshots`. The word `--docs` also
 /// copies the best to `docs/images`.
-pub(crate) fn run(words: &[&str]) -> Result<Tally> {
+///
+/// # Errors
+///
+/// Returns an error if there is no such scene, or one fails.
+pub fn run(words: &[&str]) -> Result<Tally> {
     let (options, names): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| word.starts_with("--"));
     let known = || SCENES.iter().map(|(name, _)| *name).collect::<Vec<_>>();
@@ -54,7 +58,11 @@ pub(crate) fn run(words: &[&str]) -> Result<Tally> {
 }
 
 /// Takes the pictures of one scene. This process must be the first of its namespaces.
-pub(crate) fn run_scene(name: &str, folder: &Path, at: &Path) -> Result<()> {
+///
+/// # Errors
+///
+/// Returns an error if the scene fails.
+pub fn run_scene(name: &str, folder: &Path, at: &Path) -> Result<()> {
     let (_, play) = SCENES.iter().find(|(known, _)| *known == name).context("no such scene")?;
     play(folder, at)
 }

@@ -36,7 +36,7 @@ pub(super) const SCENES: &[Scene] = &[
 const ADMIN: &str = "127.0.0.1:6970";
 /// Networks of documentation that clients of the load announce from.
 const CLIENTS: [&str; 4] = ["203.0.113.21", "198.51.100.34", "192.0.2.55", "203.0.113.140"];
-/// How long the load runs before pictures are taken, unless `TIDEGATE_LOAD_S` has another number of seconds.
+/// Seconds that the load runs before pictures are taken, unless `TIDEGATE_LOAD_S` has another number of seconds.
 const LOAD_S: u64 = 45;
 const PATIENCE: Duration = Duration::from_secs(60);
 

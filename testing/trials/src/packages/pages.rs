@@ -7,7 +7,7 @@
 use super::guest::Guest;
 use super::image::Podman;
 use super::{debian, find};
-use crate::release::{Architecture, SUMS, version};
+use crate::artifacts::{Architecture, SUMS, version};
 use crate::workspace::root;
 use anyhow::{Context, Result, ensure};
 use harness::Directory;

@@ -23,7 +23,7 @@ const ALERTS: &str = "dist/prometheus/alerts.yml";
 const OPTIONAL: &[&str] =
     &["tidegate_swarm_memory_budget_bytes", "tidegate_certificate_expiry_timestamp_seconds"];
 
-/// How the names of metrics of a cluster begin. The tracker scraped here is in none.
+/// The beginning of names of a cluster's metrics. The tracker scraped here is in none.
 const CLUSTER: &str = "tidegate_cluster_";
 
 /// Checks the rules, starts Prometheus and compares the names scraped.
