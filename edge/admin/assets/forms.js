@@ -28,7 +28,7 @@ export function textField (name, label, { value = '', hint, ...attributes } = {}
 const DAY_S = 86400
 const LIFETIMES = [['', 'Never'], [3600, 'In 1 hour'], [DAY_S, 'In 1 day'], [7 * DAY_S, 'In 1 week'], [30 * DAY_S, 'In 30 days'], [365 * DAY_S, 'In 1 year'], ['date', 'At a date …']]
 
-/** When something expires. `value` returns a Unix time in seconds, or null for never. */
+/** When something expires. `value` returns a Unix time in seconds, null for never, or undefined for "as now". */
 export function expiry (current) {
   const soon = new Date(Date.now() + DAY_S * 1000 - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 16)
   const date = h('input', { type: 'datetime-local', value: soon, hidden: true, 'aria-label': 'Date and time of expiry, in your time zone' })
@@ -38,7 +38,7 @@ export function expiry (current) {
   return {
     element: h('.stacked', labelled('Expires', select), date),
     value () {
-      if (select.value === 'keep') return current ?? null
+      if (select.value === 'keep') return undefined
       if (select.value === '') return null
       if (select.value !== 'date') return Math.floor(Date.now() / 1000) + Number(select.value)
       const at = Math.floor(new Date(date.value).getTime() / 1000)

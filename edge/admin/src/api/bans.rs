@@ -161,7 +161,7 @@ async fn create(
     Body(new): Body<NewBan>,
 ) -> Result<Created<Ban>, Problem> {
     check_name("reason", &new.reason)?;
-    check_expiry(new.expires)?;
+    check_expiry(new.expires, api.now())?;
     let network = IpPrefix::parse(&new.network)
         .map_err(|error| Problem::bad_request(format!("network: {error}")))?;
     if api.tracker().bans().len() >= BANS_MAX {
@@ -183,7 +183,7 @@ async fn create_many(
     Body(new): Body<NewBans>,
 ) -> Result<Json<BulkBanOutcome>, Problem> {
     check_name("reason", &new.reason)?;
-    check_expiry(new.expires)?;
+    check_expiry(new.expires, api.now())?;
     if new.networks.is_empty() || new.networks.len() > MANY_MAX {
         let found = new.networks.len();
         return Err(Problem::bad_request(format!(
