@@ -193,7 +193,7 @@ pub(super) struct ListsArgs {
 enum List {
     /// Torrents served when access.mode is allow or both.
     Allow,
-    /// Torrents not served when access.mode is deny or both.
+    /// Torrents that are not served, whatever access.mode is.
     Deny,
 }
 

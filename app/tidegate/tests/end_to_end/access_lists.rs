@@ -1,5 +1,6 @@
 //! Access lists: every protocol applies them, and changes of their files are followed.
 
+use crate::api::start_in;
 use crate::clients::{Udp, has, http_announce, u32_at};
 use crate::process::{Directory, Tracker};
 
@@ -46,6 +47,19 @@ fn applies_and_follows_the_deny_list() {
     assert_eq!(tracker.metric(FAILURES), 0.0);
     let message = "lists=\"0 allowed, 2 denied";
     tracker.wait_for_log(message);
+}
+
+/// `access.mode` is "open" by default. An entry of the API holds nevertheless, and so does one of a file.
+#[test]
+fn deny_lists_hold_in_every_mode() {
+    let directory = Directory::new();
+    let deny = directory.write("deny.txt", &line(0xee));
+    let (tracker, api) = start_in(directory, &format!("[access]\ndeny = {deny:?}\n"));
+    assert!(is_denied(&tracker, 0xee) && !is_denied(&tracker, 0xdd));
+    api.expect(204, &format!("PUT /lists/deny/{}", line(0xdd).trim()), None);
+    assert!(is_denied(&tracker, 0xdd));
+    api.expect(204, &format!("DELETE /lists/deny/{}", line(0xdd).trim()), None);
+    assert!(!is_denied(&tracker, 0xdd));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use harness::wait_until;
 use serde_json::{Value, json};
 
 use crate::clients::{Udp, has, http, http_announce, try_http};
@@ -174,10 +175,10 @@ fn creates_changes_and_revokes_keys() {
     let found = api.expect(200, &format!("GET /keys/{id}"), None);
     assert_eq!(found["announce_urls"], key["announce_urls"]);
     assert_eq!((found["name"].as_str(), &found["torrents"]), (Some("bob"), &json!(1)));
-    let changed = json!({ "name": "rob", "expires": 1 });
+    let changed = json!({ "name": "rob", "expires": in_a_second() });
     let found = api.expect(200, &format!("PATCH /keys/{id}"), Some(&changed));
     assert_eq!((found["name"].as_str(), &found["torrents"]), (Some("rob"), &json!(1)));
-    assert!(has(&announce(text), "expired"));
+    wait_until("it has expired", || has(&announce(text), "expired"));
     api.expect(200, &format!("PATCH /keys/{id}"), Some(&json!({ "expires": null })));
     assert!(has(&announce(text), "8:complete"));
     api.expect(204, &format!("DELETE /keys/{id}"), None);

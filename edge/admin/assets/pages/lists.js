@@ -8,7 +8,7 @@ import { fileButton, labelled } from '../forms.js'
 import { understand } from './torrents.js'
 
 const LISTS = {
-  deny: ['Deny list', 'These torrents are refused.', ['deny', 'both']],
+  deny: ['Deny list', 'These torrents are refused.', ['open', 'allow', 'deny', 'both']],
   allow: ['Allow list', 'Only these torrents are served.', ['allow', 'both']]
 }
 

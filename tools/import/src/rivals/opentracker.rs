@@ -33,7 +33,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     KeyRow {
         theirs: "access.blacklist",
         ours: &["access.mode", "access.deny"],
-        remark: "The same. Both lists together are `mode = \"both\"`.",
+        remark: "The same. It is in force in every mode.",
     },
     KeyRow {
         theirs: "access.fifo_add access.fifo_delete",
