@@ -138,7 +138,8 @@ impl AccessFiles {
 fn read_list(path: &Path) -> Result<HashList> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let list = HashList::parse(BufReader::with_capacity(1 << 20, file));
-    list.map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+    let list = list.map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+    Ok(list.with_source(path.display().to_string()))
 }
 
 /// Notices when files change.

@@ -19,6 +19,7 @@ use crate::clients::samples_by_name;
 use crate::cluster::ClusterDigest;
 use crate::json::json_text;
 use crate::records::tables::history::PendingHistory;
+use crate::records::tables::lists::List;
 use crate::sources::MetricSources;
 use crate::swarms::Swarms;
 
@@ -224,8 +225,8 @@ fn details(
         networks: busy_networks(listeners),
         bans: tracker.bans().len(),
         keys: tracker.passkeys().keys(),
-        allowed: tracker.allowed().len(),
-        denied: tracker.denied().len(),
+        allowed: List::Allow.all_entries(tracker),
+        denied: List::Deny.all_entries(tracker),
         uptime_s: (sources.process)().uptime_s,
         downloads: totals.downloads,
         memory_used: totals.memory_used,
