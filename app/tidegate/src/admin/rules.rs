@@ -339,6 +339,9 @@ pub(super) enum BansCommand {
         reason: String,
         #[command(flatten)]
         expiry: ExpiryArg,
+        /// Ban a network of /0 to /3, too: a large part of the internet.
+        #[arg(long)]
+        force: bool,
     },
     /// Remove bans.
     Remove {
@@ -362,10 +365,11 @@ impl BansCommand {
                 let pages = Pages { path: "/bans", query: String::new(), of: "bans", size: 1000 };
                 session.pages(&pages, usize::MAX, BANS)
             }
-            Self::Add { network, reason, expiry } => {
+            Self::Add { network, reason, expiry, force } => {
                 let mut body = Map::new();
                 body.insert("network".into(), network.to_string().into());
                 body.insert("reason".into(), reason.as_str().into());
+                body.insert("force".into(), json!(force));
                 expiry.body(&mut body);
                 let ban = session.api.request("POST /bans", Some(&body.into()))?;
                 session.print_value(&ban, |ban| {

@@ -66,6 +66,20 @@ fn deny_lists_hold_in_every_mode() {
     assert!(!is_denied(&tracker, 0xdd));
 }
 
+/// Health names the reason by which nearly all requests are refused, with its remedy.
+#[test]
+fn health_names_what_refuses_everybody_and_why_a_reload_failed() {
+    let directory = Directory::new();
+    let deny = directory.write("deny.txt", &line(0xee));
+    let (tracker, api) = start_in(directory, &format!("[access]\ndeny = {deny:?}\n"));
+    let items = || api.expect(200, "GET /status", None)["health"].to_string();
+    for _ in 0..60 {
+        http_announce(tracker.http4(), 0xee, 1001);
+    }
+    tracker.wait_until("the warning", |_| items().contains("refused for the same reason: denied"));
+    assert!(items().contains("Remove the torrent from the deny list"), "{}", items());
+}
+
 /// The API says who is refused, by which list, and what list files hold.
 #[test]
 fn tells_how_announces_of_a_torrent_end() {
