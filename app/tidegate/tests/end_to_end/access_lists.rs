@@ -66,7 +66,7 @@ fn deny_lists_hold_in_every_mode() {
     assert!(!is_denied(&tracker, 0xdd));
 }
 
-/// Health names the reason by which nearly all requests are refused, with its remedy.
+/// Health names the reason by which nearly all requests are refused, with its remedy, and what a failed reload found.
 #[test]
 fn health_names_what_refuses_everybody_and_why_a_reload_failed() {
     let directory = Directory::new();
@@ -78,6 +78,11 @@ fn health_names_what_refuses_everybody_and_why_a_reload_failed() {
     }
     tracker.wait_until("the warning", |_| items().contains("refused for the same reason: denied"));
     assert!(items().contains("Remove the torrent from the deny list"), "{}", items());
+    tracker.configure("[access]\nmode = 7\n");
+    tracker.reload();
+    let remedy = "`tidegate config check --config ";
+    tracker.wait_until("the failure", |_| items().contains(remedy));
+    assert!(items().contains("access.mode"), "{}", items());
 }
 
 /// The API says who is refused, by which list, and what list files hold.

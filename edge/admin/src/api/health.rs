@@ -13,7 +13,7 @@ use crate::clock::since_epoch;
 use crate::cluster::{self, ProblemKind};
 use crate::recorder::{AnnotationKind, Cause, CommonEnding};
 use crate::schema::ToSchema;
-use crate::sources::{JournalState, JournalStats, MetricSources};
+use crate::sources::{JournalState, JournalStats, MetricSources, ReloadFailure};
 
 /// Days before the expiry of a certificate from which it is a warning. ACME renews 30 days before.
 const CERTIFICATE_WARNING_DAYS: i64 = 14;
@@ -63,7 +63,7 @@ pub(super) struct HealthItem {
     /// What is wrong.
     pub(super) text: String,
     /// What to do; null if the text says it, or if there is nothing to do.
-    pub(super) remedy: Option<&'static str>,
+    pub(super) remedy: Option<String>,
 }
 
 fn item(
@@ -72,7 +72,7 @@ fn item(
     text: impl Into<String>,
     remedy: impl Into<Option<&'static str>>,
 ) -> HealthItem {
-    HealthItem { level, area, text: text.into(), remedy: remedy.into() }
+    HealthItem { level, area, text: text.into(), remedy: remedy.into().map(Into::into) }
 }
 
 /// Returns everything that an operator should know, the worst first.
@@ -103,17 +103,25 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
         let text = "Not all listeners serve: tidegate is starting or stopping.";
         items.push(item(Level::Warning, HealthArea::Listeners, text, None));
     }
-    if status.has_reload_failed.load(Ordering::Relaxed) {
-        let text = "The last reload failed: the configuration from before it is in force.";
-        let remedy = "Correct what the log names (area reload), then reload. `tidegate config check` finds mistakes \
-                      without a reload.";
-        items.push(item(Level::Warning, HealthArea::Config, text, remedy));
+    if let Some(ReloadFailure { file, error }) = status.reload_failure() {
+        let text = format!(
+            "The last reload failed: the configuration from before it is in force. {error}"
+        );
+        let option = file.map(|file| format!(" --config {}", file.display())).unwrap_or_default();
+        let remedy = format!(
+            "Correct it, then reload. `tidegate config check{option}` finds mistakes without a reload."
+        );
+        let failed = item(Level::Warning, HealthArea::Config, text, None);
+        items.push(HealthItem { remedy: Some(remedy), ..failed });
     }
     if api.is_upgrade_pending() {
         let text = "The program file has changed since the start: a new version is installed, but not running.";
-        let remedy =
-            "Upgrade without downtime: send SIGUSR2, or `systemctl reload` with the upgrade unit.";
-        items.push(item(Level::Info, HealthArea::Upgrade, text, remedy));
+        let remedy = format!(
+            "Upgrade without downtime: `kill -USR2 {}`, or Upgrade under Configuration.",
+            std::process::id()
+        );
+        let pending = item(Level::Info, HealthArea::Upgrade, text, None);
+        items.push(HealthItem { remedy: Some(remedy), ..pending });
     }
 }
 
