@@ -203,8 +203,8 @@ settings! {
 
     /// Which torrents are served, and to whom, for announces and scrapes.
     ["access"] access: AccessSection {
-        /// open: serve every torrent. allow: only those on the allow list. deny: all but those on
-        /// the deny list. both: those on the allow list that are not on the deny list.
+        /// open: serve every torrent. allow: only those on the allow list. Torrents on the deny list are refused
+        /// in every mode: deny is another word for open, and both for allow.
         mode: Choice(Mode), reloadable, per_listener, common = Mode::Open;
         /// File with the info hashes of the allow list, one per line: 40 hex digits, or 64 for a v2
         /// hash, optionally followed by a note such as the torrent's name. # starts a comment. Read

@@ -71,7 +71,7 @@ fn folder_of(policy: &ListenerPolicyConfig) -> Option<&Path> {
     Some(path).filter(|path| policy.uses_allow() && !path.as_os_str().is_empty())
 }
 
-/// Reads the lists of every listener policy. Lists that a mode does not use are not read; a file used by
+/// Reads the lists of every listener policy. An allow list that a mode does not use is not read; a file used by
 /// several policies is read once.
 fn read_policies(config: &Config, folders: &TorrentFolders) -> Result<Vec<ListenerPolicy>> {
     let mut known: BTreeMap<&Path, Arc<HashList>> = BTreeMap::new();
@@ -80,7 +80,7 @@ fn read_policies(config: &Config, folders: &TorrentFolders) -> Result<Vec<Listen
         let mut lists = AccessLists { mode: policy.mode, ..AccessLists::default() };
         for (key, is_used, path, list) in [
             ("access.allow", policy.uses_allow(), policy.allow.as_path(), &mut lists.allow),
-            ("access.deny", policy.uses_deny(), policy.deny.as_path(), &mut lists.deny),
+            ("access.deny", true, policy.deny.as_path(), &mut lists.deny),
         ] {
             if !is_used || path.as_os_str().is_empty() {
                 continue;
@@ -138,7 +138,8 @@ impl AccessFiles {
 fn read_list(path: &Path) -> Result<HashList> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let list = HashList::parse(BufReader::with_capacity(1 << 20, file));
-    list.map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+    let list = list.map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+    Ok(list.with_source(path.display().to_string()))
 }
 
 /// Notices when files change.

@@ -23,7 +23,7 @@ pub(crate) fn utc(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// When something expires: seconds since 1970, or never.
+/// When something expires: seconds since 1970, later than now, or never.
 ///
 /// Written as `never`, as a time from now (`90s`, `45m`, `12h`, `30d`, `2w`), as a date (`2030-12-31`, when
 /// that day begins, or `2030-12-31T12:00:00Z`), or as seconds since 1970.
@@ -38,11 +38,24 @@ impl FromStr for Expiry {
             return Ok(Self(None));
         }
         let at = text.parse().ok().or_else(|| from_now(text)).or_else(|| on_date(text));
-        at.map(|at| Self(Some(at))).ok_or_else(|| {
+        let at = at.ok_or(
             "expected a duration (12h, 30d, 2w), a date (2030-12-31, 2030-12-31T12:00:00Z), seconds since \
-             1970, or never"
-                .into()
-        })
+             1970, or never",
+        )?;
+        if at <= now() {
+            return Err(in_the_past(text, at));
+        }
+        Ok(Self(Some(at)))
+    }
+}
+
+/// Returns the message for an expiry that has passed. A bare number was probably meant as days.
+fn in_the_past(text: &str, at: u64) -> String {
+    let date = utc(at);
+    let day = date.split('T').next().unwrap_or(&date);
+    match text.parse::<u64>() {
+        Ok(_) => format!("{text} is {day}: did you mean {text}d?"),
+        Err(_) => format!("expected a time in the future, found {date}"),
     }
 }
 
@@ -101,18 +114,16 @@ mod tests {
     fn converts_dates() {
         for (seconds, date) in DATES {
             assert_eq!(utc(seconds), date);
-            assert_eq!(date.parse(), Ok(Expiry(Some(seconds))), "{date}");
+            assert_eq!(on_date(date), Some(seconds), "{date}");
         }
-        assert_eq!("2024-02-29".parse(), Ok(Expiry(Some(1_709_164_800))));
+        assert_eq!("2100-02-28".parse(), Ok(Expiry(Some(4_107_456_000))));
     }
 
     #[test]
     fn parses_expiries() {
         assert_eq!("never".parse(), Ok(Expiry(None)));
-        assert_eq!("1709164800".parse(), Ok(Expiry(Some(1_709_164_800))));
-        for (text, after_s) in
-            [("0s", 0), ("3m", 180), ("2h", 7200), ("1d", 86_400), ("1w", 604_800)]
-        {
+        assert_eq!("4107542400".parse(), Ok(Expiry(Some(4_107_542_400))));
+        for (text, after_s) in [("3m", 180), ("2h", 7200), ("1d", 86_400), ("1w", 604_800)] {
             let before = now();
             let Ok(Expiry(Some(at))) = text.parse() else { panic!("{text}") };
             assert!((before + after_s..=now() + after_s).contains(&at), "{text}: {at}");
@@ -137,5 +148,14 @@ mod tests {
         ] {
             assert!(bad.parse::<Expiry>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn refuses_expiries_in_the_past() {
+        let refusal = |text: &str| text.parse::<Expiry>().unwrap_err();
+        assert_eq!(refusal("30"), "30 is 1970-01-01: did you mean 30d?");
+        let text = "expected a time in the future, found 2024-02-29T00:00:00Z";
+        assert_eq!(refusal("2024-02-29"), text);
+        assert!(refusal("0s").starts_with("expected a time in the future"));
     }
 }

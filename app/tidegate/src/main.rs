@@ -230,13 +230,32 @@ fn init(file: Option<&Path>, force: bool, short: bool) -> Result<(), Vec<String>
     })
 }
 
+/// Where packages put the configuration.
+const PACKAGED_FILES: [&str; 2] =
+    ["/etc/tidegate/tidegate.toml", "/usr/local/etc/tidegate/tidegate.toml"];
+
+/// Checks the configuration in `file`, or else in the file of a package, and prints which file that was.
 fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
+    let packaged = || PACKAGED_FILES.iter().map(Path::new).find(|file| file.exists());
+    let file = file.or_else(packaged);
+    let read = match file {
+        Some(file) => format!("Read {}", file.display()),
+        None => "Read no file, only the environment: --config names one".into(),
+    };
+    if let Err(problems) = check_file(file) {
+        cli::print_error(format_args!("note: {read}"));
+        return Err(problems);
+    }
+    print(&format!("{read}\nThe configuration is valid\n"))
+}
+
+fn check_file(file: Option<&Path>) -> Result<(), Vec<String>> {
     let (_, config) = load(file)?;
     let serve::Findings { problems, warnings, notes } = serve::check(&config, file);
     let warnings = config.warnings().into_iter().chain(warnings);
     warnings.for_each(|text| cli::print_error(format_args!("warning: {text}")));
     notes.iter().for_each(|text| cli::print_error(format_args!("note: {text}")));
-    if problems.is_empty() { print("The configuration is valid\n") } else { Err(problems) }
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
 }
 
 fn print(text: &str) -> Result<(), Vec<String>> {

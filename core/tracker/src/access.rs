@@ -11,24 +11,24 @@ use types::{InfoHash, Refusal};
 
 pub use hash_list::{BadLine, HashList, LineFault};
 
-/// The lists that decide which torrents are served.
+/// The torrents that a listener serves. Those on the deny list are refused in every mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Every torrent is served.
+    /// Every torrent.
     #[default]
     Open,
     /// Only torrents on the allow list.
     Allow,
-    /// All but those on the deny list.
+    /// The same as [`Mode::Open`], for operators who have a deny list.
     Deny,
-    /// Only torrents on the allow list that are not on the deny list.
+    /// The same as [`Mode::Allow`], for operators who have both lists.
     Both,
 }
 
-/// The lists of a listener, and the mode that says which of them decide.
+/// The lists of a listener, and the mode that says whether the allow list decides.
 #[derive(Clone, Debug, Default)]
 pub struct AccessLists {
-    /// The lists that decide: one of the two, both or neither.
+    /// The torrents that are served.
     pub mode: Mode,
     /// The allow list.
     pub allow: Arc<HashList>,
@@ -37,6 +37,14 @@ pub struct AccessLists {
     pub torrents: Arc<HashList>,
     /// The deny list.
     pub deny: Arc<HashList>,
+}
+
+impl Mode {
+    /// Returns true if only torrents on the allow list are served.
+    #[inline]
+    pub fn uses_allow(self) -> bool {
+        matches!(self, Self::Allow | Self::Both)
+    }
 }
 
 /// Entries that hold for every listener, in addition to its own lists.
@@ -58,31 +66,23 @@ impl AccessLists {
     /// scrapes of every protocol.
     #[inline]
     pub(crate) fn admit(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
-        match self.mode {
-            Mode::Open => Ok(()),
-            Mode::Allow => self.allowed(live, hash),
-            Mode::Deny => self.not_denied(live, hash),
-            Mode::Both => self.not_denied(live, hash).and_then(|()| self.allowed(live, hash)),
+        if self.deny.contains(hash) || live.deny.contains(hash) {
+            return Err(Refusal::Denied);
         }
+        if self.mode.uses_allow() && !self.is_listed(live, hash) {
+            return Err(Refusal::NotAllowed);
+        }
+        Ok(())
     }
 
     /// Returns whether every torrent is served.
-    pub fn is_open(&self) -> bool {
-        self.mode == Mode::Open
+    pub(crate) fn serve_all(&self, live: &LiveLists) -> bool {
+        !self.mode.uses_allow() && self.deny.is_empty() && live.deny.is_empty()
     }
 
     /// Returns whether a torrent is on the allow list, in the folder or on the live list, whatever the mode.
     pub(crate) fn is_listed(&self, live: &LiveLists, hash: &InfoHash) -> bool {
         self.allow.contains(hash) || self.torrents.contains(hash) || live.allow.contains(hash)
-    }
-
-    fn allowed(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
-        if self.is_listed(live, hash) { Ok(()) } else { Err(Refusal::NotAllowed) }
-    }
-
-    fn not_denied(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
-        let is_denied = self.deny.contains(hash) || live.deny.contains(hash);
-        if is_denied { Err(Refusal::Denied) } else { Ok(()) }
     }
 }
 
@@ -98,22 +98,34 @@ mod tests {
     }
 
     #[test]
-    fn mode_says_which_lists_decide() {
+    fn deny_list_holds_in_every_mode() {
         let live = LiveLists::new([1; 16]);
         let verdicts = |mode| {
             let lists = lists(mode);
             [1, 2, 3, 4, 5].map(|byte| lists.admit(&live, &InfoHash([byte; 20])))
         };
         let (no, bad) = (Err(Refusal::NotAllowed), Err(Refusal::Denied));
-        assert_eq!(verdicts(Mode::Open), [Ok(()); 5]);
-        assert_eq!(verdicts(Mode::Allow), [Ok(()), Ok(()), Ok(()), no, Ok(())]);
-        assert_eq!(verdicts(Mode::Deny), [Ok(()), bad, bad, Ok(()), Ok(())]);
-        assert_eq!(verdicts(Mode::Both), [Ok(()), bad, bad, no, Ok(())]);
+        for mode in [Mode::Open, Mode::Deny] {
+            assert_eq!(verdicts(mode), [Ok(()), bad, bad, Ok(()), Ok(())]);
+        }
+        for mode in [Mode::Allow, Mode::Both] {
+            assert_eq!(verdicts(mode), [Ok(()), bad, bad, no, Ok(())]);
+        }
         live.allow.insert(&[InfoHash([4; 20])]);
         live.deny.insert(&[InfoHash([1; 20])]);
-        assert_eq!(verdicts(Mode::Open), [Ok(()); 5]);
-        assert_eq!(verdicts(Mode::Allow), [Ok(()); 5]);
-        assert_eq!(verdicts(Mode::Deny), [bad, bad, bad, Ok(()), Ok(())]);
-        assert_eq!(verdicts(Mode::Both), [bad, bad, bad, Ok(()), Ok(())]);
+        for mode in [Mode::Open, Mode::Allow, Mode::Deny, Mode::Both] {
+            assert_eq!(verdicts(mode), [bad, bad, bad, Ok(()), Ok(())]);
+        }
+    }
+
+    #[test]
+    fn serves_all_while_no_list_decides() {
+        let live = LiveLists::new([1; 16]);
+        let serve_all = |lists: &AccessLists| lists.serve_all(&live);
+        let with = |mode| AccessLists { mode, ..AccessLists::default() };
+        assert!(serve_all(&with(Mode::Open)) && serve_all(&with(Mode::Deny)));
+        assert!(!serve_all(&with(Mode::Allow)) && !serve_all(&lists(Mode::Open)));
+        live.deny.insert(&[InfoHash([1; 20])]);
+        assert!(!serve_all(&with(Mode::Open)));
     }
 }

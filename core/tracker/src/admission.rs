@@ -342,7 +342,7 @@ impl View<'_> {
     ) -> Result<(), Refusal> {
         let tracker = self.tracker;
         let lists = &self.listener(grant.0.listener_policy).lists;
-        if lists.is_open() {
+        if lists.serve_all(&tracker.live) {
             tracker.count(info_hashes, counts);
             return Ok(());
         }

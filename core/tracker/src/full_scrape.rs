@@ -162,7 +162,7 @@ impl TorrentPages {
         self.read(tracker);
         let settings = tracker.settings();
         let lists = &listener_policy.of(&settings.listeners).lists;
-        if !lists.is_open() {
+        if !lists.serve_all(&tracker.live) {
             self.rows.retain(|row| lists.admit(&tracker.live, &row.info_hash).is_ok());
         }
         if tracker.downloads.is_on() {

@@ -2,12 +2,13 @@
 //! longer than for a batch of other announces.
 
 use std::slice;
+use std::sync::Arc;
 
 use swarm::{PeerInfo, TorrentStats};
-use types::{InfoHash, Tick, limits};
+use types::{InfoHash, Refusal, Tick, limits};
 
-use crate::Tracker;
-use crate::access::HashList;
+use crate::access::{AccessLists, HashList};
+use crate::{ListenerPolicy, Tracker};
 
 /// A torrent with some or all of its peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,39 @@ impl Tracker {
             self.frozen.insert(slice::from_ref(hash));
         }
         has_room
+    }
+
+    /// Refuses a torrent as an announce at a listener would be, by lists and freezing. Listeners that ask for
+    /// keys or tokens refuse clients without them before.
+    ///
+    /// # Errors
+    ///
+    /// `Denied`, `NotAllowed` or `Frozen`.
+    pub fn admit(&self, listener: &ListenerPolicy, hash: &InfoHash) -> Result<(), Refusal> {
+        listener.lists.admit(&self.live, hash)?;
+        if self.frozen.contains(hash) { Err(Refusal::Frozen) } else { Ok(()) }
+    }
+
+    /// Returns the allow lists of files and folders that decide at any listener, each once.
+    pub fn allow_files(&self) -> Vec<Arc<HashList>> {
+        self.files(|lists| vec![&lists.allow, &lists.torrents])
+    }
+
+    /// Returns the deny lists of files that decide at any listener, each once.
+    pub fn deny_files(&self) -> Vec<Arc<HashList>> {
+        self.files(|lists| vec![&lists.deny])
+    }
+
+    /// Returns the lists that are not empty, each once.
+    fn files(&self, of: impl Fn(&AccessLists) -> Vec<&Arc<HashList>>) -> Vec<Arc<HashList>> {
+        let settings = self.settings();
+        let mut files: Vec<Arc<HashList>> = Vec::new();
+        for list in settings.listeners.iter().flat_map(|listener| of(&listener.lists)) {
+            if !list.is_empty() && !files.iter().any(|known| Arc::ptr_eq(known, list)) {
+                files.push(Arc::clone(list));
+            }
+        }
+        files
     }
 
     /// Returns the frozen torrents.

@@ -48,7 +48,7 @@ const DAY_S = 86400
 const LIFETIMES = [['', 'Never'], [3600, 'In 1 hour'], [DAY_S, 'In 1 day'], [7 * DAY_S, 'In 1 week'], [30 * DAY_S, 'In 30 days'], [365 * DAY_S, 'In 1 year'], ['date', 'At a date …']]
 
 /**
- * When something expires. `value` returns a Unix time in seconds, or null for never.
+ * When something expires. `value` returns a Unix time in seconds, null for never, or undefined for "as now".
  * @param {number | null} [current]
  */
 export function expiry (current) {
@@ -60,7 +60,7 @@ export function expiry (current) {
   return {
     element: h('.stacked', labelled('Expires', select), date),
     value () {
-      if (select.value === 'keep') return current ?? null
+      if (select.value === 'keep') return undefined
       if (select.value === '') return null
       if (select.value !== 'date') return Math.floor(Date.now() / 1000) + Number(select.value)
       const at = Math.floor(new Date(date.value).getTime() / 1000)

@@ -41,6 +41,7 @@ mod stats_stream;
 mod status;
 mod streams;
 mod tokens;
+mod torrent_access;
 mod torrents;
 mod webhooks;
 

@@ -65,8 +65,8 @@ pub use recorder::{Annotation, AnnotationKind};
 pub use records::{OpenError, Records};
 pub use restore::{ignored_nodes, restore};
 pub use sources::{
-    AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, Status, UpgradeStats,
-    XdpInterface, XdpRingDrops, XdpStats,
+    AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, ReloadFailure, Status,
+    UpgradeStats, XdpInterface, XdpRingDrops, XdpStats,
 };
 pub use torrent_names::{TorrentLabel, TorrentNames};
 

@@ -68,6 +68,21 @@ impl List {
             Self::Frozen => None,
         }
     }
+
+    /// Returns the lists of files that hold beside the list in the tracker's memory, each once.
+    pub(crate) fn files(self, tracker: &Tracker) -> Vec<Arc<HashList>> {
+        match self {
+            Self::Allow => tracker.allow_files(),
+            Self::Deny => tracker.deny_files(),
+            Self::Frozen => Vec::new(),
+        }
+    }
+
+    /// Returns the number of entries, with those of files. An entry of several lists counts for each.
+    pub(crate) fn all_entries(self, tracker: &Tracker) -> usize {
+        let live = self.live_list(tracker).map_or(0, HashList::len);
+        live + self.files(tracker).iter().map(|list| list.len()).sum::<usize>()
+    }
 }
 
 fn edit_list(tracker: &Tracker, list: List, hashes: &[InfoHash], is_added: bool) {

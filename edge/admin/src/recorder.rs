@@ -1,6 +1,7 @@
 //! Recent statistics for the dashboard's charts and `tidegate top`: a sample each second to streams, and the
 //! history of seven days. The same data as `/metrics`, without a Prometheus server.
 
+mod endings;
 mod history;
 mod losses;
 mod sample;
@@ -19,9 +20,12 @@ use crate::clients::samples_by_name;
 use crate::cluster::ClusterDigest;
 use crate::json::json_text;
 use crate::records::tables::history::PendingHistory;
+use crate::records::tables::lists::List;
 use crate::sources::MetricSources;
 use crate::swarms::Swarms;
 
+use endings::Endings;
+pub(crate) use endings::{Cause, CommonEnding};
 use history::History;
 pub(crate) use history::{ANNOTATIONS_MAX, HistorySpan, StatsHistory};
 pub use history::{Annotation, AnnotationKind};
@@ -54,6 +58,7 @@ struct State {
     seconds: VecDeque<Sample>,
     history: History,
     losses: Losses,
+    endings: Endings,
     last: Option<CounterSnapshot>,
     /// The counters at the last details.
     last_details: Option<CounterSnapshot>,
@@ -99,6 +104,7 @@ impl Recorder {
         let lost = sources.receive_losses();
         let mut state = self.lock();
         state.losses.add(snapshot.at, lost);
+        state.endings.add(snapshot.at, &snapshot.counters);
         if let Some(last) = &state.last {
             let sample = sample(sources, last, &snapshot);
             state.keep(sample);
@@ -122,6 +128,11 @@ impl Recorder {
     /// Returns the datagrams that the kernel dropped in the last ten minutes because receive buffers were full.
     pub(crate) fn recent_losses(&self) -> u64 {
         self.lock().losses.recent()
+    }
+
+    /// Returns the cause by which nearly all requests of the last five minutes ended, if there is one.
+    pub(crate) fn common_ending(&self) -> Option<CommonEnding> {
+        self.lock().endings.common()
     }
 
     /// Keeps an annotation, and sends it to streams.
@@ -224,8 +235,8 @@ fn details(
         networks: busy_networks(listeners),
         bans: tracker.bans().len(),
         keys: tracker.passkeys().keys(),
-        allowed: tracker.allowed().len(),
-        denied: tracker.denied().len(),
+        allowed: List::Allow.all_entries(tracker),
+        denied: List::Deny.all_entries(tracker),
         uptime_s: (sources.process)().uptime_s,
         downloads: totals.downloads,
         memory_used: totals.memory_used,

@@ -2,6 +2,7 @@
 //! application's own state.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
@@ -64,8 +65,8 @@ pub struct Status {
     pub reloads: AtomicU64,
     /// Reloads that failed; the previous configuration and lists stayed in force.
     pub reload_failures: AtomicU64,
-    /// Whether the last reload failed.
-    pub has_reload_failed: AtomicBool,
+    /// Why the last reload failed; `None` if it did not.
+    pub reload_failure: Mutex<Option<ReloadFailure>>,
     /// The swarms of the process that this one has replaced, once known.
     pub upgrade: OnceLock<Arc<UpgradeStats>>,
     /// The engine of the UDP listeners, e.g. `mmsg` or `shield (driver)`.
@@ -93,11 +94,30 @@ impl Status {
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(stats);
     }
 
+    /// Returns why the last reload failed.
+    pub(crate) fn reload_failure(&self) -> Option<ReloadFailure> {
+        self.reload_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces why the last reload failed.
+    pub fn set_reload_failure(&self, failure: Option<ReloadFailure>) {
+        *self.reload_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+
     /// Returns what the XDP program has done.
     pub(crate) fn xdp(&self) -> XdpStats {
         // Replaced as a whole, so a panic elsewhere does not matter.
         self.xdp.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Why a reload failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReloadFailure {
+    /// The configuration file; `None`: there is none.
+    pub file: Option<PathBuf>,
+    /// The first mistake.
+    pub error: String,
 }
 
 /// What the XDP program has done since the start.

@@ -131,16 +131,16 @@ impl TorrentFolders {
     }
 
     /// Looks at a folder. Returns whether it has other torrents than before.
-    fn look(&self, path: &Path, folder: &mut Folder) -> Result<bool> {
+    fn look(&self, root: &Path, folder: &mut Folder) -> Result<bool> {
         let found =
-            find(path).with_context(|| format!("access.allow_torrents: {}", path.display()));
+            find(root).with_context(|| format!("access.allow_torrents: {}", root.display()));
         folder.is_broken = found.is_err();
         let Found { files, omitted } = found?;
         if omitted > 0 && !std::mem::replace(&mut folder.is_full, true) {
             warn!(
                 omitted,
                 "more than {TORRENT_FILES_MAX} torrent files in {}: the others are not allowed",
-                path.display()
+                root.display()
             );
         }
         let mut before = std::mem::take(&mut folder.files);
@@ -157,8 +157,9 @@ impl TorrentFolders {
         }
         if is_changed {
             let hashes = folder.files.values().flat_map(|file| &file.hashes);
-            folder.list = Arc::new(hashes.copied().collect());
-            info!(torrents = folder.list.len(), folder = %path.display(), "read torrent files");
+            let list: HashList = hashes.copied().collect();
+            folder.list = Arc::new(list.with_source(root.display().to_string()));
+            info!(torrents = folder.list.len(), folder = %root.display(), "read torrent files");
         }
         Ok(is_changed)
     }

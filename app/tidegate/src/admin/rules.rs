@@ -193,7 +193,7 @@ pub(super) struct ListsArgs {
 enum List {
     /// Torrents served when access.mode is allow or both.
     Allow,
-    /// Torrents not served when access.mode is deny or both.
+    /// Torrents that are not served, whatever access.mode is.
     Deny,
 }
 
@@ -209,7 +209,7 @@ enum ListCommand {
         #[arg(required = true, value_name = "TORRENT")]
         torrents: Vec<String>,
     },
-    /// Print all entries, one per line.
+    /// Print all entries, one per line. Those of list files have a comment that names the file.
     #[command(visible_alias = "export")]
     Show,
     /// Add the entries of a file, one info hash per line, optionally followed by a note. # starts a
@@ -294,8 +294,7 @@ fn show(session: &Session, path: &str) -> Result<(), ApiError> {
         let whole = begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         for line in begun.drain(..whole).as_slice().split(|byte| *byte == b'\n') {
             if !line.is_empty() {
-                let line = json!({ "info_hash": String::from_utf8_lossy(line) });
-                write(format!("{line}\n").as_bytes())?;
+                write(format!("{}\n", entry(&String::from_utf8_lossy(line))).as_bytes())?;
             }
         }
         Ok(())
@@ -306,6 +305,14 @@ fn show(session: &Session, path: &str) -> Result<(), ApiError> {
             Err(ApiError::Usage(format!("cannot print: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Returns a line of a list as JSON. An entry of a list file has a comment that names the file.
+fn entry(line: &str) -> Value {
+    match line.split_once(" # ") {
+        Some((info_hash, file)) => json!({ "info_hash": info_hash, "file": file }),
+        None => json!({ "info_hash": line }),
     }
 }
 
@@ -332,6 +339,9 @@ pub(super) enum BansCommand {
         reason: String,
         #[command(flatten)]
         expiry: ExpiryArg,
+        /// Ban a network of /0 to /3, too: a large part of the internet.
+        #[arg(long)]
+        force: bool,
     },
     /// Remove bans.
     Remove {
@@ -355,10 +365,11 @@ impl BansCommand {
                 let pages = Pages { path: "/bans", query: String::new(), of: "bans", size: 1000 };
                 session.pages(&pages, usize::MAX, BANS)
             }
-            Self::Add { network, reason, expiry } => {
+            Self::Add { network, reason, expiry, force } => {
                 let mut body = Map::new();
                 body.insert("network".into(), network.to_string().into());
                 body.insert("reason".into(), reason.as_str().into());
+                body.insert("force".into(), json!(force));
                 expiry.body(&mut body);
                 let ban = session.api.request("POST /bans", Some(&body.into()))?;
                 session.print_value(&ban, |ban| {

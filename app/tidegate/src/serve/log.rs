@@ -8,7 +8,10 @@
 mod line;
 mod rate_limit;
 
+use std::fs::{File, Metadata as FileMetadata};
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -39,7 +42,7 @@ impl Log {
             LogFormat::Text => Form::Text { has_colours: io::stderr().is_terminal() },
         };
         let limiter = Mutex::new(RateLimiter::new(rate_limit));
-        let output = Arc::new(Output { form, limiter });
+        let output = Arc::new(Output { form, limiter, is_journal: is_journal() });
         let (filter, handle) = reload::Layer::new(targets(&levels));
         let layer = OutputLayer(Arc::clone(&output));
         tracing_subscriber::registry().with(filter).with(layer).init();
@@ -76,9 +79,20 @@ fn targets(levels: &LogLevels) -> Targets {
     Targets::new().with_targets(levels.targets()).with_target("async_nats", LevelFilter::OFF)
 }
 
+/// Returns whether standard error is the stream to the systemd journal that the environment names. The program may
+/// have been started by a shell that has such a stream, with standard error elsewhere.
+fn is_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    let file = io::stderr().as_fd().try_clone_to_owned().map(File::from);
+    let same = |file: FileMetadata| format!("{}:{}", file.dev(), file.ino()) == stream;
+    file.and_then(|file| file.metadata()).is_ok_and(same)
+}
+
 /// Writes lines.
 struct Output {
     form: Form,
+    /// True if standard error is the systemd journal: it reads the priority of a line at its beginning.
+    is_journal: bool,
     limiter: Mutex<RateLimiter>,
 }
 
@@ -113,6 +127,9 @@ impl Output {
 
     fn write(&self, metadata: &Metadata<'_>, line: LogLine) {
         let mut bytes = String::new();
+        if self.is_journal {
+            bytes += line::priority(*metadata.level());
+        }
         self.form.write(&mut bytes, metadata, &line);
         // An error cannot be reported anywhere. One call keeps lines of several threads whole.
         let _ = io::stderr().write_all(bytes.as_bytes());

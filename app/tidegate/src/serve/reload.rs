@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use admin::{EventHub, EventKind, MetricSources, ReloadOutcome};
+use admin::{EventHub, EventKind, MetricSources, ReloadFailure, ReloadOutcome};
 use anyhow::{Result, anyhow};
 use net::process::{Sandbox, lower_priority};
 use net::tls::{Certificate, Certificates};
@@ -267,7 +267,11 @@ impl Reloader {
         let status = &metric_sources.status;
         let count = if done.is_ok() { &status.reloads } else { &status.reload_failures };
         count.fetch_add(1, Ordering::Relaxed);
-        status.has_reload_failed.store(done.is_err(), Ordering::Relaxed);
+        let failure = done.as_ref().err().map(|problems| ReloadFailure {
+            file: self.source.file.clone(),
+            error: problems.first().cloned().unwrap_or_default(),
+        });
+        status.set_reload_failure(failure);
         let data = match &done {
             Ok(reloaded) => {
                 json!({ "changed": reloaded.changed, "needs_restart": reloaded.needs_restart })

@@ -1,5 +1,8 @@
 //! Access lists: every protocol applies them, and changes of their files are followed.
 
+use serde_json::{Value, json};
+
+use crate::api::start_in;
 use crate::clients::{Udp, has, http_announce, u32_at};
 use crate::process::{Directory, Tracker};
 
@@ -7,6 +10,8 @@ crate::site::on_engines! { applies_and_follows_the_deny_list }
 
 const FAILURES: &str = "tidegate_reload_failures_total";
 const REASON: &[u8] = b"this torrent is on the tracker's deny list";
+
+const STATE: &str = "[state]\ndir = \"STATE_DIR\"\n";
 
 fn line(torrent: u8) -> String {
     format!("{torrent:02x}").repeat(20) + "\n"
@@ -46,6 +51,90 @@ fn applies_and_follows_the_deny_list() {
     assert_eq!(tracker.metric(FAILURES), 0.0);
     let message = "lists=\"0 allowed, 2 denied";
     tracker.wait_for_log(message);
+}
+
+/// `access.mode` is "open" by default. An entry of the API holds nevertheless, and so does one of a file.
+#[test]
+fn deny_lists_hold_in_every_mode() {
+    let directory = Directory::new();
+    let deny = directory.write("deny.txt", &line(0xee));
+    let (tracker, api) = start_in(directory, &format!("[access]\ndeny = {deny:?}\n"));
+    assert!(is_denied(&tracker, 0xee) && !is_denied(&tracker, 0xdd));
+    api.expect(204, &format!("PUT /lists/deny/{}", line(0xdd).trim()), None);
+    assert!(is_denied(&tracker, 0xdd));
+    api.expect(204, &format!("DELETE /lists/deny/{}", line(0xdd).trim()), None);
+    assert!(!is_denied(&tracker, 0xdd));
+}
+
+/// Health names the reason by which nearly all requests are refused, with its remedy, and what a failed reload found.
+#[test]
+fn health_names_what_refuses_everybody_and_why_a_reload_failed() {
+    let directory = Directory::new();
+    let deny = directory.write("deny.txt", &line(0xee));
+    let (tracker, api) = start_in(directory, &format!("[access]\ndeny = {deny:?}\n"));
+    let items = || api.expect(200, "GET /status", None)["health"].to_string();
+    for _ in 0..60 {
+        http_announce(tracker.http4(), 0xee, 1001);
+    }
+    tracker.wait_until("the warning", |_| items().contains("refused for the same reason: denied"));
+    assert!(items().contains("Remove the torrent from the deny list"), "{}", items());
+    tracker.configure("[access]\nmode = 7\n");
+    tracker.reload();
+    let remedy = "`tidegate config check --config ";
+    tracker.wait_until("the failure", |_| items().contains(remedy));
+    assert!(items().contains("access.mode"), "{}", items());
+}
+
+/// The API says who is refused, by which list, and what list files hold.
+#[test]
+fn tells_how_announces_of_a_torrent_end() {
+    let directory = Directory::new();
+    let deny = directory.write("deny.txt", &format!("# not here\n{}", line(0xee)));
+    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:0\"]\naccess.mode = \"allow\"\n\
+                 access.private = true\n";
+    let more = format!("[access]\ndeny = {deny:?}\nprivate_and_open = true\n{STATE}{table}");
+    let more = more.replace("STATE_DIR", &directory.path("state").display().to_string());
+    let (tracker, api) = start_in(directory, &more);
+    let access = |torrent: u8| {
+        let path = format!("GET /torrents/{}/access", line(torrent).trim());
+        api.expect(200, &path, None)["access"].as_array().unwrap().clone()
+    };
+    // Served by the open listeners, and not on the list of the other.
+    let ways = access(0xaa);
+    assert_eq!(ways.len(), 2, "{ways:?}");
+    let closed = ways.iter().find(|way| way["state"] == "not_allowed").unwrap();
+    // HTTP, and WebSocket on the same port.
+    assert_eq!(closed["needs"], "key");
+    assert_eq!(closed["listeners"].as_array().unwrap().len(), 2, "{closed}");
+    let open = ways.iter().find(|way| way["state"] == "served").unwrap();
+    assert!(open["listeners"].to_string().contains(&tracker.http4().to_string()), "{open}");
+    // Its announce URL takes the detail of one that has peers, too.
+    assert!(!is_denied(&tracker, 0xaa));
+    let detail = api.expect(200, &format!("GET /torrents/{}", line(0xaa).trim()), None);
+    assert_eq!(detail["access"].as_array().unwrap(), &ways);
+    // A file, with the line; then the API.
+    let states = |ways: &[Value]| -> Vec<Value> {
+        ways.iter().map(|way| json!([way["state"], way["list"], way["line"]])).collect()
+    };
+    let file = json!(["denied", deny, 2]);
+    assert_eq!(states(&access(0xee)), [file.clone(), file]);
+    api.expect(204, &format!("PUT /lists/deny/{}", line(0xaa).trim()), None);
+    let live = json!(["denied", "api", null]);
+    assert_eq!(states(&access(0xaa)), [live.clone(), live]);
+    api.expect(204, &format!("DELETE /lists/deny/{}", line(0xaa).trim()), None);
+    api.expect(204, &format!("PUT /torrents/{}/freeze", line(0xaa).trim()), None);
+    assert!(states(&access(0xaa)).contains(&json!(["frozen", null, null])));
+
+    // Entries of files count, and are found.
+    api.expect(204, &format!("PUT /lists/deny/{}", line(0xab).trim()), None);
+    let page = api.expect(200, "GET /lists/deny", None);
+    let all = json!([line(0xab).trim(), line(0xee).trim()]);
+    assert_eq!((&page["entries"], &page["total"]), (&all, &json!(2)));
+    assert_eq!(page["files"], json!([{ "info_hash": line(0xee).trim(), "file": deny }]));
+    let found = api.expect(200, "GET /lists/deny?q=ee&limit=1", None);
+    assert_eq!((&found["entries"][0], &found["total"]), (&all[1], &json!(1)));
+    let (_, _, text) = api.try_send("GET /lists/deny?format=text", "", None).unwrap();
+    assert_eq!(text, format!("{}{} # {}\n", line(0xab), line(0xee).trim(), deny.display()));
 }
 
 #[test]

@@ -243,6 +243,11 @@ fn bans() {
     assert!(served.bad("bans remove 192.0.2.0/24").contains("no ban of exactly 192.0.2.0/24"));
     assert_eq!(served.run("bans add everybody").status.code(), Some(2));
     assert_eq!(served.run("bans add 10.0.0.0/8 --expires soon").status.code(), Some(2));
+    assert!(served.bad("bans add 0.0.0.0/0").contains("large part of the internet"));
+    served.good("bans add 128.0.0.0/3 --force");
+    let past = served.run("bans add 10.0.0.0/8 --expires 30");
+    assert_eq!(past.status.code(), Some(2));
+    assert!(stderr(&past).contains("30 is 1970-01-01: did you mean 30d?"), "{}", stderr(&past));
 }
 
 #[test]

@@ -9,7 +9,9 @@ mod webhooks;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use harness::wait_until;
 use serde_json::{Value, json};
 
 use crate::clients::{Udp, has, http, http_announce, try_http};
@@ -86,8 +88,34 @@ pub(crate) fn start_in(directory: Directory, more: &str) -> (Tracker, Caller) {
     (tracker, caller)
 }
 
+/// Returns a Unix time that has passed about a second later.
+fn in_a_second() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 1
+}
+
 fn hash(byte: u8) -> String {
     format!("{byte:02x}").repeat(20)
+}
+
+/// 30 may have meant 30 days: nothing is created that has expired already.
+#[test]
+fn refuses_expiries_in_the_past() {
+    let (_tracker, api) = start("[access]\nprivate = true\n");
+    let key = api.expect(201, "POST /keys", Some(&json!({})));
+    let change = format!("PATCH /keys/{}", key["id"]);
+    for (request, body) in [
+        ("POST /keys", json!({ "expires": 30 })),
+        (&change, json!({ "expires": 30 })),
+        ("POST /tokens", json!({ "name": "t", "scopes": ["*"], "expires": 30 })),
+        ("POST /bans", json!({ "network": "192.0.2.1", "expires": 30 })),
+        ("POST /bans/bulk", json!({ "networks": ["192.0.2.1"], "expires": 30 })),
+    ] {
+        let problem = api.expect(409, request, Some(&body));
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("in the future") && detail.contains("found 30"), "{detail}");
+    }
+    assert_eq!(api.expect(200, "GET /bans", None)["total"], 0);
+    assert_eq!(api.expect(200, "GET /keys", None)["total"], 1);
 }
 
 /// The key is shown to those that make it, and to those that may read keys.
@@ -147,10 +175,10 @@ fn creates_changes_and_revokes_keys() {
     let found = api.expect(200, &format!("GET /keys/{id}"), None);
     assert_eq!(found["announce_urls"], key["announce_urls"]);
     assert_eq!((found["name"].as_str(), &found["torrents"]), (Some("bob"), &json!(1)));
-    let changed = json!({ "name": "rob", "expires": 1 });
+    let changed = json!({ "name": "rob", "expires": in_a_second() });
     let found = api.expect(200, &format!("PATCH /keys/{id}"), Some(&changed));
     assert_eq!((found["name"].as_str(), &found["torrents"]), (Some("rob"), &json!(1)));
-    assert!(has(&announce(text), "expired"));
+    wait_until("it has expired", || has(&announce(text), "expired"));
     api.expect(200, &format!("PATCH /keys/{id}"), Some(&json!({ "expires": null })));
     assert!(has(&announce(text), "8:complete"));
     api.expect(204, &format!("DELETE /keys/{id}"), None);

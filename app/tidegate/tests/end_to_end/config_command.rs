@@ -192,7 +192,8 @@ fn does_not_call_the_ports_of_a_running_tracker_taken() {
             )
         };
         assert_eq!(stderr(&output), note(transport, port) + &note("TCP", admin));
-        assert_eq!(stdout(&output), "The configuration is valid\n");
+        let read = format!("Read {}\nThe configuration is valid\n", file.display());
+        assert_eq!(stdout(&output), read);
         assert!(output.status.success());
         let start = check(&["serve"]);
         let message = format!(
@@ -256,7 +257,7 @@ fn checks_good_and_bad_configurations() {
     };
     let good = check("");
     assert!(good.status.success(), "{}", stderr(&good));
-    assert_eq!(stdout(&good), "The configuration is valid\n");
+    assert!(stdout(&good).ends_with("\nThe configuration is valid\n"), "{}", stdout(&good));
     let nameless = check("[state]\ndir = \"\"\n[access]\nmode = \"deny\"\n");
     assert_eq!(nameless.status.code(), Some(1));
     assert!(stderr(&nameless).contains("access.deny: must name a file"), "{}", stderr(&nameless));
@@ -329,6 +330,20 @@ fn checks_the_files_of_acme() {
     let empty = directory.path("file");
     let bad = stderr(&check("cache", &format!("ca = {empty:?}\n")));
     assert!(bad.contains("found none"), "{bad}");
+}
+
+#[test]
+fn says_which_file_was_checked() {
+    // No package is installed where tests run, or its file is read.
+    let output = tidegate(&["config", "check"]).output().unwrap();
+    let text = stdout(&output) + &stderr(&output);
+    assert!(text.contains("Read no file") || text.contains("Read /"), "{text}");
+    let directory = Directory::new();
+    let file = directory.write("tidegate.toml", "nonsense = 1\n");
+    let output = tidegate(&["config", "check", "--config"]).arg(&file).output().unwrap();
+    let text = stderr(&output);
+    assert!(text.contains(&format!("note: Read {}\n", file.display())), "{text}");
+    assert!(text.contains("nonsense") && !output.status.success(), "{text}");
 }
 
 /// Runs `config check` and `serve`, which fail. Returns what each of them says.

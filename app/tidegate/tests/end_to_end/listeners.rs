@@ -70,7 +70,7 @@ fn applies_lists_per_listener_and_reloads_them() {
     let sections = format!("[access]\nmode = \"deny\"\ndeny = \"{deny}\"\n");
     let allowed = format!("access.mode = \"allow\"\naccess.allow = \"{allow}\"");
     let tables = sections.clone()
-        + &table("http", open, "access.mode = \"open\"")
+        + &table("http", open, "access.mode = \"open\"\naccess.deny = \"\"")
         + &table("http", own, &allowed)
         + &table("udp", own, &allowed);
     let tracker = Tracker::start(directory, &tables);
@@ -92,7 +92,7 @@ fn applies_lists_per_listener_and_reloads_them() {
         }
         text
     };
-    assert_eq!([answers(0xdd), answers(0xaa), answers(0xbb)], ["ddyndn", "yyyyyy", "yyynyn"]);
+    assert_eq!([answers(0xdd), answers(0xaa), answers(0xbb)], ["ddyddd", "yyyyyy", "yyynyn"]);
     let entries = |listener: &str, list: &str| {
         tracker.metric(&format!("tidegate_access_list_entries{{{listener}list=\"{list}\"}}"))
     };
@@ -114,7 +114,7 @@ fn applies_lists_per_listener_and_reloads_them() {
     // A reload changes a table's settings, but neither adds nor removes listeners.
     let tables = sections
         + &table("http", own, "")
-        + &table("udp", own, "access.mode = \"open\"")
+        + &table("udp", own, "access.mode = \"open\"\naccess.deny = \"\"")
         + &table("http", late, "");
     reload(&tracker, &tables);
     assert_eq!(answers(0xdd), "ddyddy", "the one that is gone from the file serves on");

@@ -1,10 +1,17 @@
 //! The log.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
 use crate::api::{Caller, TOKEN};
 use crate::clients::{Udp, announce_query, http, http_announce, try_http, upgrade};
-use crate::process::{Directory, Tracker, run, stderr};
+use crate::process::{Directory, Tracker, config, run, stderr, tidegate};
 
 fn start(more: &str) -> (Tracker, Caller) {
     let more = format!("requests_per_s = 0\n{more}");
@@ -172,4 +179,24 @@ fn writes_no_secret_to_the_log() {
         assert!(!tracker.log().contains(hidden), "{hidden} in\n{}", tracker.log());
         assert!(!tail.contains(hidden), "{hidden} in {tail}");
     }
+}
+
+/// `journalctl -p warning` shows only lines that begin with their priority.
+#[test]
+fn lines_for_the_journal_begin_with_their_priority() {
+    let directory = Directory::new();
+    let file = directory.write("tidegate.toml", &config(0, 0, ""));
+    let (ours, journal) = UnixStream::pair().unwrap();
+    let journal = File::from(OwnedFd::from(journal));
+    let place = journal.metadata().unwrap();
+    let mut command = tidegate(&["serve", "--memory", "--config", file.to_str().unwrap()]);
+    command.env("JOURNAL_STREAM", format!("{}:{}", place.dev(), place.ino()));
+    let mut child = command.stdout(Stdio::null()).stderr(journal).spawn().unwrap();
+    drop(command);
+    let first =
+        BufReader::new(ours).lines().map_while(Result::ok).find(|line| line.contains(" INFO "));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let first = first.unwrap();
+    assert!(first.starts_with("<6>2"), "{first}");
 }

@@ -21,6 +21,8 @@ use types::{InfoHash, ParseInfoHashError, limits};
 /// A set of info hashes. Changes are in force at once.
 #[derive(Default)]
 pub struct HashList {
+    /// The file or the folder of the entries, for operators; empty for those of the API.
+    source: String,
     key: [u8; 16],
     /// Allocated with the first entry.
     shards: OnceLock<Box<[RwLock<HashTable<InfoHash>>]>>,
@@ -55,6 +57,9 @@ const LINE_MAX: usize = 1024;
 const SHARDS: usize = 1024;
 
 impl HashList {
+    /// The parts by which all entries can be read.
+    pub const PARTS: usize = SHARDS;
+
     /// Returns an empty list. `key` keeps those who choose entries from aiming at places of the table.
     pub(crate) fn new(key: [u8; 16]) -> Self {
         Self { key, ..Self::default() }
@@ -90,6 +95,25 @@ impl HashList {
             }
         }
         Ok(entries.into_iter().collect())
+    }
+
+    /// Returns the number of the first line that holds `info_hash`, counted from 1. Lines that [`HashList::parse`]
+    /// refuses are skipped.
+    pub fn find_line(text: impl BufRead, info_hash: &InfoHash) -> Option<usize> {
+        let mut lines = text.split(b'\n').map_while(Result::ok);
+        let is_wanted = |line: Vec<u8>| InfoHash::from_line(&line) == Ok(Some(*info_hash));
+        lines.position(is_wanted).map(|index| index + 1)
+    }
+
+    /// Names the file or the folder that the entries are from.
+    #[must_use]
+    pub fn with_source(self, source: String) -> Self {
+        Self { source, ..self }
+    }
+
+    /// Returns the file or the folder that the entries are from; empty for those of the API.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Adds entries, and returns how many are new. Leaves out those over
@@ -140,6 +164,12 @@ impl HashList {
         let Some(shards) = self.shards.get() else { return false };
         let hash = self.hash(info_hash);
         shards[shard_of(hash)].read().find(hash, |entry| entry == info_hash).is_some()
+    }
+
+    /// Returns the entries of one of [`HashList::PARTS`] parts, in no order. Holds the part's lock while it copies.
+    pub fn part(&self, part: usize) -> Vec<InfoHash> {
+        let shard = self.shards.get().and_then(|shards| shards.get(part));
+        shard.map_or_else(Vec::new, |shard| shard.read().iter().copied().collect())
     }
 
     /// Returns the number of hashes.
@@ -218,6 +248,11 @@ mod tests {
         assert_eq!(list.len(), 2);
         assert!(list.contains(&InfoHash([0xaa; 20])) && list.contains(&InfoHash([0x0b; 20])));
         assert!(!list.contains(&InfoHash([0; 20])) && !list.contains(&InfoHash([0xff; 20])));
+        let file = format!("# head\nnonsense\n\n {a} # one\r\n{b}\ta note\n{a}");
+        let line = |byte| HashList::find_line(file.as_bytes(), &InfoHash([byte; 20]));
+        assert_eq!([line(0xaa), line(0x0b), line(0)], [Some(4), Some(5), None]);
+        let parts = (0..HashList::PARTS).flat_map(|part| list.part(part));
+        assert_eq!(parts.collect::<BTreeSet<_>>().len(), 2);
         let empty = parse("# nothing\n").unwrap();
         assert!(empty.is_empty() && !empty.contains(&InfoHash::default()));
     }

@@ -187,18 +187,14 @@ impl Scene {
     fn tested_policy(&self, failing: &[Refusal]) -> ListenerPolicy {
         let fails = |refusal| failing.contains(&refusal);
         let only = |torrent: InfoHash| Arc::new([torrent].into_iter().collect::<HashList>());
-        let mode = match (fails(Refusal::NotAllowed), fails(Refusal::Denied)) {
-            (false, false) => Mode::Open,
-            (true, false) => Mode::Allow,
-            (false, true) => Mode::Deny,
-            (true, true) => Mode::Both,
-        };
+        let mode = if fails(Refusal::NotAllowed) { Mode::Allow } else { Mode::Open };
+        let denied = if fails(Refusal::Denied) { TORRENT } else { OTHER_TORRENT };
         let refused: &[&[u8]] = if fails(Refusal::ClientRefused) { &[&[PEER; 20]] } else { &[] };
         ListenerPolicy {
             lists: AccessLists {
                 mode,
                 allow: only(OTHER_TORRENT),
-                deny: only(TORRENT),
+                deny: only(denied),
                 ..AccessLists::default()
             },
             private_addresses: PrivateAddresses::Deny,

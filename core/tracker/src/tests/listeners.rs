@@ -183,7 +183,7 @@ fn live_entries_hold_for_every_listener_from_the_next_announce_on() {
     tracker.allowed().insert(&[torrent]);
     assert_eq!(refusals(), [None, None, None]);
     tracker.denied().insert(&[torrent]);
-    assert_eq!(refusals(), [None, None, bad]);
+    assert_eq!(refusals(), [bad; 3]);
     let mut counts = [SwarmCounts::default()];
     assert_eq!(scrape(&tracker, 2, &[torrent], &mut counts), Err(Refusal::Denied));
     tracker.allowed().remove(&[torrent]);

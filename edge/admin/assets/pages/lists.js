@@ -9,7 +9,7 @@ import { fileButton, labelled } from '../forms.js'
 import { understand } from './torrents.js'
 
 const LISTS = {
-  deny: ['Deny list', 'These torrents are refused.', ['deny', 'both']],
+  deny: ['Deny list', 'These torrents are refused.', ['open', 'allow', 'deny', 'both']],
   allow: ['Allow list', 'Only these torrents are served.', ['allow', 'both']]
 }
 
@@ -24,7 +24,7 @@ export default async function lists (main, { may, rest: [path], isHere }) {
     heading: h('h2', title),
     one: 'entry',
     many: 'entries',
-    key: entry => entry,
+    key: ({ entry }) => entry,
     empty: 'No entries.',
     noMatch: text => `No entry begins with “${text}”.`,
     search: { label: 'Search by info hash, its beginning, or magnet link', placeholder: 'Info hash or magnet link' },
@@ -36,11 +36,13 @@ export default async function lists (main, { may, rest: [path], isHere }) {
       if (whole || prefix) query.set('q', (whole ?? prefix).slice(0, 40))
       if (cursor) query.set('cursor', cursor)
       const page = await api.get(`/lists/${chosen}?${query}`)
-      return { rows: page.entries, next: page.next, total: page.total }
+      const files = new Map(page.files.map(({ info_hash: entry, file }) => [entry, file]))
+      return { rows: page.entries.map(entry => ({ entry, file: files.get(entry) })), next: page.next, total: page.total }
     },
     columns: [
-      ['Info hash', entry => hash(entry, `#/torrent/${entry}`)],
-      ['', entry => writes && button('Remove', () => remove(entry), 'small danger', `Remove ${entry}`), 'actions']
+      ['Info hash', ({ entry }) => hash(entry, `#/torrent/${entry}`)],
+      ['From', ({ file }) => file ?? 'API', 'wide'],
+      ['', ({ entry, file }) => writes && !file && button('Remove', () => remove(entry), 'small danger', `Remove ${entry}`), 'actions']
     ]
   })
 
@@ -84,7 +86,7 @@ export default async function lists (main, { may, rest: [path], isHere }) {
       ],
       h('a.button', { href: `/api/v1/lists/${chosen}?format=text`, download: `tidegate-${chosen}.txt` }, 'Download')),
     notice,
-    h('p.hint', `${effect} Entries of list files ([access] ${chosen}) count, too, but are not shown here.`),
+    h('p.hint', `${effect} Entries of list files are changed in the file.`),
     list.element)
   if (may('config:read')) {
     api.get('/config').then(({ settings }) => {

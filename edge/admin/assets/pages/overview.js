@@ -9,6 +9,8 @@ import { bits, bytes, count, day, micros, part, rate, short, span } from '../for
 import { names } from '../names.js'
 
 const STATUS_MS = 10_000
+// The stream has a sample each second.
+const SILENCE_MAX_S = 5
 const TOP_MS = 15_000
 const HISTORY_MS = 300_000
 const SCALES = [['linear', 'Linear'], ['clip', 'Cut off spikes'], ['log', 'Logarithmic']]
@@ -32,7 +34,8 @@ const HEADLINES = { ok: 'All is well', info: 'All is well', warning: 'Needs atte
 function problem ({ level, area, text, remedy }) {
   return h('li', { class: `problem ${level}` },
     h('span.mark', { 'aria-hidden': 'true' }),
-    h('div', h('p', unseen(`${level}, ${area}: `), text), remedy && h('p.soft', remedy)))
+    h('div', h('p', unseen(`${level}, ${area}: `), text), remedy && h('p.soft', remedy)),
+    area === 'upgrade' && h('a.button.small', { href: '#/settings' }, 'Upgrade …'))
 }
 
 function facts ({ version, upgrade_pending: isPending, uptime_s: uptime, records, swarms, cluster, certificates, listeners }) {
@@ -213,8 +216,11 @@ export default async function overview (main, { may, isHere }) {
 
   let heard = Date.now() / 1000
   let isLost = false
+  const found = () => { if (isLost) { isLost = false; history(); ask() } }
+  const lost = () => { isLost = true; status.lost(heard) }
   const stop = follow('/stats/stream', ['history', 'sample', 'details', 'annotation'], (name, data) => {
     heard = Date.now() / 1000
+    found()
     if (name === 'history') {
       fields = data.fields
       if (data.seconds.length) figure.sample(named(fields, data.seconds.at(-1)))
@@ -232,9 +238,11 @@ export default async function overview (main, { may, isHere }) {
       renew(panels.networks.body, bars(sorted(data.networks).map(([network, share]) => [h('span.mono', network, may('bans:write') && button('Ban …', () => ban(network), 'small', `Ban ${network} …`)), share]), part, 'No announces yet.'))
     }
   }, isConnected => {
-    if (isConnected && isLost) { isLost = false; history(); ask() }
-    if (!isConnected) { isLost = true; status.lost(heard) }
+    if (isConnected) found()
+    else lost()
   })
+  // A tracker that hangs keeps its connections.
+  const watch = () => { if (!isLost && Date.now() / 1000 - heard > SILENCE_MAX_S) lost() }
 
   async function ask () {
     const now = await api.get('/status').catch(() => null)
@@ -254,7 +262,7 @@ export default async function overview (main, { may, isHere }) {
         h('span.num', `${short(one.seeders)} / ${short(one.leechers)}`)))))
   }
 
-  const stops = [stop, group.free, repeat(ask, STATUS_MS), repeat(top, TOP_MS), repeat(history, HISTORY_MS)]
+  const stops = [stop, group.free, repeat(watch, 1000), repeat(ask, STATUS_MS), repeat(top, TOP_MS), repeat(history, HISTORY_MS)]
   const visible = () => { if (!document.hidden) history() }
   document.addEventListener('visibilitychange', visible)
   await Promise.all([ask(), history(), top()])

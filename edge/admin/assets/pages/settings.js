@@ -178,16 +178,27 @@ export default async function settings (main, { may, isHere }) {
     nothing.hidden = found > 0
   }
 
+  /** Returns a warning if changes would refuse every torrent. */
+  async function emptyAllowList (changes, before) {
+    const has = name => Boolean(changes[name] ?? before.get(name)?.value)
+    const isAllow = ['allow', 'both'].includes(changes['access.mode'])
+    if (!isAllow || has('access.allow') || has('access.allow_torrents')) return null
+    // A token that may not read lists gets no warning.
+    const { total } = await api.get('/lists/allow?limit=1').catch(() => ({ total: 1 }))
+    return total === 0 && h('p.offline.warn', 'The allow list is empty: every torrent will be refused. Add torrents under Access lists first.')
+  }
+
   async function review () {
     const changes = Object.fromEntries(edits)
     const before = new Map(all.map(setting => [setting.name, setting]))
     // What is wrong with all of them together, before anybody is asked.
     if (!await attempt(() => api.patch('/config?dry_run=true', changes))) return
+    const warning = await emptyAllowList(changes, before)
     const fresh = (name, value) => value ?? 'as in the file'
     const done = await dialog({
       title: 'Apply these changes?',
       wide: true,
-      content: [diff([...edits].map(([name, value]) => [name, before.get(name).value, fresh(name, value)])), h('p.hint', 'They take effect at once, without a restart, and survive one.')],
+      content: [warning, diff([...edits].map(([name, value]) => [name, before.get(name).value, fresh(name, value)])), h('p.hint', 'They take effect at once, without a restart, and survive one.')],
       action: 'Apply',
       act: () => api.patch('/config', changes)
     })

@@ -103,9 +103,34 @@ function ageBars (ages) {
   })
 }
 
+const STATES = { served: 'served', denied: 'denied', not_allowed: 'not allowed', frozen: 'frozen' }
+const CREDENTIALS = { key: 'clients with a key', token: 'clients with a token' }
+
+/** Returns a sentence: how announces of a torrent end at some listeners, and why. */
+function wayText ({ state, list, line, needs, listeners }) {
+  const file = `${list}${line ? `, line ${line}` : ''}`
+  const texts = {
+    served: `Served${needs ? ` to ${CREDENTIALS[needs]}` : ''}`,
+    denied: `Denied: on the deny list (${list === 'api' ? 'added by dashboard or API' : file})`,
+    not_allowed: 'Not allowed: not on the allow list',
+    frozen: 'Frozen'
+  }
+  return `${texts[state]}${listeners ? ` at ${listeners.join(', ')}` : ''}.`
+}
+
+/** Returns a tag for all listeners together: its text and its class. */
+function summary (ways) {
+  const served = ways.filter(way => way.state === 'served')
+  if (served.length < ways.length && served.length > 0) return ['served by some listeners', 'tag warn']
+  if (served.length > 0) return ['served', 'tag good']
+  const states = [...new Set(ways.map(way => STATES[way.state]))]
+  return [states.join(', '), 'tag bad']
+}
+
 export async function torrent (main, { rest: [id], may, isHere }) {
   const terms = h('')
   const state = h('span.tag')
+  const ways = h('')
   const actions = h('.row')
   const name = h('h1', 'Torrent')
   const breakdown = h('.grid.span12')
@@ -122,7 +147,7 @@ export async function torrent (main, { rest: [id], may, isHere }) {
     ]
   })
   const body = h('.grid',
-    h('section.card.span12', h('.top', hash(id), state), terms, actions),
+    h('section.card.span12', h('.top', hash(id), state), ways, terms, actions),
     breakdown,
     card('span12', 'Peers', shown, peers.element))
   const missing = h('section.card', { hidden: true })
@@ -130,17 +155,27 @@ export async function torrent (main, { rest: [id], may, isHere }) {
 
   const path = `/torrents/${id}`
   const deny = `/lists/deny/${id}`
+  const allow = `/lists/allow/${id}`
   const change = (act, done, options) => async () => { if (await attempt(act, done, options)) await load() }
   const unfreeze = () => api.delete(`${path}/freeze`)
   const freeze = () => api.put(`${path}/freeze`)
-  const buttons = frozen => [
+  const isDeniedByApi = access => access.some(way => way.list === 'api')
+  // A list file is changed where it is.
+  const listButtons = access => [
+    isDeniedByApi(access)
+      ? button('Remove from deny list', change(() => api.delete(deny), 'Removed from the deny list.', { undo: () => api.put(deny).then(load) }))
+      : access.some(way => way.state !== 'denied') && h('button', {
+        title: 'Refuse this torrent for good',
+        onclick: change(() => api.put(deny), 'Added to the deny list.', { undo: () => api.delete(deny).then(load), undone: 'Removed from the deny list.' })
+      }, 'Add to deny list'),
+    access.some(way => way.state === 'not_allowed') &&
+      button('Add to allow list', change(() => api.put(allow), 'Added to the allow list.', { undo: () => api.delete(allow).then(load) }))
+  ]
+  const buttons = ({ frozen, access }) => [
     may('torrents:write') && (frozen
       ? button('Unfreeze', change(unfreeze, 'Unfrozen: announces are accepted again.', { undo: () => freeze().then(load) }))
       : h('button', { title: 'Refuse announces, keep the torrent and its peers', onclick: change(freeze, 'Frozen: announces are refused.', { undo: () => unfreeze().then(load) }) }, 'Freeze')),
-    may('lists:write') && h('button', {
-      title: 'Refuse this torrent for good, where [access] mode has a deny list',
-      onclick: change(() => api.put(deny), 'Added to the deny list.', { undo: () => api.delete(deny), undone: 'Removed from the deny list.' })
-    }, 'Add to deny list'),
+    may('lists:write') && listButtons(access),
     may('torrents:write') && button('Remove', async () => {
       const go = await confirm({
         title: 'Remove this torrent and its peers?',
@@ -151,23 +186,27 @@ export async function torrent (main, { rest: [id], may, isHere }) {
     }, 'danger')
   ]
 
-  let frozen
+  let shownActions
   async function load () {
     let one
     try { one = await api.get(path) } catch (problem) {
       if (!isHere()) return
       if (problem.status !== 404 && problem.status !== 400) return fail(problem)
+      const { access } = problem.status === 404 ? await api.get(`${path}/access`) : { access: [] }
+      if (!isHere()) return
       body.hidden = true
       missing.hidden = false
       return put(missing, hash(id), h('p.empty', problem.status === 404 ? 'This torrent has no peers at present. It appears here when a client announces it.' : problem.message),
-        may('lists:write') && problem.status === 404 && button('Add to deny list', change(() => api.put(deny), 'Added to the deny list.', { undo: () => api.delete(deny) })))
+        access.map(way => h('p', wayText(way))),
+        h('.row', may('lists:write') && listButtons(access)))
     }
     if (!isHere()) return
     body.hidden = false
     missing.hidden = true
     if (one.name) name.textContent = one.name
-    state.className = `tag ${one.frozen ? 'bad' : 'good'}`
-    state.textContent = one.frozen ? 'frozen' : 'served'
+    ;[state.textContent, state.className] = summary(one.access)
+    const isPlain = one.access.every(way => way.state === 'served' && !way.needs)
+    renew(ways, isPlain ? [] : one.access.map(way => h('p.soft', wayText(way))))
     renew(terms, facts([
       one.size != null && ['Size', bytes(one.size)],
       ['Seeders', count(one.seeders)],
@@ -177,7 +216,9 @@ export async function torrent (main, { rest: [id], may, isHere }) {
       ...FAMILIES.filter(([family]) => one[family] && one[family].seeders + one[family].leechers > 0)
         .map(([family, text]) => [text, `${count(one[family].seeders)} seeders, ${count(one[family].leechers)} leechers`])
     ]))
-    if (frozen !== one.frozen) put(actions, buttons(frozen = one.frozen))
+    const wanted = JSON.stringify([one.frozen, one.access])
+    if (shownActions !== wanted) put(actions, buttons(one))
+    shownActions = wanted
     const { counted, clients, ages, networks } = one.breakdown
     const total = one.seeders + one.leechers
     const known = clients.reduce((sum, client) => sum + client.peers, 0)

@@ -24,6 +24,8 @@ use crate::schema::{IntoParams, ToSchema};
 
 /// Bans on one page.
 const PAGE_MAX: u32 = 1000;
+/// Bits of the shortest prefix that is banned without `force`.
+const PREFIX_MIN: u8 = 4;
 /// Networks in one request.
 pub(super) const MANY_MAX: usize = 1000;
 
@@ -77,6 +79,9 @@ struct NewBan {
     /// Unix time in seconds; absent: never.
     #[schema(minimum = 0, maximum = 253402300799i64)]
     expires: Option<i64>,
+    /// Whether to ban a network of /0 to /3, too.
+    #[serde(default)]
+    force: bool,
 }
 
 /// Networks to ban; if one is malformed, none is banned.
@@ -92,6 +97,9 @@ struct NewBans {
     /// Unix time in seconds; absent: never.
     #[schema(minimum = 0, maximum = 253402300799i64)]
     expires: Option<i64>,
+    /// Whether to ban networks of /0 to /3, too.
+    #[serde(default)]
+    force: bool,
 }
 
 /// The outcome of a bulk ban.
@@ -136,6 +144,16 @@ fn ban_limit() -> Problem {
     Problem::conflict(format!("the limit of {BANS_MAX} bans is reached: remove some first"))
 }
 
+/// Refuses to ban a large part of the internet by mistake.
+fn check_size(network: IpPrefix, force: bool) -> Result<(), Problem> {
+    if network.bits() < PREFIX_MIN && !force {
+        return Err(Problem::conflict(format!(
+            "{network} is a large part of the internet: to ban it nevertheless, set force (`--force`)"
+        )));
+    }
+    Ok(())
+}
+
 async fn list(
     State(api): State<Shared>,
     Query(query): Query<BanPageQuery>,
@@ -161,9 +179,10 @@ async fn create(
     Body(new): Body<NewBan>,
 ) -> Result<Created<Ban>, Problem> {
     check_name("reason", &new.reason)?;
-    check_expiry(new.expires)?;
+    check_expiry(new.expires, api.now())?;
     let network = IpPrefix::parse(&new.network)
         .map_err(|error| Problem::bad_request(format!("network: {error}")))?;
+    check_size(network, new.force)?;
     if api.tracker().bans().len() >= BANS_MAX {
         return Err(ban_limit());
     }
@@ -183,7 +202,7 @@ async fn create_many(
     Body(new): Body<NewBans>,
 ) -> Result<Json<BulkBanOutcome>, Problem> {
     check_name("reason", &new.reason)?;
-    check_expiry(new.expires)?;
+    check_expiry(new.expires, api.now())?;
     if new.networks.is_empty() || new.networks.len() > MANY_MAX {
         let found = new.networks.len();
         return Err(Problem::bad_request(format!(
@@ -195,6 +214,7 @@ async fn create_many(
             .map_err(|error| Problem::bad_request(format!("networks: `{text}`: {error}")))
     };
     let networks: BTreeSet<IpPrefix> = new.networks.iter().map(parse).collect::<Result<_, _>>()?;
+    networks.iter().try_for_each(|network| check_size(*network, new.force))?;
     if api.tracker().bans().len() + networks.len() > BANS_MAX {
         return Err(ban_limit());
     }

@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use tracker::counters::DropReason;
+use types::Refusal;
 
 use super::state::Api;
 use crate::clock::since_epoch;
 use crate::cluster::{self, ProblemKind};
-use crate::recorder::AnnotationKind;
+use crate::recorder::{AnnotationKind, Cause, CommonEnding};
 use crate::schema::ToSchema;
-use crate::sources::{JournalState, JournalStats, MetricSources};
+use crate::sources::{JournalState, JournalStats, MetricSources, ReloadFailure};
 
 /// Days before the expiry of a certificate from which it is a warning. ACME renews 30 days before.
 const CERTIFICATE_WARNING_DAYS: i64 = 14;
@@ -61,7 +63,7 @@ pub(super) struct HealthItem {
     /// What is wrong.
     pub(super) text: String,
     /// What to do; null if the text says it, or if there is nothing to do.
-    pub(super) remedy: Option<&'static str>,
+    pub(super) remedy: Option<String>,
 }
 
 fn item(
@@ -70,7 +72,7 @@ fn item(
     text: impl Into<String>,
     remedy: impl Into<Option<&'static str>>,
 ) -> HealthItem {
-    HealthItem { level, area, text: text.into(), remedy: remedy.into() }
+    HealthItem { level, area, text: text.into(), remedy: remedy.into().map(Into::into) }
 }
 
 /// Returns everything that an operator should know, the worst first.
@@ -80,6 +82,7 @@ pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
     process(api, &mut items);
     items.extend(udp_engine(sources));
     items.extend(receive_losses(api.recorder.recent_losses()));
+    items.extend(api.recorder.common_ending().as_ref().map(common_ending));
     records(api, &mut items);
     items.extend((sources.journal)().as_ref().and_then(journal));
     cluster_items(sources, &mut items);
@@ -100,17 +103,25 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
         let text = "Not all listeners serve: tidegate is starting or stopping.";
         items.push(item(Level::Warning, HealthArea::Listeners, text, None));
     }
-    if status.has_reload_failed.load(Ordering::Relaxed) {
-        let text = "The last reload failed: the configuration from before it is in force.";
-        let remedy = "Correct what the log names (area reload), then reload. `tidegate config check` finds mistakes \
-                      without a reload.";
-        items.push(item(Level::Warning, HealthArea::Config, text, remedy));
+    if let Some(ReloadFailure { file, error }) = status.reload_failure() {
+        let text = format!(
+            "The last reload failed: the configuration from before it is in force. {error}"
+        );
+        let option = file.map(|file| format!(" --config {}", file.display())).unwrap_or_default();
+        let remedy = format!(
+            "Correct it, then reload. `tidegate config check{option}` finds mistakes without a reload."
+        );
+        let failed = item(Level::Warning, HealthArea::Config, text, None);
+        items.push(HealthItem { remedy: Some(remedy), ..failed });
     }
     if api.is_upgrade_pending() {
         let text = "The program file has changed since the start: a new version is installed, but not running.";
-        let remedy =
-            "Upgrade without downtime: send SIGUSR2, or `systemctl reload` with the upgrade unit.";
-        items.push(item(Level::Info, HealthArea::Upgrade, text, remedy));
+        let remedy = format!(
+            "Upgrade without downtime: `kill -USR2 {}`, or Upgrade under Configuration.",
+            std::process::id()
+        );
+        let pending = item(Level::Info, HealthArea::Upgrade, text, None);
+        items.push(HealthItem { remedy: Some(remedy), ..pending });
     }
 }
 
@@ -136,6 +147,83 @@ fn receive_losses(lost: u64) -> Option<HealthItem> {
                   if a core is busy all the time, see docs/operate/tuning.md.";
     Some(item(level, HealthArea::Listeners, text, remedy))
 }
+
+fn common_ending(ending: &CommonEnding) -> HealthItem {
+    let CommonEnding { cause, percent, requests } = ending;
+    let (how, label, remedy) = match *cause {
+        Cause::Refused(refusal) => ("refused", refusal.label(), refusal_remedy(refusal)),
+        Cause::Dropped(reason) => ("dropped", reason.label(), drop_remedy(reason)),
+    };
+    let text = format!(
+        "{percent} % of the {requests} requests of the last 5 minutes were {how} for the same reason: {label}."
+    );
+    item(Level::Warning, HealthArea::Listeners, text, remedy)
+}
+
+/// Returns what to do if nearly all requests are refused for the same reason.
+fn refusal_remedy(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::NotAllowed => {
+            "Only torrents on the allow list are served. Add yours to it, or set access.mode to open."
+        }
+        Refusal::Denied => "Remove the torrent from the deny list, if it is there by mistake.",
+        Refusal::Frozen => "Unfreeze the torrent, if it was frozen by mistake.",
+        Refusal::Banned => BANNED_REMEDY,
+        Refusal::KeyMissing | Refusal::ScrapeWithoutKey => {
+            "The tracker is private: announce URLs must contain a user's key. Set access.private to false to serve \
+             everybody."
+        }
+        Refusal::KeyUnknown | Refusal::KeyExpired => {
+            "The keys in clients' announce URLs are not valid here. See that your site's keys are in access.keys, or \
+             were added by the API."
+        }
+        Refusal::KeyUnexpected => {
+            "Clients announce with keys, but this listener is not private. Set access.private to true, or give out \
+             announce URLs without keys."
+        }
+        Refusal::TokenMissing
+        | Refusal::TokenInvalid
+        | Refusal::TokenExpired
+        | Refusal::TokenOtherTorrent
+        | Refusal::TokenUnverified => {
+            "Announce URLs need a valid token. See jwt_keys, jwt_issuer and jwt_audience of [access], and that your \
+             site signs by these keys."
+        }
+        Refusal::AddressNotPublic => {
+            "Clients seem to have private addresses. Behind a proxy, name it in trusted_proxies; in a private network, \
+             set tracker.private_addresses to allow."
+        }
+        Refusal::TooManyRequests => {
+            "If clients share an address, or a proxy does not tell theirs, raise the limits or name the proxy in \
+             trusted_proxies."
+        }
+        Refusal::ClientRefused => "See clients_allow and clients_deny of [access].",
+        _ => "See docs/troubleshoot.md for this reason.",
+    }
+}
+
+/// Returns what to do if nearly all requests are dropped for the same reason.
+fn drop_remedy(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::Banned => BANNED_REMEDY,
+        DropReason::UntrustedProxy => {
+            "A proxy sends PROXY headers but is not trusted: add its address to trusted_proxies."
+        }
+        DropReason::BadProxyHeader => {
+            "A trusted proxy sends no PROXY header: turn it on at the proxy, or remove the proxy from trusted_proxies."
+        }
+        DropReason::ForbiddenOrigin => {
+            "See websocket_origins and websocket_origins_deny of [http]."
+        }
+        DropReason::BadTls => {
+            "Clients do not accept the certificate, or speak plain HTTP to a TLS port. Check it by `tidegate check`."
+        }
+        _ => "See docs/troubleshoot.md for this reason.",
+    }
+}
+
+/// What to do if nearly all clients are in banned networks.
+const BANNED_REMEDY: &str = "A ban, or access.networks_allow and networks_deny, covers nearly all clients. `tidegate admin bans list` shows bans.";
 
 fn records(api: &Api, items: &mut Vec<HealthItem>) {
     let add = |level, text, remedy| item(level, HealthArea::Records, text, remedy);

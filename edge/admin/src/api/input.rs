@@ -171,11 +171,14 @@ pub(super) fn check_name(field: &str, text: &str) -> Result<(), Problem> {
 /// The end of the year 9999: a larger value is a mistake, such as milliseconds.
 const EXPIRES_MAX: i64 = 253_402_300_799;
 
-/// Checks an expiry.
-pub(super) fn check_expiry(expires: Option<i64>) -> Result<(), Problem> {
+/// Checks an expiry. One that has passed contradicts the clock, not the document: 30 may have meant 30 days.
+pub(super) fn check_expiry(expires: Option<i64>, now: i64) -> Result<(), Problem> {
     match expires {
         Some(found) if !(0..=EXPIRES_MAX).contains(&found) => Err(Problem::bad_request(format!(
             "expires: expected a Unix time in seconds from 0 to {EXPIRES_MAX}, found {found}"
+        ))),
+        Some(found) if found <= now => Err(Problem::conflict(format!(
+            "expires: expected a Unix time in seconds in the future (now is {now}), found {found}"
         ))),
         _ => Ok(()),
     }

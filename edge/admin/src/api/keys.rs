@@ -226,7 +226,7 @@ async fn create(
     Body(new): Body<NewKey>,
 ) -> Result<Created<Key>, Problem> {
     check_name("name", &new.name)?;
-    check_expiry(new.expires)?;
+    check_expiry(new.expires, api.now())?;
     if api.tracker().passkeys().keys() >= USER_KEYS_MAX {
         return Err(Problem::conflict(format!(
             "the limit of {USER_KEYS_MAX} keys is reached: revoke some first"
@@ -267,7 +267,7 @@ async fn change(
     if let Some(name) = &update.name {
         check_name("name", name)?;
     }
-    check_expiry(update.expires.flatten())?;
+    check_expiry(update.expires.flatten(), api.now())?;
     let change = RecordOp::KeyChanged(update.of(id));
     let row = api.records().change(change).await?.key.ok_or_else(|| not_found(id))?;
     api.audit(&caller, format_args!("changed key {id}"));

@@ -1,12 +1,15 @@
-//! `/lists/allow`, `/lists/deny`: info hashes on the access lists, in addition to the lists in files.
+//! `/lists/allow`, `/lists/deny`: info hashes on the access lists. Entries of list files are shown, too; only those
+//! of the API can be changed.
+
+use std::sync::Arc;
 
 use axum::body::{Body as Bytes, Bytes as Piece};
 use axum::extract::{FromRequest, Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
-use futures_util::TryStreamExt;
 use futures_util::stream::try_unfold;
+use futures_util::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use tracker::Tracker;
 use tracker::access::HashList;
@@ -23,8 +26,10 @@ use crate::records::RecordOp;
 use crate::records::tables::lists::{self, HashRange, List};
 use crate::schema::{IntoParams, ToSchema};
 use crate::torrent_list::HashPrefix;
+use files::FilePage;
 use reader::Reader;
 
+mod files;
 mod reader;
 
 /// Entries on one page.
@@ -60,7 +65,7 @@ impl PathSegment for List {
 }
 
 impl List {
-    /// Returns the number of entries.
+    /// Returns the number of entries that the API can change.
     fn entries(self, tracker: &Tracker) -> usize {
         self.live_list(tracker).map_or(0, HashList::len)
     }
@@ -78,11 +83,22 @@ impl List {
 pub(super) struct EntryPage {
     /// Info hashes, 40 hex digits each.
     entries: Vec<String>,
+    /// Those of `entries` that are in a list file only: the API cannot remove them.
+    files: Vec<FileEntry>,
     /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
     /// The number of entries that match.
     total: u64,
+}
+
+/// An entry of a list file.
+#[derive(Serialize, ToSchema)]
+struct FileEntry {
+    /// 40 hex digits.
+    info_hash: String,
+    /// The path of the file, or of the folder of torrent files.
+    file: String,
 }
 
 /// The outcome of a change.
@@ -92,7 +108,7 @@ struct ListChange {
     requested: u64,
     /// Entries that were added or removed.
     changed: u64,
-    /// The number of all entries now.
+    /// The number of all entries now, with those of files.
     total: u64,
 }
 
@@ -167,20 +183,35 @@ async fn read(
     let range = prefix.bounds();
     let is_all = prefix == HashPrefix::default();
     let total = is_all.then(|| list.entries(api.tracker()) as u64);
+    let shared = Arc::clone(&api);
+    let find = move || FilePage::find(shared.tracker(), list, range, after, limit as usize);
+    // Files with millions of entries take a while.
+    let in_files = tokio::task::spawn_blocking(find).await;
+    let in_files = in_files.map_err(|_| Problem::unavailable("the tracker is shutting down"))?;
     let read = move |db: &rusqlite::Connection| {
         let total = total.map_or_else(|| lists::count(db, list, range), Ok)?;
         Ok((lists::search(db, list, range, after, limit)?, total))
     };
-    let (hashes, total) = api.records().read(read).await?;
+    let (mut hashes, total) = api.records().read(read).await?;
+    hashes.extend(in_files.rows.iter().map(|(hash, _)| *hash));
+    hashes.sort_unstable();
+    hashes.truncate(limit as usize);
+    let is_here = |hash: &InfoHash| hashes.last().is_some_and(|last| hash <= last);
+    let files = in_files.rows.iter().filter(|(hash, _)| is_here(hash));
+    let files = files
+        .map(|(hash, list)| FileEntry { info_hash: hash.to_string(), file: list.source().into() });
+    let files = files.collect();
     let next = hashes.last().filter(|_| hashes.len() == limit as usize);
     let next = next.map(InfoHash::to_string);
     let entries = hashes.iter().map(InfoHash::to_string).collect();
-    Ok(Entries::Page(EntryPage { entries, next, total }))
+    Ok(Entries::Page(EntryPage { entries, files, next, total: total + in_files.total }))
 }
 
-/// Streams all entries of `range` after `after`, one page per read, so that no read delays the checkpoints of
-/// the writer.
+/// Streams all entries of `range` after `after`: those of the API one page per read, so that no read delays the
+/// checkpoints of the writer, then those of files with a comment that names the file.
 fn export(api: Shared, list: List, range: HashRange, after: Option<InfoHash>) -> Response {
+    let parts = files::Parts::new(Arc::clone(&api), list, range, after);
+    let files = futures_util::stream::iter(parts.map(|text| Ok(Piece::from(text))));
     let pages = try_unfold((api, Some(after)), move |(api, after)| async move {
         let Some(after) = after else { return Ok(None) };
         let page =
@@ -192,6 +223,7 @@ fn export(api: Shared, list: List, range: HashRange, after: Option<InfoHash>) ->
         let next = page.last().filter(|_| page.len() == PAGE_MAX as usize).map(|hash| Some(*hash));
         Ok::<_, std::io::Error>(Some((Piece::from(text), (api, next))))
     });
+    let pages = pages.chain(files);
     let file = format!("attachment; filename=\"tidegate-{}.txt\"", list.label());
     let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8".into()), (CONTENT_DISPOSITION, file)];
     (headers, Bytes::from_stream(pages)).into_response()
@@ -255,7 +287,7 @@ async fn edit(
             ))
         })? as u64;
     }
-    Ok(ListChange { requested, changed, total: list.entries(api.tracker()) as u64 })
+    Ok(ListChange { requested, changed, total: list.all_entries(api.tracker()) as u64 })
 }
 
 async fn add_many(

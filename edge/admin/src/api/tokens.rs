@@ -119,7 +119,7 @@ async fn create(
     Body(new): Body<NewToken>,
 ) -> Result<Created<CreatedToken>, Problem> {
     check_name("name", &new.name)?;
-    check_expiry(new.expires)?;
+    check_expiry(new.expires, api.now())?;
     let scopes = Scopes::of(&new.scopes);
     if new.scopes.is_empty() || new.scopes.len() > Scope::COUNT {
         let (max, found) = (Scope::COUNT, new.scopes.len());

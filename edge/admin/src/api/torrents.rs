@@ -15,6 +15,7 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
+use super::torrent_access::{self, TorrentAccess};
 use crate::records::RecordOp;
 use crate::records::tables::lists::List;
 use crate::schema::{IntoParams, ToSchema};
@@ -28,6 +29,12 @@ pub(super) fn routes() -> Vec<Route> {
     vec![
         route("GET /torrents", TorrentsRead, "List torrents, sorted", list),
         route("GET /torrents/{hash}", TorrentsRead, "Show a torrent with its peers", get),
+        route(
+            "GET /torrents/{hash}/access",
+            TorrentsRead,
+            "Tell which listeners serve a torrent, known or not",
+            access,
+        ),
         route("DELETE /torrents/{hash}", TorrentsWrite, "Remove a torrent and its peers", remove),
         route(
             "PUT /torrents/{hash}/freeze",
@@ -94,6 +101,8 @@ struct TorrentDetail {
     age_s: u32,
     /// Whether it is frozen: its announces are refused.
     frozen: bool,
+    /// How announces of it end: one entry for each way, with the listeners if there are several.
+    access: Vec<TorrentAccess>,
     v4: RoleCounts,
     v6: RoleCounts,
     /// WebTorrent.
@@ -101,6 +110,13 @@ struct TorrentDetail {
     /// Its peers; if there are more than requested, a share of each family and role.
     peers: Vec<Peer>,
     breakdown: Breakdown,
+}
+
+/// How announces of a torrent end.
+#[derive(Serialize, ToSchema)]
+struct TorrentAccessList {
+    /// One entry for each way, with the listeners if there are several.
+    access: Vec<TorrentAccess>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -284,9 +300,19 @@ async fn get(
     let counted =
         if details.peers.len() < peers as usize { None } else { inspect(INSPECT_PEERS_MAX) };
     let breakdown = Breakdown::of(&counted.as_ref().unwrap_or(&details).peers);
-    Ok(Json(detail(now, &details, breakdown, &api.sources().status.torrent_names)))
+    let access = torrent_access::of_torrent(&api, hash).await?;
+    let names = &api.sources().status.torrent_names;
+    Ok(Json(TorrentDetail { access, ..detail(now, &details, breakdown, names) }))
 }
 
+async fn access(
+    State(api): State<Shared>,
+    PathParam(hash): PathParam<InfoHash>,
+) -> Result<Json<TorrentAccessList>, Problem> {
+    Ok(Json(TorrentAccessList { access: torrent_access::of_torrent(&api, hash).await? }))
+}
+
+/// Returns the torrent without its access.
 fn detail(
     now: Tick,
     details: &TorrentDetails,
@@ -305,6 +331,7 @@ fn detail(
         downloads: counts.downloads,
         age_s: now.since(details.stats.first_seen),
         frozen: details.frozen,
+        access: Vec::new(),
         v4: counts.v4.into(),
         v6: counts.v6.into(),
         web: counts.web.into(),

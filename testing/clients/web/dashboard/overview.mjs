@@ -58,6 +58,13 @@ export default async function (dashboard) {
   await call('POST', '/config/reload')
   await page.until(has('Reloaded'), 'the reload among what happened')
 
+  // A tracker that hangs keeps its connections, and the page says that it is silent.
+  const pid = Number(process.env.TIDEGATE_PID)
+  process.kill(pid, 'SIGSTOP')
+  await page.until(has('Nothing has been heard since'), 'that the tracker is silent')
+  process.kill(pid, 'SIGCONT')
+  await page.until(`!${has('Nothing has been heard since')}`, 'that it is heard again')
+
   // A refusal has a plain name.
   const { title } = names.refusals.find(({ name }) => name === 'info_hash_malformed')
   await visit('torrents', 'Torrents')

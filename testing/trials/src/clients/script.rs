@@ -32,7 +32,9 @@ pub(super) fn play_dashboard(folder: &Path) -> Result<()> {
     );
     let tracker = tracker::start(folder, &listener)?;
     let hash = torrent.info_hash_hex();
-    tracker.upgrade_by(|| run("dashboard.mjs", folder, &[("TIDEGATE_TORRENT", &hash)]))?;
+    let pid = tracker.pid().to_string();
+    let variables = [("TIDEGATE_TORRENT", hash.as_str()), ("TIDEGATE_PID", pid.as_str())];
+    tracker.upgrade_by(|| run("dashboard.mjs", folder, &variables))?;
     // The cost of the first page, for records.
     let log = fs::read_to_string(folder.join("script.log"))?;
     log.lines().filter(|line| line.contains("first paint")).for_each(|line| println!("{line}"));

@@ -34,7 +34,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     key(
         "access.blacklist",
         &["access.mode", "access.deny"],
-        "The same. Both lists together are `mode = \"both\"`.",
+        "The same. It is in force in every mode.",
     ),
     without(
         "access.fifo_add access.fifo_delete",

@@ -136,6 +136,16 @@ fn write_printable(out: &mut String, text: &str) {
     }
 }
 
+/// Returns what the journal reads as the priority of a line (sd-daemon(3)).
+pub(super) fn priority(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "<3>",
+        Level::WARN => "<4>",
+        Level::INFO => "<6>",
+        _ => "<7>",
+    }
+}
+
 fn colour(level: Level) -> &'static str {
     match level {
         Level::ERROR => "\x1b[31m",
@@ -177,6 +187,12 @@ mod tests {
         assert_eq!(rest, " INFO records: a\\nb\\u{1b}[31mc é omitted=7\n");
         let text = written(Form::Text { has_colours: true }, &line);
         assert!(text.contains(" \u{1b}[32m INFO\u{1b}[0m records: a"), "{text}");
+    }
+
+    #[test]
+    fn levels_have_the_journals_priorities() {
+        let all = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
+        assert_eq!(all.map(priority), ["<3>", "<4>", "<6>", "<7>", "<7>"]);
     }
 
     #[test]

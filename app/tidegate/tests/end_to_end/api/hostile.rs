@@ -1,8 +1,9 @@
 //! Unauthorized and malformed requests.
 
+use harness::wait_until;
 use serde_json::{Value, json};
 
-use super::{Caller, TOKEN, hash, start};
+use super::{Caller, TOKEN, hash, in_a_second, start};
 
 /// Returns every operation of the OpenAPI document, as method and path with values for its parameters.
 fn operations(api: &Caller) -> Vec<(String, Value)> {
@@ -76,7 +77,8 @@ fn refuses_expired_revoked_and_malformed_tokens() {
         let token = made["secret"].as_str().unwrap().to_owned();
         (Caller { token, ..api.clone() }, made["id"].clone())
     };
-    let (expired, _) = make(&json!({ "name": "old", "scopes": ["*"], "expires": 1 }));
+    let (expired, _) = make(&json!({ "name": "old", "scopes": ["*"], "expires": in_a_second() }));
+    wait_until("it has expired", || expired.ask("GET /stats", None).0 == 401);
     let detail = expired.expect(401, "GET /stats", None)["detail"].to_string();
     assert!(detail.contains("expired"), "{detail}");
     let (some, id) = make(&json!({ "name": "some", "scopes": ["tokens:write", "stats:read"] }));

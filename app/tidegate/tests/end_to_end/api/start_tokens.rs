@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
+use harness::wait_until;
 use serde_json::json;
 
-use super::{Caller, TOKEN, start_in};
+use super::{Caller, TOKEN, in_a_second, start_in};
 use crate::process::{Directory, Tracker, config, stderr, tidegate};
 
 fn in_folder(state: &Path) -> String {
@@ -35,7 +36,7 @@ fn writes_the_first_token_to_a_private_file_until_another_takes_over() {
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let first = caller(&tracker, &fs::read_to_string(&file).unwrap());
     first.expect(200, "GET /stats", None);
-    let make = |scopes: &[&str], expires: Option<u32>| {
+    let make = |scopes: &[&str], expires: Option<u64>| {
         let body = json!({ "name": "n", "scopes": scopes, "expires": expires });
         let made = first.expect(201, "POST /tokens", Some(&body));
         caller(&tracker, made["secret"].as_str().unwrap())
@@ -45,7 +46,10 @@ fn writes_the_first_token_to_a_private_file_until_another_takes_over() {
     first.expect(200, "GET /stats", None);
     let other = make(&["*"], Some(4_000_000_000));
     // One that has expired counts for nothing.
-    make(&["*"], Some(1)).expect(401, "GET /stats", None);
+    let expiry = in_a_second();
+    let expired = make(&["*"], Some(expiry));
+    wait_until("it has expired", || in_a_second() > expiry + 1);
+    expired.expect(401, "GET /stats", None);
     drop(tracker);
     // The next start says nothing about it any more, and the token is still valid.
     let tracker = start(&more);

@@ -1,0 +1,118 @@
+//! The listeners that serve a torrent, and why the others refuse it.
+
+use std::fs::File;
+use std::io::BufReader;
+
+use serde::Serialize;
+use tracker::access::HashList;
+use tracker::{Access, ListenerPolicy};
+use types::{InfoHash, Refusal};
+
+use super::problem::Problem;
+use super::state::{Api, Shared};
+use crate::records::tables::lists::List;
+use crate::schema::ToSchema;
+
+/// How announces of a torrent end at some of the listeners.
+#[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct TorrentAccess {
+    state: AccessState,
+    /// The list that denies it: `api`, or the path of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    list: Option<String>,
+    /// The line of that file; absent: it has changed since it was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    /// The credentials that clients need to be served; absent: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs: Option<Credentials>,
+    /// The listeners, as protocol and address; absent: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listeners: Option<Vec<String>>,
+}
+
+/// How announces end.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum AccessState {
+    /// They are accepted.
+    Served,
+    /// Refused: the torrent is on a deny list.
+    Denied,
+    /// Refused: it is not on the allow list.
+    NotAllowed,
+    /// Refused: it is frozen.
+    Frozen,
+}
+
+/// What an announce URL must hold.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Credentials {
+    Key,
+    Token,
+}
+
+/// Returns how announces of a torrent end, once for each way, with the listeners if there are several ways.
+pub(super) async fn of_torrent(
+    api: &Shared,
+    hash: InfoHash,
+) -> Result<Vec<TorrentAccess>, Problem> {
+    let shared = Shared::clone(api);
+    // A list file is read for the number of the line.
+    let ways = tokio::task::spawn_blocking(move || ways(&shared, &hash)).await;
+    ways.map_err(|_| Problem::unavailable("the tracker is shutting down"))
+}
+
+fn ways(api: &Api, hash: &InfoHash) -> Vec<TorrentAccess> {
+    let settings = api.tracker().settings();
+    let mut ways: Vec<(TorrentAccess, Vec<String>)> = Vec::new();
+    for (listener, _) in api.sources().registry.publish_counts() {
+        let Some(policy) = settings.listener(listener.listener_policy) else { continue };
+        let way = way(api, policy, hash);
+        let name = format!("{} {}", listener.protocol.label(), listener.address);
+        match ways.iter_mut().find(|(known, _)| *known == way) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => ways.push((way, vec![name])),
+        }
+    }
+    let is_one = ways.len() == 1;
+    for (way, names) in &mut ways {
+        if let (Some(path), AccessState::Denied) = (&way.list, way.state) {
+            way.line = line_in(path, hash);
+        }
+        way.listeners = (!is_one).then(|| std::mem::take(names));
+    }
+    ways.into_iter().map(|(way, _)| way).collect()
+}
+
+/// Returns how an announce ends at a listener, without the line of the list.
+fn way(api: &Api, policy: &ListenerPolicy, hash: &InfoHash) -> TorrentAccess {
+    let state = match api.tracker().admit(policy, hash) {
+        Ok(()) => AccessState::Served,
+        Err(Refusal::Denied) => AccessState::Denied,
+        Err(Refusal::NotAllowed) => AccessState::NotAllowed,
+        Err(_) => AccessState::Frozen,
+    };
+    let is_live = List::Deny.live_list(api.tracker()).is_some_and(|live| live.contains(hash));
+    let list = if is_live { "api" } else { policy.lists.deny.source() };
+    let needs = match policy.access {
+        Access::Private => Some(Credentials::Key),
+        Access::Tokens => Some(Credentials::Token),
+        Access::Open => None,
+    };
+    TorrentAccess {
+        state,
+        list: (state == AccessState::Denied).then(|| list.to_owned()),
+        line: None,
+        needs,
+        listeners: None,
+    }
+}
+
+/// Returns the line of a list file that holds a torrent.
+fn line_in(path: &str, hash: &InfoHash) -> Option<u64> {
+    let file = File::open(path).ok()?;
+    HashList::find_line(BufReader::new(file), hash).map(|line| line as u64)
+}
