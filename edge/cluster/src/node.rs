@@ -4,7 +4,7 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-use reading::{Extent, ReadState};
+use reading::{Extent, ReadState, Shorter};
 use replication::block::Block;
 
 use crate::clock::StreamClock;
@@ -73,8 +73,8 @@ pub struct Node {
     log_last: u64,
     /// The same when it was last looked up: what earlier processes of this node stored is before.
     looked_up_last: u64,
-    /// Since when look-ups say that the log ends before what was applied.
-    shorter_ms: Option<u64>,
+    /// Look-ups say that the log ends before what was applied.
+    shorter: Option<Shorter>,
     /// The youngest block of an earlier process of this node that the log has: when it was cut.
     own_cut_ms: u64,
     figures: Figures,
@@ -115,7 +115,7 @@ impl Node {
             stored_sequence: 0,
             log_last: 0,
             looked_up_last: 0,
-            shorter_ms: None,
+            shorter: None,
             own_cut_ms: 0,
             figures: Figures::default(),
             traffic: Traffic::default(),
@@ -335,7 +335,7 @@ impl Node {
         self.position.sequence = sequence;
         self.stored_sequence = sequence;
         self.stored_ms = stored_ms;
-        self.shorter_ms = None;
+        self.shorter = None;
         self.log_last = self.log_last.max(sequence);
         let accepted = if self.ignored.contains(&from) {
             Err(DropReason::Ignored)

@@ -1,6 +1,7 @@
 //! Installs what the tests need beyond a Rust toolchain.
 
 use crate::command::{Tally, command, output, run};
+use crate::dashboard;
 use crate::debian;
 use crate::venv::{API_TOOLS, CARGO_TOOLS};
 use crate::workspace::{root, target};
@@ -9,8 +10,8 @@ use harness::{nats, pebble};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The clients from npm, pinned by `package-lock.json`.
-const WEB_CLIENTS: &str = "testing/clients/web";
+/// Folders of what comes from npm, pinned by `package-lock.json`: clients, and checks of the dashboard's scripts.
+const NPM_FOLDERS: [&str; 2] = ["testing/clients/web", dashboard::FOLDER];
 
 /// Checks and renders the Helm chart.
 const HELM_VERSION: &str = "v3.22.0";
@@ -25,7 +26,7 @@ const MDBOOK: &str = "0.5.4";
 /// Returns an error if something cannot be installed.
 pub fn run_setup() -> Result<Tally> {
     debian::install_all()?;
-    install_web_clients()?;
+    NPM_FOLDERS.into_iter().try_for_each(install_by_npm)?;
     install_pebble()?;
     install_nats()?;
     CARGO_TOOLS.install()?;
@@ -36,12 +37,13 @@ pub fn run_setup() -> Result<Tally> {
 
 /// Installs them unless what was installed last had the same lock file. No package's own scripts run:
 /// those that want to build or download something can do without.
-fn install_web_clients() -> Result<()> {
-    let folder = root().join(WEB_CLIENTS);
+fn install_by_npm(folder: &str) -> Result<()> {
+    let name = folder;
+    let folder = root().join(folder);
     let lock = fs::read(folder.join("package-lock.json")).context("no package-lock.json")?;
     let installed = folder.join("node_modules/.installed-lock.json");
     if fs::read(&installed).is_ok_and(|old| old == lock) {
-        println!("npm's clients are here");
+        println!("{name} has npm's packages");
         return Ok(());
     }
     let mut npm = command(&["npm", "ci", "--ignore-scripts"]);

@@ -22,6 +22,15 @@ pub(super) struct Extent {
     pub(super) last_ms: u64,
 }
 
+/// A stream that says that it ends before the last message that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shorter {
+    /// Since when, by the steady clock.
+    since_ms: u64,
+    /// When its last message was stored then. Later ones are new, and may have the sequences of those that were lost.
+    last_ms: u64,
+}
+
 /// The node's progress in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadState {
@@ -48,7 +57,7 @@ impl Node {
             let was_read = matches!(self.reading, ReadState::Current | ReadState::Behind { .. });
             self.position = Position { stream, sequence: 0 };
             self.stored_sequence = 0;
-            self.shorter_ms = None;
+            self.shorter = None;
             self.outbound.begin_stream();
             if was_read {
                 self.events.warn(now, "the log was made anew".to_owned(), out);
@@ -74,10 +83,12 @@ impl Node {
         let applied = self.position.sequence;
         // Of an empty stream, too, the end is known.
         let is_shorter = applied > last.max(first.saturating_sub(1));
-        let since_ms = is_shorter.then(|| self.shorter_ms.unwrap_or(now.steady_ms));
-        self.shorter_ms = since_ms;
-        let start = if since_ms.is_some_and(|since_ms| now.steady_ms >= since_ms + DOUBT_MS) {
-            self.lose_end(now, last_ms, out)
+        let found_now = Shorter { since_ms: now.steady_ms, last_ms };
+        let shorter = is_shorter.then(|| self.shorter.unwrap_or(found_now));
+        self.shorter = shorter;
+        let is_certain = |it: &Shorter| now.steady_ms >= it.since_ms + DOUBT_MS;
+        let start = if let Some(shorter) = shorter.filter(is_certain) {
+            self.lose_end(now, shorter.last_ms, out)
         } else if applied > 0 {
             let lost = first.saturating_sub(applied + 1);
             if lost > 0 {
@@ -121,7 +132,7 @@ impl Node {
         self.events.warn(now, "the log has lost its end".to_owned(), out);
         self.position.sequence = 0;
         self.stored_sequence = 0;
-        self.shorter_ms = None;
+        self.shorter = None;
         self.outbound.begin_stream();
         let lost_ms = self.clock.stream_time(now).unix_ms.saturating_sub(left_ms);
         let since_ms = now.steady_ms as i64 - lost_ms.min(self.lifetime_ms()) as i64;
