@@ -11,7 +11,7 @@
 //! certificate, so that a failure affects only that host. [`schedule`] decides when to renew, [`order`]
 //! obtains a certificate, and [`cache`] saves it.
 
-pub(crate) mod cache;
+mod cache;
 mod client;
 mod order;
 mod schedule;
@@ -25,7 +25,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use admin::{AcmeAttempts, MetricSources};
 use anyhow::Result;
-use net::process::{self, Identity};
 use net::tls::{Certificate, Certificates};
 use pages::Challenges;
 use tokio::sync::watch;
@@ -33,6 +32,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, warn};
 
 use crate::access::FileWatcher;
+use crate::permissions::{check_writable, create_directory, future_owner};
 use cache::Cache;
 use client::Client;
 use config::{AcmeConfig, Config};
@@ -61,7 +61,7 @@ pub(crate) struct CertStore {
 pub(crate) fn check(config: &Config) -> Vec<String> {
     let Some(acme) = &config.acme else { return Vec::new() };
     let roots = client::roots(acme.ca.as_deref()).map(drop);
-    let results = [roots, cache::check_writable(CACHE_KEY, &acme.cache, future_owner(config))];
+    let results = [roots, check_writable(CACHE_KEY, &acme.cache, future_owner(config))];
     results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect()
 }
 
@@ -69,14 +69,7 @@ pub(crate) fn check(config: &Config) -> Vec<String> {
 pub(crate) fn prepare(config: &Config) -> Result<()> {
     let Some(acme) = &config.acme else { return Ok(()) };
     client::roots(acme.ca.as_deref())?;
-    cache::create_directory(CACHE_KEY, &acme.cache, future_owner(config))
-}
-
-/// Returns the user that will write to the cache, if it is not the one that starts the process.
-pub(crate) fn future_owner(config: &Config) -> Option<Identity> {
-    let becomes_another = process::is_root() && !config.user.is_empty();
-    // A user that does not exist is reported elsewhere.
-    becomes_another.then(|| Identity::find(&config.user, &config.group).ok()).flatten()
+    create_directory(CACHE_KEY, &acme.cache, future_owner(config))
 }
 
 /// Loads saved certificates, so that a restart serves them at once.

@@ -1,11 +1,14 @@
 //! Owners and modes of files and directories that other users of the machine must not read or change.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use net::process::Identity;
+use net::process::{self, Identity};
+
+use config::Config;
 
 /// Permissions that a secret's file must not give: writing by its group, and anything by others.
 const FORBIDDEN_MODE: u32 = 0o027;
@@ -55,6 +58,52 @@ fn mode(path: &Path) -> Result<u32> {
     Ok(data.mode() & 0o777)
 }
 
+/// Returns the user that will write to the directories of the state, if it is not the one that starts the process.
+pub(crate) fn future_owner(config: &Config) -> Option<Identity> {
+    let becomes_another = process::is_root() && !config.user.is_empty();
+    // A user that does not exist is reported elsewhere.
+    becomes_another.then(|| Identity::find(&config.user, &config.group).ok()).flatten()
+}
+
+/// Creates a directory that belongs to `owner`, if it does not exist. `name` begins error messages.
+pub(crate) fn create_directory(
+    name: &str,
+    directory: &Path,
+    owner: Option<Identity>,
+) -> Result<()> {
+    let make = || -> io::Result<()> {
+        if directory.is_dir() {
+            return Ok(());
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        owner.map_or(Ok(()), |owner| owner.give(directory))
+    };
+    make().with_context(|| format!("{name}: cannot create {}", directory.display()))
+}
+
+/// Checks whether files, or the directory itself, can be created. `name` begins error messages.
+pub(crate) fn check_writable(name: &str, directory: &Path, owner: Option<Identity>) -> Result<()> {
+    let there = directory.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("."));
+    let name = format!("{name}: {}", there.display());
+    ensure!(there.is_dir(), "{name}: not a directory");
+    let path = there.join(format!(".tidegate-probe-{}", std::process::id()));
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    made.with_context(|| format!("{name}: not writable"))?;
+    // The name contains this process's id, so that no other process uses it.
+    let _ = fs::remove_file(&path);
+    if let Some(owner) = owner.filter(|_| there == directory) {
+        let data = there.metadata().with_context(|| name.clone())?;
+        let is_open = data.mode() & 0o002 != 0;
+        ensure!(
+            is_open
+                || owner.user() == data.uid()
+                || (data.mode() & 0o020 != 0 && owner.group() == data.gid()),
+            "{name}: process.user has no permission to write to it"
+        );
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, chown};
@@ -97,5 +146,24 @@ mod tests {
             (both, own.user() == 0)
         });
         assert!(!matches!(found, Ok((both, true)) if both != [false, true]), "{found:?}");
+    }
+
+    #[test]
+    fn check_leaves_no_file() {
+        let base = harness::Directory::new().unwrap();
+        let directory = base.path("made");
+        check_writable("x", &directory, None).unwrap();
+        assert!(!directory.exists());
+        create_directory("x", &directory, None).unwrap();
+        create_directory("x", &directory, None).unwrap();
+        assert_eq!(mode(&directory).unwrap(), 0o700);
+        check_writable("x", &directory, None).unwrap();
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+        let file = directory.join("file");
+        fs::write(&file, "").unwrap();
+        for under in [file.clone(), file.join("below")] {
+            let refused = check_writable("x", &under, None).unwrap_err().to_string();
+            assert!(refused.ends_with("file: not a directory"), "{refused}");
+        }
     }
 }

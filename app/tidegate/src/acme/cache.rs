@@ -9,12 +9,11 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use instant_acme::AccountCredentials;
-use net::process::Identity;
 use net::tls::Certificate;
 use serde::{Deserialize, Serialize};
 
@@ -129,47 +128,10 @@ fn directory_name(directory: &str) -> String {
     directory.trim_start_matches("https://").chars().map(plain).collect()
 }
 
-/// Creates a directory that belongs to `owner`, if it does not exist. `name` begins error messages.
-pub(crate) fn create_directory(
-    name: &str,
-    directory: &Path,
-    owner: Option<Identity>,
-) -> Result<()> {
-    let make = || -> io::Result<()> {
-        if directory.is_dir() {
-            return Ok(());
-        }
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        owner.map_or(Ok(()), |owner| owner.give(directory))
-    };
-    make().with_context(|| format!("{name}: cannot create {}", directory.display()))
-}
-
-/// Checks whether files, or the directory itself, can be created. `name` begins error messages.
-pub(crate) fn check_writable(name: &str, directory: &Path, owner: Option<Identity>) -> Result<()> {
-    let there = directory.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("."));
-    let name = format!("{name}: {}", there.display());
-    ensure!(there.is_dir(), "{name}: not a directory");
-    let path = there.join(format!(".tidegate-probe-{}", std::process::id()));
-    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    made.with_context(|| format!("{name}: not writable"))?;
-    // The name contains this process's id, so that no other process uses it.
-    let _ = fs::remove_file(&path);
-    if let Some(owner) = owner.filter(|_| there == directory) {
-        let data = there.metadata().with_context(|| name.clone())?;
-        let is_open = data.mode() & 0o002 != 0;
-        ensure!(
-            is_open
-                || owner.user() == data.uid()
-                || (data.mode() & 0o020 != 0 && owner.group() == data.gid()),
-            "{name}: process.user has no permission to write to it"
-        );
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use harness::Directory;
     use rcgen::{CertificateParams, KeyPair};
 
@@ -301,28 +263,5 @@ mod tests {
         assert!(other.lock().unwrap().is_none());
         drop(held);
         assert!(other.lock().unwrap().is_some());
-    }
-
-    #[test]
-    fn check_leaves_no_file() {
-        let temporary = Temporary::new();
-        let directory = &temporary.0.cache;
-        check_writable("x", directory, None).unwrap();
-        assert!(!directory.exists());
-        create_directory("x", directory, None).unwrap();
-        create_directory("x", directory, None).unwrap();
-        assert_eq!(mode(directory), 0o700);
-        check_writable("x", directory, None).unwrap();
-        assert_eq!(fs::read_dir(directory).unwrap().count(), 0);
-        let file = directory.join("file");
-        fs::write(&file, "").unwrap();
-        for under in [file.clone(), file.join("below")] {
-            assert!(
-                check_writable("x", &under, None)
-                    .unwrap_err()
-                    .to_string()
-                    .ends_with("file: not a directory")
-            );
-        }
     }
 }

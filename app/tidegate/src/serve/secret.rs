@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use net::process::Identity;
 
 use super::state;
-use crate::acme::future_owner;
+use crate::permissions::future_owner;
 use config::Config;
 
 /// The name of the file in `state.dir`.

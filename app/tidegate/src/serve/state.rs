@@ -21,8 +21,8 @@ use super::program::ProgramFile;
 use super::tokens::{self, FirstToken};
 use super::workers::Workers;
 use super::{Event, outbound};
-use crate::acme::{cache, future_owner};
 use crate::permissions::check_directory;
+use crate::permissions::{check_writable, create_directory, future_owner};
 use config::Config;
 
 /// Begins the messages about the directory.
@@ -32,7 +32,7 @@ const KEY_NAME: &str = "state.dir";
 pub(super) fn prepare(config: &Config) -> Result<()> {
     let Some(dir) = config.state_dir.as_deref() else { return Ok(()) };
     let owner = future_owner(config);
-    cache::create_directory(KEY_NAME, dir, owner)?;
+    create_directory(KEY_NAME, dir, owner)?;
     check_directory(dir, owner).context(KEY_NAME)
 }
 
@@ -40,7 +40,7 @@ pub(super) fn prepare(config: &Config) -> Result<()> {
 pub(super) fn check(config: &Config) -> Option<String> {
     let dir = config.state_dir.as_deref()?;
     let owner = future_owner(config);
-    let mut checked = cache::check_writable(KEY_NAME, dir, owner);
+    let mut checked = check_writable(KEY_NAME, dir, owner);
     if checked.is_ok() && dir.is_dir() {
         // Root checks what a service manager may start as another user, which the configuration does not name.
         let is_other = process::is_root() && config.user.is_empty();

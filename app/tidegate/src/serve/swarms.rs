@@ -21,7 +21,7 @@ use tracker::{SessionOrigin, Tracker};
 use super::Event;
 use super::transfer::{Reception, session_source};
 use super::workers::Workers;
-use crate::acme::{cache, future_owner};
+use crate::permissions::{create_directory, future_owner};
 use config::{Config, SwarmsConfig};
 
 /// Begins the messages about the directory.
@@ -41,7 +41,7 @@ const RESTORE_THREADS_MAX: usize = 8;
 /// opened: nothing about it keeps the tracker from serving.
 pub(super) fn prepare(config: &Config) {
     if let Some(swarms) = &config.swarms {
-        let _ = cache::create_directory(KEY_NAME, &swarms.dir, future_owner(config));
+        let _ = create_directory(KEY_NAME, &swarms.dir, future_owner(config));
     }
 }
 

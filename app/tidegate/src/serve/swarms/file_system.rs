@@ -5,8 +5,8 @@ use std::path::Path;
 use journal::inspect;
 
 use super::KEY_NAME;
-use crate::acme::{cache, future_owner};
 use crate::admin::bytes;
+use crate::permissions::{check_writable, future_owner};
 use config::Config;
 
 /// What a journal takes at most for a peer: two rounds and their changes.
@@ -17,7 +17,7 @@ pub(in crate::serve) fn check(config: &Config) -> Vec<String> {
     let Some(swarms) = &config.swarms else { return Vec::new() };
     let dir = swarms.dir.as_path();
     if dir.is_dir()
-        && let Err(error) = cache::check_writable(KEY_NAME, dir, future_owner(config))
+        && let Err(error) = check_writable(KEY_NAME, dir, future_owner(config))
     {
         return vec![format!("{error:#}")];
     }
