@@ -14,6 +14,7 @@ mod acme;
 mod choices;
 mod cluster;
 mod constants;
+mod features;
 mod key;
 mod keys;
 mod listener_table;
@@ -259,7 +260,10 @@ impl Config {
 
     /// Checks for keys that contradict each other.
     fn cross_check(&self, sections: &Sections, problems: &mut Vec<Problem>) {
-        let Sections { process, tls, admin, acme, .. } = sections;
+        let Sections { process, tls, admin, acme, udp, .. } = sections;
+        if self.engine.has_program() && !features::XDP {
+            problems.push(udp.engine.problem(features::lacks("xdp")));
+        }
         if self.user.is_empty() && !self.group.is_empty() {
             problems.push(process.group.problem("requires process.user"));
         }

@@ -7,6 +7,7 @@ use net::tls::CertificateFiles;
 use serde_json::{Value as Json, json};
 
 use super::choices::Choice;
+use super::features;
 use super::key::{Key, Kind, Origin, Problem};
 
 /// The value of a key.
@@ -80,6 +81,9 @@ impl<T: SettingValue> AnySetting for Setting<T> {
             let text = refusal(self.key.kind, value);
             return Err(format!("{}: {text}", self.key.name));
         };
+        if accepted.to_json() != self.json() {
+            features::check(self.key.name, value)?;
+        }
         (self.value, self.origin) = (accepted, origin);
         Ok(())
     }

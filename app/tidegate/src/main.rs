@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+#[cfg_attr(not(feature = "acme"), path = "without/acme.rs")]
 mod acme;
 mod admin;
 mod announce;
@@ -17,7 +18,13 @@ mod cli;
 mod cluster;
 mod dates;
 mod errors;
+#[cfg(not(feature = "geo"))]
+#[path = "without/geo.rs"]
+mod geo;
 mod journal;
+#[cfg(not(feature = "jwt"))]
+#[path = "without/jwt.rs"]
+mod jwt;
 mod manual;
 mod permissions;
 mod scrape;
@@ -34,6 +41,11 @@ use std::process::{self, ExitCode};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use config::{Config, Problem, Settings};
+// By their paths in this crate, as what stands for them in a build without them.
+#[cfg(feature = "geo")]
+use ::geo;
+#[cfg(feature = "jwt")]
+use ::jwt;
 
 /// The allocator of the program, for `tidegate version`.
 const ALLOCATOR: &str = if cfg!(target_env = "musl") { "musl" } else { "that of the system" };

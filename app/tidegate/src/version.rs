@@ -21,9 +21,12 @@ const TARGET: &str = env!("TIDEGATE_BUILD_TARGET");
 const PROFILE: &str = env!("TIDEGATE_BUILD_PROFILE");
 const RUSTC: &str = env!("TIDEGATE_BUILD_RUSTC");
 
-/// The values of `udp.engine` that this platform has, besides auto.
-const ENGINES: &[&str] =
-    if cfg!(target_os = "linux") { &["mmsg", "portable", "shield", "xdp"] } else { &["portable"] };
+/// The values of `udp.engine` that this build has, besides auto.
+const ENGINES: &[&str] = match (cfg!(target_os = "linux"), cfg!(feature = "xdp")) {
+    (true, true) => &["mmsg", "portable", "shield", "xdp"],
+    (true, false) => &["mmsg", "portable"],
+    (false, _) => &["portable"],
+};
 
 impl Version {
     /// Prints the version.

@@ -27,61 +27,61 @@
 //! (hands mapped memory to a worker) and `ethtool` (ioctl). What is shared with the kernel for longer
 //! than a call is mapped, and unmapped when the last of its users is dropped.
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod attached;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 pub mod bpf;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod chunks;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod ethtool;
 pub mod frame;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod handover;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod inspect;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod interface;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod maps;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod netlink;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod next_hops;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod program;
 #[cfg(test)]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod program_tests;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod queue;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod ring;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod run;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod setup;
 #[cfg(test)]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod test_frames;
 #[cfg(test)]
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 mod test_kernel;
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", feature = "program")))]
 mod unsupported;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 pub use bpf::update_link as exchange_program;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 pub use handover::{HandOver, InheritedXdp, TakeOver, is_link_name};
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 pub use queue::Queue;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 pub use run::{WorkerQueues, run};
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "program"))]
 pub use setup::{Control, Xdp};
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(all(target_os = "linux", feature = "program")))]
 pub use unsupported::{
     Control, HandOver, InheritedXdp, TakeOver, WorkerQueues, Xdp, exchange_program, is_link_name,
     run,

@@ -1,4 +1,4 @@
-//! Stand-ins on other systems for what needs Linux.
+//! Stand-ins for what needs Linux and the feature `program`.
 #![allow(missing_docs, reason = "stand-ins have the documentation of what they stand for")]
 
 use std::convert::Infallible;
@@ -13,6 +13,10 @@ use super::{
 };
 use net::process::InheritedSockets;
 use net::{Handler, SourceBlocks, UdpWorker, run_udp};
+
+/// The reason why there is no program.
+const REASON: &str =
+    if cfg!(feature = "program") { "XDP needs Linux" } else { "this build has no `xdp`" };
 
 #[derive(Default)]
 pub struct WorkerQueues(());
@@ -79,7 +83,7 @@ pub fn is_link_name(_: &str) -> bool {
 
 impl Xdp {
     pub fn open(_: &XdpOptions, _: Vec<Listener>, _: InheritedXdp) -> Result<Self, SetupError> {
-        Err(String::from("XDP needs Linux").into())
+        Err(String::from(REASON).into())
     }
 
     pub fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
@@ -93,7 +97,7 @@ impl Xdp {
 
 impl Inspection {
     pub fn new(_: &XdpOptions, _: Vec<Listener>) -> Self {
-        Self { obstacle: Some("XDP needs Linux".into()), ..Self::default() }
+        Self { obstacle: Some(REASON.into()), ..Self::default() }
     }
 }
 

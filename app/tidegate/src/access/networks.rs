@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use crate::geo::Database;
 use anyhow::{Result, bail};
-use geo::Database;
 use tracker::{IpPrefix, Networks};
 use types::limits::NETWORK_RANGES_MAX;
 

@@ -11,6 +11,7 @@ use super::{listeners, places, state, xdp};
 use crate::access::{self, TorrentFolders};
 use crate::cluster::secret::Secrets;
 use crate::cluster::{Join, nats_options};
+use crate::geo::Database;
 use crate::{acme, certificates};
 use config::Config;
 
@@ -60,9 +61,8 @@ pub(crate) fn check(config: &Config, file: Option<&Path>) -> Findings {
 fn geo_problems(config: &Config) -> Vec<String> {
     let files = [("geo.asn", &config.geo.asn), ("geo.country", &config.geo.country)];
     let named = files.into_iter().filter(|(_, path)| !path.as_os_str().is_empty());
-    let problem = |(key, path): (&str, &PathBuf)| {
-        Some(format!("{key}: {}", geo::Database::read(path).err()?))
-    };
+    let problem =
+        |(key, path): (&str, &PathBuf)| Some(format!("{key}: {}", Database::read(path).err()?));
     named.filter_map(problem).collect()
 }
 

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use crate::geo::{Country, Database, System};
 use admin::{GeoFile, MetricSources, NetworkBreakdown, NetworkCount, NetworkStats};
-use geo::{Country, Database, System};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tracker::Tracker;
