@@ -34,6 +34,7 @@ const LICENCES: Step = Step { name: "licences", run: release::check_licences };
 const BPF: Step = Step { name: "XDP program", run: bpf::check };
 const BOOK: Step = Step { name: "book", run: book::build };
 const CLIPPY: Step = Step { name: "clippy", run: clippy };
+const FEATURES: Step = Step { name: "features", run: features };
 const UNIT_TESTS: Step = Step { name: "unit tests", run: unit_tests };
 const TESTS: Step = Step { name: "tests", run: tests };
 const DOCS: Step = Step { name: "docs", run: docs };
@@ -59,7 +60,7 @@ pub(crate) const TEST: &[Stage] = &[
     &[&[FMT, TIDY, SPEC]],
     &[&[CLIPPY], &[SETUP, DEPENDENCIES, LICENCES, BPF, BOOK]],
     &[&[TESTS]],
-    &[&[DOCS, FOREIGN, FUZZ], &[API, CLUSTER], &[CLIENTS]],
+    &[&[DOCS, FOREIGN, FEATURES, FUZZ], &[API, CLUSTER], &[CLIENTS]],
 ];
 
 /// What `test --all` adds: the release build, under everything that speaks to it.
@@ -67,6 +68,9 @@ const RELEASES: &[Stage] = &[&[&[RELEASE]], &[&[RELEASE_API], &[RELEASE_CLIENTS]
 
 /// The steps to run before every commit.
 pub(crate) const CHECK: &[Stage] = &[&[&[FMT, TIDY, CLIPPY, UNIT_TESTS]]];
+
+/// Features of the tracker that are checked by themselves. The empty one stands for none.
+const FEATURE_SETS: &[&str] = &["", "acme", "geo", "jwt", "xdp"];
 
 /// Runs [`TEST`], and then the same checks from outside with the release build.
 pub(crate) fn run_all() -> Result<()> {
@@ -181,6 +185,23 @@ fn fmt() -> Result<Tally> {
 fn clippy() -> Result<Tally> {
     let words = ["cargo", "clippy", "--quiet", "--locked", "--workspace", "--all-targets"];
     run_command(command(&[words.as_slice(), &["--", "-D", "warnings"]].concat()))
+}
+
+/// Checks the tracker without any of its features, and with each of them alone: without errors and warnings.
+fn features() -> Result<Tally> {
+    let mut tally = Tally::default();
+    for feature in FEATURE_SETS {
+        let words = ["cargo", "check", "--quiet", "--locked", "--package", "tidegate"];
+        let mut check = command(&words);
+        check.args(["--no-default-features", "--features", feature]);
+        let found = check.output().context("cannot start cargo")?;
+        // Denied by a flag, warnings would have all dependencies compiled again.
+        if !found.status.success() || !found.stderr.is_empty() {
+            bail!("feature `{feature}` alone:\n{}", String::from_utf8_lossy(&found.stderr));
+        }
+        tally.add(Tally::ONE);
+    }
+    Ok(tally)
 }
 
 fn docs() -> Result<Tally> {
