@@ -130,6 +130,8 @@ fn directory_name(directory: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use harness::Directory;
     use rcgen::{CertificateParams, KeyPair};
 
