@@ -167,29 +167,3 @@ mod tests {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use harness::Directory;
-
-    use super::*;
-
-    #[test]
-    fn check_leaves_no_file() {
-        let base = Directory::new().unwrap();
-        let directory = base.path("made");
-        check_writable("x", &directory, None).unwrap();
-        assert!(!directory.exists());
-        create_directory("x", &directory, None).unwrap();
-        create_directory("x", &directory, None).unwrap();
-        assert_eq!(mode(&directory).unwrap(), 0o700);
-        check_writable("x", &directory, None).unwrap();
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
-        let file = directory.join("file");
-        fs::write(&file, "").unwrap();
-        for under in [file.clone(), file.join("below")] {
-            let refused = check_writable("x", &under, None).unwrap_err().to_string();
-            assert!(refused.ends_with("file: not a directory"), "{refused}");
-        }
-    }
-}
