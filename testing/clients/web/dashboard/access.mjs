@@ -8,8 +8,12 @@ const dialog = 'document.querySelector("dialog[open]")'
 
 async function lists ({ page, has, click, visit, write, text, call }) {
   const entries = Array.from({ length: 120 }, (_, at) => at.toString(16).padStart(4, '0') + 'ab'.repeat(18))
-  await visit('lists', 'Access lists')
+  await visit('lists/allow', 'Access lists')
   await page.until(has('This list has no effect now'), 'the note on the mode')
+  // Those of list files are here, too.
+  await page.until(`${rows} === 1 && ${has('/torrents')}`, 'the torrent of the folder')
+  await visit('lists/deny', 'Access lists')
+  await page.until(`!${has('This list has no effect now')} && ${has('No entries.')}`, 'that deny lists hold in every mode')
   await click('Add …')
   await page.until(`${dialog}?.querySelector('textarea')`, 'the form for entries')
   assert.deepEqual(await findings(page), [], 'the form for entries')
