@@ -19,7 +19,7 @@ const EXAMPLES: &str = "40";
 /// Streams do not end, so schemathesis cannot read them, and an upgrade ends the process that it talks to.
 const LEFT_OUT: &str = "^/(events|stats/stream|process/upgrade)$";
 
-/// Runs schemathesis with each of the seeds, or with [`SEEDS`] if there are none. Each run has a new
+/// Runs schemathesis with each of the seeds, or with three usual ones if there are none. Each run has a new
 /// tracker, so that it can be repeated alone.
 ///
 /// # Errors
