@@ -13,7 +13,7 @@ const problem = (status, text) => Object.assign(new Error(text), { status })
  * @param {unknown} [body] text, or a value to send as JSON
  * @returns {Promise<any>} what the response has: JSON or text
  */
-async function send (method, path, body) {
+async function send(method, path, body) {
   /** @type {Record<string, string>} */
   const headers = { 'X-Tidegate': '1' }
   const text = typeof body === 'string' || body instanceof Blob ? body : undefined
@@ -21,8 +21,10 @@ async function send (method, path, body) {
   const answer = await fetch(path, {
     method,
     headers,
-    body: body === undefined ? undefined : text ?? JSON.stringify(body)
-  }).catch(() => { throw problem(0, 'No response from tidegate. Is it running?') })
+    body: body === undefined ? undefined : (text ?? JSON.stringify(body))
+  }).catch(() => {
+    throw problem(0, 'No response from tidegate. Is it running?')
+  })
   const received = await answer.text()
   const isJson = received !== '' && answer.headers.get('Content-Type')?.includes('json')
   const data = isJson ? JSON.parse(received) : received
@@ -39,8 +41,12 @@ const prefix = '/api/v1'
  * `get`, `post`, `put`, `patch` and `delete`, each with a path and a body if any. Throw an error with a `status`.
  * @type {Record<string, Call>}
  */
-export const api = Object.fromEntries(['get', 'post', 'put', 'patch', 'delete']
-  .map(method => [method, (path, body) => send(method.toUpperCase(), prefix + path, body)]))
+export const api = Object.fromEntries(
+  ['get', 'post', 'put', 'patch', 'delete'].map(method => [
+    method,
+    (path, body) => send(method.toUpperCase(), prefix + path, body)
+  ])
+)
 
 export const session = {
   current: () => send('GET', '/session'),
@@ -54,8 +60,10 @@ export const session = {
  * @param {() => void} act
  * @param {number} period
  */
-export function repeat (act, period) {
-  const timer = setInterval(() => { if (!document.hidden) act() }, period)
+export function repeat(act, period) {
+  const timer = setInterval(() => {
+    if (!document.hidden) act()
+  }, period)
   return () => clearInterval(timer)
 }
 
@@ -66,23 +74,37 @@ export function repeat (act, period) {
  * @param {(name: string, data: any) => void} handle
  * @param {(isConnected: boolean) => void} connected
  */
-export function follow (path, names, handle, connected = () => {}) {
+export function follow(path, names, handle, connected = () => {}) {
   const source = new EventSource(prefix + path)
   for (const name of names) source.addEventListener(name, event => handle(name, JSON.parse(event.data)))
   source.onopen = () => connected(true)
   source.onerror = () => {
     connected(false)
     // The browser reconnects unless the stream was refused: then the session may have ended.
-    if (source.readyState === EventSource.CLOSED) session.current().then(known => known || dispatchEvent(new Event('signed-out')), () => {})
+    if (source.readyState === EventSource.CLOSED)
+      session.current().then(
+        known => known || dispatchEvent(new Event('signed-out')),
+        () => {}
+      )
   }
   return () => source.close()
 }
 
 // What this browser remembers: nothing, if its settings forbid that.
 /** @param {string} name */
-export const stored = name => { try { return localStorage.getItem(name) } catch { return null } }
+export const stored = name => {
+  try {
+    return localStorage.getItem(name)
+  } catch {
+    return null
+  }
+}
 /**
  * @param {string} name
  * @param {string} value
  */
-export const store = (name, value) => { try { localStorage.setItem(name, value) } catch {} }
+export const store = (name, value) => {
+  try {
+    localStorage.setItem(name, value)
+  } catch {}
+}

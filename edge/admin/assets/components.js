@@ -29,10 +29,14 @@ const UNDO_MS = 12000
 const MESSAGES_MAX = 4
 
 /** @param {HTMLElement} line */
-function show (line) {
+function show(line) {
   if (!messages?.isConnected) {
-    messages = h('.toasts', { role: 'region', 'aria-label': 'Messages' },
-      h('div', { role: 'status', 'aria-live': 'polite' }), h('div', { role: 'alert' }))
+    messages = h(
+      '.toasts',
+      { role: 'region', 'aria-label': 'Messages' },
+      h('div', { role: 'status', 'aria-live': 'polite' }),
+      h('div', { role: 'alert' })
+    )
     document.body.append(messages)
   }
   // An open dialog makes the rest of the page inert: then messages belong into it.
@@ -56,16 +60,24 @@ const dismissal = line => button('✕', () => line().remove(), 'icon', 'Dismiss'
  * @param {string} text
  * @param {SayOptions} options
  */
-export function say (text, { undo, undone = 'Undone.' } = {}) {
-  const line = h('.toast', h('span', text),
-    undo && button('Undo', async ({ target }) => {
-      target.disabled = true
-      if (await attempt(undo, undone)) line.remove()
-      target.disabled = false
-    }, 'small'),
-    dismissal(() => line))
+export function say(text, { undo, undone = 'Undone.' } = {}) {
+  const line = h(
+    '.toast',
+    h('span', text),
+    undo &&
+      button(
+        'Undo',
+        async ({ target }) => {
+          target.disabled = true
+          if (await attempt(undo, undone)) line.remove()
+          target.disabled = false
+        },
+        'small'
+      ),
+    dismissal(() => line)
+  )
   show(line)
-  const leave = () => line.matches(':hover, :focus-within') ? setTimeout(leave, 1000) : line.remove()
+  const leave = () => (line.matches(':hover, :focus-within') ? setTimeout(leave, 1000) : line.remove())
   setTimeout(leave, undo ? UNDO_MS : GOOD_MS)
 }
 
@@ -73,16 +85,20 @@ export function say (text, { undo, undone = 'Undone.' } = {}) {
  * Shows an error until it is dismissed. The same one again is counted.
  * @param {any} problem
  */
-export function fail (problem) {
+export function fail(problem) {
   const text = problem.message ?? String(problem)
   /** @type {any[]} */
-  const shown = [...messages?.querySelectorAll('.toast.bad') ?? []]
+  const shown = [...(messages?.querySelectorAll('.toast.bad') ?? [])]
   const same = shown.find(line => line.text === text)
   if (same) {
     same.querySelector('.times').textContent = ` (${++same.times} times)`
     return
   }
-  const line = h('.toast.bad', h('span', text, h('span.times')), dismissal(() => line))
+  const line = h(
+    '.toast.bad',
+    h('span', text, h('span.times')),
+    dismissal(() => line)
+  )
   show(Object.assign(line, { text, times: 1 }))
 }
 
@@ -93,7 +109,7 @@ export function fail (problem) {
  * @param {string | ((result: T) => string)} [done]
  * @param {SayOptions} [options]
  */
-export async function attempt (act, done, options) {
+export async function attempt(act, done, options) {
   try {
     const result = await act()
     const text = typeof done === 'function' ? done(result) : done
@@ -112,36 +128,49 @@ export async function attempt (act, done, options) {
  * @param {{ title: string, content: Child, action?: string, act?: () => any, kind?: string, wide?: boolean }} options
  * @returns {Promise<any>}
  */
-export function dialog ({ title, content, action, act, kind = 'primary', wide }) {
+export function dialog({ title, content, action, act, kind = 'primary', wide }) {
   return new Promise(resolve => {
     let value
     const fault = h('p.fault', { role: 'alert', hidden: true })
     const submit = action && h('button', { class: kind }, action)
-    const form = h('form', {
-      onsubmit: async event => {
-        event.preventDefault()
-        if (!act) return box.close()
-        fault.hidden = submit.disabled = true
-        try {
-          value = await act()
-          box.close()
-        } catch (problem) {
-          fault.textContent = problem.message
-          fault.hidden = false
+    const form = h(
+      'form',
+      {
+        onsubmit: async event => {
+          event.preventDefault()
+          if (!act) return box.close()
+          fault.hidden = submit.disabled = true
+          try {
+            value = await act()
+            box.close()
+          } catch (problem) {
+            fault.textContent = problem.message
+            fault.hidden = false
+          }
+          submit.disabled = false
         }
-        submit.disabled = false
-      }
-    },
-    h('h2', title), content, fault,
-    h('.row.end', h('button', { autofocus: kind === 'danger', onclick: () => box.close() }, action ? 'Cancel' : 'Close'), submit))
-    const box = h(`dialog${wide ? '.wide-dialog' : ''}`, {
-      'aria-label': title,
-      onclose () {
-        if (messages && box.contains(messages)) document.body.append(messages)
-        box.remove()
-        resolve(value)
-      }
-    }, form)
+      },
+      h('h2', title),
+      content,
+      fault,
+      h(
+        '.row.end',
+        h('button', { autofocus: kind === 'danger', onclick: () => box.close() }, action ? 'Cancel' : 'Close'),
+        submit
+      )
+    )
+    const box = h(
+      `dialog${wide ? '.wide-dialog' : ''}`,
+      {
+        'aria-label': title,
+        onclose() {
+          if (messages && box.contains(messages)) document.body.append(messages)
+          box.remove()
+          resolve(value)
+        }
+      },
+      form
+    )
     document.body.append(box)
     box.showModal()
   })
@@ -151,14 +180,16 @@ export function dialog ({ title, content, action, act, kind = 'primary', wide })
  * Asks whether to go on. Resolves to true or false.
  * @param {{ title: string, text: Child, action: string, kind?: string }} options
  */
-export async function confirm ({ title, text, action, kind = 'danger' }) {
-  return await dialog({ title, content: [text].flat().map(one => h('p', one)), action, kind, act: () => true }) === true
+export async function confirm({ title, text, action, kind = 'danger' }) {
+  return (
+    (await dialog({ title, content: [text].flat().map(one => h('p', one)), action, kind, act: () => true })) === true
+  )
 }
 
 // Copying.
 
 /** @param {string} text */
-async function copy (text) {
+async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text)
   // Without TLS browsers offer only this.
   const field = h('textarea.visually-hidden', { readonly: true })
@@ -172,7 +203,12 @@ async function copy (text) {
   if (!copied) throw new Error('The browser does not allow copying. Select the text and copy it by hand.')
 }
 
-const glyph = () => s('svg', { class: 'glyph', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, s('path', { d: 'M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3' }))
+const glyph = () =>
+  s(
+    'svg',
+    { class: 'glyph', viewBox: '0 0 16 16', 'aria-hidden': 'true' },
+    s('path', { d: 'M5.5 5.5h8v8h-8zM10.5 5.5v-3h-8v8h3' })
+  )
 
 /**
  * A button that copies a text. `name` says what, for screen readers. Without a label it shows a picture.
@@ -180,17 +216,25 @@ const glyph = () => s('svg', { class: 'glyph', viewBox: '0 0 16 16', 'aria-hidde
  * @param {string} label
  * @param {string} name
  */
-export function copyButton (text, label = 'Copy', name = label) {
-  const button = h(label ? 'button.small.copy' : 'button.icon.copy', {
-    'aria-label': name,
-    title: !label && name,
-    onclick: () => attempt(async () => {
-      await copy(text)
-      button.classList.add('copied')
-      button.textContent = label ? 'Copied' : '✓'
-      setTimeout(() => { button.classList.remove('copied'); put(button, label || glyph()) }, 1500)
-    })
-  }, label || glyph())
+export function copyButton(text, label = 'Copy', name = label) {
+  const button = h(
+    label ? 'button.small.copy' : 'button.icon.copy',
+    {
+      'aria-label': name,
+      title: !label && name,
+      onclick: () =>
+        attempt(async () => {
+          await copy(text)
+          button.classList.add('copied')
+          button.textContent = label ? 'Copied' : '✓'
+          setTimeout(() => {
+            button.classList.remove('copied')
+            put(button, label || glyph())
+          }, 1500)
+        })
+    },
+    label || glyph()
+  )
   return button
 }
 
@@ -199,7 +243,7 @@ export function copyButton (text, label = 'Copy', name = label) {
  * @param {string} value
  * @param {string} [href]
  */
-export function hash (value, href) {
+export function hash(value, href) {
   const text = [h('span.whole', value), h('span.ends', `${value.slice(0, 8)}…${value.slice(-6)}`)]
   return h('span.hash', href ? h('a', { href, title: value }, text) : text, copyButton(value, '', 'Copy info hash'))
 }
@@ -208,14 +252,24 @@ export function hash (value, href) {
  * A QR code. Dark on light in both themes: many readers need that.
  * @param {string} text
  */
-export function qr (text) {
+export function qr(text) {
   const code = /** @type {any} */ (generate)(text)
   let path = ''
   for (let y = 0; y < code.size; y++) {
     for (let x = 0; x < code.size; x++) if (code.get(x, y)) path += `M${x} ${y}h1v1h-1z`
   }
-  return s('svg', { class: 'qr', viewBox: `-4 -4 ${code.size + 8} ${code.size + 8}`, role: 'img', 'aria-label': `QR code: ${text}`, 'shape-rendering': 'crispEdges' },
-    s('rect', { x: -4, y: -4, width: code.size + 8, height: code.size + 8, class: 'light' }), s('path', { d: path, class: 'dark' }))
+  return s(
+    'svg',
+    {
+      class: 'qr',
+      viewBox: `-4 -4 ${code.size + 8} ${code.size + 8}`,
+      role: 'img',
+      'aria-label': `QR code: ${text}`,
+      'shape-rendering': 'crispEdges'
+    },
+    s('rect', { x: -4, y: -4, width: code.size + 8, height: code.size + 8, class: 'light' }),
+    s('path', { d: path, class: 'dark' })
+  )
 }
 
 /**
@@ -228,11 +282,22 @@ const showQr = (title, text) => dialog({ title, content: [qr(text), h('code.secr
  * Finished announce URLs, each with its protocol, Copy and QR.
  * @param {{ url: string, protocol?: string }[]} urls
  */
-export function announceUrls (urls) {
-  return h('ul.urls', urls.map(({ url, protocol = url.split(':')[0] }) => h('li',
-    h('span.tag', protocol), h('code', url),
-    h('span.row', copyButton(url, 'Copy', `Copy ${url}`),
-      button('QR', () => showQr('Announce URL', url), 'small', `QR code of ${url}`)))))
+export function announceUrls(urls) {
+  return h(
+    'ul.urls',
+    urls.map(({ url, protocol = url.split(':')[0] }) =>
+      h(
+        'li',
+        h('span.tag', protocol),
+        h('code', url),
+        h(
+          'span.row',
+          copyButton(url, 'Copy', `Copy ${url}`),
+          button('QR', () => showQr('Announce URL', url), 'small', `QR code of ${url}`)
+        )
+      )
+    )
+  )
 }
 
 // Searching and paging.
@@ -243,14 +308,16 @@ const SEARCH_MS = 250
  * A field that calls `onSearch` shortly after the last key, or at Enter.
  * @param {{ label: string, placeholder?: string, onSearch: (text: string) => void }} options
  */
-export function searchBox ({ label, placeholder, onSearch }) {
+export function searchBox({ label, placeholder, onSearch }) {
   /** @type {number | undefined} */
   let timer
   let last = ''
   const search = () => {
     clearTimeout(timer)
     const text = input.value.trim()
-    if (text !== last) onSearch(last = text)
+    if (text === last) return
+    last = text
+    onSearch(text)
   }
   const input = h('input', {
     type: 'search',
@@ -261,10 +328,23 @@ export function searchBox ({ label, placeholder, onSearch }) {
     maxlength: 2000,
     spellcheck: 'false',
     autocomplete: 'off',
-    oninput: () => { clearTimeout(timer); timer = setTimeout(search, SEARCH_MS) },
+    oninput: () => {
+      clearTimeout(timer)
+      timer = setTimeout(search, SEARCH_MS)
+    },
     onchange: search
   })
-  return h('form.search', { role: 'search', onsubmit: event => { event.preventDefault(); search() } }, input)
+  return h(
+    'form.search',
+    {
+      role: 'search',
+      onsubmit: event => {
+        event.preventDefault()
+        search()
+      }
+    },
+    input
+  )
 }
 
 // Tables.
@@ -291,16 +371,28 @@ export function searchBox ({ label, placeholder, onSearch }) {
  * @template Row
  * @param {TableOptions<Row>} options
  */
-export function liveTable ({ caption, columns, key, empty = 'None.', cards = false, onSort }) {
+export function liveTable({ caption, columns, key, empty = 'None.', cards = false, onSort }) {
   /** @type {Map<string, HTMLTableRowElement>} */
   const rows = new Map()
   /** @type {HTMLTableSectionElement} */
   const body = h('tbody')
   const nothing = h('p.empty', { hidden: true })
   /** @type {HTMLElement[]} */
-  const heads = columns.map(([title, , kind, sort]) => h('th', { class: kind, scope: 'col' },
-    sort && onSort ? button([title, h('span.order', { 'aria-hidden': 'true' })], () => onSort(sort)) : title || unseen('Actions')))
-  const table = h(`table${cards ? '.cards' : ''}`, h('caption.visually-hidden', caption), h('thead', h('tr', heads)), body)
+  const heads = columns.map(([title, , kind, sort]) =>
+    h(
+      'th',
+      { class: kind, scope: 'col' },
+      sort && onSort
+        ? button([title, h('span.order', { 'aria-hidden': 'true' })], () => onSort(sort))
+        : title || unseen('Actions')
+    )
+  )
+  const table = h(
+    `table${cards ? '.cards' : ''}`,
+    h('caption.visually-hidden', caption),
+    h('thead', h('tr', heads)),
+    body
+  )
   const scroll = h('.scroll', { hidden: true }, table)
 
   return {
@@ -311,7 +403,7 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
      * @param {Row[]} list
      * @param {string} why there are none
      */
-    update (list, why = empty) {
+    update(list, why = empty) {
       const selection = getSelection()
       if (!selection.isCollapsed && body.contains(selection.anchorNode)) return
       const active = /** @type {HTMLElement | null} */ (document.activeElement)
@@ -320,9 +412,16 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
       list.forEach((row, at) => {
         const name = String(key(row))
         gone.delete(name)
-        const line = rows.get(name) ?? h('tr', columns.map(([title, , kind]) => h('td', { class: kind, 'data-label': title })))
+        const line =
+          rows.get(name) ??
+          h(
+            'tr',
+            columns.map(([title, , kind]) => h('td', { class: kind, 'data-label': title }))
+          )
         rows.set(name, line)
-        columns.forEach(([, cell], at) => renew(line.cells[at], cell(row)))
+        columns.forEach(([, cell], at) => {
+          renew(line.cells[at], cell(row))
+        })
         if (body.rows[at] !== line) body.insertBefore(line, body.rows[at] ?? null)
       })
       for (const name of gone) {
@@ -341,7 +440,7 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
      * @param {string} by
      * @param {string} order
      */
-    sorted (by, order) {
+    sorted(by, order) {
       columns.forEach(([, , , sort], at) => {
         if (!sort) return
         const head = heads[at]
@@ -378,7 +477,7 @@ export function liveTable ({ caption, columns, key, empty = 'None.', cards = fal
  * @template Row
  * @param {PagedOptions<Row> & TableOptions<Row>} options
  */
-export function pagedTable ({ heading, load, search, every, isHere, noMatch, one, many = `${one}s`, ...options }) {
+export function pagedTable({ heading, load, search, every, isHere, noMatch, one, many = `${one}s`, ...options }) {
   const table = liveTable(options)
   const about = h('span.soft', { 'aria-live': 'polite' })
   let text = ''
@@ -390,12 +489,21 @@ export function pagedTable ({ heading, load, search, every, isHere, noMatch, one
   /** @type {Place} */
   let after = [null, 1]
   const where = h('span.soft', { 'aria-live': 'polite' })
-  const back = button('← Previous', () => { pages.pop(); again() })
-  const on = button('Next →', () => { pages.push(after); again() })
+  const back = button('← Previous', () => {
+    pages.pop()
+    again()
+  })
+  const on = button('Next →', () => {
+    pages.push(after)
+    again()
+  })
   const pager = h('.row.pager', { hidden: true }, back, on, where)
-  const restart = () => { pages = [[null, 1]]; return again() }
+  const restart = () => {
+    pages = [[null, 1]]
+    return again()
+  }
 
-  async function again () {
+  async function again() {
     const own = ++wanted
     const [cursor, first] = pages.at(-1)
     let page
@@ -410,8 +518,9 @@ export function pagedTable ({ heading, load, search, every, isHere, noMatch, one
     const { rows, next, total } = page
     // The last row of a later page was removed.
     if (!rows.length && cursor) return restart()
-    about.textContent = total === 0 ? '' : `${count(total)} ${total === 1 ? one : many}${text && ' found'}${page.about ?? ''}`
-    table.update(rows, text ? noMatch?.(text) ?? `Nothing matches “${text}”.` : options.empty)
+    about.textContent =
+      total === 0 ? '' : `${count(total)} ${total === 1 ? one : many}${text && ' found'}${page.about ?? ''}`
+    table.update(rows, text ? (noMatch?.(text) ?? `Nothing matches “${text}”.`) : options.empty)
     after = [next, first + rows.length]
     back.disabled = !cursor
     on.disabled = !next
@@ -420,7 +529,13 @@ export function pagedTable ({ heading, load, search, every, isHere, noMatch, one
   }
 
   return {
-    box: searchBox({ ...search, onSearch: found => { text = found; restart() } }),
+    box: searchBox({
+      ...search,
+      onSearch: found => {
+        text = found
+        restart()
+      }
+    }),
     table,
     element: h('section.card', h('.top', heading, about), table.element, pager),
     again,

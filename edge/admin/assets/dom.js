@@ -12,7 +12,7 @@
  * @param {...any} children
  * @returns {any} an element of that name
  */
-export function h (name, ...children) {
+export function h(name, ...children) {
   const attributes = children[0]?.constructor === Object ? children.shift() : {}
   const [tag, ...classes] = name.split('.')
   const element = document.createElement(tag || 'div')
@@ -28,7 +28,7 @@ export function h (name, ...children) {
  * @param {Record<string, any>} attributes
  * @param {...Child} children
  */
-export function s (name, attributes = {}, ...children) {
+export function s(name, attributes = {}, ...children) {
   return fill(document.createElementNS('http://www.w3.org/2000/svg', name), attributes, children)
 }
 
@@ -38,7 +38,7 @@ export function s (name, attributes = {}, ...children) {
  * @param {Record<string, any>} attributes
  * @param {Child[]} children
  */
-function fill (element, attributes, children) {
+function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value)
     else if (value === true) element.setAttribute(name, '')
@@ -54,7 +54,7 @@ function fill (element, attributes, children) {
  * @param {...Child} children
  * @returns {E}
  */
-export function put (element, ...children) {
+export function put(element, ...children) {
   const flat = /** @type {any[]} */ (children.flat(9))
   element.replaceChildren(...flat.filter(child => child != null && child !== false))
   return element
@@ -66,7 +66,7 @@ export function put (element, ...children) {
  * @param {Element} element
  * @param {...Child} children
  */
-export function renew (element, ...children) {
+export function renew(element, ...children) {
   const fresh = put(/** @type {Element} */ (element.cloneNode()), children)
   if (element.isEqualNode(fresh)) return
   const focused = /** @type {any} */ (document.activeElement)
@@ -75,14 +75,20 @@ export function renew (element, ...children) {
   if (!isWithin) return
   /** @type {any[]} */
   const candidates = [...element.querySelectorAll('a, button')]
-  candidates.find(one => one.href === focused.href && one.ariaLabel === focused.ariaLabel)?.focus({ preventScroll: true })
+  candidates
+    .find(one => one.href === focused.href && one.ariaLabel === focused.ariaLabel)
+    ?.focus({ preventScroll: true })
 }
 
 /**
  * A list of terms and values.
  * @param {(Child[] | null | undefined | false)[]} pairs
  */
-export const facts = pairs => h('dl.facts', pairs.filter(Boolean).map((/** @type {any} */ [term, value]) => [h('dt', term), h('dd', value)]))
+export const facts = pairs =>
+  h(
+    'dl.facts',
+    pairs.filter(Boolean).map((/** @type {any} */ [term, value]) => [h('dt', term), h('dd', value)])
+  )
 
 /**
  * A part of a page with a title and a note, if any. `place` are classes.
@@ -91,8 +97,13 @@ export const facts = pairs => h('dl.facts', pairs.filter(Boolean).map((/** @type
  * @param {Child} note
  * @param {...Child} content
  */
-export const card = (place, title, note, ...content) => h('section', { class: `card ${place}` },
-  h('.top', h('h2', title), note instanceof Node ? note : h('span.soft', note)), content)
+export const card = (place, title, note, ...content) =>
+  h(
+    'section',
+    { class: `card ${place}` },
+    h('.top', h('h2', title), note instanceof Node ? note : h('span.soft', note)),
+    content
+  )
 
 /**
  * Text for screen readers only.

@@ -15,7 +15,7 @@ let ids = 0
  * @param {HTMLElement} input
  * @param {Child} [hint]
  */
-export function labelled (label, input, hint) {
+export function labelled(label, input, hint) {
   const id = input.id || `field${++ids}`
   input.id = id
   if (hint) input.setAttribute('aria-describedby', `${id}hint`)
@@ -28,7 +28,7 @@ export function labelled (label, input, hint) {
  * @param {Child} label
  * @param {{ value?: number, max?: number, min?: number, hint?: Child }} options
  */
-export function number (name, label, { value = 0, max, min = 0, hint } = {}) {
+export function number(name, label, { value = 0, max, min = 0, hint } = {}) {
   const input = h('input', { name, type: 'number', inputmode: 'numeric', min, max, value, required: true })
   return { element: labelled(label, input, hint), value: () => Number(input.value) }
 }
@@ -38,28 +38,49 @@ export function number (name, label, { value = 0, max, min = 0, hint } = {}) {
  * @param {Child} label
  * @param {{ value?: string, hint?: Child, [attribute: string]: any }} options
  */
-export function textField (name, label, { value = '', hint, ...attributes } = {}) {
+export function textField(name, label, { value = '', hint, ...attributes } = {}) {
   const input = h('input', { name, value, spellcheck: 'false', autocomplete: 'off', ...attributes })
   return { element: labelled(label, input, hint), input, value: () => input.value.trim() }
 }
 
 const DAY_S = 86400
 /** @type {[number | string, string][]} */
-const LIFETIMES = [['', 'Never'], [3600, 'In 1 hour'], [DAY_S, 'In 1 day'], [7 * DAY_S, 'In 1 week'], [30 * DAY_S, 'In 30 days'], [365 * DAY_S, 'In 1 year'], ['date', 'At a date …']]
+const LIFETIMES = [
+  ['', 'Never'],
+  [3600, 'In 1 hour'],
+  [DAY_S, 'In 1 day'],
+  [7 * DAY_S, 'In 1 week'],
+  [30 * DAY_S, 'In 30 days'],
+  [365 * DAY_S, 'In 1 year'],
+  ['date', 'At a date …']
+]
 
 /**
  * When something expires. `value` returns a Unix time in seconds, null for never, or undefined for "as now".
  * @param {number | null} [current]
  */
-export function expiry (current) {
+export function expiry(current) {
   const soon = new Date(Date.now() + DAY_S * 1000 - new Date().getTimezoneOffset() * 60000).toISOString().slice(0, 16)
-  const date = h('input', { type: 'datetime-local', value: soon, hidden: true, 'aria-label': 'Date and time of expiry, in your time zone' })
+  const date = h('input', {
+    type: 'datetime-local',
+    value: soon,
+    hidden: true,
+    'aria-label': 'Date and time of expiry, in your time zone'
+  })
   const now = current === undefined ? [] : [['keep', current == null ? 'Never (as now)' : `${time(current)} (as now)`]]
-  const select = h('select', { name: 'lifetime', onchange: () => { date.hidden = select.value !== 'date' } },
-    [...now, ...LIFETIMES.slice(current === null ? 1 : 0)].map(([value, text]) => h('option', { value }, text)))
+  const select = h(
+    'select',
+    {
+      name: 'lifetime',
+      onchange: () => {
+        date.hidden = select.value !== 'date'
+      }
+    },
+    [...now, ...LIFETIMES.slice(current === null ? 1 : 0)].map(([value, text]) => h('option', { value }, text))
+  )
   return {
     element: h('.stacked', labelled('Expires', select), date),
-    value () {
+    value() {
       if (select.value === 'keep') return undefined
       if (select.value === '') return null
       if (select.value !== 'date') return Math.floor(Date.now() / 1000) + Number(select.value)
@@ -75,7 +96,7 @@ export function expiry (current) {
  * When something expires, for a table.
  * @param {number | null | undefined} at
  */
-export function expires (at) {
+export function expires(at) {
   if (at == null) return h('span.soft', 'never')
   return at * 1000 < Date.now() ? h('span.tag.bad', 'expired') : time(at)
 }
@@ -86,16 +107,28 @@ export function expires (at) {
  * @param {{ name: string, title: string, text?: string }[]} choices
  * @param {string[]} checked
  */
-export function checkboxes (legend, choices, checked = []) {
+export function checkboxes(legend, choices, checked = []) {
   /** @type {HTMLInputElement[]} */
-  const boxes = choices.map(({ name }) => h('input', { type: 'checkbox', name: 'choice', value: name, checked: checked.includes(name) }))
+  const boxes = choices.map(({ name }) =>
+    h('input', { type: 'checkbox', name: 'choice', value: name, checked: checked.includes(name) })
+  )
   return {
-    element: h('fieldset', h('legend', legend), h('.checks',
-      choices.map(({ name, title, text }, at) => h('label.check', { title: name }, boxes[at], h('span', title), text && h('small', text))))),
+    element: h(
+      'fieldset',
+      h('legend', legend),
+      h(
+        '.checks',
+        choices.map(({ name, title, text }, at) =>
+          h('label.check', { title: name }, boxes[at], h('span', title), text && h('small', text))
+        )
+      )
+    ),
     boxes,
     value: () => boxes.filter(box => box.checked).map(box => box.value),
     /** @param {string[]} names */
-    set (names) { for (const box of boxes) box.checked = names.includes(box.value) }
+    set(names) {
+      for (const box of boxes) box.checked = names.includes(box.value)
+    }
   }
 }
 
@@ -103,9 +136,9 @@ export function checkboxes (legend, choices, checked = []) {
  * A button that lets the user choose a file, and passes it on.
  * @param {string} label
  * @param {string} accept
- * @param {(file: File) => Promise<void>} onFile
+ * @param {(file: File) => Promise<unknown>} onFile
  */
-export function fileButton (label, accept, onFile) {
+export function fileButton(label, accept, onFile) {
   const input = h('input', {
     type: 'file',
     accept,

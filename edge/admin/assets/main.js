@@ -29,11 +29,13 @@ import overview from './pages/overview.js'
  * @param {string} name
  * @returns {Fill}
  */
-const later = (path, name = 'default') => async (main, page) => {
-  const pages = await import(`./pages/${path}.js`)
-  // Another page may have been opened meanwhile.
-  return page.isHere() ? pages[name](main, page) : undefined
-}
+const later =
+  (path, name = 'default') =>
+  async (main, page) => {
+    const pages = await import(`./pages/${path}.js`)
+    // Another page may have been opened meanwhile.
+    return page.isHere() ? pages[name](main, page) : undefined
+  }
 
 // Path, title, the scope it needs, the key after `g`, the picture in the navigation, and the function that renders
 // the page. The function may return a cleanup for when the page is left. Last: whether an empty line of the
@@ -43,16 +45,54 @@ const table = [
   ['overview', 'Overview', 'stats:read', 'o', 'M2 13h12M4 10v3M8 4v9M12 7v6', overview],
   ['nodes', 'Nodes', 'stats:read', 'n', 'M8 3v4M8 7 4 12M8 7l4 5M6.5 3h3M2.5 12.5h3M10.5 12.5h3', later('nodes')],
   ['torrents', 'Torrents', 'torrents:read', 't', 'M3 4h10M3 8h10M3 12h6', later('torrents', 'torrents')],
-  ['lists', 'Access lists', 'lists:read', 'a', 'M3 4.5l1 1 2-2M8 4.5h5M3 11l3 3M6 11l-3 3M8 12h5', later('lists'), true],
-  ['keys', 'User keys', 'keys:read', 'k', 'M9.5 6.5a3 3 0 1 0-2.8 2L8 10h2v2h2v2h2v-2.5L9.3 7', later('access', 'keys')],
-  ['bans', 'Bans', 'bans:read', 'b', 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M4.2 4.2l7.6 7.6', later('access', 'bans')],
+  [
+    'lists',
+    'Access lists',
+    'lists:read',
+    'a',
+    'M3 4.5l1 1 2-2M8 4.5h5M3 11l3 3M6 11l-3 3M8 12h5',
+    later('lists'),
+    true
+  ],
+  [
+    'keys',
+    'User keys',
+    'keys:read',
+    'k',
+    'M9.5 6.5a3 3 0 1 0-2.8 2L8 10h2v2h2v2h2v-2.5L9.3 7',
+    later('access', 'keys')
+  ],
+  [
+    'bans',
+    'Bans',
+    'bans:read',
+    'b',
+    'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M4.2 4.2l7.6 7.6',
+    later('access', 'bans')
+  ],
   ['tokens', 'API tokens', 'tokens:read', 'p', 'M5 3 2 8l3 5M11 3l3 5-3 5', later('access', 'tokens')],
   ['webhooks', 'Webhooks', 'events:read', 'w', 'M2.5 7.5l11-5-4 11L7 9zM7 9l6.5-6.5', later('webhooks')],
-  ['settings', 'Configuration', 'config:read', 'c', 'M2 5h6M11 5h3M2 11h3M8 11h6M9.5 3v4M6.5 9v4', later('settings'), true],
+  [
+    'settings',
+    'Configuration',
+    'config:read',
+    'c',
+    'M2 5h6M11 5h3M2 11h3M8 11h6M9.5 3v4M6.5 9v4',
+    later('settings'),
+    true
+  ],
   ['log', 'Log', 'events:read', 'l', 'M3 3.5h10v9H3zM5 6.5h6M5 9.5h4', later('log')],
   ['about', 'About', 'stats:read', 'i', 'M8 2.5a5.5 5.5 0 1 0 0 11 5.5 5.5 0 0 0 0-11M8 7.5v3.5M8 5v.5', later('about')]
 ]
-const pages = table.map(([path, title, scope, key, icon, fill, apart]) => ({ path, title, scope, key, icon, fill, apart }))
+const pages = table.map(([path, title, scope, key, icon, fill, apart]) => ({
+  path,
+  title,
+  scope,
+  key,
+  icon,
+  fill,
+  apart
+}))
 
 /**
  * The page that a row of the torrents leads to.
@@ -71,15 +111,17 @@ let turn = 0
 const theme = () => stored('theme') ?? 'auto'
 
 /** @param {string} name */
-function setTheme (name) {
+function setTheme(name) {
   if (name === 'auto') delete document.documentElement.dataset.theme
   else document.documentElement.dataset.theme = name
   store('theme', name)
   dispatchEvent(new Event('theme'))
 }
 
-function themeChoice () {
-  const options = ['auto', 'light', 'dark'].map(name => h('option', { value: name, selected: name === theme() }, `Theme: ${name}`))
+function themeChoice() {
+  const options = ['auto', 'light', 'dark'].map(name =>
+    h('option', { value: name, selected: name === theme() }, `Theme: ${name}`)
+  )
   return h('select.small', { 'aria-label': 'Colour theme', onchange: event => setTheme(event.target.value) }, options)
 }
 
@@ -89,33 +131,55 @@ function themeChoice () {
  * @param {string} name
  * @param {Record<string, any>} attributes
  */
-const brand = (name, attributes = {}) => h(`${name}.brand`, attributes, h('img', { src: '/icon.svg', alt: '', width: 26, height: 26 }), 'tidegate')
+const brand = (name, attributes = {}) =>
+  h(`${name}.brand`, attributes, h('img', { src: '/icon.svg', alt: '', width: 26, height: 26 }), 'tidegate')
 
 /** @param {string} [why] */
-function signIn (why) {
+function signIn(why) {
   leave()
   leave = () => {}
   turn++
-  const token = h('input', { type: 'password', name: 'token', autocomplete: 'current-password', required: true, autofocus: true, placeholder: 'tg_…', spellcheck: 'false' })
+  const token = h('input', {
+    type: 'password',
+    name: 'token',
+    autocomplete: 'current-password',
+    required: true,
+    autofocus: true,
+    placeholder: 'tg_…',
+    spellcheck: 'false'
+  })
   const fault = h('p.fault', { role: 'alert', hidden: !why }, why)
-  const form = h('form.card', {
-    onsubmit: async event => {
-      event.preventDefault()
-      try {
-        start(await session.open(token.value.trim()))
-      } catch (problem) {
-        fault.hidden = false
-        fault.textContent = problem.message.replace(/^./, first => first.toUpperCase())
-        token.select()
+  const form = h(
+    'form.card',
+    {
+      onsubmit: async event => {
+        event.preventDefault()
+        try {
+          start(await session.open(token.value.trim()))
+        } catch (problem) {
+          fault.hidden = false
+          fault.textContent = problem.message.replace(/^./, first => first.toUpperCase())
+          token.select()
+        }
       }
-    }
-  },
-  brand('h1'),
-  h('label.field', 'Token', token),
-  fault,
-  h('button.primary', 'Sign in'),
-  h('p.soft', 'The first start writes a token to the file ', h('code', 'first-token'), ' in state.dir, or prints it on a terminal.'),
-  h('p.soft', 'Lost it? Start tidegate once with ', h('code', 'TIDEGATE_BOOTSTRAP_TOKEN'), ' set to a token of your own.'))
+    },
+    brand('h1'),
+    h('label.field', 'Token', token),
+    fault,
+    h('button.primary', 'Sign in'),
+    h(
+      'p.soft',
+      'The first start writes a token to the file ',
+      h('code', 'first-token'),
+      ' in state.dir, or prints it on a terminal.'
+    ),
+    h(
+      'p.soft',
+      'Lost it? Start tidegate once with ',
+      h('code', 'TIDEGATE_BOOTSTRAP_TOKEN'),
+      ' set to a token of your own.'
+    )
+  )
   document.title = 'Sign in: tidegate'
   put(document.body, h('main.login', form))
   token.focus()
@@ -127,40 +191,92 @@ function signIn (why) {
 const icon = path => s('svg', { viewBox: '0 0 16 16', 'aria-hidden': 'true' }, s('path', { d: path }))
 
 /** @param {{ name: string, scopes: string[] }} session */
-function start ({ name, scopes }) {
+function start({ name, scopes }) {
   /** @param {string} scope */
   const may = scope => scopes.includes('*') || scopes.includes(scope)
   const open = pages.filter(({ scope }) => may(scope))
-  const links = new Map(open.map(page => [page.path, h('a', { href: `#/${page.path}`, class: page.apart && 'apart', title: `g ${page.key}` }, icon(page.icon), page.title)]))
+  const links = new Map(
+    open.map(page => [
+      page.path,
+      h(
+        'a',
+        { href: `#/${page.path}`, class: page.apart && 'apart', title: `g ${page.key}` },
+        icon(page.icon),
+        page.title
+      )
+    ])
+  )
   const main = h('main', { id: 'main', tabindex: '-1' })
-  const menu = h('button.menu', {
-    'aria-controls': 'side',
-    onclick: () => unfold(menu.ariaExpanded !== 'true')
-  }, h('span', { 'aria-hidden': 'true' }, '☰'), h('span.title', 'Menu'))
-  const side = h('.side', { id: 'side' },
+  const menu = h(
+    'button.menu',
+    {
+      'aria-controls': 'side',
+      onclick: () => unfold(menu.ariaExpanded !== 'true')
+    },
+    h('span', { 'aria-hidden': 'true' }, '☰'),
+    h('span.title', 'Menu')
+  )
+  const side = h(
+    '.side',
+    { id: 'side' },
     h('nav', { 'aria-label': 'Pages' }, [...links.values()]),
-    h('footer',
+    h(
+      'footer',
       h('span.who', `Signed in as ${name || 'unnamed token'}`),
-      h('.row', themeChoice(),
+      h(
+        '.row',
+        themeChoice(),
         button('Keys', () => help(open), 'small'),
-        button('Sign out', async () => { await session.close().catch(() => {}); signIn() }, 'small'))))
+        button(
+          'Sign out',
+          async () => {
+            await session.close().catch(() => {})
+            signIn()
+          },
+          'small'
+        )
+      )
+    )
+  )
   /** @param {boolean} isOpen */
   const unfold = isOpen => {
     menu.ariaExpanded = isOpen
     side.classList.toggle('open', isOpen)
   }
-  put(document.body,
-    h('a.skip.button', { href: '#main', onclick: event => { event.preventDefault(); main.focus() } }, 'Skip to content'),
-    h('.shell', h('header.topbar', brand('a', { href: '#/overview' }), menu), side, main))
+  put(
+    document.body,
+    h(
+      'a.skip.button',
+      {
+        href: '#main',
+        onclick: event => {
+          event.preventDefault()
+          main.focus()
+        }
+      },
+      'Skip to content'
+    ),
+    h('.shell', h('header.topbar', brand('a', { href: '#/overview' }), menu), side, main)
+  )
 
-  async function show () {
+  async function show() {
     leave()
     leave = () => {}
     const own = ++turn
     const [path = '', ...rest] = location.hash.replace(/^#\/?/, '').split('/')
     /** @type {Page} */
-    const page = [details, ...open].find(one => one.path === path) ?? open[0] ??
-      { path: '', title: 'No page', fill () { put(main, h('h1', 'No page'), h('p.empty', 'This token has no permission for any page. Sign in with another one.')) } }
+    const page = [details, ...open].find(one => one.path === path) ??
+      open[0] ?? {
+        path: '',
+        title: 'No page',
+        fill() {
+          put(
+            main,
+            h('h1', 'No page'),
+            h('p.empty', 'This token has no permission for any page. Sign in with another one.')
+          )
+        }
+      }
     document.title = `${page.title}: tidegate`
     menu.querySelector('.title').textContent = page.title
     unfold(false)
@@ -176,12 +292,13 @@ function start ({ name, scopes }) {
       else left?.()
     } catch (problem) {
       if (own !== turn) return
-      if (main.childElementCount === 0) put(main, h('h1', page.title), h('p.empty', 'This page could not be loaded.'), button('Try again', show))
+      if (main.childElementCount === 0)
+        put(main, h('h1', page.title), h('p.empty', 'This page could not be loaded.'), button('Try again', show))
       fail(problem)
     }
   }
-  onhashchange = show
-  onkeydown = shortcuts(open)
+  window.onhashchange = show
+  window.onkeydown = shortcuts(open)
   show()
 }
 
@@ -194,7 +311,7 @@ function start ({ name, scopes }) {
 const takesText = element => element.closest('input, textarea, select, [contenteditable], dialog') != null
 
 /** @param {Page[]} open */
-function shortcuts (open) {
+function shortcuts(open) {
   let chord = 0
   return (/** @type {any} */ event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || takesText(event.target)) return
@@ -214,7 +331,7 @@ function shortcuts (open) {
  * Goes to the search of this page, or to that of torrents.
  * @param {Page[]} open
  */
-async function search (open) {
+async function search(open) {
   /** @returns {HTMLInputElement | null} */
   const field = () => document.querySelector('[data-search], main input[type=search]')
   if (!field() && open.some(({ path }) => path === 'torrents')) {
@@ -226,17 +343,35 @@ async function search (open) {
 }
 
 /** @param {Page[]} open */
-function help (open) {
-  const rows = [['/', 'Search this page, or all torrents'], ['?', 'Show these keys'], ['Esc', 'Close a dialog; leave a chart'], ['← →', 'Move through the values of a chart that has the focus'], ...open.map(({ key, title }) => [`g ${key}`, `Go to ${title}`])]
+function help(open) {
+  const rows = [
+    ['/', 'Search this page, or all torrents'],
+    ['?', 'Show these keys'],
+    ['Esc', 'Close a dialog; leave a chart'],
+    ['← →', 'Move through the values of a chart that has the focus'],
+    ...open.map(({ key, title }) => [`g ${key}`, `Go to ${title}`])
+  ]
   dialog({
     title: 'Keys',
-    content: h('dl.keys', rows.map(([keys, text]) => [h('dt', keys.split(' ').map(key => h('kbd', key))), h('dd', text)]))
+    content: h(
+      'dl.keys',
+      rows.map(([keys, text]) => [
+        h(
+          'dt',
+          keys.split(' ').map(key => h('kbd', key))
+        ),
+        h('dd', text)
+      ])
+    )
   })
 }
 
 // `detail` says why, if that is known.
 addEventListener('signed-out', (/** @type {any} */ { detail }) => {
-  if (document.querySelector('.shell')) signIn(detail || 'The session has ended. It lasts 12 hours, or until tidegate is restarted or upgraded. Sign in again.')
+  if (document.querySelector('.shell'))
+    signIn(
+      detail || 'The session has ended. It lasts 12 hours, or until tidegate is restarted or upgraded. Sign in again.'
+    )
 })
 
 setTheme(theme())

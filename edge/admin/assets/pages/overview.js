@@ -1,8 +1,8 @@
 // @ts-check
 // How the tracker is: what is wrong and what to do, figures, charts, and where the load comes from.
 
-import { api, follow, repeat, store, stored } from '../client.js'
 import { bars, charts, isFailure, named } from '../charts.js'
+import { api, follow, repeat, store, stored } from '../client.js'
 import { announceUrls, button, hash } from '../components.js'
 import { card, h, put, renew, unseen } from '../dom.js'
 import { bits, bytes, count, day, micros, part, rate, short, span } from '../format.js'
@@ -13,16 +13,29 @@ const STATUS_MS = 10_000
 const SILENCE_MAX_S = 5
 const TOP_MS = 15_000
 const HISTORY_MS = 300_000
-const SCALES = [['linear', 'Linear'], ['clip', 'Cut off spikes'], ['log', 'Logarithmic']]
-const known = value => value > 0 ? value : null
+const SCALES = [
+  ['linear', 'Linear'],
+  ['clip', 'Cut off spikes'],
+  ['log', 'Logarithmic']
+]
+const known = value => (value > 0 ? value : null)
 
 /** Buttons of which one is pressed; `options` are [value, label]. */
-function choice (label, options, chosen, choose) {
-  const press = chosen => options.forEach(([value], at) => { group.children[at].ariaPressed = value === chosen })
-  const group = h('.choice', { role: 'group', 'aria-label': label }, options.map(([value, text]) => button(text, () => {
-    press(value)
-    choose(value)
-  })))
+function choice(label, options, chosen, choose) {
+  const press = chosen =>
+    options.forEach(([value], at) => {
+      group.children[at].ariaPressed = value === chosen
+    })
+  const group = h(
+    '.choice',
+    { role: 'group', 'aria-label': label },
+    options.map(([value, text]) =>
+      button(text, () => {
+        press(value)
+        choose(value)
+      })
+    )
+  )
   press(chosen)
   return group
 }
@@ -31,46 +44,90 @@ function choice (label, options, chosen, choose) {
 
 const HEADLINES = { ok: 'All is well', info: 'All is well', warning: 'Needs attention', error: 'Something is wrong' }
 
-function problem ({ level, area, text, remedy }) {
-  return h('li', { class: `problem ${level}` },
+function problem({ level, area, text, remedy }) {
+  return h(
+    'li',
+    { class: `problem ${level}` },
     h('span.mark', { 'aria-hidden': 'true' }),
     h('div', h('p', unseen(`${level}, ${area}: `), text), remedy && h('p.soft', remedy)),
-    area === 'upgrade' && h('a.button.small', { href: '#/settings' }, 'Upgrade …'))
+    area === 'upgrade' && h('a.button.small', { href: '#/settings' }, 'Upgrade …')
+  )
 }
 
-function facts ({ version, upgrade_pending: isPending, uptime_s: uptime, records, swarms, cluster, certificates, listeners }) {
+function facts({
+  version,
+  upgrade_pending: isPending,
+  uptime_s: uptime,
+  records,
+  swarms,
+  cluster,
+  certificates,
+  listeners
+}) {
   const first = [...certificates].sort((a, b) => a.days_left - b.days_left)[0]
-  return h('dl.status-facts', [
-    ['Version', `${version}${isPending ? ', upgrade pending' : ''}`],
-    ['Up for', span(uptime)],
-    ['Records', records.failing ? 'cannot be written' : records.durable ? 'on the disk' : 'in memory only'],
-    ['Journal of swarms', swarms.journal === 'off' ? 'off' : `${swarms.journal}, ${bytes(swarms.disk_bytes)}`],
-    ['Cluster', cluster ? `node ${cluster.node}, ${cluster.heard} of ${cluster.others} others heard` : 'none'],
-    ['Certificates', first ? (first.days_left < 0 ? `${first.name} has expired` : `${count(first.days_left)} days left`) : 'none']
-  ].map(([name, value]) => h('div', h('dt', name), h('dd', value))),
-    h('.listeners', h('dt', 'Listeners'), h('dd', listeners.length === 0 ? 'none' : listeners.map(one => h('span.chip',
-      h('b', one.protocol.toUpperCase()), h('span.mono', one.address), [one.engine, one.private && 'private', one.mode !== 'open' && `${one.mode} list`].map(text => text && h('span.soft', text)))))))
+  return h(
+    'dl.status-facts',
+    [
+      ['Version', `${version}${isPending ? ', upgrade pending' : ''}`],
+      ['Up for', span(uptime)],
+      ['Records', records.failing ? 'cannot be written' : records.durable ? 'on the disk' : 'in memory only'],
+      ['Journal of swarms', swarms.journal === 'off' ? 'off' : `${swarms.journal}, ${bytes(swarms.disk_bytes)}`],
+      ['Cluster', cluster ? `node ${cluster.node}, ${cluster.heard} of ${cluster.others} others heard` : 'none'],
+      [
+        'Certificates',
+        first ? (first.days_left < 0 ? `${first.name} has expired` : `${count(first.days_left)} days left`) : 'none'
+      ]
+    ].map(([name, value]) => h('div', h('dt', name), h('dd', value))),
+    h(
+      '.listeners',
+      h('dt', 'Listeners'),
+      h(
+        'dd',
+        listeners.length === 0
+          ? 'none'
+          : listeners.map(one =>
+              h(
+                'span.chip',
+                h('b', one.protocol.toUpperCase()),
+                h('span.mono', one.address),
+                [one.engine, one.private && 'private', one.mode !== 'open' && `${one.mode} list`].map(
+                  text => text && h('span.soft', text)
+                )
+              )
+            )
+      )
+    )
+  )
 }
 
-function urls (list) {
+function urls(list) {
   if (list.length === 0) return h('p.empty', 'No listener for announces is open. Set [[listen]] in the configuration.')
-  const rows = list.map(({ url, protocol, private: isPrivate }) => ({ url: isPrivate ? `${url.replace(/\/$/, '')}/KEY` : url, protocol }))
+  const rows = list.map(({ url, protocol, private: isPrivate }) => ({
+    url: isPrivate ? `${url.replace(/\/$/, '')}/KEY` : url,
+    protocol
+  }))
   // One of each protocol says it; the others are those of further addresses.
   const first = rows.filter((row, at) => rows.findIndex(other => other.protocol === row.protocol) === at)
   const others = rows.filter(row => !first.includes(row))
-  return [announceUrls(first),
-    others.length > 0 && h('details.more', h('summary', `${count(others.length)} at other addresses`), announceUrls(others)),
-    list.some(one => one.private) && h('p.hint', 'Instead of KEY, each user has a key of their own: see User keys.')]
+  return [
+    announceUrls(first),
+    others.length > 0 &&
+      h('details.more', h('summary', `${count(others.length)} at other addresses`), announceUrls(others)),
+    list.some(one => one.private) && h('p.hint', 'Instead of KEY, each user has a key of their own: see User keys.')
+  ]
 }
 
-function strip () {
+function strip() {
   const state = h('.state')
   const list = h('ul.problems')
   const body = h('div')
   const where = h('div')
-  const element = h('section.status', { 'data-level': 'info', 'aria-label': 'Status' },
+  const element = h(
+    'section.status',
+    { 'data-level': 'info', 'aria-label': 'Status' },
     h('.card', h('div', { role: 'status' }, state, list), body),
-    h('.card', h('.top', h('h2', 'Announce URLs')), where))
+    h('.card', h('.top', h('h2', 'Announce URLs')), where)
+  )
   const say = (level, headline, health) => {
     element.dataset.level = level
     renew(state, h('span.mark', { 'aria-hidden': 'true' }), h('strong', headline))
@@ -80,7 +137,7 @@ function strip () {
   let shown
   return {
     element,
-    show (status) {
+    show(status) {
       say(status.level, HEADLINES[status.level], status.health)
       renew(body, facts(status))
       // What is open or was copied stays so.
@@ -88,53 +145,122 @@ function strip () {
       if (text !== shown) put(where, urls(status.announce_urls))
       shown = text
     },
-    lost (since) {
-      say('error', 'No response from tidegate', [{
-        level: 'error',
-        area: 'connection',
-        text: `Nothing has been heard since ${day(since)}. The figures below are from then.`,
-        remedy: 'This page keeps trying. Check that the process runs (systemctl status tidegate), and the network to it.'
-      }])
+    lost(since) {
+      say('error', 'No response from tidegate', [
+        {
+          level: 'error',
+          area: 'connection',
+          text: `Nothing has been heard since ${day(since)}. The figures below are from then.`,
+          remedy:
+            'This page keeps trying. Check that the process runs (systemctl status tidegate), and the network to it.'
+        }
+      ])
     }
   }
 }
 
 // Figures.
 
-function figures (protocols) {
+function figures(protocols) {
   const labels = ['Requests', 'Response time', 'Peers', 'Torrents', 'Sent', 'CPU']
   const cells = Object.fromEntries(labels.map(label => [label, { value: h('dd.value', '–'), note: h('dd.note') }]))
-  const element = h('dl.stats', labels.map(label => h('.card.stat', h('dt', label), cells[label].value, cells[label].note)))
-  const set = (label, value, note) => { cells[label].value.textContent = value; cells[label].note.textContent = note }
+  const element = h(
+    'dl.stats',
+    labels.map(label => h('.card.stat', h('dt', label), cells[label].value, cells[label].note))
+  )
+  const set = (label, value, note) => {
+    cells[label].value.textContent = value
+    cells[label].note.textContent = note
+  }
   let downloads = ''
   return {
     element,
-    sample (now) {
-      set('Requests', rate(protocols.reduce((sum, { name }) => sum + now[`${name}_s`], 0)), `${short(now.connections)} open connections`)
-      set('Response time', micros(now.p99_us), now.p50_us > 0 ? `p99; p50 ${micros(now.p50_us)}` : 'p99; no requests now')
+    sample(now) {
+      set(
+        'Requests',
+        rate(protocols.reduce((sum, { name }) => sum + now[`${name}_s`], 0)),
+        `${short(now.connections)} open connections`
+      )
+      set(
+        'Response time',
+        micros(now.p99_us),
+        now.p50_us > 0 ? `p99; p50 ${micros(now.p50_us)}` : 'p99; no requests now'
+      )
       set('Peers', count(now.seeders + now.leechers), `${short(now.seeders)} seeders, ${short(now.leechers)} leechers`)
       set('Torrents', count(now.torrents), downloads)
       set('Sent', bits(now.bytes_out_s), `${bits(now.bytes_in_s)} received`)
       set('CPU', part(now.cpu), `of one core; ${bytes(now.memory)} of memory`)
     },
-    details (now) { downloads = `${count(now.downloads)} downloads` }
+    details(now) {
+      downloads = `${count(now.downloads)} downloads`
+    }
   }
 }
 
 const definitions = word => [
-  { title: 'Requests', note: 'per second, stacked', series: word.lists.protocols.map(({ name, title }) => [title, row => row[`${name}_s`]]), format: rate, stacked: true },
-  { title: 'Response time', note: 'without the network', series: [['p50', row => known(row.p50_us)], ['p99', row => known(row.p99_us)]], format: micros },
-  { title: 'Peers', note: 'stacked', series: [['Seeders', row => row.seeders], ['Leechers', row => row.leechers]], format: short, stacked: true, whole: true },
-  { title: 'Refused and dropped', note: 'per second', series: [['Refused', row => row.refusals_s], ['Dropped', row => row.drops_s]], format: rate },
-  { title: 'Traffic', note: 'payload', series: [['Sent', row => row.bytes_out_s], ['Received', row => row.bytes_in_s]], format: bits },
+  {
+    title: 'Requests',
+    note: 'per second, stacked',
+    series: word.lists.protocols.map(({ name, title }) => [title, row => row[`${name}_s`]]),
+    format: rate,
+    stacked: true
+  },
+  {
+    title: 'Response time',
+    note: 'without the network',
+    series: [
+      ['p50', row => known(row.p50_us)],
+      ['p99', row => known(row.p99_us)]
+    ],
+    format: micros
+  },
+  {
+    title: 'Peers',
+    note: 'stacked',
+    series: [
+      ['Seeders', row => row.seeders],
+      ['Leechers', row => row.leechers]
+    ],
+    format: short,
+    stacked: true,
+    whole: true
+  },
+  {
+    title: 'Refused and dropped',
+    note: 'per second',
+    series: [
+      ['Refused', row => row.refusals_s],
+      ['Dropped', row => row.drops_s]
+    ],
+    format: rate
+  },
+  {
+    title: 'Traffic',
+    note: 'payload',
+    series: [
+      ['Sent', row => row.bytes_out_s],
+      ['Received', row => row.bytes_in_s]
+    ],
+    format: bits
+  },
   { title: 'Torrents', series: [['Torrents', row => row.torrents]], format: short, whole: true },
   { title: 'CPU', note: 'of one core', series: [['CPU', row => row.cpu]], format: part },
-  { title: 'Open connections', note: 'HTTP and WebTorrent', series: [['Connections', row => row.connections]], format: short, whole: true }
+  {
+    title: 'Open connections',
+    note: 'HTTP and WebTorrent',
+    series: [['Connections', row => row.connections]],
+    format: short,
+    whole: true
+  }
 ]
 
-const sorted = (counts, limit = 8) => Object.entries(counts).filter(([, value]) => value > 0).sort((a, b) => b[1] - a[1]).slice(0, limit)
+const sorted = (counts, limit = 8) =>
+  Object.entries(counts)
+    .filter(([, value]) => value > 0)
+    .sort((a, b) => b[1] - a[1])
+    .slice(0, limit)
 
-export default async function overview (main, { may, isHere }) {
+export default async function overview(main, { may, isHere }) {
   const word = await names()
   const spans = word.lists.spans.map(({ name, title }) => [name, title])
   let range = stored('span')
@@ -160,33 +286,71 @@ export default async function overview (main, { may, isHere }) {
     happened: panel('What happened')
   }
 
-  put(main,
+  put(
+    main,
     h('h1.visually-hidden', 'Overview'),
     status.element,
     figure.element,
-    h('.controls',
-      choice('Time range', spans, range, name => { range = name; store('span', name); history() }),
-      choice('Scale', SCALES, scale, name => { scale = name; store('scale', name); group.scale(name) }),
-      choice('Form', [[false, 'Charts'], [true, 'Table']], false, group.table)),
+    h(
+      '.controls',
+      choice('Time range', spans, range, name => {
+        range = name
+        store('span', name)
+        history()
+      }),
+      choice('Scale', SCALES, scale, name => {
+        scale = name
+        store('scale', name)
+        group.scale(name)
+      }),
+      choice(
+        'Form',
+        [
+          [false, 'Charts'],
+          [true, 'Table']
+        ],
+        false,
+        group.table
+      )
+    ),
     group.elements,
-    h('.panels', Object.values(panels).map(one => one.element)))
+    h(
+      '.panels',
+      Object.values(panels).map(one => one.element)
+    )
+  )
   group.scale(scale)
 
-  function draw () {
+  function draw() {
     const from = Date.now() / 1000 - lengthS
     rows = rows.filter(row => row.time >= from)
     if (!document.hidden) group.show(rows, annotations)
   }
 
-  function notes () {
-    renew(panels.happened.body, annotations.length === 0
-      ? h('p.empty', `No start, reload, upgrade or failure in the last ${spanText()}.`)
-      : h('ol.happened', annotations.slice(-12).reverse().map(one => h('li', { class: isFailure(one.kind) && 'bad' }, h('time', day(one.time)), h('span', one.text)))))
+  function notes() {
+    renew(
+      panels.happened.body,
+      annotations.length === 0
+        ? h('p.empty', `No start, reload, upgrade or failure in the last ${spanText()}.`)
+        : h(
+            'ol.happened',
+            annotations
+              .slice(-12)
+              .reverse()
+              .map(one =>
+                h('li', { class: isFailure(one.kind) && 'bad' }, h('time', day(one.time)), h('span', one.text))
+              )
+          )
+    )
   }
 
-  const reasons = (list, counts) => sorted(counts).map(([name, number]) => { const { title, text } = word(list, name); return [title, number, text] })
+  const reasons = (list, counts) =>
+    sorted(counts).map(([name, number]) => {
+      const { title, text } = word(list, name)
+      return [title, number, text]
+    })
 
-  async function history () {
+  async function history() {
     const wanted = range
     const past = await api.get(`/stats/history?span=${wanted}`).catch(() => null)
     if (!past || !isHere() || wanted !== range) return
@@ -204,10 +368,12 @@ export default async function overview (main, { may, isHere }) {
 
   // Live samples continue the chart: means of as many as make a row.
   let recent = []
-  function append (sample) {
+  function append(sample) {
     recent.push(sample)
     if (recent.length < stepS && rows.length) return
-    const mean = Object.fromEntries(fields.map(name => [name, recent.reduce((sum, one) => sum + one[name], 0) / recent.length]))
+    const mean = Object.fromEntries(
+      fields.map(name => [name, recent.reduce((sum, one) => sum + one[name], 0) / recent.length])
+    )
     mean.time = sample.time
     rows.push(mean)
     recent = []
@@ -216,54 +382,113 @@ export default async function overview (main, { may, isHere }) {
 
   let heard = Date.now() / 1000
   let isLost = false
-  const found = () => { if (isLost) { isLost = false; history(); ask() } }
-  const lost = () => { isLost = true; status.lost(heard) }
-  const stop = follow('/stats/stream', ['history', 'sample', 'details', 'annotation'], (name, data) => {
-    heard = Date.now() / 1000
-    found()
-    if (name === 'history') {
-      fields = data.fields
-      if (data.seconds.length) figure.sample(named(fields, data.seconds.at(-1)))
-    } else if (name === 'sample') {
-      const sample = named(fields, data)
-      figure.sample(sample)
-      append(sample)
-    } else if (name === 'annotation') {
-      annotations = [...annotations, data]
-      notes()
-      draw()
-    } else {
-      figure.details(data)
-      renew(panels.clients.body, bars(sorted(data.clients).map(([client, share]) => [client === 'other' ? 'Other' : client, share]), part, 'No announces yet.'))
-      renew(panels.networks.body, bars(sorted(data.networks).map(([network, share]) => [h('span.mono', network, may('bans:write') && button('Ban …', () => ban(network), 'small', `Ban ${network} …`)), share]), part, 'No announces yet.'))
+  const found = () => {
+    if (isLost) {
+      isLost = false
+      history()
+      ask()
     }
-  }, isConnected => {
-    if (isConnected) found()
-    else lost()
-  })
+  }
+  const lost = () => {
+    isLost = true
+    status.lost(heard)
+  }
+  const stop = follow(
+    '/stats/stream',
+    ['history', 'sample', 'details', 'annotation'],
+    (name, data) => {
+      heard = Date.now() / 1000
+      found()
+      if (name === 'history') {
+        fields = data.fields
+        if (data.seconds.length) figure.sample(named(fields, data.seconds.at(-1)))
+      } else if (name === 'sample') {
+        const sample = named(fields, data)
+        figure.sample(sample)
+        append(sample)
+      } else if (name === 'annotation') {
+        annotations = [...annotations, data]
+        notes()
+        draw()
+      } else {
+        figure.details(data)
+        renew(
+          panels.clients.body,
+          bars(
+            sorted(data.clients).map(([client, share]) => [client === 'other' ? 'Other' : client, share]),
+            part,
+            'No announces yet.'
+          )
+        )
+        renew(
+          panels.networks.body,
+          bars(
+            sorted(data.networks).map(([network, share]) => [
+              h(
+                'span.mono',
+                network,
+                may('bans:write') && button('Ban …', () => ban(network), 'small', `Ban ${network} …`)
+              ),
+              share
+            ]),
+            part,
+            'No announces yet.'
+          )
+        )
+      }
+    },
+    isConnected => {
+      if (isConnected) found()
+      else lost()
+    }
+  )
   // A tracker that hangs keeps its connections.
-  const watch = () => { if (!isLost && Date.now() / 1000 - heard > SILENCE_MAX_S) lost() }
+  const watch = () => {
+    if (!isLost && Date.now() / 1000 - heard > SILENCE_MAX_S) lost()
+  }
 
-  async function ask () {
+  async function ask() {
     const now = await api.get('/status').catch(() => null)
     if (now && isHere() && !isLost) status.show(now)
   }
 
   const ban = async network => (await import('./access.js')).ban(network)
 
-  async function top () {
-    if (!may('torrents:read')) return put(panels.torrents.body, h('p.empty', 'This token lacks the scope torrents:read.'))
+  async function top() {
+    if (!may('torrents:read'))
+      return put(panels.torrents.body, h('p.empty', 'This token lacks the scope torrents:read.'))
     const page = await api.get('/torrents?sort=seeders&limit=8').catch(() => null)
     if (!page || !isHere()) return
-    renew(panels.torrents.body, page.torrents.length === 0
-      ? h('p.empty', 'No torrents yet. Put an announce URL from above into a torrent.')
-      : h('ul.bars', page.torrents.map(one => h('li.bar',
-        one.name ? h('a.name', { href: `#/torrent/${one.info_hash}`, title: one.info_hash }, one.name) : h('span.name', hash(one.info_hash, `#/torrent/${one.info_hash}`)),
-        h('span.num', `${short(one.seeders)} / ${short(one.leechers)}`)))))
+    renew(
+      panels.torrents.body,
+      page.torrents.length === 0
+        ? h('p.empty', 'No torrents yet. Put an announce URL from above into a torrent.')
+        : h(
+            'ul.bars',
+            page.torrents.map(one =>
+              h(
+                'li.bar',
+                one.name
+                  ? h('a.name', { href: `#/torrent/${one.info_hash}`, title: one.info_hash }, one.name)
+                  : h('span.name', hash(one.info_hash, `#/torrent/${one.info_hash}`)),
+                h('span.num', `${short(one.seeders)} / ${short(one.leechers)}`)
+              )
+            )
+          )
+    )
   }
 
-  const stops = [stop, group.free, repeat(watch, 1000), repeat(ask, STATUS_MS), repeat(top, TOP_MS), repeat(history, HISTORY_MS)]
-  const visible = () => { if (!document.hidden) history() }
+  const stops = [
+    stop,
+    group.free,
+    repeat(watch, 1000),
+    repeat(ask, STATUS_MS),
+    repeat(top, TOP_MS),
+    repeat(history, HISTORY_MS)
+  ]
+  const visible = () => {
+    if (!document.hidden) history()
+  }
   document.addEventListener('visibilitychange', visible)
   await Promise.all([ask(), history(), top()])
   return () => {

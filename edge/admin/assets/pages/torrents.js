@@ -1,8 +1,8 @@
 // @ts-check
 // The list of torrents, and the page of one torrent.
 
-import { api, repeat } from '../client.js'
 import { bars } from '../charts.js'
+import { api, repeat } from '../client.js'
 import { attempt, button, confirm, fail, hash, liveTable, pagedTable } from '../components.js'
 import { card, facts, h, put, renew } from '../dom.js'
 import { bytes, count, part, span } from '../format.js'
@@ -12,24 +12,36 @@ const REFRESH_MS = 5000
 const AGE_STEP_S = 1024
 
 /** Returns the age of a torrent, as far as it is known. */
-export function age (seconds) {
+export function age(seconds) {
   if (seconds <= AGE_STEP_S) return '< 17 min'
   return seconds < 8 * AGE_STEP_S ? `~ ${span(seconds)}` : span(seconds)
 }
 
 const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567'
 
-function base32 (text) {
+function base32(text) {
   let bits = ''
   for (const letter of text.toLowerCase()) bits += BASE32.indexOf(letter).toString(2).padStart(5, '0')
-  return bits.match(/.{8}/g).map(byte => parseInt(byte, 2).toString(16).padStart(2, '0')).join('')
+  return bits
+    .match(/.{8}/g)
+    .map(byte => parseInt(byte, 2).toString(16).padStart(2, '0'))
+    .join('')
 }
 
-/** Returns what a search means: `{ hash }`, `{ prefix }`, `{ name }` or `{}`. Takes magnet links, too. */
-export function understand (text) {
+/**
+ * A search: a whole info hash, the beginning of one, a name, or nothing.
+ * @typedef {{ hash?: string, prefix?: string, name?: string }} Wanted
+ */
+
+/**
+ * Reads a search. Takes magnet links, too.
+ * @param {string} text
+ * @returns {Wanted}
+ */
+export function understand(text) {
   const words = text.trim()
   const id = words.match(/urn:bt(?:ih:([0-9a-f]{40}|[a-z2-7]{32})|mh:1220([0-9a-f]{64}))(?![0-9a-z])/i)
-  const whole = (id ? id[1] ?? id[2] : words).toLowerCase()
+  const whole = (id ? (id[1] ?? id[2]) : words).toLowerCase()
   if (/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(whole)) return { hash: whole }
   if (/^[a-z2-7]{32}$/.test(whole)) return { hash: base32(whole) }
   if (/^[0-9a-f]{1,39}$/.test(whole)) return { prefix: whole }
@@ -38,8 +50,10 @@ export function understand (text) {
 
 const title = torrent => torrent.name && h('.name', torrent.name)
 
-export async function torrents (main, { isHere }) {
-  let [sort, order, wanted] = ['seeders', 'desc', {}]
+export async function torrents(main, { isHere }) {
+  let [sort, order] = ['seeders', 'desc']
+  /** @type {Wanted} */
+  let wanted = {}
   const list = pagedTable({
     isHere,
     caption: 'Torrents',
@@ -47,10 +61,14 @@ export async function torrents (main, { isHere }) {
     key: torrent => torrent.info_hash,
     empty: 'No torrents yet. They appear when the first client announces.',
     every: REFRESH_MS,
-    search: { label: 'Search by info hash, its beginning, magnet link or name', placeholder: 'Info hash, magnet link or name' },
-    noMatch: text => wanted.name
-      ? `No torrent named “${text}”. The tracker knows names of torrents from .torrent files only.`
-      : `No torrent whose info hash begins with ${text}.`,
+    search: {
+      label: 'Search by info hash, its beginning, magnet link or name',
+      placeholder: 'Info hash, magnet link or name'
+    },
+    noMatch: text =>
+      wanted.name
+        ? `No torrent named “${text}”. The tracker knows names of torrents from .torrent files only.`
+        : `No torrent whose info hash begins with ${text}.`,
     onSort: by => {
       order = by === sort && order === 'desc' ? 'asc' : 'desc'
       sort = by
@@ -59,7 +77,7 @@ export async function torrents (main, { isHere }) {
     },
     columns: [
       ['Torrent', torrent => [title(torrent), hash(torrent.info_hash, `#/torrent/${torrent.info_hash}`)]],
-      ['Size', torrent => torrent.size == null ? '' : bytes(torrent.size), 'num wide'],
+      ['Size', torrent => (torrent.size == null ? '' : bytes(torrent.size)), 'num wide'],
       ['Seeders', torrent => count(torrent.seeders), 'num', 'seeders'],
       ['Leechers', torrent => count(torrent.leechers), 'num', 'leechers'],
       ['Downloads', torrent => count(torrent.downloads), 'num wide', 'downloads'],
@@ -71,35 +89,56 @@ export async function torrents (main, { isHere }) {
         location.hash = `#/torrent/${wanted.hash}`
         return
       }
-      const query = new URLSearchParams({ sort, order, limit: 50 })
+      const query = new URLSearchParams({ sort, order, limit: '50' })
       if (wanted.prefix) query.set('filter', wanted.prefix)
       if (wanted.name) query.set('name', wanted.name)
       if (cursor) query.set('cursor', cursor)
+      /** @type {import('api').components['schemas']['TorrentPage']} */
       const page = await api.get(`/torrents?${query}`)
       const omitted = page.omitted > 0 ? `, ${count(page.omitted)} with few peers not listed` : ''
-      return { rows: page.torrents, next: page.next, total: page.total, about: `${omitted}, as of ${span(page.age_s ?? 0)} ago` }
+      return {
+        rows: page.torrents,
+        next: page.next,
+        total: page.total,
+        about: `${omitted}, as of ${span(page.age_s ?? 0)} ago`
+      }
     }
   })
-  put(main, h('.head', h('h1', 'Torrents'), list.box),
-    list.element)
+  put(main, h('.head', h('h1', 'Torrents'), list.box), list.element)
   list.table.sorted(sort, order)
   await list.again()
   return list.stop
 }
 
-const FAMILIES = [['v4', 'IPv4'], ['v6', 'IPv6'], ['web', 'WebTorrent']]
+const FAMILIES = [
+  ['v4', 'IPv4'],
+  ['v6', 'IPv6'],
+  ['web', 'WebTorrent']
+]
 const ROLES = { seeder: 'seeder', leecher: 'leecher', partial_seed: 'partial seed' }
 
 /** Bars for counts: `rows` are [name, count]. */
-function shares (heading, rows, note) {
+function shares(heading, rows, note) {
   const all = rows.reduce((sum, [, value]) => sum + value, 0)
-  return card('span4', heading, note, bars(rows.filter(row => row[1] > 0), value => `${count(value)} · ${part(value / all)}`, 'Not known.'))
+  return card(
+    'span4',
+    heading,
+    note,
+    bars(
+      rows.filter(row => row[1] > 0),
+      value => `${count(value)} · ${part(value / all)}`,
+      'Not known.'
+    )
+  )
 }
 
-function ageBars (ages) {
+function ageBars(ages) {
   return ages.map(({ up_to_s: end, peers }, at) => {
     const from = at === 0 ? 0 : ages[at - 1].up_to_s
-    return [end == null ? `over ${span(from)}` : at === 0 ? `up to ${span(end)}` : `${span(from)} to ${span(end)}`, peers]
+    return [
+      end == null ? `over ${span(from)}` : at === 0 ? `up to ${span(end)}` : `${span(from)} to ${span(end)}`,
+      peers
+    ]
   })
 }
 
@@ -107,7 +146,7 @@ const STATES = { served: 'served', denied: 'denied', not_allowed: 'not allowed',
 const CREDENTIALS = { key: 'clients with a key', token: 'clients with a token' }
 
 /** Returns a sentence: how announces of a torrent end at some listeners, and why. */
-function wayText ({ state, list, line, needs, listeners }) {
+function wayText({ state, list, line, needs, listeners }) {
   const file = `${list}${line ? `, line ${line}` : ''}`
   const texts = {
     served: `Served${needs ? ` to ${CREDENTIALS[needs]}` : ''}`,
@@ -119,7 +158,7 @@ function wayText ({ state, list, line, needs, listeners }) {
 }
 
 /** Returns a tag for all listeners together: its text and its class. */
-function summary (ways) {
+function summary(ways) {
   const served = ways.filter(way => way.state === 'served')
   if (served.length < ways.length && served.length > 0) return ['served by some listeners', 'tag warn']
   if (served.length > 0) return ['served', 'tag good']
@@ -127,7 +166,7 @@ function summary (ways) {
   return [states.join(', '), 'tag bad']
 }
 
-export async function torrent (main, { rest: [id], may, isHere }) {
+export async function torrent(main, { rest: [id], may, isHere }) {
   const terms = h('')
   const state = h('span.tag')
   const ways = h('')
@@ -142,63 +181,111 @@ export async function torrent (main, { rest: [id], may, isHere }) {
     columns: [
       ['Address', peer => h('span.mono', peer.address ?? 'WebTorrent')],
       ['Role', peer => ROLES[peer.role] ?? String(peer.role)],
-      ['Silent for', peer => peer.age_s < 16 ? '< 16 s' : span(peer.age_s), 'num'],
+      ['Silent for', peer => (peer.age_s < 16 ? '< 16 s' : span(peer.age_s)), 'num'],
       ['Peer id', peer => h('span.mono', peer.id ?? ''), 'wide']
     ]
   })
-  const body = h('.grid',
+  const body = h(
+    '.grid',
     h('section.card.span12', h('.top', hash(id), state), ways, terms, actions),
     breakdown,
-    card('span12', 'Peers', shown, peers.element))
+    card('span12', 'Peers', shown, peers.element)
+  )
   const missing = h('section.card', { hidden: true })
   put(main, h('.head', name, h('a.button', { href: '#/torrents' }, '← All torrents')), missing, body)
 
   const path = `/torrents/${id}`
   const deny = `/lists/deny/${id}`
   const allow = `/lists/allow/${id}`
-  const change = (act, done, options) => async () => { if (await attempt(act, done, options)) await load() }
+  const change = (act, done, options) => async () => {
+    if (await attempt(act, done, options)) await load()
+  }
   const unfreeze = () => api.delete(`${path}/freeze`)
   const freeze = () => api.put(`${path}/freeze`)
   const isDeniedByApi = access => access.some(way => way.list === 'api')
   // A list file is changed where it is.
   const listButtons = access => [
     isDeniedByApi(access)
-      ? button('Remove from deny list', change(() => api.delete(deny), 'Removed from the deny list.', { undo: () => api.put(deny).then(load) }))
-      : access.some(way => way.state !== 'denied') && h('button', {
-        title: 'Refuse this torrent for good',
-        onclick: change(() => api.put(deny), 'Added to the deny list.', { undo: () => api.delete(deny).then(load), undone: 'Removed from the deny list.' })
-      }, 'Add to deny list'),
+      ? button(
+          'Remove from deny list',
+          change(() => api.delete(deny), 'Removed from the deny list.', { undo: () => api.put(deny).then(load) })
+        )
+      : access.some(way => way.state !== 'denied') &&
+        h(
+          'button',
+          {
+            title: 'Refuse this torrent for good',
+            onclick: change(() => api.put(deny), 'Added to the deny list.', {
+              undo: () => api.delete(deny).then(load),
+              undone: 'Removed from the deny list.'
+            })
+          },
+          'Add to deny list'
+        ),
     access.some(way => way.state === 'not_allowed') &&
-      button('Add to allow list', change(() => api.put(allow), 'Added to the allow list.', { undo: () => api.delete(allow).then(load) }))
+      button(
+        'Add to allow list',
+        change(() => api.put(allow), 'Added to the allow list.', { undo: () => api.delete(allow).then(load) })
+      )
   ]
   const buttons = ({ frozen, access }) => [
-    may('torrents:write') && (frozen
-      ? button('Unfreeze', change(unfreeze, 'Unfrozen: announces are accepted again.', { undo: () => freeze().then(load) }))
-      : h('button', { title: 'Refuse announces, keep the torrent and its peers', onclick: change(freeze, 'Frozen: announces are refused.', { undo: () => unfreeze().then(load) }) }, 'Freeze')),
+    may('torrents:write') &&
+      (frozen
+        ? button(
+            'Unfreeze',
+            change(unfreeze, 'Unfrozen: announces are accepted again.', { undo: () => freeze().then(load) })
+          )
+        : h(
+            'button',
+            {
+              title: 'Refuse announces, keep the torrent and its peers',
+              onclick: change(freeze, 'Frozen: announces are refused.', { undo: () => unfreeze().then(load) })
+            },
+            'Freeze'
+          )),
     may('lists:write') && listButtons(access),
-    may('torrents:write') && button('Remove', async () => {
-      const go = await confirm({
-        title: 'Remove this torrent and its peers?',
-        text: ['Its peers and counts go at once, and this cannot be undone. It comes back with the next announce of a client; its peers return within one announce interval.', 'To keep it away, add it to the deny list or freeze it.'],
-        action: 'Remove'
-      })
-      if (go && await attempt(() => api.delete(path), 'Torrent removed.')) location.hash = '#/torrents'
-    }, 'danger')
+    may('torrents:write') &&
+      button(
+        'Remove',
+        async () => {
+          const go = await confirm({
+            title: 'Remove this torrent and its peers?',
+            text: [
+              'Its peers and counts go at once, and this cannot be undone. It comes back with the next announce of a client; its peers return within one announce interval.',
+              'To keep it away, add it to the deny list or freeze it.'
+            ],
+            action: 'Remove'
+          })
+          if (go && (await attempt(() => api.delete(path), 'Torrent removed.'))) location.hash = '#/torrents'
+        },
+        'danger'
+      )
   ]
 
   let shownActions
-  async function load () {
+  async function load() {
     let one
-    try { one = await api.get(path) } catch (problem) {
+    try {
+      one = await api.get(path)
+    } catch (problem) {
       if (!isHere()) return
       if (problem.status !== 404 && problem.status !== 400) return fail(problem)
       const { access } = problem.status === 404 ? await api.get(`${path}/access`) : { access: [] }
       if (!isHere()) return
       body.hidden = true
       missing.hidden = false
-      return put(missing, hash(id), h('p.empty', problem.status === 404 ? 'This torrent has no peers at present. It appears here when a client announces it.' : problem.message),
+      return put(
+        missing,
+        hash(id),
+        h(
+          'p.empty',
+          problem.status === 404
+            ? 'This torrent has no peers at present. It appears here when a client announces it.'
+            : problem.message
+        ),
         access.map(way => h('p', wayText(way))),
-        h('.row', may('lists:write') && listButtons(access)))
+        h('.row', may('lists:write') && listButtons(access))
+      )
     }
     if (!isHere()) return
     body.hidden = false
@@ -207,15 +294,24 @@ export async function torrent (main, { rest: [id], may, isHere }) {
     ;[state.textContent, state.className] = summary(one.access)
     const isPlain = one.access.every(way => way.state === 'served' && !way.needs)
     renew(ways, isPlain ? [] : one.access.map(way => h('p.soft', wayText(way))))
-    renew(terms, facts([
-      one.size != null && ['Size', bytes(one.size)],
-      ['Seeders', count(one.seeders)],
-      ['Leechers', one.partial_seeds > 0 ? `${count(one.leechers)}, of them ${count(one.partial_seeds)} partial seeds` : count(one.leechers)],
-      ['Downloads', count(one.downloads)],
-      ['First seen', `${age(one.age_s)} ago`],
-      ...FAMILIES.filter(([family]) => one[family] && one[family].seeders + one[family].leechers > 0)
-        .map(([family, text]) => [text, `${count(one[family].seeders)} seeders, ${count(one[family].leechers)} leechers`])
-    ]))
+    renew(
+      terms,
+      facts([
+        one.size != null && ['Size', bytes(one.size)],
+        ['Seeders', count(one.seeders)],
+        [
+          'Leechers',
+          one.partial_seeds > 0
+            ? `${count(one.leechers)}, of them ${count(one.partial_seeds)} partial seeds`
+            : count(one.leechers)
+        ],
+        ['Downloads', count(one.downloads)],
+        ['First seen', `${age(one.age_s)} ago`],
+        ...FAMILIES.filter(([family]) => one[family] && one[family].seeders + one[family].leechers > 0).map(
+          ([family, text]) => [text, `${count(one[family].seeders)} seeders, ${count(one[family].leechers)} leechers`]
+        )
+      ])
+    )
     const wanted = JSON.stringify([one.frozen, one.access])
     if (shownActions !== wanted) put(actions, buttons(one))
     shownActions = wanted
@@ -223,10 +319,20 @@ export async function torrent (main, { rest: [id], may, isHere }) {
     const total = one.seeders + one.leechers
     const known = clients.reduce((sum, client) => sum + client.peers, 0)
     breakdown.hidden = total === 0
-    renew(breakdown,
-      shares('Clients', clients.map(client => [client.name ?? 'other', client.peers]), known > 0 && known < total && `known of ${count(known)} peers`),
+    renew(
+      breakdown,
+      shares(
+        'Clients',
+        clients.map(client => [client.name ?? 'other', client.peers]),
+        known > 0 && known < total && `known of ${count(known)} peers`
+      ),
       shares('Last announce', ageBars(ages), counted < total && `of ${count(counted)} peers looked at`),
-      shares('Networks', networks.map(({ network, peers }) => [network, peers]), counted < total && 'most peers first'))
+      shares(
+        'Networks',
+        networks.map(({ network, peers }) => [network, peers]),
+        counted < total && 'most peers first'
+      )
+    )
     shown.textContent = one.peers.length < total ? `${count(one.peers.length)} of ${count(total)}` : count(total)
     peers.update(one.peers.map((peer, place) => ({ ...peer, place: peer.address ? '' : place })))
   }

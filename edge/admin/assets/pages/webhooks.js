@@ -12,15 +12,16 @@ const REFRESH_MS = 5000
 // Events that a new webhook gets unless chosen otherwise: those an operator acts on.
 const USUAL = ['ban', 'reload', 'warning']
 
-const result = delivery => delivery.status ? `status ${delivery.status}` : delivery.error ?? 'no response'
+const result = delivery => (delivery.status ? `status ${delivery.status}` : (delivery.error ?? 'no response'))
 
 const outcome = ({ outcome: name }) => h(`span.tag${{ delivered: '.good', dropped: '.bad' }[name] ?? ''}`, name)
 const ended = () => h('span.tag.bad', { title: 'The token that created it has expired or was revoked.' }, 'ended')
-const last = delivery => delivery
-  ? [outcome(delivery), ' ', h('span.soft', `${result(delivery)}, ${time(delivery.time)}`)]
-  : h('span.soft', 'none yet')
+const last = delivery =>
+  delivery
+    ? [outcome(delivery), ' ', h('span.soft', `${result(delivery)}, ${time(delivery.time)}`)]
+    : h('span.soft', 'none yet')
 
-export default async function webhooks (main, { may, isHere }) {
+export default async function webhooks(main, { may, isHere }) {
   const writes = may('config:write')
   const known = await names()
   if (!isHere()) return
@@ -43,29 +44,45 @@ export default async function webhooks (main, { may, isHere }) {
     },
     columns: [
       ['URL', webhook => h('span.mono.break', webhook.url)],
-      ['Events', webhook => webhook.events.map(kind => [h('span.tag', { title: known('events', kind).text }, known('events', kind).title), ' '])],
+      [
+        'Events',
+        webhook =>
+          webhook.events.map(kind => [
+            h('span.tag', { title: known('events', kind).text }, known('events', kind).title),
+            ' '
+          ])
+      ],
       ['Last delivery', webhook => [webhook.active ? '' : [ended(), ' '], last(webhook.last_delivery)]],
-      ['', webhook => [
-        writes && button('Test', event => test(webhook.id, event.target), 'small', `Test ${webhook.url}`), ' ',
-        button('Deliveries', () => deliveries(webhook), 'small', `Deliveries to ${webhook.url}`), ' ',
-        writes && button('Remove', () => remove(webhook), 'small danger', `Remove ${webhook.url}`)
-      ], 'actions']
+      [
+        '',
+        webhook => [
+          writes && button('Test', event => test(webhook.id, event.target), 'small', `Test ${webhook.url}`),
+          ' ',
+          button('Deliveries', () => deliveries(webhook), 'small', `Deliveries to ${webhook.url}`),
+          ' ',
+          writes && button('Remove', () => remove(webhook), 'small danger', `Remove ${webhook.url}`)
+        ],
+        'actions'
+      ]
     ]
   })
 
-  async function test (id, button) {
+  async function test(id, button) {
     button.disabled = true
-    await attempt(async () => {
-      const delivery = await api.post(`/webhooks/${id}/test`)
-      const text = `${result(delivery)} after ${delivery.duration_ms} ms`
-      if (delivery.outcome !== 'delivered') throw new Error(`The receiver did not accept the test event: ${text}.`)
-      return `The receiver accepted the test event: ${text}.`
-    }, text => text)
+    await attempt(
+      async () => {
+        const delivery = await api.post(`/webhooks/${id}/test`)
+        const text = `${result(delivery)} after ${delivery.duration_ms} ms`
+        if (delivery.outcome !== 'delivered') throw new Error(`The receiver did not accept the test event: ${text}.`)
+        return `The receiver accepted the test event: ${text}.`
+      },
+      text => text
+    )
     button.disabled = false
     await list.again()
   }
 
-  async function deliveries ({ id, url }) {
+  async function deliveries({ id, url }) {
     const table = liveTable({
       caption: 'Deliveries',
       cards: true,
@@ -73,7 +90,7 @@ export default async function webhooks (main, { may, isHere }) {
       empty: 'None since the start of the tracker.',
       columns: [
         ['Time', one => clock(one.time)],
-        ['Event', one => one.kind === 'test' ? 'test' : `${known('events', one.kind).title} (${one.event_id})`],
+        ['Event', one => (one.kind === 'test' ? 'test' : `${known('events', one.kind).title} (${one.event_id})`)],
         ['Attempt', one => String(one.attempt), 'num'],
         ['Outcome', outcome],
         ['Response', result],
@@ -81,31 +98,54 @@ export default async function webhooks (main, { may, isHere }) {
       ]
     })
     const load = async () => table.update((await api.get(`/webhooks/${id}/deliveries`)).deliveries)
-    if (!await attempt(load)) return
+    if (!(await attempt(load))) return
     const stop = repeat(() => load().catch(() => {}), REFRESH_MS)
     await dialog({
       title: 'Deliveries',
       wide: true,
-      content: [h('p.mono.break', url), h('p.hint', 'The last 50 attempts, newest first. An event that failed is posted again after 1 s, 5 s, 30 s, 2 min and 10 min, and then dropped.'), table.element]
+      content: [
+        h('p.mono.break', url),
+        h(
+          'p.hint',
+          'The last 50 attempts, newest first. An event that failed is posted again after 1 s, 5 s, 30 s, 2 min and 10 min, and then dropped.'
+        ),
+        table.element
+      ]
     })
     stop()
   }
 
-  async function remove ({ id, url }) {
-    const go = await confirm({ title: 'Remove this webhook?', text: [url, 'Events that wait for it are dropped. This cannot be undone: a new webhook has a new secret.'], action: 'Remove' })
-    if (go && await attempt(() => api.delete(`/webhooks/${id}`), 'Webhook removed.')) await list.again()
+  async function remove({ id, url }) {
+    const go = await confirm({
+      title: 'Remove this webhook?',
+      text: [url, 'Events that wait for it are dropped. This cannot be undone: a new webhook has a new secret.'],
+      action: 'Remove'
+    })
+    if (go && (await attempt(() => api.delete(`/webhooks/${id}`), 'Webhook removed.'))) await list.again()
   }
 
-  async function create () {
+  async function create() {
     const { settings } = await api.get('/config')
     const ports = settings.find(setting => setting.name === 'admin.webhook_ports')?.value ?? []
-    const url = textField('url', 'URL', { type: 'url', required: true, autofocus: true, maxlength: 2000, hint: `Its port must be one of [admin] webhook_ports: ${ports.length > 0 ? `now ${ports.join(', ')}` : 'now there is none, so every URL is refused'}.` })
+    const url = textField('url', 'URL', {
+      type: 'url',
+      required: true,
+      autofocus: true,
+      maxlength: 2000,
+      hint: `Its port must be one of [admin] webhook_ports: ${ports.length > 0 ? `now ${ports.join(', ')}` : 'now there is none, so every URL is refused'}.`
+    })
     const kinds = checkboxes('Events', known.lists.events, USUAL)
     const act = () => {
       if (kinds.value().length === 0) throw new Error('Events: choose at least one.')
       return api.post('/webhooks', { url: url.value(), events: kinds.value() })
     }
-    const webhook = await dialog({ title: 'Create webhook', wide: true, content: [url.element, kinds.element], action: 'Create', act })
+    const webhook = await dialog({
+      title: 'Create webhook',
+      wide: true,
+      content: [url.element, kinds.element],
+      action: 'Create',
+      act
+    })
     if (!webhook) return
     await list.again()
     await dialog({
@@ -113,15 +153,25 @@ export default async function webhooks (main, { may, isHere }) {
       content: [
         h('p', 'The key of its signatures. Copy it now, it cannot be shown again:'),
         h('.row', h('code.secret', webhook.secret), copyButton(webhook.secret, 'Copy', 'Copy secret')),
-        h('p.hint', 'The header Tidegate-Signature of each post has the time and the HMAC-SHA256 of time, a dot and the body under this key.')
+        h(
+          'p.hint',
+          'The header Tidegate-Signature of each post has the time and the HMAC-SHA256 of time, a dot and the body under this key.'
+        )
       ]
     })
   }
 
-  put(main, h('.head', h('h1', 'Webhooks'), list.box),
+  put(
+    main,
+    h('.head', h('h1', 'Webhooks'), list.box),
     h('p.hint', 'Events are posted to these URLs as JSON, signed, and again if the receiver does not accept them.'),
-    writes && h('.row.tools', button('Create webhook …', () => attempt(create), 'primary')),
-    list.element)
+    writes &&
+      h(
+        '.row.tools',
+        button('Create webhook …', () => attempt(create), 'primary')
+      ),
+    list.element
+  )
   await list.again()
   return list.stop
 }
