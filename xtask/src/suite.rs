@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 use trials::command::{Tally, command, run as run_command};
 use trials::workspace::{target, test_release};
-use trials::{api, clients, cluster, setup};
+use trials::{api, clients, cluster, dashboard, setup};
 
 /// A part of a run, with checks of its own.
 #[derive(Debug)]
@@ -36,6 +36,7 @@ const CLIPPY: Step = Step { name: "clippy", run: clippy };
 const FEATURES: Step = Step { name: "features", run: features };
 const UNIT_TESTS: Step = Step { name: "unit tests", run: unit_tests };
 const TESTS: Step = Step { name: "tests", run: tests };
+const DASHBOARD: Step = Step { name: "dashboard scripts", run: dashboard::check };
 const DOCS: Step = Step { name: "docs", run: docs };
 const FOREIGN: Step = Step { name: "foreign target", run: foreign::check };
 const FUZZ: Step = Step { name: "fuzz corpora", run: fuzz::replay };
@@ -57,7 +58,7 @@ const RELEASE_CLIENTS: Step = Step {
 /// target folder. The tests run alone. They build the tracker that API and clients use.
 pub(crate) const TEST: &[Stage] = &[
     &[&[FMT, TIDY, SPEC]],
-    &[&[CLIPPY], &[SETUP, DEPENDENCIES, LICENCES, BPF, BOOK]],
+    &[&[CLIPPY], &[SETUP, DEPENDENCIES, LICENCES, BPF, BOOK, DASHBOARD]],
     &[&[TESTS]],
     &[&[DOCS, FOREIGN, FEATURES, FUZZ], &[API, CLUSTER], &[CLIENTS]],
 ];

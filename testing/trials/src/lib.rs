@@ -12,6 +12,7 @@ pub mod artifacts;
 pub mod clients;
 pub mod cluster;
 pub mod command;
+pub mod dashboard;
 mod debian;
 pub mod packages;
 pub mod screenshots;

@@ -206,8 +206,8 @@ impl Stage {
             let observed = observing.join().ok().context("the observer panicked")??;
             Ok::<_, anyhow::Error>((played?, observed))
         });
-        let patience = PATIENCE / 2;
-        let agreement = agreement::wait(&self.cluster, &roster, &mut self.excuses, patience);
+        // A node doubts for 30 s that the log has lost its end, and tells then what was in it.
+        let agreement = agreement::wait(&self.cluster, &roster, &mut self.excuses, PATIENCE);
         self.roster = Some(roster);
         let ((mut counters, text), (seen, unseen)) = played?;
         let (counters, agreement) = (counters.pop().unwrap_or_default(), agreement?);
