@@ -91,7 +91,6 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use config;
 
     /// A folder with `state`, `other` and `config`.
     fn folder() -> harness::Directory {

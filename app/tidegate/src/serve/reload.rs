@@ -25,7 +25,7 @@ use crate::ConfigSource;
 use crate::access::{self, AccessFiles, AccessState, TorrentFolders};
 use crate::acme;
 use crate::certificates;
-use config::{self, AcmeConfig, Config, Problem, Settings};
+use config::{AcmeConfig, Config, Problem, Settings};
 
 /// The configuration in use, and everything that a reload changes.
 pub(super) struct Reloader {
