@@ -11,7 +11,7 @@
 //! peers of dropped blocks are gone, and walks over those that announced since.
 //!
 //! A log that falls back to an older state has lost removals, too. A node that reads it would bring these peers back, so
-//! they are told again.
+//! removals are published again.
 
 mod gone;
 #[cfg(test)]
@@ -263,7 +263,8 @@ impl Outbound {
         }
     }
 
-    /// Notes that the log has lost what it stored since `since_ms`, by the steady clock: peers that went since are told again.
+    /// Notes that the log has lost what it stored since `since_ms`, by the steady clock. Publishes again which peers went
+    /// since.
     pub(crate) fn lost_removals(&mut self, now: Time, since_ms: i64) {
         let since_unix_ms = now.unix_ms.saturating_sub(age_ms(now, since_ms));
         self.gone.add_since(&self.told_gone, since_unix_ms);
