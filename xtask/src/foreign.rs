@@ -7,7 +7,7 @@ use trials::command::{Tally, command, output, run};
 
 /// Targets, and the packages that are checked for them. Releases are for musl; only these two have what differs.
 const TARGETS: &[(&str, &[&str])] = &[
-    ("x86_64-unknown-freebsd", &["--package", "tidegate", "--package", "tidegate-bench"]),
+    ("x86_64-unknown-freebsd", &["--package", "tidegate"]),
     ("x86_64-unknown-linux-musl", &["--package", "tidegate-net", "--package", "tidegate-xdp"]),
 ];
 
