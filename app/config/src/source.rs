@@ -14,15 +14,50 @@ pub(super) struct File<'a> {
     pub(super) text: &'a str,
 }
 
+/// Words for true and false in other formats, in lower case, and what to write in TOML.
+const TRUTH_WORDS: [(&str, &str); 6] = [
+    ("true", "true"),
+    ("yes", "true"),
+    ("on", "true"),
+    ("false", "false"),
+    ("no", "false"),
+    ("off", "false, or \"off\" if the key expects words"),
+];
+
+/// The beginnings of the parser's messages about a value that is no number, no date and has no quotes.
+const VALUE_ERRORS: [&str; 3] =
+    ["string values must be quoted", "invalid boolean", "invalid float, expected `nan`"];
+
 impl File<'_> {
+    /// Returns the line of the byte `at`, from 1.
+    fn line(&self, at: usize) -> usize {
+        1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+    }
+
     /// Returns the place of the byte `at`.
     pub(super) fn origin(&self, at: usize) -> Origin {
-        let line = 1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count();
-        Origin::File { path: self.path.to_owned(), line }
+        Origin::File { path: self.path.to_owned(), line: self.line(at) }
     }
 
     pub(super) fn problem(&self, at: usize, text: String) -> Problem {
         Problem::new(&self.origin(at), text)
+    }
+
+    /// Returns an error of the TOML parser as a mistake with a remedy.
+    pub(super) fn syntax_problem(&self, error: &toml::de::Error) -> Problem {
+        let span = error.span().unwrap_or_default();
+        let at = span.start;
+        let found = self.text.get(span).unwrap_or_default().trim();
+        let message = error.message();
+        if !VALUE_ERRORS.iter().any(|begin| message.starts_with(begin)) || found.is_empty() {
+            return self.problem(at, message.to_owned());
+        }
+        let truth = TRUTH_WORDS.iter().find(|(word, _)| found.eq_ignore_ascii_case(word));
+        let text = match truth {
+            Some((_, value)) => format!("expected true or false, found `{found}`: write {value}"),
+            None => format!("expected a value, found `{found}` without quotes: write {found:?}"),
+        };
+        self.problem(at, text)
     }
 }
 

@@ -62,6 +62,27 @@ fn says_what_was_expected_and_found() {
 }
 
 #[test]
+fn says_how_to_write_values_without_quotes() {
+    for (value, message) in [
+        ("yes", "expected true or false, found `yes`: write true"),
+        ("True", "expected true or false, found `True`: write true"),
+        ("no  # for now", "expected true or false, found `no`: write false"),
+        (
+            "off",
+            "expected true or false, found `off`: write false, or \"off\" if the key expects words",
+        ),
+        ("open", "expected a value, found `open` without quotes: write \"open\""),
+        ("none", "expected a value, found `none` without quotes: write \"none\""),
+    ] {
+        let found = says(&format!("[access]\nprivate = {value}\n"));
+        assert_eq!(found, [format!("2: {message}")]);
+    }
+    // Other messages of the parser stay.
+    let found = says("[access]\nprivate = \"true\n");
+    assert!(found[0].starts_with("2: ") && !found[0].contains("write"), "{found:?}");
+}
+
+#[test]
 fn names_the_engines_there_are() {
     assert_eq!(
         says("[udp]\nengine = \"uring\"\n"),
