@@ -26,7 +26,7 @@ const TRUTH_WORDS: [(&str, &str); 6] = [
 
 /// The beginnings of the parser's messages about a value that is no number, no date and has no quotes.
 const VALUE_ERRORS: [&str; 3] =
-    ["string values must be quoted", "invalid boolean", "invalid float, expected `nan`"];
+    ["string values must be quoted", "invalid boolean", "invalid float, expected `"];
 
 impl File<'_> {
     /// Returns the line of the byte `at`, from 1.
@@ -49,6 +49,9 @@ impl File<'_> {
         let at = span.start;
         let found = self.text.get(span).unwrap_or_default().trim();
         let message = error.message();
+        if message == "duplicate key" {
+            return self.problem(at, self.duplicate(at, found));
+        }
         if !VALUE_ERRORS.iter().any(|begin| message.starts_with(begin)) || found.is_empty() {
             return self.problem(at, message.to_owned());
         }
@@ -59,6 +62,46 @@ impl File<'_> {
         };
         self.problem(at, text)
     }
+
+    /// Says which key or section stands in the file for the second time at the byte `at`, and where it stands first.
+    /// `name` is the last part of its name.
+    fn duplicate(&self, at: usize, name: &str) -> String {
+        let lines: Vec<&str> = self.text.lines().map(str::trim).collect();
+        let (before, rest) = lines.split_at(self.line(at) - 1);
+        let second = rest.first().copied().unwrap_or_default();
+        let own = title(second);
+        if is_header(second) {
+            let first = before.iter().position(|line| title(line) == own);
+            return match first {
+                Some(first) => format!(
+                    "{own} is there twice, first in line {}: put all its keys below one of them",
+                    first + 1
+                ),
+                None => format!("`{name}` is there twice: remove one of them"),
+            };
+        }
+        // A key of the same name in another section is another key.
+        let section = before.iter().rposition(|line| is_header(line)).map_or(0, |header| header + 1);
+        let first = before.iter().skip(section).position(|line| title(line) == own);
+        match first {
+            Some(first) => format!(
+                "`{own}` is set twice, first in line {}: remove one of the two lines",
+                section + first + 1
+            ),
+            None => format!("`{name}` is set twice: remove one of the two"),
+        }
+    }
+}
+
+/// Returns whether a line of a file begins a section.
+fn is_header(line: &str) -> bool {
+    line.starts_with('[')
+}
+
+/// Returns the section that a line begins, in brackets, or the key that it sets.
+fn title(line: &str) -> &str {
+    let end = if is_header(line) { '#' } else { '=' };
+    line.split(end).next().unwrap_or_default().trim_end()
 }
 
 /// Converts a TOML value. What no key accepts (dates, infinities) becomes null.

@@ -83,6 +83,27 @@ fn says_how_to_write_values_without_quotes() {
 }
 
 #[test]
+fn names_what_is_there_twice_and_where_it_is_first() {
+    let key = "[udp]\nworkers = 1\n[http]\n workers=2\n# workers = 4\nworkers = 3\n";
+    assert_eq!(
+        says(key),
+        ["6: `workers` is set twice, first in line 4: remove one of the two lines"]
+    );
+    let section = "[tracker] # ours\ninterval_s = 5\n[udp]\n\n[tracker]\nnumwant_max = 6\n";
+    assert_eq!(
+        says(section),
+        ["5: [tracker] is there twice, first in line 1: put all its keys below one of them"]
+    );
+    let listener = "[[listener]]\nprotocol = \"http\"\nhttp.page = \"off\"\nhttp.page = \"urls\"\n";
+    assert_eq!(
+        says(listener),
+        ["4: `http.page` is set twice, first in line 3: remove one of the two lines"]
+    );
+    let inline = "[tls]\ncertificates = [{ chain = \"a\", chain = \"b\" }]\n";
+    assert_eq!(says(inline), ["2: `chain` is set twice: remove one of the two"]);
+}
+
+#[test]
 fn names_the_engines_there_are() {
     assert_eq!(
         says("[udp]\nengine = \"uring\"\n"),
