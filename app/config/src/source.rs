@@ -81,7 +81,8 @@ impl File<'_> {
             };
         }
         // A key of the same name in another section is another key.
-        let section = before.iter().rposition(|line| is_header(line)).map_or(0, |header| header + 1);
+        let section =
+            before.iter().rposition(|line| is_header(line)).map_or(0, |header| header + 1);
         let first = before.iter().skip(section).position(|line| title(line) == own);
         match first {
             Some(first) => format!(
@@ -131,11 +132,23 @@ pub(super) fn is_section(name: &str) -> bool {
     SECTIONS.iter().any(|section| section.name == name)
 }
 
-/// Says that there is no such section, and which one may be meant.
+/// Says that there is no such section, and which one may be meant or which there are.
 pub(super) fn unknown_section(name: &str) -> String {
     let known = SECTIONS.iter().map(|section| section.name);
-    let suggestion = nearest(name, known).map(|near| format!(": did you mean [{near}]?"));
-    format!("unknown section [{name}]{}", suggestion.unwrap_or_default())
+    match nearest(name, known) {
+        Some(near) => format!("unknown section [{name}]: did you mean [{near}]?"),
+        None => format!("unknown section [{name}]: expected one of {}", section_names()),
+    }
+}
+
+/// Returns the sections that have settings, as a file has them.
+fn section_names() -> String {
+    let sections = Sections::default();
+    let of_keys = sections.settable().map(|setting| setting.key().section());
+    let mut names: Vec<String> = of_keys.map(|section| format!("[{section}]")).collect();
+    names.dedup();
+    names.push("[[listener]]".into());
+    names.join(", ")
 }
 
 /// Keys of 1.0.0 that are gone, and what takes their place.
