@@ -1,6 +1,7 @@
 //! Warnings about a valid configuration that is probably not what the operator wants.
 
 use std::net::IpAddr;
+use std::path::{self, Path};
 
 use tracker::Access;
 use types::Scope;
@@ -28,6 +29,17 @@ fn policy_warnings(policy: &ListenerPolicyConfig) -> Vec<String> {
         );
     }
     warnings
+}
+
+/// Returns a warning if the place of the state depends on the directory in which the process is started.
+fn place_warning(dir: &Path) -> Option<String> {
+    let here = path::absolute(dir).ok().filter(|_| dir.is_relative())?;
+    Some(format!(
+        "state.dir is the relative path {}, which is {} here: a start in another directory does not find what is kept \
+         there; write the whole path",
+        dir.display(),
+        here.display()
+    ))
 }
 
 impl Config {
@@ -60,6 +72,7 @@ impl Config {
                     .into(),
             );
         }
+        warnings.extend(self.state_dir.as_deref().and_then(place_warning));
         warnings.extend(unique(self.listener_policies.iter().flat_map(policy_warnings).collect()));
         warnings.extend(self.cluster.as_ref().and_then(|_| self.cluster_warning()));
         warnings.extend(self.xdp_warning());

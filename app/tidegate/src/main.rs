@@ -35,7 +35,7 @@ mod version;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::{self, ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -116,7 +116,9 @@ pub(crate) struct ConfigSource {
 
 impl Serve {
     fn source(&self, file: Option<&Path>) -> ConfigSource {
-        let named = self.state.as_ref().map(|dir| dir.display().to_string());
+        // In a shell, a relative path is one in the present directory.
+        let whole = |dir: &PathBuf| path::absolute(dir).unwrap_or_else(|_| dir.clone());
+        let named = self.state.as_ref().map(|dir| whole(dir).display().to_string());
         let state_dir = if self.memory { Some(String::new()) } else { named };
         ConfigSource { file: file.map(Path::to_owned), state_dir }
     }

@@ -76,6 +76,33 @@ fn caps_minimum_interval_and_warns_of_short_lifetimes() {
 }
 
 #[test]
+fn the_place_of_the_state_is_a_whole_path() {
+    for (dir, message) in [
+        ("~/tidegate", "found `~/tidegate`: only shells replace ~, so write the whole path"),
+        ("~", "found `~`: only shells replace ~, so write the whole path"),
+    ] {
+        let found = says(&format!("[state]\ndir = \"{dir}\"\n"));
+        let expected =
+            format!("2: state.dir: expected a path such as `/var/lib/tidegate`, {message}");
+        assert_eq!(found, [expected]);
+    }
+    let warnings = |dir: &str| {
+        let settings = read(&format!("[state]\ndir = \"{dir}\"\n")).unwrap();
+        Config::from_settings(&settings).unwrap().warnings()
+    };
+    let here = std::path::absolute("state/d").unwrap();
+    let expected = format!(
+        "state.dir is the relative path state/d, which is {} here: a start in another directory does not find what is \
+         kept there; write the whole path",
+        here.display()
+    );
+    assert_eq!(warnings("state/d"), [expected]);
+    for fine in ["/d", "", "auto"] {
+        assert_eq!(warnings(fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
 fn journals_swarms_where_records_are() {
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     assert!(config("[state]\nswarms = true\n").swarms.is_none(), "there is no directory");
@@ -99,7 +126,7 @@ fn journals_swarms_where_records_are() {
 fn bounds_a_round_by_the_lifetime_of_peers() {
     let text = |round: &str, interval_s: u32| {
         format!(
-            "[tracker]\ninterval_s = {interval_s}\ninterval_jitter_s = 0\npeer_lifetime_s = 2700\n[state]\ndir = \"d\"\n{round}"
+            "[tracker]\ninterval_s = {interval_s}\ninterval_jitter_s = 0\npeer_lifetime_s = 2700\n[state]\ndir = \"/d\"\n{round}"
         )
     };
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
