@@ -411,3 +411,31 @@ fn does_not_start_with_a_state_directory_of_others() {
         assert!(check.status.success(), "{}", stderr(&check));
     }
 }
+
+#[test]
+fn names_the_chown_for_a_state_directory_that_root_has_made() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    // Where other users may go, too. Only root can become one of them.
+    let directory = harness::Directory::new().unwrap();
+    if fs::metadata(directory.root()).unwrap().uid() != 0 {
+        return;
+    }
+    fs::set_permissions(directory.root(), PermissionsExt::from_mode(0o755)).unwrap();
+    let state = directory.path("state");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+    let records = directory.write("state/tidegate.db", "").unwrap();
+    let more = format!("[state]\ndir = {state:?}\n[process]\nuser = \"nobody\"\n");
+    let file = directory.write("tidegate.toml", config(0, 0, &more)).unwrap();
+    let expect_chown = |path: &Path| {
+        let problem = format!("state.dir: {}: process.user has no permission to", path.display());
+        for text in refusals(&file) {
+            assert!(text.contains(&problem) && text.contains(": chown -R "), "{text}");
+            assert!(text.contains(&format!(" {}\n", state.display())), "{text}");
+        }
+    };
+    expect_chown(&state);
+    // The directory alone is not enough.
+    chown(&state, Some(65534), None).unwrap();
+    expect_chown(&records);
+}
