@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{self, Path};
 
+use net::process::memory_bytes;
 use tracker::Access;
 use types::Scope;
 
@@ -42,6 +43,18 @@ fn place_warning(dir: &Path) -> Option<String> {
     ))
 }
 
+/// Returns a warning if torrents and peers may take more bytes than the machine or the container has.
+fn memory_warning(budget: u64, machine: u64) -> Option<String> {
+    (budget > machine).then(|| {
+        format!(
+            "limits.memory_mib is {}, but there are only {} MiB of memory here, so the kernel may end the process first: \
+             lower it, or write \"auto\" for half of the memory",
+            budget >> 20,
+            machine >> 20
+        )
+    })
+}
+
 impl Config {
     /// Returns warnings for the log, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
@@ -73,6 +86,8 @@ impl Config {
             );
         }
         warnings.extend(self.state_dir.as_deref().and_then(place_warning));
+        let bytes = self.memory_budget.zip(memory_bytes());
+        warnings.extend(bytes.and_then(|(budget, machine)| memory_warning(budget, machine)));
         warnings.extend(unique(self.listener_policies.iter().flat_map(policy_warnings).collect()));
         warnings.extend(self.cluster.as_ref().and_then(|_| self.cluster_warning()));
         warnings.extend(self.xdp_warning());

@@ -170,6 +170,23 @@ fn memory_is_bounded_by_default() {
     assert!(show(&Settings::default()).contains(&here), "{}", show(&Settings::default()));
 }
 
+#[test]
+fn warns_of_more_memory_than_the_machine_has() {
+    let warnings = |memory_mib: &str| {
+        let settings = read(&format!("[limits]\nmemory_mib = {memory_mib}\n")).unwrap();
+        Config::from_settings(&settings).unwrap().warnings()
+    };
+    // Some systems do not tell how much memory there is.
+    if memory_bytes().is_some() {
+        let most = u32::MAX.to_string();
+        let found = warnings(&most);
+        assert!(found[0].starts_with(&format!("limits.memory_mib is {most}, but")), "{found:?}");
+    }
+    for fine in ["\"auto\"", "0", "1"] {
+        assert_eq!(warnings(fine), [""; 0], "{fine}");
+    }
+}
+
 fn budget_mib(config: &Config) -> u64 {
     config.memory_budget.unwrap() >> 20
 }
