@@ -1,6 +1,6 @@
 //! Warnings about a valid configuration that is probably not what the operator wants.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{self, Path};
 
 use net::process::memory_bytes;
@@ -88,6 +88,7 @@ impl Config {
         warnings.extend(self.state_dir.as_deref().and_then(place_warning));
         let bytes = self.memory_budget.zip(memory_bytes());
         warnings.extend(bytes.and_then(|(budget, machine)| memory_warning(budget, machine)));
+        warnings.extend(self.admin_warning());
         warnings.extend(unique(self.listener_policies.iter().flat_map(policy_warnings).collect()));
         warnings.extend(self.cluster.as_ref().and_then(|_| self.cluster_warning()));
         warnings.extend(self.xdp_warning());
@@ -109,6 +110,19 @@ impl Config {
                 policy.interval_s
             )
         })
+    }
+
+    /// Returns a warning if others on the way can read tokens and sessions.
+    fn admin_warning(&self) -> Option<String> {
+        let is_open = |address: &&SocketAddr| {
+            let ip = address.ip().to_canonical();
+            ip.is_unspecified() || Scope::of(ip) == Scope::Public
+        };
+        let address = self.admin_listen.iter().find(is_open).filter(|_| !self.admin_tls)?;
+        Some(format!(
+            "admin.listen has {address} without TLS, so others on the way can read tokens: set admin.tls, or listen on \
+             127.0.0.1 and connect through an SSH tunnel or a proxy; in a container, publish the port on 127.0.0.1 only"
+        ))
     }
 
     /// Returns a warning if `xdp.required` has no effect.

@@ -64,6 +64,26 @@ fn finds_contradictions() {
 }
 
 #[test]
+fn warns_of_an_open_admin_listener_without_tls() {
+    let warnings = |admin: &str| {
+        let tls = "[tls]\ncertificates = [{ chain = \"a\", key = \"b\" }]\n";
+        let settings = read(&format!("{tls}[admin]\n{admin}\n")).unwrap();
+        Config::from_settings(&settings).unwrap().warnings()
+    };
+    for address in ["0.0.0.0:6970", "[::]:6970", "8.8.8.8:6970"] {
+        let found = warnings(&format!("listen = [\"127.0.0.1:1\", \"{address}\"]"));
+        let expected = format!("admin.listen has {address} without TLS, so others on the way");
+        assert!(found.len() == 1 && found[0].starts_with(&expected), "{found:?}");
+    }
+    for fine in [
+        "listen = [\"127.0.0.1:6970\", \"[::1]:6970\", \"10.0.0.1:6970\"]",
+        "listen = [\"0.0.0.0:6970\"]\ntls = true",
+    ] {
+        assert_eq!(warnings(fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
 fn caps_minimum_interval_and_warns_of_short_lifetimes() {
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     let short = config("[tracker]\ninterval_s = 5\n");
