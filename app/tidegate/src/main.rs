@@ -26,6 +26,7 @@ mod journal;
 #[path = "without/jwt.rs"]
 mod jwt;
 mod manual;
+mod mistakes;
 mod permissions;
 mod scrape;
 mod serve;
@@ -144,7 +145,8 @@ enum ConfigFileCommand {
 }
 
 fn main() -> ExitCode {
-    let command_line = CommandLine::parse();
+    let command_line =
+        CommandLine::try_parse().unwrap_or_else(|error| mistakes::explain(error).exit());
     let file = command_line.config.as_deref();
     let done = match command_line.command.unwrap_or_else(|| Command::Serve(Serve::default())) {
         Command::Serve(serve) => run(serve.source(file)),

@@ -346,6 +346,34 @@ fn says_which_file_was_checked() {
     assert!(text.contains("nonsense") && !output.status.success(), "{text}");
 }
 
+#[test]
+fn wrong_arguments_point_to_the_right_ones() {
+    let addresses = "tip: addresses and ports are settings: listen in [udp] and [http]";
+    let state = "tip: 'tidegate serve --state DIR' names the directory of the state";
+    let file = "tip: '--config FILE' names the configuration file";
+    for (arguments, tip) in [
+        (["--port", "80"].as_slice(), addresses),
+        (&["serve", "--listen=0.0.0.0:80"], addresses),
+        (&["serve", "--state-dir", "/x"], state),
+        (&["--memory"], state),
+        (&["serve", "my.toml"], file),
+        (&["my.toml"], file),
+        (&["config", "check", "my.toml"], file),
+        (&["-c", "my.toml"], file),
+    ] {
+        let output = run(arguments);
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(2) && text.contains(tip), "{arguments:?}: {text}");
+        assert_eq!(text.matches("tip:").count(), 1, "{text}");
+    }
+    // Other commands are clients.
+    for arguments in [["scrape", "--port"], ["admin", "my.toml"]] {
+        let text = stderr(&run(&arguments));
+        assert!(text.contains("error: ") && !text.contains(addresses), "{text}");
+        assert!(!text.contains(file), "{text}");
+    }
+}
+
 /// Runs `config check` and `serve`, which fail. Returns what each of them says.
 fn refusals(file: &Path) -> [String; 2] {
     [["config", "check"].as_slice(), &["serve"]].map(|command| {
