@@ -7,6 +7,7 @@ use net::process::memory_bytes;
 use tracker::Access;
 use types::Scope;
 
+use super::constants;
 use super::key::{Problem, unique};
 use super::{AcmeConfig, Challenge, Config, ListenerGroup, ListenerPolicyConfig, Transport};
 
@@ -95,6 +96,11 @@ impl Config {
         warnings.extend(self.acme.iter().filter_map(|acme| self.acme_warning(acme)));
         warnings.extend(unique(self.groups.iter().filter_map(ListenerGroup::warning).collect()));
         warnings
+    }
+
+    /// Returns true if the file has keys that are no longer settings.
+    pub fn has_removed_keys(&self) -> bool {
+        self.setting_warnings.iter().any(constants::is_in_file)
     }
 
     /// Returns a warning if peers live too short for a cluster.

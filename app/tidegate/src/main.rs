@@ -246,20 +246,27 @@ fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
         Some(file) => format!("Read {}", file.display()),
         None => "Read no file, only the environment: --config names one".into(),
     };
-    if let Err(problems) = check_file(file) {
+    let config = check_file(file).inspect_err(|_| {
         cli::print_error(format_args!("note: {read}"));
-        return Err(problems);
+    })?;
+    print(&format!("{read}\nThe configuration is valid\n"))?;
+    match file {
+        Some(file) if config.has_removed_keys() => print(&format!(
+            "Some keys are no longer settings: `tidegate-import config {}` removes them\n",
+            file.display()
+        )),
+        _ => Ok(()),
     }
-    print(&format!("{read}\nThe configuration is valid\n"))
 }
 
-fn check_file(file: Option<&Path>) -> Result<(), Vec<String>> {
+/// Prints what there is to say about the configuration in `file`. Returns it, or what is wrong with it.
+fn check_file(file: Option<&Path>) -> Result<Config, Vec<String>> {
     let (_, config) = load(file)?;
     let serve::Findings { problems, warnings, notes } = serve::check(&config, file);
     let warnings = config.warnings().into_iter().chain(warnings);
     warnings.for_each(|text| cli::print_error(format_args!("warning: {text}")));
     notes.iter().for_each(|text| cli::print_error(format_args!("note: {text}")));
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
 
 fn print(text: &str) -> Result<(), Vec<String>> {

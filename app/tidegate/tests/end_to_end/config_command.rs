@@ -45,6 +45,11 @@ fn starts_with_keys_that_are_no_longer_settings() {
     for warning in warnings {
         assert!(found.contains(warning), "{found}");
     }
+    let remedy = format!(
+        "Some keys are no longer settings: `tidegate-import config {}` removes them\n",
+        file.display()
+    );
+    assert!(stdout(&output).ends_with(&remedy), "{}", stdout(&output));
     let mut serve = tidegate_of_users(&["serve"]);
     serve.env("TIDEGATE_UNSTABLE_KEYS", "0").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
     let tracker = Tracker::start_by(serve, directory, more);
