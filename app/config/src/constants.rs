@@ -50,7 +50,15 @@ pub(super) fn gone(name: &str, origin: &Origin) -> Option<Problem> {
 }
 
 fn no_setting(name: &str, value: &str, origin: &Origin) -> Problem {
-    Problem::new(origin, format!("{name} is no longer a setting: remove it; {value} is used"))
+    Problem::new(origin, format!("{name} {NO_SETTING}: remove it; {value} is used"))
+}
+
+/// The part of these warnings by which they are recognised. `tidegate-import` knows it, too.
+const NO_SETTING: &str = "is no longer a setting";
+
+/// Returns true if a warning says that a key in the file is no longer a setting.
+pub(super) fn is_in_file(warning: &Problem) -> bool {
+    warning.is_in_file() && warning.text().contains(NO_SETTING)
 }
 
 /// Returns a warning if a `[[listener]]` table should not override this key.

@@ -159,6 +159,16 @@ impl Problem {
         Self { line: 0, place: format!("{}: ", path.display()), text }
     }
 
+    /// Returns true if it is about a line of the file.
+    pub(super) fn is_in_file(&self) -> bool {
+        self.line > 0
+    }
+
+    /// Returns the sentence, without its place.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Returns each problem once, in the order of their lines.
     pub(super) fn sorted(problems: Vec<Self>) -> Vec<Self> {
         let mut problems = unique(problems);

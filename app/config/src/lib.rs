@@ -264,6 +264,7 @@ impl Config {
         if self.engine.has_program() && !features::XDP {
             problems.push(udp.engine.problem(features::lacks("xdp")));
         }
+        sections.state.check(problems);
         if self.user.is_empty() && !self.group.is_empty() {
             problems.push(process.group.problem("requires process.user"));
         }

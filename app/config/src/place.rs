@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use net::process::is_root;
 
+use super::key::Problem;
 use super::keys::StateSection;
 
 /// The value of `state.dir` that stands for the place of this file.
@@ -38,6 +39,17 @@ impl StateSection {
     pub(super) fn place(&self) -> Option<&Path> {
         let dir = &self.dir.value;
         (!dir.is_empty() && dir != AUTO).then(|| Path::new(dir))
+    }
+
+    /// Reports a directory that begins with `~`: the system would create one of that name.
+    pub(super) fn check(&self, problems: &mut Vec<Problem>) {
+        let dir = &self.dir.value;
+        if dir.starts_with('~') {
+            problems.push(self.dir.problem(format!(
+                "expected a path such as `/var/lib/tidegate`, found `{dir}`: only shells replace ~, so write the whole \
+                 path"
+            )));
+        }
     }
 }
 

@@ -152,11 +152,7 @@ impl Settings {
     fn read_file(&mut self, file: &File<'_>, remarks: &mut Remarks) {
         let root = match DeTable::parse(file.text) {
             Ok(root) => root,
-            Err(error) => {
-                let at = error.span().map_or(0, |span| span.start);
-                let problem = file.problem(at, error.message().to_owned());
-                return remarks.problems.push(problem);
-            }
+            Err(error) => return remarks.problems.push(file.syntax_problem(&error)),
         };
         for (section, table) in root.get_ref() {
             let at = section.span().start;

@@ -1,10 +1,13 @@
 //! Warnings about a valid configuration that is probably not what the operator wants.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{self, Path};
 
+use net::process::memory_bytes;
 use tracker::Access;
 use types::Scope;
 
+use super::constants;
 use super::key::{Problem, unique};
 use super::{AcmeConfig, Challenge, Config, ListenerGroup, ListenerPolicyConfig, Transport};
 
@@ -28,6 +31,29 @@ fn policy_warnings(policy: &ListenerPolicyConfig) -> Vec<String> {
         );
     }
     warnings
+}
+
+/// Returns a warning if the place of the state depends on the directory in which the process is started.
+fn place_warning(dir: &Path) -> Option<String> {
+    let here = path::absolute(dir).ok().filter(|_| dir.is_relative())?;
+    Some(format!(
+        "state.dir is the relative path {}, which is {} here: a start in another directory does not find what is kept \
+         there; write the whole path",
+        dir.display(),
+        here.display()
+    ))
+}
+
+/// Returns a warning if torrents and peers may take more bytes than the machine or the container has.
+fn memory_warning(budget: u64, machine: u64) -> Option<String> {
+    (budget > machine).then(|| {
+        format!(
+            "limits.memory_mib is {}, but there are only {} MiB of memory here, so the kernel may end the process first: \
+             lower it, or write \"auto\" for half of the memory",
+            budget >> 20,
+            machine >> 20
+        )
+    })
 }
 
 impl Config {
@@ -60,12 +86,21 @@ impl Config {
                     .into(),
             );
         }
+        warnings.extend(self.state_dir.as_deref().and_then(place_warning));
+        let bytes = self.memory_budget.zip(memory_bytes());
+        warnings.extend(bytes.and_then(|(budget, machine)| memory_warning(budget, machine)));
+        warnings.extend(self.admin_warning());
         warnings.extend(unique(self.listener_policies.iter().flat_map(policy_warnings).collect()));
         warnings.extend(self.cluster.as_ref().and_then(|_| self.cluster_warning()));
         warnings.extend(self.xdp_warning());
         warnings.extend(self.acme.iter().filter_map(|acme| self.acme_warning(acme)));
         warnings.extend(unique(self.groups.iter().filter_map(ListenerGroup::warning).collect()));
         warnings
+    }
+
+    /// Returns true if the file has keys that are no longer settings.
+    pub fn has_removed_keys(&self) -> bool {
+        self.setting_warnings.iter().any(constants::is_in_file)
     }
 
     /// Returns a warning if peers live too short for a cluster.
@@ -81,6 +116,19 @@ impl Config {
                 policy.interval_s
             )
         })
+    }
+
+    /// Returns a warning if others on the way can read tokens and sessions.
+    fn admin_warning(&self) -> Option<String> {
+        let is_open = |address: &&SocketAddr| {
+            let ip = address.ip().to_canonical();
+            ip.is_unspecified() || Scope::of(ip) == Scope::Public
+        };
+        let address = self.admin_listen.iter().find(is_open).filter(|_| !self.admin_tls)?;
+        Some(format!(
+            "admin.listen has {address} without TLS, so others on the way can read tokens: set admin.tls, or listen on \
+             127.0.0.1 and connect through an SSH tunnel or a proxy; in a container, publish the port on 127.0.0.1 only"
+        ))
     }
 
     /// Returns a warning if `xdp.required` has no effect.

@@ -9,8 +9,10 @@ use net::tls::{Certificate, ChainStatus};
 use crate::permissions::is_readable_by_all;
 use config::Config;
 
-/// How long before its expiry a certificate is warned about.
-const EXPIRY_WARNING: Duration = Duration::from_secs(14 * 24 * 3600);
+/// How long before its expiry a certificate is warned about. One of a short lifetime is warned about later: when less
+/// than a third of it is left.
+const EXPIRY_WARNING: Duration = Duration::from_secs(14 * DAY_S);
+const DAY_S: u64 = 24 * 3600;
 
 /// Reads the certificates that `config` names.
 pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
@@ -28,8 +30,8 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
             warn("the certificate has expired, so clients refuse it: renew it");
         } else if !certificate.is_valid_at(now) {
             warn("the certificate is not valid yet: check the clock of this machine");
-        } else if !certificate.is_valid_at(now + EXPIRY_WARNING) {
-            warn("the certificate expires in less than 14 days");
+        } else if let Some(text) = expiry_warning(certificate, now) {
+            warn(&text);
         }
         if certificate.names().is_empty() {
             warn(
@@ -49,6 +51,18 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
         }
     }
     warnings
+}
+
+/// Returns a warning if a certificate should have been renewed.
+fn expiry_warning(certificate: &Certificate, now: SystemTime) -> Option<String> {
+    let left = certificate.expires().duration_since(now).unwrap_or_default();
+    let lifetime = certificate.expires().duration_since(certificate.begins()).unwrap_or_default();
+    if left >= EXPIRY_WARNING.min(lifetime / 3) {
+        return None;
+    }
+    let days = left.as_secs() / DAY_S + 1;
+    let plural = if days == 1 { "" } else { "s" };
+    Some(format!("the certificate expires in less than {days} day{plural}: renew it"))
 }
 
 /// Returns warnings about keys that every user of the machine can read.

@@ -26,6 +26,7 @@ mod journal;
 #[path = "without/jwt.rs"]
 mod jwt;
 mod manual;
+mod mistakes;
 mod permissions;
 mod scrape;
 mod serve;
@@ -35,7 +36,7 @@ mod version;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::{self, ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -116,7 +117,9 @@ pub(crate) struct ConfigSource {
 
 impl Serve {
     fn source(&self, file: Option<&Path>) -> ConfigSource {
-        let named = self.state.as_ref().map(|dir| dir.display().to_string());
+        // In a shell, a relative path is one in the present directory.
+        let whole = |dir: &PathBuf| path::absolute(dir).unwrap_or_else(|_| dir.clone());
+        let named = self.state.as_ref().map(|dir| whole(dir).display().to_string());
         let state_dir = if self.memory { Some(String::new()) } else { named };
         ConfigSource { file: file.map(Path::to_owned), state_dir }
     }
@@ -142,7 +145,8 @@ enum ConfigFileCommand {
 }
 
 fn main() -> ExitCode {
-    let command_line = CommandLine::parse();
+    let command_line =
+        CommandLine::try_parse().unwrap_or_else(|error| mistakes::explain(error).exit());
     let file = command_line.config.as_deref();
     let done = match command_line.command.unwrap_or_else(|| Command::Serve(Serve::default())) {
         Command::Serve(serve) => run(serve.source(file)),
@@ -242,20 +246,27 @@ fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
         Some(file) => format!("Read {}", file.display()),
         None => "Read no file, only the environment: --config names one".into(),
     };
-    if let Err(problems) = check_file(file) {
+    let config = check_file(file).inspect_err(|_| {
         cli::print_error(format_args!("note: {read}"));
-        return Err(problems);
+    })?;
+    print(&format!("{read}\nThe configuration is valid\n"))?;
+    match file {
+        Some(file) if config.has_removed_keys() => print(&format!(
+            "Some keys are no longer settings: `tidegate-import config {}` removes them\n",
+            file.display()
+        )),
+        _ => Ok(()),
     }
-    print(&format!("{read}\nThe configuration is valid\n"))
 }
 
-fn check_file(file: Option<&Path>) -> Result<(), Vec<String>> {
+/// Prints what there is to say about the configuration in `file`. Returns it, or what is wrong with it.
+fn check_file(file: Option<&Path>) -> Result<Config, Vec<String>> {
     let (_, config) = load(file)?;
     let serve::Findings { problems, warnings, notes } = serve::check(&config, file);
     let warnings = config.warnings().into_iter().chain(warnings);
     warnings.for_each(|text| cli::print_error(format_args!("warning: {text}")));
     notes.iter().for_each(|text| cli::print_error(format_args!("note: {text}")));
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
 
 fn print(text: &str) -> Result<(), Vec<String>> {

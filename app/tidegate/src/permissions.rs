@@ -92,16 +92,26 @@ pub(crate) fn check_writable(name: &str, directory: &Path, owner: Option<Identit
     // The name contains this process's id, so that no other process uses it.
     let _ = fs::remove_file(&path);
     if let Some(owner) = owner.filter(|_| there == directory) {
-        let data = there.metadata().with_context(|| name.clone())?;
-        let is_open = data.mode() & 0o002 != 0;
         ensure!(
-            is_open
-                || owner.user() == data.uid()
-                || (data.mode() & 0o020 != 0 && owner.group() == data.gid()),
-            "{name}: process.user has no permission to write to it"
+            may_write(there, owner)?,
+            "{name}: process.user has no permission to write to it: {}",
+            chown(there, owner)
         );
     }
     Ok(())
+}
+
+/// Returns whether the permissions of a file or directory let a user write to it.
+pub(crate) fn may_write(path: &Path, user: Identity) -> Result<bool> {
+    let data = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let (uid, gid, mode) = (data.uid(), data.gid(), data.mode());
+    let by_group = mode & 0o020 != 0 && user.group() == gid;
+    Ok(mode & 0o002 != 0 || user.user() == uid || by_group)
+}
+
+/// Returns the command that gives a directory and everything in it to a user.
+pub(crate) fn chown(directory: &Path, user: Identity) -> String {
+    format!("chown -R {}:{} {}", user.user(), user.group(), directory.display())
 }
 
 #[cfg(test)]

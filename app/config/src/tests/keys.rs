@@ -83,10 +83,15 @@ fn constants_are_ignored_with_a_warning() {
     for (warning, expected) in warnings.iter().zip(expected) {
         assert!(warning.ends_with(expected), "{warning}");
     }
+    assert!(config.has_removed_keys());
     let Policy { peer_lifetime_s, interval_jitter_s, numwant_default, .. } = config.policy;
     assert_eq!((peer_lifetime_s, interval_jitter_s, numwant_default), (900, 30, 50));
     assert_eq!(config.bans.bad_connection_ids_per_min, 0);
     assert_eq!(config.groups[3].http.idle_timeout_s, 60);
+    // Those in the environment are not in the file.
+    let variable = ("TIDEGATE_BANS__BAD_CONNECTION_IDS_PER_MIN".to_owned(), "7".to_owned());
+    let settings = read_with("", std::iter::once(variable)).unwrap();
+    assert!(!Config::from_settings(&settings).unwrap().has_removed_keys());
     // Nor does the API change them. What an earlier version has recorded is ignored.
     let mut settings = Settings::default();
     assert!(settings.is_constant("tracker.numwant_default"));

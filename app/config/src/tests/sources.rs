@@ -27,6 +27,11 @@ fn reports_mistakes_with_line_key_and_suggestion() {
     let mut found = says(text);
     found.sort();
     assert_eq!(found, expected[1..]);
+    // If no section is similar, all are named, but for [trace], which has no settings.
+    let sections = "[state], [udp], [http], [access], [tls], [tls.acme], [tracker], [limits], [bans], [admin], [log], \
+                    [process], [geo], [cluster], [xdp], [[listener]]";
+    let unknown = format!("1: unknown section [webserver]: expected one of {sections}");
+    assert_eq!(says("[webserver]\n"), [unknown]);
     assert_eq!(
         says("interval_s = 5\n")[0],
         "1: `interval_s` is outside any section, such as [tracker]"
@@ -59,6 +64,48 @@ fn says_what_was_expected_and_found() {
     );
     let flag = "2: udp.simple_proxy: expected true or false, found \"yes\"";
     assert_eq!(found("[udp]\nsimple_proxy = \"yes\"\n"), flag);
+}
+
+#[test]
+fn says_how_to_write_values_without_quotes() {
+    for (value, message) in [
+        ("yes", "expected true or false, found `yes`: write true"),
+        ("True", "expected true or false, found `True`: write true"),
+        ("no  # for now", "expected true or false, found `no`: write false"),
+        (
+            "off",
+            "expected true or false, found `off`: write false, or \"off\" if the key expects words",
+        ),
+        ("open", "expected a value, found `open` without quotes: write \"open\""),
+        ("none", "expected a value, found `none` without quotes: write \"none\""),
+    ] {
+        let found = says(&format!("[access]\nprivate = {value}\n"));
+        assert_eq!(found, [format!("2: {message}")]);
+    }
+    // Other messages of the parser stay.
+    let found = says("[access]\nprivate = \"true\n");
+    assert!(found[0].starts_with("2: ") && !found[0].contains("write"), "{found:?}");
+}
+
+#[test]
+fn names_what_is_there_twice_and_where_it_is_first() {
+    let key = "[udp]\nworkers = 1\n[http]\n workers=2\n# workers = 4\nworkers = 3\n";
+    assert_eq!(
+        says(key),
+        ["6: `workers` is set twice, first in line 4: remove one of the two lines"]
+    );
+    let section = "[tracker] # ours\ninterval_s = 5\n[udp]\n\n[tracker]\nnumwant_max = 6\n";
+    assert_eq!(
+        says(section),
+        ["5: [tracker] is there twice, first in line 1: put all its keys below one of them"]
+    );
+    let listener = "[[listener]]\nprotocol = \"http\"\nhttp.page = \"off\"\nhttp.page = \"urls\"\n";
+    assert_eq!(
+        says(listener),
+        ["4: `http.page` is set twice, first in line 3: remove one of the two lines"]
+    );
+    let inline = "[tls]\ncertificates = [{ chain = \"a\", chain = \"b\" }]\n";
+    assert_eq!(says(inline), ["2: `chain` is set twice: remove one of the two"]);
 }
 
 #[test]

@@ -64,6 +64,26 @@ fn finds_contradictions() {
 }
 
 #[test]
+fn warns_of_an_open_admin_listener_without_tls() {
+    let warnings = |admin: &str| {
+        let tls = "[tls]\ncertificates = [{ chain = \"a\", key = \"b\" }]\n";
+        let settings = read(&format!("{tls}[admin]\n{admin}\n")).unwrap();
+        Config::from_settings(&settings).unwrap().warnings()
+    };
+    for address in ["0.0.0.0:6970", "[::]:6970", "8.8.8.8:6970"] {
+        let found = warnings(&format!("listen = [\"127.0.0.1:1\", \"{address}\"]"));
+        let expected = format!("admin.listen has {address} without TLS, so others on the way");
+        assert!(found.len() == 1 && found[0].starts_with(&expected), "{found:?}");
+    }
+    for fine in [
+        "listen = [\"127.0.0.1:6970\", \"[::1]:6970\", \"10.0.0.1:6970\"]",
+        "listen = [\"0.0.0.0:6970\"]\ntls = true",
+    ] {
+        assert_eq!(warnings(fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
 fn caps_minimum_interval_and_warns_of_short_lifetimes() {
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     let short = config("[tracker]\ninterval_s = 5\n");
@@ -73,6 +93,33 @@ fn caps_minimum_interval_and_warns_of_short_lifetimes() {
     let expected =
         "tracker.interval_s is 86400, but peers are removed 86400 s after their announce: lower it";
     assert_eq!(long, [expected]);
+}
+
+#[test]
+fn the_place_of_the_state_is_a_whole_path() {
+    for (dir, message) in [
+        ("~/tidegate", "found `~/tidegate`: only shells replace ~, so write the whole path"),
+        ("~", "found `~`: only shells replace ~, so write the whole path"),
+    ] {
+        let found = says(&format!("[state]\ndir = \"{dir}\"\n"));
+        let expected =
+            format!("2: state.dir: expected a path such as `/var/lib/tidegate`, {message}");
+        assert_eq!(found, [expected]);
+    }
+    let warnings = |dir: &str| {
+        let settings = read(&format!("[state]\ndir = \"{dir}\"\n")).unwrap();
+        Config::from_settings(&settings).unwrap().warnings()
+    };
+    let here = std::path::absolute("state/d").unwrap();
+    let expected = format!(
+        "state.dir is the relative path state/d, which is {} here: a start in another directory does not find what is \
+         kept there; write the whole path",
+        here.display()
+    );
+    assert_eq!(warnings("state/d"), [expected]);
+    for fine in ["/d", "", "auto"] {
+        assert_eq!(warnings(fine), [""; 0], "{fine}");
+    }
 }
 
 #[test]
@@ -99,7 +146,7 @@ fn journals_swarms_where_records_are() {
 fn bounds_a_round_by_the_lifetime_of_peers() {
     let text = |round: &str, interval_s: u32| {
         format!(
-            "[tracker]\ninterval_s = {interval_s}\ninterval_jitter_s = 0\npeer_lifetime_s = 2700\n[state]\ndir = \"d\"\n{round}"
+            "[tracker]\ninterval_s = {interval_s}\ninterval_jitter_s = 0\npeer_lifetime_s = 2700\n[state]\ndir = \"/d\"\n{round}"
         )
     };
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
@@ -141,6 +188,23 @@ fn memory_is_bounded_by_default() {
     assert_eq!(budgets, [Some(4 << 30), Some(512 << 20), Some(7 << 20), None]);
     let here = format!("limits.memory_mib = \"auto\"  # default, {} here\n", budget_mib(&config));
     assert!(show(&Settings::default()).contains(&here), "{}", show(&Settings::default()));
+}
+
+#[test]
+fn warns_of_more_memory_than_the_machine_has() {
+    let warnings = |memory_mib: &str| {
+        let settings = read(&format!("[limits]\nmemory_mib = {memory_mib}\n")).unwrap();
+        Config::from_settings(&settings).unwrap().warnings()
+    };
+    // Some systems do not tell how much memory there is.
+    if memory_bytes().is_some() {
+        let most = u32::MAX.to_string();
+        let found = warnings(&most);
+        assert!(found[0].starts_with(&format!("limits.memory_mib is {most}, but")), "{found:?}");
+    }
+    for fine in ["\"auto\"", "0", "1"] {
+        assert_eq!(warnings(fine), [""; 0], "{fine}");
+    }
 }
 
 fn budget_mib(config: &Config) -> u64 {

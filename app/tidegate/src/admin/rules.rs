@@ -10,10 +10,11 @@ use serde_json::{Map, Value, json};
 use tracker::IpPrefix;
 use types::InfoHash;
 
+use super::api::escape;
 use super::error::ApiError;
 use super::table::{Column, Format, column, date, lines, plain};
 use super::upload::Upload;
-use super::{Pages, Session};
+use super::{Pages, Session, items_of};
 use crate::dates::Expiry;
 
 /// When something expires.
@@ -34,6 +35,46 @@ impl ExpiryArg {
     }
 }
 
+/// Stands for a key or token in the help.
+const ID_OR_NAME: &str = "ID|NAME";
+
+/// Returns the id of the key or token that `word` names: by its id, or by its name if no other has the same. `all` is
+/// the list in the API, `keys` or `tokens`.
+fn id_of(session: &Session, all: &str, word: &str) -> Result<u64, ApiError> {
+    if let Ok(id) = word.parse::<u32>() {
+        return Ok(id.into());
+    }
+    let mut ids = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let request = format!("GET /{all}?limit=1000&q={}{cursor}", escape(word));
+        let page = session.api.request(&request, None)?;
+        let of_name = items_of(&page, all)?.iter().filter(|item| item["name"] == *word);
+        ids.extend(of_name.filter_map(|item| item["id"].as_u64()));
+        if page["next"].is_null() {
+            break;
+        }
+        cursor = format!("&cursor={}", page["next"]);
+    }
+    match ids.as_slice() {
+        // Without a name, it is one of those that have none.
+        [id] if !word.is_empty() => Ok(*id),
+        [] | [_] => {
+            let one = all.trim_end_matches('s');
+            Err(ApiError::Failed(format!(
+                "no {one} has the id or the name `{word}`: `tidegate admin {all} list` shows them"
+            )))
+        }
+        several => {
+            let ids: Vec<_> = several.iter().map(u64::to_string).collect();
+            Err(ApiError::Failed(format!(
+                "several {all} have the name `{word}`, with the ids {}: give the id",
+                ids.join(", ")
+            )))
+        }
+    }
+}
+
 #[derive(Subcommand)]
 pub(super) enum KeysCommand {
     /// List all keys.
@@ -47,17 +88,21 @@ pub(super) enum KeysCommand {
         rules: KeyRulesArgs,
     },
     /// Show a key and its user's traffic.
-    Show { id: u32 },
+    Show {
+        #[arg(value_name = ID_OR_NAME)]
+        key: String,
+    },
     /// Change a key's name or limits. Options that are not given stay as they are.
     Change {
-        id: u32,
+        #[arg(value_name = ID_OR_NAME)]
+        key: String,
         #[command(flatten)]
         rules: KeyRulesArgs,
     },
     /// Revoke keys: their users are no longer served.
     Revoke {
-        #[arg(required = true)]
-        ids: Vec<u32>,
+        #[arg(required = true, value_name = ID_OR_NAME)]
+        keys: Vec<String>,
     },
 }
 
@@ -112,16 +157,19 @@ impl KeysCommand {
                 let key = session.api.request("POST /keys", Some(&body.into()))?;
                 session.print_value(&key, with_urls)
             }
-            Self::Show { id } => {
+            Self::Show { key } => {
+                let id = id_of(session, "keys", key)?;
                 let key = session.api.request(&format!("GET /keys/{id}"), None)?;
                 session.print_value(&key, with_urls)
             }
-            Self::Change { id, rules } => {
+            Self::Change { key, rules } => {
+                let id = id_of(session, "keys", key)?;
                 let body = rules.body().into();
                 let key = session.api.request(&format!("PATCH /keys/{id}"), Some(&body))?;
                 session.print_value(&key, with_urls)
             }
-            Self::Revoke { ids } => ids.iter().try_for_each(|id| {
+            Self::Revoke { keys } => keys.iter().try_for_each(|key| {
+                let id = id_of(session, "keys", key)?;
                 session.api.request(&format!("DELETE /keys/{id}"), None)?;
                 session.print_done(format_args!("Key {id} revoked"))
             }),
@@ -404,8 +452,8 @@ pub(super) enum TokensCommand {
     },
     /// Revoke tokens.
     Revoke {
-        #[arg(required = true)]
-        ids: Vec<u32>,
+        #[arg(required = true, value_name = ID_OR_NAME)]
+        tokens: Vec<String>,
     },
 }
 
@@ -432,7 +480,8 @@ impl TokensCommand {
                     format!("Token {}  {secret}  (shown once)\n", plain(&token["id"]))
                 })
             }
-            Self::Revoke { ids } => ids.iter().try_for_each(|id| {
+            Self::Revoke { tokens } => tokens.iter().try_for_each(|token| {
+                let id = id_of(session, "tokens", token)?;
                 session.api.request(&format!("DELETE /tokens/{id}"), None)?;
                 session.print_done(format_args!("Token {id} revoked"))
             }),

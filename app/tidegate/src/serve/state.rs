@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
-use admin::records::Writer;
+use admin::records::{FILE as RECORDS_FILE, Writer};
 use admin::{
     AnnotationKind, AnnounceUrl, Api, ApiDeps, ApiOptions, ClockReading, Command, Live, Records,
     StartError,
@@ -21,8 +21,9 @@ use super::program::ProgramFile;
 use super::tokens::{self, FirstToken};
 use super::workers::Workers;
 use super::{Event, outbound};
-use crate::permissions::check_directory;
-use crate::permissions::{check_writable, create_directory, future_owner};
+use crate::permissions::{
+    check_directory, check_writable, chown, create_directory, future_owner, may_write,
+};
 use config::Config;
 
 /// Begins the messages about the directory.
@@ -47,13 +48,34 @@ pub(super) fn check(config: &Config) -> Option<String> {
         let owner_there = || is_other.then(|| Identity::owner_of(dir).ok()).flatten();
         checked = check_directory(dir, owner.or_else(owner_there)).context(KEY_NAME);
     }
-    checked.err().map(|error| format!("{error:#}"))
+    let remedy = || ownership_problem(dir, owner?);
+    checked.err().map(|error| format!("{error:#}")).or_else(remedy)
 }
 
 /// Opens the records.
 pub(super) fn open(config: &Config) -> Result<(Arc<Records>, Writer)> {
-    let (records, writer) = Records::open(config.state_dir.as_deref())?;
+    let dir = config.state_dir.as_deref();
+    let (records, writer) = Records::open(dir).map_err(|error| {
+        let problem = dir.and_then(|dir| ownership_problem(dir, Identity::of_process()));
+        match problem.filter(|_| !config.user.is_empty()) {
+            Some(problem) => anyhow!(problem),
+            None => error.into(),
+        }
+    })?;
     Ok((Arc::new(records), writer))
+}
+
+/// Returns the problem that `user` may not write to the directory or to the records in it, with its remedy. An
+/// earlier start as root, without `process.user`, has made them.
+fn ownership_problem(dir: &Path, user: Identity) -> Option<String> {
+    let records = dir.join(RECORDS_FILE);
+    let lacks = |path: &&Path| may_write(path, user).is_ok_and(|may| !may);
+    let path = [dir, records.as_path()].into_iter().find(lacks)?;
+    Some(format!(
+        "{KEY_NAME}: {}: process.user has no permission to write to it: {}",
+        path.display(),
+        chown(dir, user)
+    ))
 }
 
 /// Returns the settings that were changed through the API.

@@ -116,7 +116,17 @@ fn keys() {
     assert_eq!((&changed["name"], &changed["torrents"]), (&json!("rob"), &json!(20)));
     assert_eq!((changed.get("expires"), &changed["announces_per_minute"]), (None, &json!(5)));
     assert_eq!(served.json("keys show 1")[0]["name"], "rob");
-    assert_eq!(served.good("keys revoke 1 2"), "Key 1 revoked\nKey 2 revoked\n");
+    assert_eq!(served.json("keys show rob")[0]["id"], 1);
+    let unknown = served.bad("keys revoke bob");
+    let text = "no key has the id or the name `bob`: `tidegate admin keys list` shows them";
+    assert_eq!(unknown, format!("tidegate: {text}\n"));
+    for _ in 0..2 {
+        served.good("keys create --name twin");
+    }
+    let twins = served.bad("keys revoke twin");
+    let text = "several keys have the name `twin`, with the ids 4, 5: give the id";
+    assert_eq!(twins, format!("tidegate: {text}\n"));
+    assert_eq!(served.good("keys revoke rob 2"), "Key 1 revoked\nKey 2 revoked\n");
     let gone = served.bad("keys show 1");
     assert_eq!(gone, "tidegate: Not Found: no key with id 1\n");
     // The file is there; what it holds is no key.
@@ -268,7 +278,7 @@ fn tokens() {
     let table = served.good("tokens list");
     assert!(table.contains("panel") && table.contains("stats:read keys:read"), "{table}");
     assert!(!table.contains(secret));
-    served.good(&format!("tokens revoke {}", made["id"]));
+    assert_eq!(served.good("tokens revoke panel"), format!("Token {} revoked\n", made["id"]));
     assert!(stderr(&ask("keys list")).contains("Unauthorized"));
     assert!(served.bad("tokens create x --scope everything").contains("everything"));
     assert!(served.good("tokens create y --scope *").contains("(shown once)\n"));

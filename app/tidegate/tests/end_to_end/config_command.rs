@@ -45,6 +45,11 @@ fn starts_with_keys_that_are_no_longer_settings() {
     for warning in warnings {
         assert!(found.contains(warning), "{found}");
     }
+    let remedy = format!(
+        "Some keys are no longer settings: `tidegate-import config {}` removes them\n",
+        file.display()
+    );
+    assert!(stdout(&output).ends_with(&remedy), "{}", stdout(&output));
     let mut serve = tidegate_of_users(&["serve"]);
     serve.env("TIDEGATE_UNSTABLE_KEYS", "0").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
     let tracker = Tracker::start_by(serve, directory, more);
@@ -346,6 +351,34 @@ fn says_which_file_was_checked() {
     assert!(text.contains("nonsense") && !output.status.success(), "{text}");
 }
 
+#[test]
+fn wrong_arguments_point_to_the_right_ones() {
+    let addresses = "tip: addresses and ports are settings: listen in [udp] and [http]";
+    let state = "tip: 'tidegate serve --state DIR' names the directory of the state";
+    let file = "tip: '--config FILE' names the configuration file";
+    for (arguments, tip) in [
+        (["--port", "80"].as_slice(), addresses),
+        (&["serve", "--listen=0.0.0.0:80"], addresses),
+        (&["serve", "--state-dir", "/x"], state),
+        (&["--memory"], state),
+        (&["serve", "my.toml"], file),
+        (&["my.toml"], file),
+        (&["config", "check", "my.toml"], file),
+        (&["-c", "my.toml"], file),
+    ] {
+        let output = run(arguments);
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(2) && text.contains(tip), "{arguments:?}: {text}");
+        assert_eq!(text.matches("tip:").count(), 1, "{text}");
+    }
+    // Other commands are clients.
+    for arguments in [["scrape", "--port"], ["admin", "my.toml"]] {
+        let text = stderr(&run(&arguments));
+        assert!(text.contains("error: ") && !text.contains(addresses), "{text}");
+        assert!(!text.contains(file), "{text}");
+    }
+}
+
 /// Runs `config check` and `serve`, which fail. Returns what each of them says.
 fn refusals(file: &Path) -> [String; 2] {
     [["config", "check"].as_slice(), &["serve"]].map(|command| {
@@ -410,4 +443,32 @@ fn does_not_start_with_a_state_directory_of_others() {
         let check = tidegate(&["config", "check"]).arg("--config").arg(&file).output().unwrap();
         assert!(check.status.success(), "{}", stderr(&check));
     }
+}
+
+#[test]
+fn names_the_chown_for_a_state_directory_that_root_has_made() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    // Where other users may go, too. Only root can become one of them.
+    let directory = harness::Directory::new().unwrap();
+    if fs::metadata(directory.root()).unwrap().uid() != 0 {
+        return;
+    }
+    fs::set_permissions(directory.root(), PermissionsExt::from_mode(0o755)).unwrap();
+    let state = directory.path("state");
+    fs::create_dir(&state).unwrap();
+    fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+    let records = directory.write("state/tidegate.db", "").unwrap();
+    let more = format!("[state]\ndir = {state:?}\n[process]\nuser = \"nobody\"\n");
+    let file = directory.write("tidegate.toml", config(0, 0, &more)).unwrap();
+    let expect_chown = |path: &Path| {
+        let problem = format!("state.dir: {}: process.user has no permission to", path.display());
+        for text in refusals(&file) {
+            assert!(text.contains(&problem) && text.contains(": chown -R "), "{text}");
+            assert!(text.contains(&format!(" {}\n", state.display())), "{text}");
+        }
+    };
+    expect_chown(&state);
+    // The directory alone is not enough.
+    chown(&state, Some(65534), None).unwrap();
+    expect_chown(&records);
 }

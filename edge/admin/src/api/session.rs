@@ -20,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde::{Deserialize, Serialize};
 
-use super::auth::random_text;
+use super::auth::{AuthError, random_text};
 use super::input::{Body, Json};
 use super::problem::Problem;
 use super::scope::{Scope, Scopes};
@@ -61,7 +61,8 @@ async fn open(
     if !is_same_origin(&headers) {
         return Err(cross_origin());
     }
-    let session_info = session_info(&api, format!("Bearer {token}").as_bytes(), client.ip())?;
+    let session_info = session_info(&api, format!("Bearer {token}").as_bytes(), client.ip());
+    let session_info = session_info.map_err(sign_in_problem)?;
     let id = random_text(LEN).map_err(|_| Problem::no_random())?;
     api.sessions.open(SessionId::of(&id), &token);
     let secure = if is_over_tls(&headers) { "; Secure" } else { "" };
@@ -80,7 +81,9 @@ async fn show(
     let Some(token) = headers.get(AUTHORIZATION) else {
         return Ok(StatusCode::NO_CONTENT.into_response());
     };
-    let mut response = Json(session_info(&api, token.as_bytes(), client.ip())?).into_response();
+    let session_info = session_info(&api, token.as_bytes(), client.ip());
+    let session_info = session_info.map_err(|error| error.problem(Scopes::ALL))?;
+    let mut response = Json(session_info).into_response();
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
@@ -95,10 +98,19 @@ async fn close(State(api): State<Shared>, headers: HeaderMap) -> Response {
     with_cookie(StatusCode::NO_CONTENT.into_response(), &expired)
 }
 
-fn session_info(api: &Shared, header: &[u8], client: IpAddr) -> Result<SessionInfo, Problem> {
-    let caller = api.authenticator().authenticate(Some(header), client, api.now());
-    let caller = caller.map_err(|error| error.problem(Scopes::ALL))?;
+fn session_info(api: &Shared, header: &[u8], client: IpAddr) -> Result<SessionInfo, AuthError> {
+    let caller = api.authenticator().authenticate(Some(header), client, api.now())?;
     Ok(SessionInfo { name: caller.name, scopes: caller.scopes.list() })
+}
+
+/// Converts an error to the response for the sign-in form. Its user has a token and sees no headers.
+fn sign_in_problem(error: AuthError) -> Problem {
+    match error {
+        AuthError::MalformedToken => Problem::unauthorized(
+            "malformed token: expected `tg_` and 32 letters and digits: copy all of it, without quotes",
+        ),
+        error => error.problem(Scopes::ALL),
+    }
 }
 
 fn with_cookie(mut response: Response, cookie: &str) -> Response {

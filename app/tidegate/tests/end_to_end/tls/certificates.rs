@@ -79,9 +79,12 @@ fn reports_bad_certificates_in_config_check() {
     let directory = Directory::new();
     make_authority(&directory);
     make(&directory, "good", RSA, "30");
-    make(&directory, "soon", ECDSA, "3");
+    // Six days are the lifetime of short certificates, which are renewed after four.
+    make(&directory, "fresh", ECDSA, "6");
     make(&directory, "other", ECDSA, "30");
-    make_expired(&directory);
+    prepare_dates(&directory);
+    make_from_2020(&directory, "soon", &["-days", "3"]);
+    make_from_2020(&directory, "expired", &["-enddate", "20200201000000Z"]);
     make_of_version_1(&directory);
     let copy = |from: &str, to: &str| {
         std::fs::copy(directory.path(from), directory.path(to)).unwrap();
@@ -92,9 +95,11 @@ fn reports_bad_certificates_in_config_check() {
     copy("good.pem", "locked.pem");
     let lock = ["pkey", "-aes128", "-passout", "pass:x", "-in", "good.key", "-out", "locked.key"];
     openssl(&directory, &lock);
-    assert_eq!(check(&directory, "good").0, Some(0), "{:?}", check(&directory, "good"));
+    for name in ["good", "fresh"] {
+        assert_eq!(check(&directory, name).0, Some(0), "{:?}", check(&directory, name));
+    }
     for (name, expected) in [
-        ("soon", "soon.pem: the certificate expires in less than 14 days"),
+        ("soon", "soon.pem: the certificate expires in less than 3 days: renew it"),
         ("expired", "expired.pem: the certificate has expired"),
         ("expired", "expired.pem: the certificate names no host"),
         ("version1", "version1.pem: the certificate has X.509 version 1"),
@@ -107,20 +112,27 @@ fn reports_bad_certificates_in_config_check() {
     }
 }
 
-/// Makes `expired.pem`. Only `openssl ca` can set its dates.
-fn make_expired(directory: &Directory) {
+/// Prepares `openssl ca`, which alone can set the dates of a certificate.
+fn prepare_dates(directory: &Directory) {
     directory.write("index.txt", "");
     directory.write("serial", "01\n");
     let config = "[ca]\ndefault_ca=x\n[x]\ndatabase=index.txt\nnew_certs_dir=.\nserial=serial\n\
                   default_md=sha256\npolicy=p\nx509_extensions=e\n[p]\ncommonName=supplied\n\
                   [e]\nbasicConstraints=CA:FALSE\n";
     directory.write("ca.cnf", config);
-    let request = ["-noenc", "-keyout", "expired.key", "-out", "old.csr", "-subj", "/CN=old"];
-    openssl(directory, &[&["req", "-new"], ECDSA, &request].concat());
-    let dates = ["-startdate", "20200101000000Z", "-enddate", "20200201000000Z"];
-    let files = ["-config", "ca.cnf", "-in", "old.csr", "-out", "expired.pem", "-notext"];
-    let itself = ["ca", "-batch", "-selfsign", "-keyfile", "expired.key"];
-    openssl(directory, &[itself.as_slice(), &dates, &files].concat());
+}
+
+/// Makes the certificate `name`, valid from the beginning of 2020 until `end`, two words for `openssl ca`. It names no
+/// host.
+fn make_from_2020(directory: &Directory, name: &str, end: &[&str; 2]) {
+    let [key, request, chain] = ["key", "csr", "pem"].map(|end| format!("{name}.{end}"));
+    let subject = format!("/CN={name}");
+    let words = ["-noenc", "-keyout", &key, "-out", &request, "-subj", &subject];
+    openssl(directory, &[&["req", "-new"], ECDSA, &words].concat());
+    let begin = ["-startdate", "20200101000000Z"];
+    let files = ["-config", "ca.cnf", "-in", &request, "-out", &chain, "-notext"];
+    let itself = ["ca", "-batch", "-selfsign", "-keyfile", &key];
+    openssl(directory, &[itself.as_slice(), &begin, end, &files].concat());
 }
 
 /// Makes `version1.pem`, without extensions, as openssl does by default.

@@ -349,6 +349,23 @@ impl TestApi {
     }
 }
 
+#[test]
+fn errors_of_the_sign_in_form_do_not_mention_headers() {
+    let api_server = TestApi::start(PATIENCE);
+    let refusal = |token: &str| {
+        let body = json!({ "token": token }).to_string();
+        api_server.dashboard("POST /session", "", &body)
+    };
+    for token in ["password", "tg_short", "\"tg_0123456789abcdefghijABCDEFGHIJ01\""] {
+        let response = refusal(token);
+        let detail = "malformed token: expected `tg_` and 32 letters and digits: copy all of it";
+        assert!(response.starts_with("HTTP/1.1 401") && response.contains(detail), "{response}");
+        assert!(!response.contains("`Bearer`"), "{response}");
+    }
+    let response = refusal("tg_0123456789abcdefghijABCDEFGHIJ99");
+    assert!(response.contains("unknown or revoked token"), "{response}");
+}
+
 /// Reads until the server ends the stream. Panics if it does not.
 fn read_to_end(stream: &mut TcpStream) {
     stream.read_to_end(&mut Vec::new()).unwrap();
