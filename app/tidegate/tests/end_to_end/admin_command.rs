@@ -459,7 +459,6 @@ fn rejects_bad_arguments() {
         "nonsense",
         "keys",
         "keys show",
-        "keys show x",
         "keys create --torrents -1",
         "lists maybe show",
         "lists deny",
