@@ -9,8 +9,8 @@ use net::tls::{Certificate, ChainStatus};
 use crate::permissions::is_readable_by_all;
 use config::Config;
 
-/// How long before its expiry a certificate is warned about. One of a short lifetime is warned about later: when less
-/// than a third of it is left.
+/// The longest time before its expiry at which a certificate is reported. One with a short lifetime is reported when less
+/// than a third of that is left.
 const EXPIRY_WARNING: Duration = Duration::from_secs(14 * DAY_S);
 const DAY_S: u64 = 24 * 3600;
 

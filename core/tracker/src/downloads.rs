@@ -105,9 +105,8 @@ impl Downloads {
         }
     }
 
-    /// Raises a torrent's count to `durable`, a count that another process has written, and what was counted here since the
-    /// counts were last taken. Never lowers a
-    /// count.
+    /// Raises a torrent's count to `durable`, which another process has written, plus the downloads counted here since counts
+    /// were last taken. Never lowers a count.
     pub fn raise_to(&self, info_hash: InfoHash, durable: u32) {
         let hash = self.hash(&info_hash);
         let mut shard = self.shard(hash);

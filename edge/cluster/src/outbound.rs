@@ -149,7 +149,7 @@ pub(crate) struct Outbound {
     live: u64,
     /// Where the last message is stored.
     sequence: u64,
-    /// Removals to be told, which blocks do not report.
+    /// Removals to publish, which no kept block reports.
     gone: Gone,
     /// Removals that blocks have reported within a lifetime.
     told_gone: Gone,

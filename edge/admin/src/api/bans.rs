@@ -79,7 +79,7 @@ struct NewBan {
     /// Unix time in seconds; absent: never.
     #[schema(minimum = 0, maximum = 253402300799i64)]
     expires: Option<i64>,
-    /// Whether to ban a network of /0 to /3, too.
+    /// True to accept a network of /0 to /3, too.
     #[serde(default)]
     force: bool,
 }
@@ -97,7 +97,7 @@ struct NewBans {
     /// Unix time in seconds; absent: never.
     #[schema(minimum = 0, maximum = 253402300799i64)]
     expires: Option<i64>,
-    /// Whether to ban networks of /0 to /3, too.
+    /// True to accept networks of /0 to /3, too.
     #[serde(default)]
     force: bool,
 }

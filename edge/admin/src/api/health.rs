@@ -222,7 +222,7 @@ fn drop_remedy(reason: DropReason) -> &'static str {
     }
 }
 
-/// What to do if nearly all clients are in banned networks.
+/// The remedy if nearly all clients are in banned networks.
 const BANNED_REMEDY: &str = "A ban, or access.networks_allow and networks_deny, covers nearly all clients. `tidegate admin bans list` shows bans.";
 
 fn records(api: &Api, items: &mut Vec<HealthItem>) {

@@ -13,7 +13,7 @@ use super::state::{Api, Shared};
 use crate::records::tables::lists::List;
 use crate::schema::ToSchema;
 
-/// How announces of a torrent end at some of the listeners.
+/// The outcome of announces of a torrent at some of the listeners.
 #[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct TorrentAccess {
     state: AccessState,
@@ -31,7 +31,7 @@ pub(super) struct TorrentAccess {
     listeners: Option<Vec<String>>,
 }
 
-/// How announces end.
+/// The outcome of an announce.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum AccessState {
@@ -45,7 +45,7 @@ enum AccessState {
     Frozen,
 }
 
-/// What an announce URL must hold.
+/// The credentials that an announce URL must hold.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Credentials {
