@@ -40,7 +40,14 @@ impl Program {
             );
         }
         let mut build = command(&[
-            "cargo", "+nightly", "fuzz", "build", "--target-dir", "fuzz/target", "--features", "search",
+            "cargo",
+            "+nightly",
+            "fuzz",
+            "build",
+            "--target-dir",
+            "fuzz/target",
+            "--features",
+            "search",
         ]);
         build.args(name);
         build.env(SANITIZER.0, SANITIZER.1);
