@@ -76,8 +76,13 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
             if node.lag_ms + 1000 + 400 + delay_ms < true_ms {
                 let (number, lag_ms) = (process.number, node.lag_ms);
                 return Err(format!(
-                    "node {number} shows a lag of {lag_ms} ms behind node {}, found {true_ms}",
-                    node.says.node
+                    "at {} ms node {number} shows a lag of {lag_ms} ms behind node {}, found {true_ms}; that one says \
+                     {} ms, {:?} at {:?}",
+                    world.now_ms,
+                    node.says.node,
+                    node.says.unstored_ms,
+                    node.says.outbound,
+                    node.says.stored
                 ));
             }
         }

@@ -345,8 +345,16 @@ impl<'a> World<'a> {
     /// Notes what walks have told.
     fn note_walked(&mut self) {
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
-            if !process.unstored.is_empty() && is_flowing(&process.snapshot(self.now_ms)) {
+            if process.unstored.is_empty() {
+                continue;
+            }
+            let snapshot = process.snapshot(self.now_ms);
+            if is_flowing(&snapshot) {
                 process.unstored.clear();
+            } else if snapshot.outbound == OutboundState::Flowing {
+                // Only what is in the blocks that are not stored is not told.
+                let oldest_ms = self.now_ms.saturating_sub((snapshot.unstored_s + 1) * 1000);
+                process.unstored.retain(|_, last_ms| *last_ms >= oldest_ms);
             }
         }
     }
