@@ -239,13 +239,15 @@ impl View<'_> {
             Some(_) => hide(store_announce(slot, request, ip, policy)),
         };
         self.tracker.store.announce(self.now, random, &[stored], &mut |_, answered| {
-            let accepted = answered.map(|answered| {
-                let left_out = answered.find(&own);
-                let answered = answered.without(&left_out);
-                self.accept(request, jitter_seed, slot, answered).warned(hidden)
-            });
-            let refusal = |soon| policy::too_soon(policy.interval_min_s, soon);
-            answer(slot, accepted.map_err(refusal));
+            let answered = match answered {
+                Ok(answered) => answered,
+                Err(soon) => {
+                    return answer(slot, Err(policy::too_soon(policy.interval_min_s, soon)));
+                }
+            };
+            let left_out = answered.find(&own);
+            let accepted = self.accept(request, jitter_seed, slot, answered.without(&left_out));
+            answer(slot, Ok(accepted.warned(hidden)));
         });
         Ok(())
     }
