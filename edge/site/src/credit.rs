@@ -38,10 +38,7 @@ impl Factors {
     /// Returns the better of two, for the user.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self {
-            upload: self.upload.max(other.upload),
-            download: self.download.min(other.download),
-        }
+        Self { upload: self.upload.max(other.upload), download: self.download.min(other.download) }
     }
 
     /// Applies gifts.

@@ -143,12 +143,14 @@ pub(crate) fn check_columns(conn: &mut Conn, columns: &[Column]) -> Result<(), T
     let mut differences = Vec::new();
     for column in columns {
         let (table, name) = (column.table.to_lowercase(), column.name.to_lowercase());
-        let kind = found.iter().find(|it| (&it.0, &it.1) == (&table, &name)).map(|it| it.2.as_str());
+        let kind =
+            found.iter().find(|it| (&it.0, &it.1) == (&table, &name)).map(|it| it.2.as_str());
         if !kind.is_some_and(|kind| column.types.contains(&kind)) {
             let expected = column.types.join(" or ");
             let kind = kind.unwrap_or("no such column");
             let Column { table, name, .. } = column;
-            differences.push(format!("table {table}, column {name}: expected {expected}, found {kind}"));
+            differences
+                .push(format!("table {table}, column {name}: expected {expected}, found {kind}"));
         }
     }
     if differences.is_empty() {
@@ -297,14 +299,18 @@ fn is_refused_value(error: &mysql::Error) -> bool {
 /// Returns the sentence for an error, and its remedy.
 pub(crate) fn trouble(error: &mysql::Error) -> Trouble {
     let remedy = match code(error) {
-        Some(1045 | 1698) => "check user and password in site.database, or the file of the password",
+        Some(1045 | 1698) => {
+            "check user and password in site.database, or the file of the password"
+        }
         Some(1044 | 1049) => {
             "check the name of the database in site.database, and that the user may use it (GRANT … ON NAME.*)"
         }
         Some(1142 | 1143 | 1370) => {
             "let the tracker's user SELECT, INSERT and UPDATE the site's tables (GRANT SELECT, INSERT, UPDATE ON NAME.* TO …)"
         }
-        Some(1146 | 1054) => "check site.kind and the database, or update the site and run its migrations",
+        Some(1146 | 1054) => {
+            "check site.kind and the database, or update the site and run its migrations"
+        }
         Some(1290 | 1792 | 1836) => {
             "the database takes no writes: end read_only, or name the primary server in site.database; batches wait in \
              the spool"
@@ -317,7 +323,9 @@ pub(crate) fn trouble(error: &mysql::Error) -> Trouble {
         Some(1040 | 1203 | 1226) => "raise max_connections of the database",
         Some(1064) => "use MariaDB 10.6 or later, or MySQL 8.0.4 or later",
         Some(_) => "see the database's documentation of this error; the batch is repeated",
-        None => "start the database, or check host and port in site.database; batches wait in the spool",
+        None => {
+            "start the database, or check host and port in site.database; batches wait in the spool"
+        }
     };
     let error = match code(error) {
         Some(_) => format!("the database refuses: {}", message(error)),

@@ -19,14 +19,14 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::contract::{OwnPeer, OwnPeers};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use crate::contract::{OwnPeer, OwnPeers};
 use types::{Event, InfoHash, PeerId, PeerKey};
 
 use crate::batch::{Batch, Record, Session, SessionChange, Unregistered, agent_of};
 use crate::credit::Factors;
-use shard::{Pair, Shard, Sessions};
+use shard::{Pair, Sessions, Shard};
 
 /// Shards; with a million sessions some thousand are in each.
 const SHARDS: usize = 1024;
@@ -259,9 +259,7 @@ impl Ledger {
         let known = shard.find(hash, user, torrent).and_then(|pair| pair.session(session.peer_id));
         let old = known.copied();
         shard.replace(user, old.as_ref(), session);
-        let added = shard
-            .pair(hash, user, torrent, &self.hasher)
-            .put(*session, SESSIONS_PER_PAIR);
+        let added = shard.pair(hash, user, torrent, &self.hasher).put(*session, SESSIONS_PER_PAIR);
         self.sessions.fetch_add(added.inserted, Ordering::Relaxed);
         self.sessions.fetch_sub(added.forgotten, Ordering::Relaxed);
     }

@@ -36,7 +36,6 @@ mod unit3d;
 pub use config::{DonorRule, SiteConfig, SiteError, SiteKind};
 #[doc(hidden)]
 pub use gazelle::calls::read_query;
-pub use rules::KeyRule;
 pub use status::{SiteProblem, SiteStatus};
 pub use subsystem::{Feed, SiteSubsystem};
 #[doc(hidden)]

@@ -114,7 +114,13 @@ impl Generosity {
     }
 
     /// Returns how the bytes of a user in a torrent are credited.
-    pub(crate) fn factors(&self, user: &User, group: &Group, torrent: &Torrent, gifts: Gifts) -> Factors {
+    pub(crate) fn factors(
+        &self,
+        user: &User,
+        group: &Group,
+        torrent: &Torrent,
+        gifts: Gifts,
+    ) -> Factors {
         if torrent.is_neutral {
             return Factors { upload: 0, download: 0 };
         }
@@ -366,7 +372,8 @@ mod tests {
 
     #[test]
     fn donors_get_the_best_of_all() {
-        let donor = DonorRule { upload_factor: Some(300), immune: Some(true), ..Default::default() };
+        let donor =
+            DonorRule { upload_factor: Some(300), immune: Some(true), ..Default::default() };
         let generosity =
             Generosity { everybody: Factors::PLAIN, donor, lifetime: DonorRule::default() };
         let group =

@@ -20,14 +20,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
-use tracker::{KeyId, Tracker};
+use tracker::Tracker;
 use types::InfoHash;
 
 use crate::answers::Answers;
 use crate::batch::Batch;
 use crate::config::{SiteConfig, SiteError, SiteKind};
 use crate::contract::Site;
-use crate::rules::KeyRule;
 use crate::server::{self, Calls, Passwords};
 use crate::spool::{Spool, SpoolError};
 use crate::status::{SiteProblem, SiteStatus};
@@ -85,14 +84,26 @@ impl SiteSubsystem {
     ///
     /// If the configuration is not valid, or the address is not available.
     pub fn open(config: SiteConfig, folder: &Path) -> Result<Self, SiteError> {
-        config.check()?;
         let listener = match config.listen {
             Some(address) if config.kind != SiteKind::Feed => Some(
-                TcpListener::bind(address)
-                    .map_err(|error| SiteError::Listen { address, error })?,
+                TcpListener::bind(address).map_err(|error| SiteError::Listen { address, error })?,
             ),
             _ => None,
         };
+        Self::with_listener(config, folder, listener)
+    }
+
+    /// Opens a site whose calls come to `listener`, which a process that is being replaced may have, too.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is not valid.
+    pub fn with_listener(
+        config: SiteConfig,
+        folder: &Path,
+        listener: Option<TcpListener>,
+    ) -> Result<Self, SiteError> {
+        config.check()?;
         let answers = Arc::new(Answers::new(&config));
         let shared = Shared {
             config,
@@ -243,11 +254,6 @@ impl SiteSubsystem {
         self.shared.changed.notify_all();
     }
 
-    /// Sets what the user of a key may do. Kind `feed` only: other sites know it themselves.
-    pub fn set_key_rule(&self, key: KeyId, rule: KeyRule) {
-        self.shared.answers.rules.write().set_key(key, rule);
-    }
-
     /// Sets why a torrent is not served, or that it is. Kind `feed` only.
     pub fn set_torrent_reason(&self, info_hash: InfoHash, reason: Option<&str>) {
         self.shared.answers.rules.write().set_reason(info_hash, reason);
@@ -275,7 +281,11 @@ impl SiteSubsystem {
         self.shared.answers.ledger.learn_batch(batch);
     }
 
-    fn spawn(&self, name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), SiteError> {
+    fn spawn(
+        &self,
+        name: &'static str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), SiteError> {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
         let thread = thread.map_err(|error| SiteError::Thread { name, error })?;
         self.threads.lock().push(thread);
@@ -298,6 +308,11 @@ impl Feed {
             Some(spool) => spool.after(cursor),
             None => Ok(None),
         }
+    }
+
+    /// Returns the number that tells this spool from another one in its place, or `None` while another process has it.
+    pub fn id(&self) -> Option<u64> {
+        self.0.spool.lock().as_ref().map(Spool::id)
     }
 
     /// Returns the last batch that was confirmed.
@@ -347,7 +362,12 @@ impl Shared {
     }
 
     /// Reports a problem, and logs it when it is new.
-    fn note(&self, place: fn(&mut Progress) -> &mut Option<SiteProblem>, error: &str, remedy: &str) {
+    fn note(
+        &self,
+        place: fn(&mut Progress) -> &mut Option<SiteProblem>,
+        error: &str,
+        remedy: &str,
+    ) {
         let mut progress = self.progress.lock();
         let place = place(&mut progress);
         let since = match place {

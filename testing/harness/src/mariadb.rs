@@ -57,7 +57,11 @@ impl MariaDb {
         let directory = Directory::new()?;
         let data = directory.path("data");
         let mut install = Command::new("mariadb-install-db");
-        install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+        install.args([
+            "--no-defaults",
+            "--auth-root-authentication-method=normal",
+            "--skip-test-db",
+        ]);
         install.arg("--user=root").arg(format!("--datadir={}", data.display()));
         let output = install.output().context("cannot start mariadb-install-db")?;
         let text = String::from_utf8_lossy(&output.stderr);

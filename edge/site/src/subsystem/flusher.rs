@@ -60,30 +60,39 @@ fn open(shared: &Shared) -> Option<Spool> {
     let id = RandomState::new().hash_one(shared.clock.now_s());
     let answers = &shared.answers;
     while !shared.is_stopping() {
-        let spool = Spool::open(&shared.folder, id, shared.config.spool_mib, &mut |restored| {
-            match restored {
-                Restored::Batch(batch) => {
-                    batch.names.iter().for_each(|name| answers.names.learn(*name));
-                    answers.ledger.learn_batch(batch);
-                }
-                Restored::Session { user, torrent, session } => {
-                    answers.ledger.learn(user, torrent, &session);
-                }
-                Restored::Name(name) => answers.names.learn(name),
-            }
-        });
+        let spool =
+            Spool::open(
+                &shared.folder,
+                id,
+                shared.config.spool_mib,
+                &mut |restored| match restored {
+                    Restored::Batch(batch) => {
+                        batch.names.iter().for_each(|name| answers.names.learn(*name));
+                        answers.ledger.learn_batch(batch);
+                    }
+                    Restored::Session { user, torrent, session } => {
+                        answers.ledger.learn(user, torrent, &session);
+                    }
+                    Restored::Name(name) => answers.names.learn(name),
+                },
+            );
         match spool {
             Ok(spool) => {
                 shared.clear(place, "the spool is open");
                 return Some(spool);
             }
             Err(SpoolError::Locked(_)) => {
-                let remedy = "wait until the process before this one has ended; announces wait in memory";
+                let remedy =
+                    "wait until the process before this one has ended; announces wait in memory";
                 shared.note(place, "another process has the spool", remedy);
                 shared.wait(LOCKED_RETRY);
             }
             Err(error) => {
-                shared.note(place, &error.to_string(), "announces wait in memory, and are lost at the end");
+                shared.note(
+                    place,
+                    &error.to_string(),
+                    "announces wait in memory, and are lost at the end",
+                );
                 shared.wait(BROKEN_RETRY);
             }
         }
