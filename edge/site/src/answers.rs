@@ -469,6 +469,3 @@ pub(crate) fn counts(sessions: &[(u32, crate::batch::Session)]) -> (i64, i64) {
     let leechers = sessions.iter().map(|(_, session)| i64::from(session.leechers())).sum();
     (seeders, leechers)
 }
-
-#[cfg(test)]
-mod tests;

@@ -218,6 +218,16 @@ impl Batch {
     }
 }
 
+/// Returns whether a batch that is read from `bytes`, if there is one, is the same after it is written and read again. For
+/// fuzzing.
+#[doc(hidden)]
+pub fn reads_batch_as_written(bytes: &[u8]) -> bool {
+    let Some(batch) = Batch::decode(1, 1_800_000_000, bytes) else { return true };
+    let mut writer = Writer::default();
+    batch.encode(&mut writer);
+    Batch::decode(1, 1_800_000_000, &writer.0).as_ref() == Some(&batch)
+}
+
 const EVENTS: [Event; 5] =
     [Event::None, Event::Started, Event::Completed, Event::Stopped, Event::Paused];
 

@@ -266,7 +266,7 @@ pub(crate) fn column<T: mysql::prelude::FromValue>(
     index: usize,
 ) -> Result<T, mysql::Error> {
     let value = row.take_opt(index).ok_or_else(|| missing(index))?;
-    value.map_err(mysql::Error::FromValueError)
+    value.map_err(|error| mysql::Error::FromValueError(error.0))
 }
 
 fn missing(index: usize) -> mysql::Error {

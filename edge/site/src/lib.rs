@@ -33,6 +33,8 @@ mod status;
 mod subsystem;
 mod unit3d;
 
+#[doc(hidden)]
+pub use batch::reads_batch_as_written;
 pub use config::{DonorRule, SiteConfig, SiteError, SiteKind};
 #[doc(hidden)]
 pub use gazelle::calls::read_query;
