@@ -113,7 +113,12 @@ fn rows(db: &Connection) -> Vec<String> {
     ];
     let mut all = Vec::new();
     for table in tables {
-        let mut select = db.prepare(&format!("SELECT * FROM {table}")).unwrap();
+        // When totals have changed, each node knows for itself.
+        let columns = match table {
+            "key_totals" => "id, node, uploaded, downloaded, seeding_s, announces, first_used",
+            _ => "*",
+        };
+        let mut select = db.prepare(&format!("SELECT {columns} FROM {table}")).unwrap();
         let columns = select.column_count();
         let mut found = select.query([]).unwrap();
         while let Some(row) = found.next().unwrap() {
@@ -444,6 +449,7 @@ impl World {
             3 | 4 => key_put(0, key, &name),
             5 => RecordOp::KeyChanged(KeyUpdate {
                 id: pick(&existing, &mut self.random),
+                key: (self.below(2) == 0).then_some(key),
                 name: Some(name),
                 torrents: Some(self.below(9) as u32),
                 ..KeyUpdate::default()
