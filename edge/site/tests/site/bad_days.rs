@@ -152,7 +152,11 @@ fn peers_of_the_tracker_before_are_taken_over() {
     site.announce(&client);
     site.wait_written();
     assert_eq!(uploaded(&database), "500");
-    assert_eq!(database.rows("SELECT leechers FROM torrents WHERE id = 11"), ["1"], "it is not counted twice");
+    assert_eq!(
+        database.rows("SELECT leechers FROM torrents WHERE id = 11"),
+        ["1"],
+        "it is not counted twice"
+    );
     site.announce(&Client { event: Event::Stopped, uploaded: 1_500, downloaded: 50, ..client });
     site.wait_written();
     assert_eq!(database.rows("SELECT leechers FROM torrents WHERE id = 11"), ["0"]);

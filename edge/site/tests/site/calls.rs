@@ -99,7 +99,10 @@ fn calls_change_what_announces_get() {
     assert_eq!(site.text(&Client { event: Event::Completed, left: 0, ..client }), "");
     assert_eq!(site.text(&seeder), "");
     let shown = site.show("torrents/21");
-    assert_eq!((&shown["seeders"], &shown["leechers"], &shown["times_completed"]), (&2.into(), &1.into(), &5.into()));
+    assert_eq!(
+        (&shown["seeders"], &shown["leechers"], &shown["times_completed"]),
+        (&2.into(), &1.into(), &5.into())
+    );
     assert_eq!((&shown["status"], &shown["download_factor"]), (&"Approved".into(), &0.into()));
     let peer = &shown["peers"]["2-2d5447313030302d202020202020202020202002"];
     assert_eq!((&peer["ip_address"], &peer["port"]), (&"10.0.0.2".into(), &6881.into()));
