@@ -33,6 +33,7 @@ mod workers;
 mod xdp;
 
 use std::io;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -55,6 +56,7 @@ use tracker::Tracker;
 use crate::ConfigSource;
 use crate::access::{self, AccessState};
 use crate::acme::{self, CertStore};
+use crate::site::OpenSite;
 use build::{check_leftover, new_tracker, read_certificates};
 pub(crate) use check::{Findings, check};
 use cluster::{ClusterInputs, ClusterState, OpenCluster};
@@ -69,7 +71,7 @@ use swarms::{JournalInputs, OpenJournal, Swarms};
 use tokens::FirstToken;
 use transfer::{SwarmSender, SwarmSource, SwarmTarget};
 use upgrade::{HandoffState, OldProcess, Upgrader};
-use workers::{ThreadExit, Workers};
+use workers::{ThreadExit, Workers, unix_offset_s};
 use xdp::{OpenXdp, SharedRules};
 
 /// How often files are checked for changes.
@@ -134,6 +136,11 @@ pub(crate) fn serve(
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
     let of_xdp = InheritedXdp::from_inherited(&mut inherited);
+    let site = OpenSite::open(
+        &config,
+        bound.site.as_ref().map(TcpListener::try_clone).transpose()?,
+        join.map(|join| join.node),
+    )?;
     let (xdp, udp_fallback) = xdp::open(&mut config, &bound, of_xdp)?;
     check_leftover(inherited, old_process.is_some())?;
     confine::become_user(&config)?;
@@ -171,6 +178,7 @@ pub(crate) fn serve(
         overrides,
         journal,
         cluster,
+        site,
     };
     opened.serve()
 }
@@ -199,6 +207,7 @@ struct Opened {
     overrides: Vec<(String, Value)>,
     journal: Option<OpenJournal>,
     cluster: Option<OpenCluster>,
+    site: Option<OpenSite>,
 }
 
 impl Opened {
@@ -206,6 +215,7 @@ impl Opened {
     fn serve(self) -> Result<()> {
         let Self { config, tracker, certificates, mut bound, mut writer, mut handoff, .. } = self;
         let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
+        let site = self.site;
         let began_ms = swarms::unix_ms();
         // Before the sandbox, which may not ask for the machine's addresses.
         let hosts = LocalHosts::of_machine(&config, &certificates);
@@ -219,6 +229,7 @@ impl Opened {
             handoff.align_clock(began_ms);
         }
         let clock = handoff.clock();
+        site.iter().for_each(|site| site.attach(&tracker));
         state::fill(&config, &tracker, &writer, clock)?;
         self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.replicate(&mut writer))?;
         let feed = Arc::<Feed>::default();
@@ -240,6 +251,10 @@ impl Opened {
         // Set once.
         let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
         workers.set_engine(engine, self.udp_fallback);
+        if let Some(site) = &site {
+            site.start(&tracker, unix_offset_s(clock))?;
+            let _ = workers.metric_sources().site.set(site.source());
+        }
         // Without the swarms of the old process, a node of a cluster reads all of the log.
         let newest_round_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let restored_ms = has_swarms.then_some(began_ms).or(newest_round_ms);
@@ -273,8 +288,17 @@ impl Opened {
         let startup_text = startup_text + &first_token.text(dashboard);
         let start = Start { bound, xdp: self.xdp, startup_text, old_process };
         let supervisor = self.supervisor;
-        let serving =
-            Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
+        let serving = Serving {
+            workers,
+            reloader,
+            upgrader,
+            supervisor,
+            records,
+            swarms,
+            cluster,
+            site,
+            events,
+        };
         serving.run(start, &event_receiver)
     }
 }
@@ -331,6 +355,7 @@ struct Serving {
     records: Arc<Records>,
     swarms: Option<Swarms>,
     cluster: ClusterState,
+    site: Option<OpenSite>,
     events: Sender<Event>,
 }
 
@@ -462,6 +487,7 @@ impl Serving {
     fn handle(&mut self, event: Event) -> Option<End> {
         match event {
             Event::Signal(SIGHUP) => {
+                self.site.iter().for_each(OpenSite::reload);
                 if self.reloader.reload(&self.events) {
                     self.supervisor.reloading();
                 }
@@ -560,6 +586,7 @@ impl Serving {
             swarms.close(Instant::now() + STOP_TIMEOUT);
         }
         self.cluster.close(Instant::now() + STOP_TIMEOUT);
+        self.site.iter().for_each(OpenSite::stop);
         state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
             let (threads, seconds) = (left.join(", "), time.as_secs());

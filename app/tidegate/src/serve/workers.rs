@@ -91,6 +91,7 @@ impl Workers {
             acme: AcmeAttempts::default(),
             journal: Box::new(move || journal.as_ref().map(|stats| stats())),
             cluster: OnceLock::new(),
+            site: OnceLock::new(),
             receive_losses: OnceLock::new(),
             version: env!("CARGO_PKG_VERSION"),
         };
@@ -492,7 +493,7 @@ impl Workers {
 }
 
 /// Returns the unix time at tick 0, seconds. It changes when the system's clock is set.
-fn unix_offset_s(clock: Clock) -> u64 {
+pub(super) fn unix_offset_s(clock: Clock) -> u64 {
     let elapsed_ms = clock.elapsed().as_millis() as u64;
     // To the nearest: ticks begin with seconds of unix time, but for what the clocks differ by.
     (unix_ms().saturating_sub(elapsed_ms) + 500) / 1000

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use tracker::{
-    Access, KeyId, KeyRules, OwnPeer, OwnPeers, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteVerdict,
+    Access, KeyId, KeyRules, OwnPeer, OwnPeers, Site, SiteAnnounce, SiteKeyRule, SiteOutcome,
+    SiteVerdict,
 };
 use types::{Notice, PeerId, PeerKey, Refusal, Tick, UserKey};
 
