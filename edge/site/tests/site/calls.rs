@@ -8,7 +8,7 @@ use crate::fixture::{Client, Database, KEY, Site, UNIT3D, text};
 
 impl Site {
     /// Makes a call with a JSON body, and returns the status and body of the answer.
-    pub fn call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+    pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let address = self.calls.expect("the site has an address for calls");
         let request = format!(
             "{method} /announce/{path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: GuzzleHttp/7\r\n\
