@@ -61,6 +61,8 @@ pub(crate) struct Answers {
     reasons: RwLock<hashbrown::HashMap<types::InfoHash, Notice>>,
     /// Unix seconds at tick 0.
     epoch_s: OnceLock<u32>,
+    /// True while the database is read: what calls changed meanwhile would be lost, so they wait.
+    pub(crate) loading: AtomicBool,
     /// False until sessions are restored.
     counting: AtomicBool,
     early: Mutex<Vec<Early>>,
@@ -107,6 +109,7 @@ impl Answers {
             notices: Notices::of(config),
             reasons: RwLock::default(),
             epoch_s: OnceLock::new(),
+            loading: AtomicBool::default(),
             counting: AtomicBool::default(),
             early: Mutex::default(),
         }
@@ -186,7 +189,9 @@ impl Answers {
             model.users.remove(&id);
             model.bad_passkeys += 1;
         }
-        *self.model.write() = model;
+        let old = std::mem::replace(&mut *self.model.write(), model);
+        // Takes long with a million users: not under the lock.
+        drop(old);
     }
 
     /// Judges an announce of a user.

@@ -79,7 +79,7 @@ pub struct Record {
     pub announces: u32,
     /// Seconds since the announce of the client before its last one; 0 = there was none.
     pub elapsed_s: u32,
-    /// When a client completed the torrent, unix seconds; 0 = none did.
+    /// When a client first completed the torrent, unix seconds; 0 = none did.
     pub completed_s: u32,
     /// The first announce of the record, unix seconds.
     pub created_s: u32,
@@ -356,10 +356,15 @@ pub(crate) fn decode_session(reader: &mut Reader<'_>, unix_s: u32) -> Option<Ses
 
 /// Returns the text of an agent: printable characters, cut to the width of a column.
 pub(crate) fn agent_of(bytes: &[u8]) -> Agent {
+    let bytes = bytes.get(..AGENT_LEN_MAX).unwrap_or(bytes);
+    let is_printable = |byte: &u8| (b' '..=b'~').contains(byte);
+    let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.iter().all(is_printable));
+    if let Some(agent) = text.and_then(|text| Agent::from(text).ok()) {
+        return agent;
+    }
     let mut agent = Agent::new();
-    for byte in bytes.iter().take(AGENT_LEN_MAX) {
-        let is_printable = (b' '..=b'~').contains(byte);
-        agent.push(if is_printable { char::from(*byte) } else { '?' });
+    for byte in bytes {
+        agent.push(if is_printable(byte) { char::from(*byte) } else { '?' });
     }
     agent
 }

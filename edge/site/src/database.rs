@@ -101,12 +101,6 @@ impl Rows<'_, '_> {
         }
         Ok(())
     }
-
-    /// Runs a statement with values.
-    pub(crate) fn run(&mut self, sql: &str, values: Vec<Value>) -> Result<(), mysql::Error> {
-        self.count += 1;
-        self.conn.exec_drop(sql, Params::Positional(values))
-    }
 }
 
 /// Connects, and sets the session up: times are UTC, and values that do not fit are errors.

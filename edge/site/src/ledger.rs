@@ -26,7 +26,8 @@ use types::{Event, InfoHash, PeerId, PeerKey};
 
 use crate::batch::{Batch, Record, Session, SessionChange, Unregistered, agent_of};
 use crate::credit::Factors;
-use shard::{Pair, Sessions, Shard};
+use crate::spool::SnapshotWriter;
+use shard::{Pair, Shard};
 
 /// Shards; with a million sessions some thousand are in each.
 const SHARDS: usize = 1024;
@@ -201,7 +202,7 @@ impl Ledger {
         }
         record.seeded_s = record.seeded_s.saturating_add(seeded_s);
         record.announces += 1;
-        if report.event == Event::Completed {
+        if report.event == Event::Completed && record.completed_s == 0 {
             record.completed_s = report.now_s;
         }
         record.seeders += changes.seeders;
@@ -222,9 +223,9 @@ impl Ledger {
         self.shard(user).lock().note_unregistered(Unregistered { user, info_hash });
     }
 
-    /// Takes everything that changed since the last cut; sequence and names are the caller's. Calls `visit` with the
-    /// sessions of each shard as they are with this batch. Also ends silent sessions of some shards.
-    pub fn cut(&self, now_s: u32, mut visit: impl FnMut(Sessions<'_>)) -> Batch {
+    /// Takes everything that changed since the last cut; sequence and names are the caller's. Appends all sessions, as they
+    /// are with this batch, to `snapshot`. Also ends silent sessions of some shards.
+    pub fn cut(&self, now_s: u32, mut snapshot: Option<&mut SnapshotWriter>) -> Batch {
         let first = self.swept.fetch_add(SWEPT_PER_CUT, Ordering::Relaxed);
         let swept = |number: usize| number.wrapping_sub(first) % SHARDS < SWEPT_PER_CUT;
         let mut batch = Batch { unix_s: now_s, ..Batch::default() };
@@ -234,8 +235,15 @@ impl Ledger {
                 let forgotten = shard.sweep(now_s, &self.limits, &self.hasher);
                 self.sessions.fetch_sub(forgotten, Ordering::Relaxed);
             }
-            visit(shard.sessions());
             shard.take(&mut batch);
+            if let Some(snapshot) = &mut snapshot {
+                for pair in &shard.pairs {
+                    let Pair { user, torrent, sessions, .. } = pair;
+                    sessions.iter().for_each(|it| snapshot.session(*user, *torrent, it));
+                }
+                drop(shard);
+                snapshot.flush_chunk();
+            }
         }
         batch.records.sort_unstable_by_key(|record| (record.user, record.torrent));
         batch.unregistered.sort_unstable();

@@ -4,6 +4,7 @@ use std::hint::black_box;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, RawPathParams, Request, State};
@@ -19,6 +20,8 @@ use crate::{gazelle, unit3d};
 
 /// Bytes of a body; that of a user has some hundred.
 const BODY_BYTES_MAX: usize = 64 << 10;
+/// How often a call looks whether the database has been read.
+const LOADING_POLL: Duration = Duration::from_millis(10);
 /// Calls at a time. More wait.
 const CALLS_MAX: usize = 64;
 
@@ -97,6 +100,9 @@ async fn limit(State(calls): State<Arc<Calls>>, request: Request, next: Next) ->
     // The semaphore is never closed.
     let _permit = calls.room.acquire().await;
     calls.count.fetch_add(1, Ordering::Relaxed);
+    while calls.answers.loading.load(Ordering::Acquire) {
+        tokio::time::sleep(LOADING_POLL).await;
+    }
     next.run(request).await
 }
 

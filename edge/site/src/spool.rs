@@ -192,37 +192,32 @@ impl Spool {
     ///
     /// [`SpoolError::Full`] if there is none.
     pub fn check_room(&self) -> Result<(), SpoolError> {
-        if self.bytes() < self.limit {
+        if self.bytes < self.limit {
             return Ok(());
         }
         Err(SpoolError::Full { limit_mib: self.limit >> 20 })
     }
 
-    /// Returns whether so much was appended that a snapshot saves time at the next start.
+    /// Returns whether so much was appended that a snapshot saves time at the next start, and room.
     pub fn wants_snapshot(&self) -> bool {
         let since = self.places.iter().rev().take_while(|place| place.sequence > self.covered);
         let bytes: u64 = since.map(|place| place.len).sum();
-        bytes > self.snapshot_bytes.max(8 << 20)
+        bytes > self.snapshot_bytes.max(8 << 20).min(self.limit / 4)
     }
 
-    /// Appends a batch, gives it the next sequence, and returns it once it is on the disk.
+    /// Takes a batch, and returns the sequence that it gets once it is on the disk.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written. Then the batch is not in the spool, and can be appended again.
-    pub fn append(&mut self, mut batch: Batch) -> Result<Arc<Batch>, (Batch, SpoolError)> {
+    /// If the file cannot be written. Then the batch is not taken, and can be appended again.
+    pub fn append(&mut self, batch: &mut Batch) -> Result<u64, SpoolError> {
         batch.sequence = self.next;
-        match self.write(&batch) {
-            Ok(place) => {
-                self.bytes += place.len;
-                self.places.push_back(place);
-                self.next += 1;
-                let batch = Arc::new(batch);
-                self.last = Some(Arc::clone(&batch));
-                Ok(batch)
-            }
-            Err(error) => Err((batch, error)),
-        }
+        let place = self.write(batch)?;
+        self.bytes += place.len;
+        self.places.push_back(place);
+        self.next += 1;
+        self.last = Some(Arc::new(std::mem::take(batch)));
+        Ok(place.sequence)
     }
 
     /// Returns the batch after `sequence`, or `None` if there is none.
@@ -488,7 +483,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SpoolError> {
         fs::rename(&temporary, path)
     };
     write().map_err(io("write", path))?;
-    sync_folder(path.parent().unwrap_or(Path::new(".")))
+    sync_folder(path.parent().unwrap_or_else(|| Path::new(".")))
 }
 
 pub(crate) fn sync_folder(folder: &Path) -> Result<(), SpoolError> {

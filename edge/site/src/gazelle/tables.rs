@@ -85,9 +85,10 @@ const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIG
 const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', snatched BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
     time_s BIGINT PATH '$[5]')) AS d STRAIGHT_JOIN torrents AS t ON t.ID = d.id \
-    SET t.Seeders = GREATEST(CAST(t.Seeders AS SIGNED) + d.seeders, 0), \
+    SET t.last_action = IF(CAST(t.Seeders AS SIGNED) + d.seeders > 0, FROM_UNIXTIME(d.time_s), t.last_action), \
+    t.Seeders = GREATEST(CAST(t.Seeders AS SIGNED) + d.seeders, 0), \
     t.Leechers = GREATEST(CAST(t.Leechers AS SIGNED) + d.leechers, 0), t.Snatched = t.Snatched + d.snatched, \
-    t.balance = t.balance + d.balance, t.last_action = IF(t.Seeders > 0, FROM_UNIXTIME(d.time_s), t.last_action)";
+    t.balance = t.balance + d.balance";
 const TOKENS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (user BIGINT UNSIGNED PATH '$[0]', \
     torrent BIGINT UNSIGNED PATH '$[1]', down BIGINT PATH '$[2]', ends INT PATH '$[3]')) AS d \
     STRAIGHT_JOIN users_freeleeches AS f ON f.UserID = d.user AND f.TorrentID = d.torrent \

@@ -42,20 +42,6 @@ pub(crate) struct Put {
     pub(crate) forgotten: usize,
 }
 
-/// The sessions of a shard.
-pub struct Sessions<'a>(&'a HashTable<Pair>);
-
-impl Sessions<'_> {
-    /// Calls `visit` with each session, its user and torrent.
-    pub fn for_each(&self, mut visit: impl FnMut(u32, u32, &Session)) {
-        for pair in self.0 {
-            for session in &pair.sessions {
-                visit(pair.user, pair.torrent, session);
-            }
-        }
-    }
-}
-
 impl Pair {
     pub(crate) fn is(&self, user: u32, torrent: u32) -> bool {
         (self.user, self.torrent) == (user, torrent)
@@ -187,10 +173,6 @@ impl Shard {
         if self.unregistered.len() < UNREGISTERED_MAX {
             self.unregistered.insert(one);
         }
-    }
-
-    pub(crate) fn sessions(&self) -> Sessions<'_> {
-        Sessions(&self.pairs)
     }
 
     /// Moves all changes to `batch`.

@@ -36,7 +36,7 @@ fn report(user: u32, peer: u8, now_s: u32) -> Report<'static> {
 }
 
 fn cut(ledger: &Ledger, now_s: u32) -> Vec<Record> {
-    ledger.cut(now_s, |_| {}).records
+    ledger.cut(now_s, None).records
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn counters_that_begin_anew_and_implausible_ones_are_worth_nothing() {
 #[test]
 fn roles_completions_and_seeding_time_are_counted() {
     let ledger = Ledger::new(LedgerLimits::default());
-    let mut at = |second, event, left, active| {
+    let at = |second, event, left, active| {
         let now_s = NOW_S + second;
         let report = Report { event, left: Some(left), ..report(1, 1, now_s) };
         ledger.announce(&report, &terms()).unwrap();
@@ -236,12 +236,8 @@ impl Process {
 
     fn flush(&mut self, with_snapshot: bool) {
         let mut writer = with_snapshot.then(|| self.spool.begin_snapshot(NOW_S).unwrap());
-        let batch = self.ledger.cut(NOW_S, |sessions| {
-            if let Some(writer) = &mut writer {
-                sessions.for_each(|user, torrent, it| writer.session(user, torrent, it));
-            }
-        });
-        assert!(self.spool.append(batch).is_ok());
+        let mut batch = self.ledger.cut(NOW_S, writer.as_mut());
+        self.spool.append(&mut batch).unwrap();
         if let Some(writer) = writer {
             self.spool.finish_snapshot(writer).unwrap();
         }

@@ -53,8 +53,8 @@ fn open(folder: &Path) -> (Result<Spool, SpoolError>, Found) {
     (spool, found)
 }
 
-fn append(spool: &mut Spool, batch: Batch) -> u64 {
-    spool.append(batch).map_err(|(_, error)| error).unwrap().sequence
+fn append(spool: &mut Spool, mut batch: Batch) -> u64 {
+    spool.append(&mut batch).unwrap()
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn damage_in_the_middle_names_file_and_offset() {
     drop(spool);
     let path = folder.path().join(format!("{:016x}.tgs", 1));
     let written = fs::read(&path).unwrap();
-    for (at, found) in [(second + 2, "header"), (second + 40, "contents")] {
+    for (at, found) in [(second + 2, "a header"), (second + 40, "contents")] {
         let mut other = written.clone();
         other[at as usize] ^= 4;
         fs::write(&path, other).unwrap();
@@ -229,7 +229,7 @@ fn a_restored_ledger_equals_the_one_that_was_killed() {
     ledger.learn_batch(&batch(2, 20));
     let mut spool = open(folder.path()).0.unwrap();
     let mut writer = spool.begin_snapshot(NOW_S).unwrap();
-    let cut = ledger.cut(NOW_S, |sessions| sessions.for_each(|u, t, s| writer.session(u, t, s)));
+    let cut = ledger.cut(NOW_S, Some(&mut writer));
     append(&mut spool, cut);
     spool.finish_snapshot(writer).unwrap();
     append(&mut spool, batch(2, 25));

@@ -190,6 +190,13 @@ fn find_position(shared: &Shared, conn: &mut Conn) -> Result<Option<Writer>, Tro
 
 /// Reads users and torrents, and keeps a copy for a start without the database.
 fn load(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
+    shared.answers.loading.store(true, Ordering::Release);
+    let loaded = read_model(shared, conn);
+    shared.answers.loading.store(false, Ordering::Release);
+    loaded
+}
+
+fn read_model(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
     let model = match shared.config.kind {
         SiteKind::Gazelle => gazelle::load::load(conn),
         SiteKind::Unit3d | SiteKind::Feed => unit3d::load::load(conn),
@@ -210,9 +217,9 @@ fn load(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
             model.duplicate_hashes
         );
     }
+    let bytes = model.encode();
     shared.answers.replace_model(model);
     shared.progress.lock().ready = true;
-    let bytes = shared.answers.model.read().encode();
     let kept = std::fs::create_dir_all(&shared.folder)
         .map_err(crate::spool::io("create", &shared.folder))
         .and_then(|()| replace(&shared.model_path(), &bytes));

@@ -32,15 +32,17 @@ pub(super) fn run(shared: &Shared) {
     let period = Duration::from_secs(shared.config.flush_s.into());
     let mut held = None;
     let mut last = Instant::now();
-    while !shared.is_stopping() {
+    loop {
         wait_for_flush(shared, last + period);
+        if shared.is_stopping() {
+            break;
+        }
         let elapsed_s = last.elapsed().as_secs_f64();
         last = Instant::now();
         let announces = shared.answers.announces.load(std::sync::atomic::Ordering::Relaxed);
         shared.answers.rates.lock().update(announces, elapsed_s);
-        flush(shared, &mut held, shared.is_stopping());
+        flush(shared, &mut held, false);
     }
-    // A batch that was held is written by the flush before: everything since then follows.
     flush(shared, &mut held, true);
     shared.changed.notify_all();
 }
@@ -133,9 +135,7 @@ fn try_flush(
     held: &mut Option<Batch>,
     is_last: bool,
 ) -> Result<(), SpoolError> {
-    if let Some(batch) = held.take() {
-        append(spool, batch, held)?;
-    }
+    append_held(spool, held)?;
     spool.check_room()?;
     let answers = &shared.answers;
     let now_s = shared.clock.now_s();
@@ -145,11 +145,7 @@ fn try_flush(
         true => Some(spool.begin_snapshot(now_s)?),
         false => None,
     };
-    let mut batch = answers.ledger.cut(now_s, |sessions| {
-        if let Some(snapshot) = &mut snapshot {
-            sessions.for_each(|user, torrent, session| snapshot.session(user, torrent, session));
-        }
-    });
+    let mut batch = answers.ledger.cut(now_s, snapshot.as_mut());
     batch.names = answers.names.take_new();
     if let Some(snapshot) = &mut snapshot {
         snapshot.names(answers.names.all().into_iter());
@@ -157,19 +153,19 @@ fn try_flush(
     if batch.is_empty() && snapshot.is_none() {
         return Ok(());
     }
-    append(spool, batch, held)?;
+    *held = Some(batch);
+    append_held(spool, held)?;
     match snapshot {
         Some(snapshot) => spool.finish_snapshot(snapshot),
         None => Ok(()),
     }
 }
 
-fn append(spool: &mut Spool, batch: Batch, held: &mut Option<Batch>) -> Result<(), SpoolError> {
-    match spool.append(batch) {
-        Ok(_) => Ok(()),
-        Err((batch, error)) => {
-            *held = Some(batch);
-            Err(error)
-        }
+/// Appends the batch that waits, if there is one. It waits on if it cannot be written.
+fn append_held(spool: &mut Spool, held: &mut Option<Batch>) -> Result<(), SpoolError> {
+    if let Some(batch) = held {
+        spool.append(batch)?;
+        *held = None;
     }
+    Ok(())
 }

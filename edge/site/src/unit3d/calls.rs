@@ -21,7 +21,7 @@ use crate::server::{Caller, Calls};
 
 /// The body of a torrent.
 #[derive(Debug, Deserialize)]
-pub struct TorrentBody {
+pub(crate) struct TorrentBody {
     id: u32,
     status: i64,
     info_hash: String,
@@ -33,7 +33,7 @@ pub struct TorrentBody {
 
 /// The body of a user.
 #[derive(Debug, Deserialize)]
-pub struct UserBody {
+pub(crate) struct UserBody {
     id: u32,
     group_id: i32,
     passkey: String,
@@ -46,7 +46,7 @@ pub struct UserBody {
 
 /// The body of a group.
 #[derive(Debug, Deserialize)]
-pub struct GroupBody {
+pub(crate) struct GroupBody {
     id: i32,
     slug: String,
     download_slots: Option<i64>,

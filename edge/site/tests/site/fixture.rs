@@ -1,6 +1,7 @@
 //! A database, a site beside it, and clients.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -13,17 +14,17 @@ use tidegate_site::{SiteConfig, SiteKind, SiteStatus, SiteSubsystem};
 use tracker::{KeyId, Options, Policy, Secrets, StoreOptions, Tracker};
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
 
-pub const KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
-pub const REPORTS: &str = "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr";
+pub(crate) const KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
+pub(crate) const REPORTS: &str = "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr";
 const PASSWORD: &str = "secret";
 
 /// A database with a schema.
-pub struct Database {
-    pub server: MariaDb,
+pub(crate) struct Database {
+    pub(crate) server: MariaDb,
 }
 
 impl Database {
-    pub fn start(schema: &str) -> Self {
+    pub(crate) fn start(schema: &str) -> Self {
         let server = MariaDb::start().unwrap();
         let mut conn = Conn::new(Self::options(&server, None)).unwrap();
         conn.query_drop("CREATE DATABASE site CHARACTER SET utf8mb4").unwrap();
@@ -50,12 +51,12 @@ impl Database {
     }
 
     /// Returns a connection of an administrator.
-    pub fn root(&self) -> Conn {
+    pub(crate) fn root(&self) -> Conn {
         Conn::new(Self::options(&self.server, Some("site"))).unwrap()
     }
 
     /// Returns a row a line, with all columns as text.
-    pub fn rows(&self, sql: &str) -> Vec<String> {
+    pub(crate) fn rows(&self, sql: &str) -> Vec<String> {
         let rows: Vec<mysql::Row> = self.root().query(sql).unwrap();
         let text = |value: &mysql::Value| match value {
             mysql::Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
@@ -66,11 +67,11 @@ impl Database {
         rows.into_iter().map(line).collect()
     }
 
-    pub fn run(&self, sql: &str) {
+    pub(crate) fn run(&self, sql: &str) {
         self.root().query_drop(sql).unwrap();
     }
 
-    pub fn config(&self, kind: SiteKind) -> SiteConfig {
+    pub(crate) fn config(&self, kind: SiteKind) -> SiteConfig {
         let address = self.server.address();
         SiteConfig {
             kind,
@@ -87,31 +88,31 @@ impl Database {
 }
 
 /// A running site.
-pub struct Site {
-    pub subsystem: SiteSubsystem,
-    pub tracker: Arc<Tracker>,
-    pub calls: Option<SocketAddr>,
-    pub folder: Arc<Directory>,
-    pub epoch_s: u32,
+pub(crate) struct Site {
+    pub(crate) subsystem: SiteSubsystem,
+    pub(crate) tracker: Arc<Tracker>,
+    pub(crate) calls: Option<SocketAddr>,
+    pub(crate) folder: Arc<Directory>,
+    pub(crate) epoch_s: u32,
 }
 
 /// A client of a user.
 #[derive(Clone, Copy, Debug)]
-pub struct Client {
-    pub user: u32,
-    pub hash: u8,
-    pub peer: u8,
-    pub ip: IpAddr,
-    pub event: Event,
-    pub uploaded: u64,
-    pub downloaded: u64,
-    pub left: u64,
+pub(crate) struct Client {
+    pub(crate) user: u32,
+    pub(crate) hash: u8,
+    pub(crate) peer: u8,
+    pub(crate) ip: IpAddr,
+    pub(crate) event: Event,
+    pub(crate) uploaded: u64,
+    pub(crate) downloaded: u64,
+    pub(crate) left: u64,
     /// Seconds since the start.
-    pub at_s: u32,
+    pub(crate) at_s: u32,
 }
 
 impl Client {
-    pub fn new(user: u32, hash: u8, peer: u8) -> Self {
+    pub(crate) fn new(user: u32, hash: u8, peer: u8) -> Self {
         Self {
             user,
             hash,
@@ -126,27 +127,38 @@ impl Client {
     }
 }
 
-pub fn peer_id(peer: u8) -> PeerId {
+pub(crate) fn peer_id(peer: u8) -> PeerId {
     let mut id = *b"-TG1000-            ";
     id[19] = peer;
     PeerId(id)
 }
 
 impl Site {
-    pub fn start(config: SiteConfig) -> Self {
+    pub(crate) fn start(config: SiteConfig) -> Self {
         Self::start_in(config, Arc::new(Directory::new().unwrap()), now_s())
     }
 
-    pub fn start_in(config: SiteConfig, folder: Arc<Directory>, epoch_s: u32) -> Self {
+    pub(crate) fn start_in(config: SiteConfig, folder: Arc<Directory>, epoch_s: u32) -> Self {
+        let path = folder.path("site");
+        Self::start_at(config, folder, &path, epoch_s)
+    }
+
+    /// The same with its files at `path`, which can be elsewhere.
+    pub(crate) fn start_at(
+        config: SiteConfig,
+        folder: Arc<Directory>,
+        path: &Path,
+        epoch_s: u32,
+    ) -> Self {
         let tracker = Arc::new(tracker());
-        let subsystem = SiteSubsystem::open(config, &folder.path("site")).unwrap();
+        let subsystem = SiteSubsystem::open(config, path).unwrap();
         let calls = subsystem.address();
         subsystem.start(Arc::clone(&tracker), epoch_s).unwrap();
         Self { subsystem, tracker, calls, folder, epoch_s }
     }
 
     /// Waits until the status is as expected.
-    pub fn wait(&self, what: &str, is_so: impl Fn(&SiteStatus) -> bool) -> SiteStatus {
+    pub(crate) fn wait(&self, what: &str, is_so: impl Fn(&SiteStatus) -> bool) -> SiteStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let status = self.subsystem.status();
@@ -158,18 +170,18 @@ impl Site {
         }
     }
 
-    pub fn wait_ready(&self) -> SiteStatus {
+    pub(crate) fn wait_ready(&self) -> SiteStatus {
         self.wait("users and sessions", |status| {
             status.ready && status.counting && status.database.is_none()
         })
     }
 
     /// Waits until the database has everything.
-    pub fn wait_written(&self) -> SiteStatus {
+    pub(crate) fn wait_written(&self) -> SiteStatus {
         self.wait("empty spool", |status| status.pending == 0 && status.spool_batches == 0)
     }
 
-    pub fn announce(&self, client: &Client) -> SiteVerdict {
+    pub(crate) fn announce(&self, client: &Client) -> SiteVerdict {
         let announce = Announce {
             info_hash: InfoHash([client.hash; 20]),
             peer_id: peer_id(client.peer),
@@ -191,14 +203,14 @@ impl Site {
     }
 
     /// Stops it, and returns its folder.
-    pub fn stop(self) -> Arc<Directory> {
+    pub(crate) fn stop(self) -> Arc<Directory> {
         self.subsystem.stop();
         self.folder
     }
 }
 
 /// Returns the text and interval of an outcome.
-pub fn text(verdict: &SiteVerdict) -> (&'static str, u16) {
+pub(crate) fn text(verdict: &SiteVerdict) -> (&'static str, u16) {
     match verdict.outcome {
         SiteOutcome::Serve => ("", 0),
         SiteOutcome::Hide(notice) => (notice.text(), 0),
@@ -229,17 +241,17 @@ fn tracker() -> Tracker {
 }
 
 /// Returns unix seconds.
-pub fn now_s() -> u32 {
+pub(crate) fn now_s() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as u32
 }
 
 /// Waits for a moment in which something must not happen.
-pub fn pause() {
+pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(1_500));
 }
 
 /// Tables of UNIT3D: the columns that it has and the tracker uses, and some that must keep their values.
-pub const UNIT3D: &str = concat!(
+pub(crate) const UNIT3D: &str = concat!(
     include_str!("unit3d.sql"),
     "INSERT INTO `groups` (id, slug, download_slots, is_immune, is_freeleech, is_double_upload) VALUES
     (1, 'user', NULL, 0, 0, 0), (2, 'vip', NULL, 1, 1, 1), (3, 'leech', 1, 0, 0, 0), (4, 'banned', NULL, 0, 0, 0);
@@ -257,7 +269,7 @@ INSERT INTO blacklist_clients (name, peer_id_prefix) VALUES ('bad', '-BAD')"
 );
 
 /// Tables of Gazelle: the columns that it has and the tracker uses.
-pub const GAZELLE: &str = concat!(
+pub(crate) const GAZELLE: &str = concat!(
     include_str!("gazelle.sql"),
     "INSERT INTO users_main (ID, Enabled, Visible, can_leech, torrent_pass) VALUES
     (1, '1', '1', 1, REPEAT('a', 32)), (2, '1', '0', 1, REPEAT('b', 32)), (3, '1', '1', 0, REPEAT('c', 32)),
