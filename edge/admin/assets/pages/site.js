@@ -20,7 +20,10 @@ function none(main) {
         'p',
         'A private site can learn what each user transferred of each torrent: from its own database, if it is UNIT3D or Gazelle, or from a feed.'
       ),
-      h('p.soft', 'Set site.kind and restart. The chapter “Account for a private site” of the documentation has the steps.')
+      h(
+        'p.soft',
+        'Set site.kind and restart. The chapter “Account for a private site” of the documentation has the steps.'
+      )
     )
   )
 }
@@ -49,8 +52,7 @@ export default async function site(main, { isHere }) {
     const since = stats.error_since ? ` (since ${time(stats.error_since)})` : ''
     renew(
       problems,
-      stats.error &&
-        h('li.problem.error', h('span.mark', { 'aria-hidden': 'true' }), h('p', `${stats.error}${since}`))
+      stats.error && h('li.problem.error', h('span.mark', { 'aria-hidden': 'true' }), h('p', `${stats.error}${since}`))
     )
     renew(
       parts.flow,

@@ -17,7 +17,9 @@ export default async function (dashboard) {
   await visit('torrents', 'Torrents')
   await visit('site', 'Site')
   await page.until(has('cannot reach the database: check site.database'), 'the remedy')
-  for (const words of ['1,200', '6,789', '2 KiB of 1 MiB', '2, kept out']) assert.ok(await page.value(has(words)), words)
+  for (const words of ['1,200', '6,789', '2 KiB of 1 MiB', '2, kept out']) {
+    assert.ok(await page.value(has(words)), words)
+  }
   // The database is back: the page says so without a reload.
   Object.assign(stats, { error: undefined, error_since: undefined, rows_per_s: 70 })
   await page.until('document.querySelector("h1 + .tag.good")', 'the end of the failure')
