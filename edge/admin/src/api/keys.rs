@@ -15,6 +15,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::json::nullable;
+use crate::records::tables::ids;
 use crate::records::tables::keys::{self, KeyRow, Rules};
 use crate::records::{RecordOp, RecordsError};
 use crate::schema::{IntoParams, ToSchema};
@@ -306,6 +307,12 @@ async fn change(
     }
     if let Some(key) = &update.key {
         check_key(key)?;
+        // Another node may have another key under the same id, and would take this one for it.
+        if ids::is_early(id.into()) && api.sources().cluster().is_some() {
+            return Err(Problem::conflict(format!(
+                "key {id} is from before the cluster and cannot be replaced: create another one, and revoke this one"
+            )));
+        }
     }
     check_expiry(update.expires.flatten(), api.now())?;
     let change = RecordOp::KeyChanged(update.of(id));

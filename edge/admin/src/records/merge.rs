@@ -157,9 +157,8 @@ impl RecordOp {
             return Ok(());
         }
         let moved = match self {
-            // With the same time it is the same row, whose key another node has changed.
             Self::KeyPut(theirs) => keys::get(db, theirs.id)?
-                .filter(|own| own.key != theirs.key && own.created != theirs.created)
+                .filter(|own| own.key != theirs.key)
                 .map(|own| Self::KeyPut(KeyRow { id: 0, ..own })),
             Self::TokenPut(theirs) => tokens::get(db, theirs.id)?
                 .filter(|own| own.digest != theirs.digest)
