@@ -18,6 +18,7 @@ use xdp::Mode as XdpMode;
 use super::choices::{
     Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, SiteChoice, StatsChoice, Transport,
 };
+use super::defaults::{LOCAL_NETWORKS, PRIVATE_NETWORKS};
 use super::key::{Key, Kind, Section};
 use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
@@ -39,21 +40,6 @@ const WORKERS_MAX: u32 = limits::WORKERS_MAX as u32;
 const CONNECTIONS_MAX: u32 = limits::CONNECTIONS_MAX as u32;
 const PEERS_MAX: u32 = limits::PEERS_HTTP_MAX as u32;
 const NETWORK_PEERS_MAX: u32 = limits::PEERS_PER_NETWORK_MAX as u32;
-/// `limits.exempt` and `http.stats_networks` by default: loopback and private networks.
-const PRIVATE_NETWORKS: [&str; 6] =
-    ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"];
-
-/// `tracker.external_address_for` by default: the same, and link-local networks.
-const LOCAL_NETWORKS: [&str; 8] = [
-    "127.0.0.0/8",
-    "10.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "169.254.0.0/16",
-    "::1",
-    "fc00::/7",
-    "fe80::/10",
-];
 
 settings! {
     /// What survives a restart: changes made through the API, counters, and swarms.

@@ -14,6 +14,7 @@ mod acme;
 mod choices;
 mod cluster;
 mod constants;
+mod defaults;
 mod features;
 mod key;
 mod keys;

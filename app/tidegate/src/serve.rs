@@ -33,7 +33,6 @@ mod workers;
 mod xdp;
 
 use std::io;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -103,9 +102,8 @@ pub(crate) fn serve(
     mut settings: Settings,
     mut config: Config,
 ) -> Result<()> {
-    let file = source.file.clone();
     let mut log = Log::start(&config);
-    places::check(&config, file.as_deref())?;
+    places::check(&config, source.file.as_deref())?;
     // Before anything else is opened: inherited sockets are known only by their numbers.
     let mut inherited = InheritedSockets::from_environment(listeners::SOCKET_NAMES)?;
     if let Err(error) = process::raise_descriptor_limit() {
@@ -136,11 +134,7 @@ pub(crate) fn serve(
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
     let of_xdp = InheritedXdp::from_inherited(&mut inherited);
-    let site = OpenSite::open(
-        &config,
-        bound.site.as_ref().map(TcpListener::try_clone).transpose()?,
-        join.map(|join| join.node),
-    )?;
+    let site = OpenSite::open(&config, bound.site.as_ref(), join.map(|join| join.node), &tracker)?;
     let (xdp, udp_fallback) = xdp::open(&mut config, &bound, of_xdp)?;
     check_leftover(inherited, old_process.is_some())?;
     confine::become_user(&config)?;
@@ -148,7 +142,7 @@ pub(crate) fn serve(
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
-    if overrides::apply(&overrides, &mut settings, &mut config, file.as_deref())? {
+    if overrides::apply(&overrides, &mut settings, &mut config, source.file.as_deref())? {
         reload::apply(&config, &tracker, &mut access)?;
         log.configure(&config.log);
     }
@@ -215,7 +209,6 @@ impl Opened {
     fn serve(self) -> Result<()> {
         let Self { config, tracker, certificates, mut bound, mut writer, mut handoff, .. } = self;
         let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
-        let site = self.site;
         let began_ms = swarms::unix_ms();
         // Before the sandbox, which may not ask for the machine's addresses.
         let hosts = LocalHosts::of_machine(&config, &certificates);
@@ -229,7 +222,6 @@ impl Opened {
             handoff.align_clock(began_ms);
         }
         let clock = handoff.clock();
-        site.iter().for_each(|site| site.attach(&tracker));
         state::fill(&config, &tracker, &writer, clock)?;
         self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.replicate(&mut writer))?;
         let feed = Arc::<Feed>::default();
@@ -248,13 +240,8 @@ impl Opened {
         let (mut workers, api, first_token) =
             start_management(&mut bound, &config, &shared, state, events.clone())?;
         state::annotate_start(&api, old_process.is_some());
-        // Set once.
-        let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
-        workers.set_engine(engine, self.udp_fallback);
-        if let Some(site) = &site {
-            site.start(&tracker, unix_offset_s(clock))?;
-            let _ = workers.metric_sources().site.set(site.source());
-        }
+        workers.set_status(engine, self.udp_fallback, upgrade_stats);
+        self.site.as_ref().map_or(Ok(()), |site| start_site(site, &tracker, clock, &workers))?;
         // Without the swarms of the old process, a node of a cluster reads all of the log.
         let newest_round_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let restored_ms = has_swarms.then_some(began_ms).or(newest_round_ms);
@@ -264,9 +251,8 @@ impl Opened {
         let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
         let start = |journal: OpenJournal| journal.start(&mut workers, &tracker, inputs);
         let swarms = journal.map(start).transpose()?;
-        let xdp_rules = SharedRules::new(&config);
         let reloader = Reloader {
-            xdp_rules,
+            xdp_rules: SharedRules::new(&config),
             source: self.config_source,
             configured: self.settings.clone(),
             settings: self.settings,
@@ -284,23 +270,28 @@ impl Opened {
             pending: PendingReplies::default(),
             hub: Arc::clone(api.hub()),
             pace: swarms.as_ref().map(|swarms| swarms.pace.clone()),
+            site: self.site,
         };
         let startup_text = startup_text + &first_token.text(dashboard);
         let start = Start { bound, xdp: self.xdp, startup_text, old_process };
         let supervisor = self.supervisor;
-        let serving = Serving {
-            workers,
-            reloader,
-            upgrader,
-            supervisor,
-            records,
-            swarms,
-            cluster,
-            site,
-            events,
-        };
+        let serving =
+            Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
         serving.run(start, &event_receiver)
     }
+}
+
+/// Starts the threads of the site, and shows what they do.
+fn start_site(
+    site: &OpenSite,
+    tracker: &Arc<Tracker>,
+    clock: Clock,
+    workers: &Workers,
+) -> Result<()> {
+    site.start(tracker, unix_offset_s(clock))?;
+    // Set once.
+    let _ = workers.metric_sources().site.set(site.source());
+    Ok(())
 }
 
 /// What threads share.
@@ -355,7 +346,6 @@ struct Serving {
     records: Arc<Records>,
     swarms: Option<Swarms>,
     cluster: ClusterState,
-    site: Option<OpenSite>,
     events: Sender<Event>,
 }
 
@@ -487,7 +477,7 @@ impl Serving {
     fn handle(&mut self, event: Event) -> Option<End> {
         match event {
             Event::Signal(SIGHUP) => {
-                self.site.iter().for_each(OpenSite::reload);
+                self.reloader.site.iter().for_each(OpenSite::reload);
                 if self.reloader.reload(&self.events) {
                     self.supervisor.reloading();
                 }
@@ -586,7 +576,7 @@ impl Serving {
             swarms.close(Instant::now() + STOP_TIMEOUT);
         }
         self.cluster.close(Instant::now() + STOP_TIMEOUT);
-        self.site.iter().for_each(OpenSite::stop);
+        self.reloader.site.iter().for_each(OpenSite::stop);
         state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
             let (threads, seconds) = (left.join(", "), time.as_secs());

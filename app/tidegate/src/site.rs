@@ -25,28 +25,28 @@ pub(crate) struct OpenSite {
 }
 
 impl OpenSite {
-    /// Opens the site, if there is one. Reads the files with secrets, so call it before the sandbox. `listener` is where
-    /// the site calls, and `node` the number of a node of a cluster.
+    /// Opens the site, if there is one, and has the tracker ask it. Reads the files with secrets, so call it before the
+    /// sandbox, and before keys are restored. `listener` is where the site calls, and `node` the number of a node of a
+    /// cluster.
     ///
     /// # Errors
     ///
     /// If a secret cannot be read, or a part of the configuration is wrong.
     pub(crate) fn open(
         config: &Config,
-        listener: Option<TcpListener>,
+        listener: Option<&TcpListener>,
         node: Option<u8>,
+        tracker: &Tracker,
     ) -> Result<Option<Self>> {
         let (Some(site), Some(dir)) = (&config.site, &config.state_dir) else { return Ok(None) };
         let options = options(site, node)?;
+        // An upgrade hands the listener itself over.
+        let listener = listener.map(TcpListener::try_clone).transpose()?;
         let subsystem = SiteSubsystem::with_listener(options, &dir.join(FOLDER), listener)?;
+        // The tracker is new: it has no other site.
+        tracker.set_site(subsystem.site());
         let spool_bytes = u64::from(site.spool_mib) << 20;
         Ok(Some(Self { subsystem: Arc::new(subsystem), spool_bytes }))
-    }
-
-    /// Has the tracker ask the site. Call before keys are restored.
-    pub(crate) fn attach(&self, tracker: &Tracker) {
-        // The tracker is new.
-        tracker.set_site(self.subsystem.site());
     }
 
     /// Starts the threads. The tick 0 of `tracker` is at `epoch_s`, Unix time in seconds.

@@ -26,7 +26,7 @@ pub trait Site: Send + Sync {
     fn set_key_rule(&self, key: KeyId, rule: SiteKeyRule);
 }
 
-/// What the user of a recorded key may do, as the site judges it.
+/// The permissions of the user of a recorded key, by which the site judges announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteKeyRule {
     /// False if it may only seed.

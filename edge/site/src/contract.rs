@@ -1,4 +1,4 @@
-//! What the tracker asks of a site, under the names of this crate.
+//! The tracker's trait of sites, under the names of this crate.
 
 pub use tracker::{
     OwnPeer, OwnPeers, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol, SiteVerdict,

@@ -14,12 +14,13 @@ pub(crate) struct OpenSite(Infallible);
 
 impl OpenSite {
     #[expect(clippy::unnecessary_wraps, reason = "a build with a site can fail here")]
-    pub(crate) fn open(_: &Config, _: Option<TcpListener>, _: Option<u8>) -> Result<Option<Self>> {
+    pub(crate) fn open(
+        _: &Config,
+        _: Option<&TcpListener>,
+        _: Option<u8>,
+        _: &Tracker,
+    ) -> Result<Option<Self>> {
         Ok(None)
-    }
-
-    pub(crate) fn attach(&self, _: &Tracker) {
-        match self.0 {}
     }
 
     pub(crate) fn start(&self, _: &Arc<Tracker>, _: u64) -> Result<()> {
