@@ -135,7 +135,7 @@ impl Answers {
             let taken = std::mem::take(&mut *early);
             drop(early);
             for one in taken {
-                // What it changes is in the ledger; the answer was sent.
+                // The ledger has the changes; the answer was sent.
                 let _ = self.ledger.announce(&one.report(), &one.terms);
             }
         }
@@ -226,7 +226,9 @@ impl Answers {
         if may_not && self.kind == SiteKind::Unit3d {
             return refuse(notices.no_download);
         }
-        let Some(group) = model.groups.get(&user.group) else { return refuse(notices.unknown_group) };
+        let Some(group) = model.groups.get(&user.group) else {
+            return refuse(notices.unknown_group);
+        };
         if matches!(group.slug.as_str(), "banned" | "validating" | "disabled") {
             let text = format!("Your account is not enabled. (Current: {}).", group.slug);
             return refuse(Notice::new(&text));
@@ -277,7 +279,13 @@ impl Answers {
     }
 
     /// Counts a judged announce, and returns the answer.
-    fn count(&self, user: u32, announce: &SiteAnnounce<'_>, judged: &Judged, now_s: u32) -> SiteVerdict {
+    fn count(
+        &self,
+        user: u32,
+        announce: &SiteAnnounce<'_>,
+        judged: &Judged,
+        now_s: u32,
+    ) -> SiteVerdict {
         let notices = &self.notices;
         if !self.is_counting() && self.keep_early(user, announce, judged, now_s) {
             return SiteVerdict::new(judged.instead.unwrap_or(SiteOutcome::Serve));

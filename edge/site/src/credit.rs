@@ -1,4 +1,4 @@
-//! How many bytes a site credits for those that were moved. Pure functions.
+//! Credit of a site for bytes that were moved. Pure functions.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,10 +38,7 @@ impl Factors {
     /// Returns the better of two, for the user.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self {
-            upload: self.upload.max(other.upload),
-            download: self.download.min(other.download),
-        }
+        Self { upload: self.upload.max(other.upload), download: self.download.min(other.download) }
     }
 
     /// Applies gifts.

@@ -20,7 +20,7 @@ pub(crate) const BATCHES_TABLE: &str = "CREATE TABLE IF NOT EXISTS tidegate_batc
     node VARCHAR(64) NOT NULL PRIMARY KEY, spool BIGINT UNSIGNED NOT NULL, \
     sequence BIGINT UNSIGNED NOT NULL, written_at TIMESTAMP NULL DEFAULT NULL)";
 
-/// What is wrong with the database, and what the operator can do.
+/// An error of the database, and what the operator can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) error: String,
@@ -34,7 +34,7 @@ pub(crate) struct Column {
     pub(crate) types: &'static [&'static str],
 }
 
-/// How records get into the tables of a site.
+/// The tables of a kind of site.
 pub(crate) trait Tables: Send + Sync {
     /// The columns that are read or written.
     fn columns(&self) -> &'static [Column];
@@ -44,7 +44,7 @@ pub(crate) trait Tables: Send + Sync {
     fn write_rest(&self, rows: &mut Rows<'_, '_>, batch: &Batch) -> Result<(), mysql::Error>;
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) rows: u64,
@@ -59,9 +59,9 @@ pub(crate) struct Rows<'a, 'c> {
     pub(crate) unix_s: u32,
 }
 
-/// Which spool writes, and as which node.
+/// The origin of batches, by which the database remembers its position.
 #[derive(Clone, Debug)]
-pub(crate) struct Writer {
+pub(crate) struct BatchOrigin {
     pub(crate) node: String,
     pub(crate) spool: u64,
 }
@@ -137,12 +137,14 @@ pub(crate) fn check_columns(conn: &mut Conn, columns: &[Column]) -> Result<(), T
     let mut differences = Vec::new();
     for column in columns {
         let (table, name) = (column.table.to_lowercase(), column.name.to_lowercase());
-        let kind = found.iter().find(|it| (&it.0, &it.1) == (&table, &name)).map(|it| it.2.as_str());
+        let kind =
+            found.iter().find(|it| (&it.0, &it.1) == (&table, &name)).map(|it| it.2.as_str());
         if !kind.is_some_and(|kind| column.types.contains(&kind)) {
             let expected = column.types.join(" or ");
             let kind = kind.unwrap_or("no such column");
             let Column { table, name, .. } = column;
-            differences.push(format!("table {table}, column {name}: expected {expected}, found {kind}"));
+            differences
+                .push(format!("table {table}, column {name}: expected {expected}, found {kind}"));
         }
     }
     if differences.is_empty() {
@@ -159,12 +161,22 @@ pub(crate) fn check_columns(conn: &mut Conn, columns: &[Column]) -> Result<(), T
     })
 }
 
+/// Returns the database's time, unix seconds.
+///
+/// # Errors
+///
+/// If the database cannot be read.
+pub(crate) fn now_s(conn: &mut Conn) -> Result<u32, mysql::Error> {
+    let now_s: Option<u32> = conn.query_first("SELECT UNIX_TIMESTAMP()")?;
+    Ok(now_s.unwrap_or_default())
+}
+
 /// Returns the last sequence of this spool that the database has. Creates the table of sequences if it is missing.
 ///
 /// # Errors
 ///
 /// If the table is missing and cannot be created: the remedy has the statement.
-pub(crate) fn read_sequence(conn: &mut Conn, writer: &Writer) -> Result<u64, Trouble> {
+pub(crate) fn read_sequence(conn: &mut Conn, writer: &BatchOrigin) -> Result<u64, Trouble> {
     let sql = "SELECT spool, sequence FROM tidegate_batches WHERE node = ?";
     let found: Option<(u64, u64)> = match conn.exec_first(sql, (&writer.node,)) {
         Ok(found) => found,
@@ -192,7 +204,7 @@ pub(crate) fn read_sequence(conn: &mut Conn, writer: &Writer) -> Result<u64, Tro
 pub(crate) fn write_batch(
     conn: &mut Conn,
     tables: &dyn Tables,
-    writer: &Writer,
+    writer: &BatchOrigin,
     batch: &Batch,
 ) -> Result<Written, mysql::Error> {
     let mut transaction = conn.start_transaction(TxOpts::default())?;
@@ -291,14 +303,18 @@ fn is_refused_value(error: &mysql::Error) -> bool {
 /// Returns the sentence for an error, and its remedy.
 pub(crate) fn trouble(error: &mysql::Error) -> Trouble {
     let remedy = match code(error) {
-        Some(1045 | 1698) => "check user and password in site.database, or the file of the password",
+        Some(1045 | 1698) => {
+            "check user and password in site.database, or the file of the password"
+        }
         Some(1044 | 1049) => {
             "check the name of the database in site.database, and that the user may use it (GRANT … ON NAME.*)"
         }
         Some(1142 | 1143 | 1370) => {
             "let the tracker's user SELECT, INSERT and UPDATE the site's tables (GRANT SELECT, INSERT, UPDATE ON NAME.* TO …)"
         }
-        Some(1146 | 1054) => "check site.kind and the database, or update the site and run its migrations",
+        Some(1146 | 1054) => {
+            "check site.kind and the database, or update the site and run its migrations"
+        }
         Some(1290 | 1792 | 1836) => {
             "the database takes no writes: end read_only, or name the primary server in site.database; batches wait in \
              the spool"
@@ -311,7 +327,9 @@ pub(crate) fn trouble(error: &mysql::Error) -> Trouble {
         Some(1040 | 1203 | 1226) => "raise max_connections of the database",
         Some(1064) => "use MariaDB 10.6 or later, or MySQL 8.0.4 or later",
         Some(_) => "see the database's documentation of this error; the batch is repeated",
-        None => "start the database, or check host and port in site.database; batches wait in the spool",
+        None => {
+            "start the database, or check host and port in site.database; batches wait in the spool"
+        }
     };
     let error = match code(error) {
         Some(_) => format!("the database refuses: {}", message(error)),

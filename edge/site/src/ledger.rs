@@ -19,9 +19,9 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::contract::{OwnPeer, OwnPeers};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use crate::contract::{OwnPeer, OwnPeers};
 use types::{Event, InfoHash, PeerId, PeerKey};
 
 use crate::batch::{Batch, Record, Session, SessionChange, Unregistered, agent_of};
@@ -87,10 +87,10 @@ pub struct Report<'a> {
     pub now_s: u32,
 }
 
-/// What a user may do in a torrent, and how it is credited.
+/// The rights of a user in a torrent, and the credit for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// How bytes are credited.
+    /// The percentage of bytes that is credited.
     pub factors: Factors,
     /// True if bytes received use a freeleech token.
     pub uses_token: bool,
@@ -267,9 +267,7 @@ impl Ledger {
         let known = shard.find(hash, user, torrent).and_then(|pair| pair.session(session.peer_id));
         let old = known.copied();
         shard.replace(user, old.as_ref(), session);
-        let added = shard
-            .pair(hash, user, torrent, &self.hasher)
-            .put(*session, SESSIONS_PER_PAIR);
+        let added = shard.pair(hash, user, torrent, &self.hasher).put(*session, SESSIONS_PER_PAIR);
         self.sessions.fetch_add(added.inserted, Ordering::Relaxed);
         self.sessions.fetch_sub(added.forgotten, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! What the site knows of its users and torrents: loaded at the start, changed by its calls.
+//! The site's users and torrents: loaded at the start, changed by its calls.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -38,7 +38,7 @@ pub(crate) struct Group {
     pub(crate) factors: Factors,
 }
 
-/// What moderators say of a torrent.
+/// The decision of moderators about a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moderation {
     Pending,
@@ -53,7 +53,7 @@ pub(crate) struct Torrent {
     pub(crate) info_hash: InfoHash,
     pub(crate) moderation: Moderation,
     pub(crate) is_deleted: bool,
-    /// Bytes count for nobody, sent or received.
+    /// True if no bytes count, sent or received.
     pub(crate) is_neutral: bool,
     pub(crate) factors: Factors,
     pub(crate) completed: AtomicU32,
@@ -78,7 +78,7 @@ pub(crate) struct Model {
     pub(crate) duplicate_hashes: u64,
 }
 
-/// What donors get, and what everybody gets.
+/// The factors of all users, and those of donors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Generosity {
     pub(crate) everybody: Factors,
@@ -114,7 +114,13 @@ impl Generosity {
     }
 
     /// Returns how the bytes of a user in a torrent are credited.
-    pub(crate) fn factors(&self, user: &User, group: &Group, torrent: &Torrent, gifts: Gifts) -> Factors {
+    pub(crate) fn factors(
+        &self,
+        user: &User,
+        group: &Group,
+        torrent: &Torrent,
+        gifts: Gifts,
+    ) -> Factors {
         if torrent.is_neutral {
             return Factors { upload: 0, download: 0 };
         }
@@ -366,7 +372,8 @@ mod tests {
 
     #[test]
     fn donors_get_the_best_of_all() {
-        let donor = DonorRule { upload_factor: Some(300), immune: Some(true), ..Default::default() };
+        let donor =
+            DonorRule { upload_factor: Some(300), immune: Some(true), ..Default::default() };
         let generosity =
             Generosity { everybody: Factors::PLAIN, donor, lifetime: DonorRule::default() };
         let group =

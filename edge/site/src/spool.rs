@@ -28,8 +28,8 @@ use std::sync::Arc;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::batch::Batch;
-pub use frame::{SEGMENT_HEADER_LEN, scan_segment};
 use frame::{Frame, SegmentEnd};
+pub use frame::{SEGMENT_HEADER_LEN, scan_segment};
 pub use snapshot::{Restored, SnapshotWriter};
 
 /// Bytes after which a new segment begins.
@@ -43,7 +43,7 @@ pub enum SpoolError {
     /// The system refused to read or write a file.
     #[error("cannot {action} {}: {error}; check that the disk has space and that the process may write there", path.display())]
     Io {
-        /// What was tried.
+        /// The attempt, a verb.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -238,7 +238,9 @@ impl Spool {
         file.read_exact(&mut bytes).map_err(io("read", &path))?;
         let frame = Frame::read(&bytes).map_err(|found| damaged(&path, place.offset, found))?;
         let batch = frame.batch().ok_or("contents of another form");
-        batch.map(|batch| Some(Arc::new(batch))).map_err(|found| damaged(&path, place.offset, found))
+        batch
+            .map(|batch| Some(Arc::new(batch)))
+            .map_err(|found| damaged(&path, place.offset, found))
     }
 
     /// Skips numbers up to `sequence`, which a consumer has seen already: this spool is older than it, for example from
@@ -322,7 +324,7 @@ impl Spool {
         let offset = file.seek(SeekFrom::End(0)).map_err(io("write", &path))?;
         let frame = Frame::encode(batch);
         if let Err(error) = file.write_all(&frame).and_then(|()| file.sync_data()) {
-            // What was written of it must not be taken for damage.
+            // The part that was written must not be taken for damage.
             let _ = file.set_len(offset);
             return Err(io("write", &path)(error));
         }
@@ -332,7 +334,8 @@ impl Spool {
 
     fn begin_segment(&mut self, number: u64) -> Result<u64, SpoolError> {
         let path = self.segment_path(number);
-        let open = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path);
+        let open =
+            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path);
         let mut file = open.map_err(io("create", &path))?;
         let header = frame::segment_header(self.id, number, self.last_appended());
         let written = file.write_all(&header).and_then(|()| file.sync_data());
@@ -389,7 +392,8 @@ impl Spool {
             let before = self.places.back().map_or(self.covered, |last| last.sequence);
             let is_gap = previous > before || (!self.places.is_empty() && previous < before);
             if is_gap {
-                let found = format!("one that follows batch {previous}, where batch {before} was the last");
+                let found =
+                    format!("one that follows batch {previous}, where batch {before} was the last");
                 return Err(damaged(&path, 0, &found));
             }
             self.next = self.next.max(places.last().map_or(*number, |last| last.sequence + 1));

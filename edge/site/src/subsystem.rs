@@ -32,7 +32,7 @@ use crate::server::{self, Calls, Passwords};
 use crate::spool::{Spool, SpoolError};
 use crate::status::{SiteProblem, SiteStatus};
 
-/// How long the end of a process waits for the database.
+/// Time that the end of a process waits for the database.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A site: its accounts, its spool, and its database.
@@ -43,7 +43,7 @@ pub struct SiteSubsystem {
     calls_stop: Arc<Notify>,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     config: SiteConfig,
     folder: PathBuf,
@@ -65,7 +65,7 @@ struct Clock {
     since: Instant,
 }
 
-/// What the threads report.
+/// Reports of the threads.
 #[derive(Default)]
 struct Progress {
     ready: bool,
@@ -73,6 +73,7 @@ struct Progress {
     rows_skipped: u64,
     rows_per_s: f64,
     database: Option<SiteProblem>,
+    clock: Option<SiteProblem>,
     spool: Option<SiteProblem>,
     /// The first start: sessions are taken over from the database.
     is_fresh: bool,
@@ -88,8 +89,7 @@ impl SiteSubsystem {
         config.check()?;
         let listener = match config.listen {
             Some(address) if config.kind != SiteKind::Feed => Some(
-                TcpListener::bind(address)
-                    .map_err(|error| SiteError::Listen { address, error })?,
+                TcpListener::bind(address).map_err(|error| SiteError::Listen { address, error })?,
             ),
             _ => None,
         };
@@ -179,7 +179,7 @@ impl SiteSubsystem {
                 let _ = thread.join();
             }
         }
-        // Lets the next process have the spool.
+        // From now on the next process can have the spool.
         *self.shared.spool.lock() = None;
     }
 
@@ -206,6 +206,7 @@ impl SiteSubsystem {
             rows_skipped: progress.rows_skipped,
             calls: calls.get().map_or(0, |calls| calls.count.load(Ordering::Relaxed)),
             database: progress.database.clone(),
+            clock: progress.clock.clone(),
             spool: progress.spool.clone(),
             ..SiteStatus::default()
         };
@@ -224,7 +225,8 @@ impl SiteSubsystem {
     /// Returns a sentence for each thing that is wrong.
     pub fn problems(&self) -> Vec<String> {
         let status = self.status();
-        let found = [("database", &status.database), ("spool", &status.spool)];
+        let found =
+            [("database", &status.database), ("clock", &status.clock), ("spool", &status.spool)];
         let sentence = |(name, problem): (&str, &Option<SiteProblem>)| {
             let SiteProblem { error, remedy, .. } = problem.as_ref()?;
             Some(format!("site {name}: {error}; {remedy}"))
@@ -275,7 +277,11 @@ impl SiteSubsystem {
         self.shared.answers.ledger.learn_batch(batch);
     }
 
-    fn spawn(&self, name: &'static str, run: impl FnOnce() + Send + 'static) -> Result<(), SiteError> {
+    fn spawn(
+        &self,
+        name: &'static str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), SiteError> {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
         let thread = thread.map_err(|error| SiteError::Thread { name, error })?;
         self.threads.lock().push(thread);
@@ -347,7 +353,12 @@ impl Shared {
     }
 
     /// Reports a problem, and logs it when it is new.
-    fn note(&self, place: fn(&mut Progress) -> &mut Option<SiteProblem>, error: &str, remedy: &str) {
+    fn note(
+        &self,
+        place: fn(&mut Progress) -> &mut Option<SiteProblem>,
+        error: &str,
+        remedy: &str,
+    ) {
         let mut progress = self.progress.lock();
         let place = place(&mut progress);
         let since = match place {

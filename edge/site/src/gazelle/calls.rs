@@ -71,7 +71,11 @@ fn decode(value: &str) -> Vec<u8> {
     bytes
 }
 
-async fn update(Path(password): Path<String>, State(calls): Site, RawQuery(query): RawQuery) -> Answer {
+async fn update(
+    Path(password): Path<String>,
+    State(calls): Site,
+    RawQuery(query): RawQuery,
+) -> Answer {
     if !is_secret(&calls.passwords.updates, &password) {
         return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
     }
@@ -94,9 +98,9 @@ fn apply(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
             apply_to_users(calls, it)
         }
         "add_whitelist" | "edit_whitelist" | "remove_whitelist" => apply_to_whitelist(calls, it),
-        "update_announce_interval" => {
-            Err("the interval of announces is tracker.interval_s of the configuration: set it there")
-        }
+        "update_announce_interval" => Err(
+            "the interval of announces is tracker.interval_s of the configuration: set it there",
+        ),
         _ => Err("unknown action"),
     }
 }
@@ -182,7 +186,8 @@ fn apply_to_users(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
             return Ok(());
         }
         "remove_user" => {
-            find(&it.passkey("passkey").ok_or(NO_PASSKEY)?).inspect(|(id, _)| answers.remove_user(*id));
+            find(&it.passkey("passkey").ok_or(NO_PASSKEY)?)
+                .inspect(|(id, _)| answers.remove_user(*id));
             return Ok(());
         }
         "add_user" => {
@@ -228,7 +233,11 @@ fn apply_to_whitelist(calls: &Calls, it: &Parameters) -> Result<(), &'static str
     if is_added { Ok(()) } else { Err("expected the beginning of a peer id") }
 }
 
-async fn report(Path(password): Path<String>, State(calls): Site, RawQuery(query): RawQuery) -> Answer {
+async fn report(
+    Path(password): Path<String>,
+    State(calls): Site,
+    RawQuery(query): RawQuery,
+) -> Answer {
     if !is_secret(&calls.passwords.reports, &password) {
         return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
     }
@@ -299,6 +308,9 @@ mod tests {
     fn values_are_bytes_and_malformed_percent_signs_stay() {
         let it = Parameters::parse("action=add_torrent&info_hash=%00%ffA%2&x&id=7");
         assert_eq!(it.bytes("info_hash"), b"\x00\xffA%2");
-        assert_eq!((it.text("action"), it.number("id"), it.number("x")), ("add_torrent", Some(7), None));
+        assert_eq!(
+            (it.text("action"), it.number("id"), it.number("x")),
+            ("add_torrent", Some(7), None)
+        );
     }
 }

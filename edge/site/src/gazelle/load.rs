@@ -32,7 +32,9 @@ pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
         let mut row = row?;
         model.tokens.insert((column(&mut row, 0)?, column(&mut row, 1)?));
     }
-    for row in conn.query_iter("SELECT peer_id FROM xbt_client_whitelist WHERE peer_id IS NOT NULL")? {
+    for row in
+        conn.query_iter("SELECT peer_id FROM xbt_client_whitelist WHERE peer_id IS NOT NULL")?
+    {
         let prefix: String = column(&mut row?, 0)?;
         Model::add_prefix(&mut model.allowed, &prefix);
     }

@@ -83,7 +83,13 @@ impl Shard {
     }
 
     /// Returns the pair, after inserting it if it is new.
-    pub(crate) fn pair(&mut self, hash: u64, user: u32, torrent: u32, hasher: &RandomState) -> &mut Pair {
+    pub(crate) fn pair(
+        &mut self,
+        hash: u64,
+        user: u32,
+        torrent: u32,
+        hasher: &RandomState,
+    ) -> &mut Pair {
         let epoch = self.epoch.wrapping_sub(1);
         let rehash = |pair: &Pair| hasher.hash_one((pair.user, pair.torrent));
         let entry = self.pairs.entry(hash, |pair| pair.is(user, torrent), rehash);

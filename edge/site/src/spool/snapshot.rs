@@ -56,7 +56,12 @@ pub(super) struct Snapshot {
 }
 
 impl SnapshotWriter {
-    pub(super) fn create(path: &Path, id: u64, sequence: u64, unix_s: u32) -> Result<Self, SpoolError> {
+    pub(super) fn create(
+        path: &Path,
+        id: u64,
+        sequence: u64,
+        unix_s: u32,
+    ) -> Result<Self, SpoolError> {
         let mut file = BufWriter::new(File::create(path).map_err(io("create", path))?);
         let mut header = MAGIC.to_vec();
         header.extend(id.to_le_bytes());
@@ -155,9 +160,11 @@ fn parse(
     let bytes = reader.0.len() as u64;
     let covered = reader.0.get(..24).ok_or("a snapshot without a header")?;
     let snapshot = parse_header(reader, covered, bytes);
-    let (snapshot, unix_s) = snapshot.ok_or("a header with a wrong checksum, or of another form")?;
+    let (snapshot, unix_s) =
+        snapshot.ok_or("a header with a wrong checksum, or of another form")?;
     loop {
-        let contents = next_chunk(reader).ok_or("a chunk with a wrong checksum, or an early end")?;
+        let contents =
+            next_chunk(reader).ok_or("a chunk with a wrong checksum, or an early end")?;
         let mut chunk = Reader(contents);
         let [kind] = chunk.array().ok_or("an empty chunk")?;
         if kind == END {

@@ -9,9 +9,9 @@ use crate::config::SiteKind;
 use crate::spool::{Restored, Spool, SpoolError};
 use crate::status::SiteProblem;
 
-/// How often a spool is tried that another process has.
+/// Time between attempts at a spool that another process has.
 const LOCKED_RETRY: Duration = Duration::from_millis(50);
-/// How often a spool is tried that cannot be opened.
+/// Time between attempts at a spool that cannot be opened.
 const BROKEN_RETRY: Duration = Duration::from_secs(5);
 
 fn place(progress: &mut Progress) -> &mut Option<SiteProblem> {
@@ -62,30 +62,39 @@ fn open(shared: &Shared) -> Option<Spool> {
     let id = RandomState::new().hash_one(shared.clock.now_s());
     let answers = &shared.answers;
     while !shared.is_stopping() {
-        let spool = Spool::open(&shared.folder, id, shared.config.spool_mib, &mut |restored| {
-            match restored {
-                Restored::Batch(batch) => {
-                    batch.names.iter().for_each(|name| answers.names.learn(*name));
-                    answers.ledger.learn_batch(batch);
-                }
-                Restored::Session { user, torrent, session } => {
-                    answers.ledger.learn(user, torrent, &session);
-                }
-                Restored::Name(name) => answers.names.learn(name),
-            }
-        });
+        let spool =
+            Spool::open(
+                &shared.folder,
+                id,
+                shared.config.spool_mib,
+                &mut |restored| match restored {
+                    Restored::Batch(batch) => {
+                        batch.names.iter().for_each(|name| answers.names.learn(*name));
+                        answers.ledger.learn_batch(batch);
+                    }
+                    Restored::Session { user, torrent, session } => {
+                        answers.ledger.learn(user, torrent, &session);
+                    }
+                    Restored::Name(name) => answers.names.learn(name),
+                },
+            );
         match spool {
             Ok(spool) => {
                 shared.clear(place, "the spool is open");
                 return Some(spool);
             }
             Err(SpoolError::Locked(_)) => {
-                let remedy = "wait until the process before this one has ended; announces wait in memory";
+                let remedy =
+                    "wait until the process before this one has ended; announces wait in memory";
                 shared.note(place, "another process has the spool", remedy);
                 shared.wait(LOCKED_RETRY);
             }
             Err(error) => {
-                shared.note(place, &error.to_string(), "announces wait in memory, and are lost at the end");
+                shared.note(
+                    place,
+                    &error.to_string(),
+                    "announces wait in memory, and are lost at the end",
+                );
                 shared.wait(BROKEN_RETRY);
             }
         }

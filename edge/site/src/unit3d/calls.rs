@@ -141,7 +141,11 @@ fn answer(done: bool) -> StatusCode {
 }
 
 /// Changes the model by the body of a call.
-fn change<T>(calls: &Calls, body: Body<T>, change: impl FnOnce(&mut Model, T) -> bool) -> StatusCode {
+fn change<T>(
+    calls: &Calls,
+    body: Body<T>,
+    change: impl FnOnce(&mut Model, T) -> bool,
+) -> StatusCode {
     match body {
         Ok(Json(body)) => answer(change(&mut calls.answers.model.write(), body)),
         Err(rejection) => {

@@ -28,7 +28,8 @@ pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
 }
 
 fn load_groups(conn: &mut Conn, model: &mut Model) -> Result<(), mysql::Error> {
-    let sql = "SELECT id, slug, download_slots, is_immune, is_freeleech, is_double_upload FROM `groups`";
+    let sql =
+        "SELECT id, slug, download_slots, is_immune, is_freeleech, is_double_upload FROM `groups`";
     for row in conn.query_iter(sql)? {
         let mut row = row?;
         let slots: Option<i64> = column(&mut row, 2)?;

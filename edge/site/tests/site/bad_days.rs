@@ -135,6 +135,23 @@ fn without_the_right_to_create_the_table_the_remedy_has_the_statement() {
 }
 
 #[test]
+fn a_clock_that_is_an_hour_off_is_named() {
+    let database = Database::start(UNIT3D);
+    // The default of the server's time, for all connections.
+    database.run("SET GLOBAL init_connect = 'SET timestamp = UNIX_TIMESTAMP() + 3600'");
+    let site = Site::start(database.config(SiteKind::Unit3d));
+    site.wait_ready();
+    let clock = site.subsystem.status().clock.unwrap();
+    assert!(clock.error.contains(" s behind that of the database"), "{clock:?}");
+    assert!(clock.remedy.contains("NTP"), "{clock:?}");
+    send(&site, 0);
+    send(&site, 10);
+    site.wait_written();
+    assert_eq!(uploaded(&database), "10");
+    site.stop();
+}
+
+#[test]
 fn peers_of_the_tracker_before_are_taken_over() {
     let database = Database::start(UNIT3D);
     let now_s = now_s();
@@ -152,7 +169,11 @@ fn peers_of_the_tracker_before_are_taken_over() {
     site.announce(&client);
     site.wait_written();
     assert_eq!(uploaded(&database), "500");
-    assert_eq!(database.rows("SELECT leechers FROM torrents WHERE id = 11"), ["1"], "it is not counted twice");
+    assert_eq!(
+        database.rows("SELECT leechers FROM torrents WHERE id = 11"),
+        ["1"],
+        "it is not counted twice"
+    );
     site.announce(&Client { event: Event::Stopped, uploaded: 1_500, downloaded: 50, ..client });
     site.wait_written();
     assert_eq!(database.rows("SELECT leechers FROM torrents WHERE id = 11"), ["0"]);

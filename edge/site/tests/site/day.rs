@@ -211,6 +211,23 @@ fn compare(database: &Database, model: &Model, epoch_s: u32) {
     assert_eq!(found.len(), expected.len(), "{found:#?}");
 }
 
+/// Returns announces that change nothing, and the answers to them.
+fn refused() -> [(Client, &'static str); 9] {
+    let stop = Client { event: Event::Stopped, ..Client::new(2, 3, 77) };
+    let fourth = Client { at_s: 3_062, left: 0, ..Client::new(2, 1, 42) };
+    [
+        (fourth, "You already have 3 peers on this torrent. Ignoring."),
+        (Client::new(1, 4, 1), "Torrent is pending moderation."),
+        (Client::new(1, 5, 1), "Torrent has been rejected."),
+        (Client::new(1, 6, 1), "Torrent has been postponed."),
+        (Client::new(1, 7, 1), "Torrent has been deleted."),
+        (Client::new(1, 99, 1), "InfoHash not found."),
+        (Client::new(4, 1, 1), "Your account is not enabled. (Current: banned)."),
+        (Client::new(5, 1, 1), "Your downloading privileges have been disabled."),
+        (stop, "Stopped peer doesn't exist."),
+    ]
+}
+
 #[test]
 fn a_scripted_day_leaves_the_rows_of_a_plain_model() {
     let database = Database::start(UNIT3D);
@@ -233,8 +250,18 @@ fn a_scripted_day_leaves_the_rows_of_a_plain_model() {
     // A download with a pause, a change of the address, and a second client of the user.
     at(Client { event: Event::Started, ..download }, "");
     at(Client { downloaded: 60 * mega, uploaded: mega + 1, left: 40, at_s: 600, ..download }, "");
-    at(Client { event: Event::Stopped, downloaded: 60 * mega, uploaded: 2 * mega, at_s: 700, ..download }, "");
-    let moved = Client { ip: "2001:db8::7".parse().unwrap(), downloaded: 70 * mega, at_s: 900, ..download };
+    at(
+        Client {
+            event: Event::Stopped,
+            downloaded: 60 * mega,
+            uploaded: 2 * mega,
+            at_s: 700,
+            ..download
+        },
+        "",
+    );
+    let moved =
+        Client { ip: "2001:db8::7".parse().unwrap(), downloaded: 70 * mega, at_s: 900, ..download };
     at(Client { event: Event::Started, uploaded: 2 * mega, left: 30, ..moved }, "");
     let second = Client { left: 0, at_s: 950, ..Client::new(1, 1, 2) };
     assert_eq!(at(second, "").own.len(), 1);
@@ -260,21 +287,17 @@ fn a_scripted_day_leaves_the_rows_of_a_plain_model() {
     at(Client { at_s: 3_050, downloaded: 10, ..hidden }, "");
     at(Client { at_s: 3_060, left: 0, ..Client::new(2, 1, 40) }, "");
     at(Client { at_s: 3_061, left: 0, ..Client::new(2, 1, 41) }, "");
-    at(Client { at_s: 3_062, left: 0, ..Client::new(2, 1, 42) }, "You already have 3 peers on this torrent. Ignoring.");
-    at(Client::new(1, 4, 1), "Torrent is pending moderation.");
-    at(Client::new(1, 5, 1), "Torrent has been rejected.");
-    at(Client::new(1, 6, 1), "Torrent has been postponed.");
-    at(Client::new(1, 7, 1), "Torrent has been deleted.");
-    at(Client::new(1, 99, 1), "InfoHash not found.");
-    at(Client::new(4, 1, 1), "Your account is not enabled. (Current: banned).");
-    at(Client::new(5, 1, 1), "Your downloading privileges have been disabled.");
     at(Client { left: 0, ..Client::new(5, 1, 1) }, "");
-    at(Client { event: Event::Stopped, ..Client::new(2, 3, 77) }, "Stopped peer doesn't exist.");
+    for (client, expected) in refused() {
+        at(client, expected);
+    }
     site.wait_written();
     compare(&database, &model, site.epoch_s);
-    let unregistered = database.rows("SELECT user_id, ASCII(info_hash) FROM unregistered_info_hashes ORDER BY 1, 2");
+    let unregistered = database
+        .rows("SELECT user_id, ASCII(info_hash) FROM unregistered_info_hashes ORDER BY 1, 2");
     assert_eq!(unregistered, ["1 7", "1 99"]);
-    let untouched = database.rows("SELECT COUNT(*) FROM users UNION ALL SELECT COUNT(*) FROM torrents");
+    let untouched =
+        database.rows("SELECT COUNT(*) FROM users UNION ALL SELECT COUNT(*) FROM torrents");
     assert_eq!(untouched, ["6", "8"], "no row was made up");
     site.stop();
 }
@@ -339,7 +362,8 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 }

@@ -27,7 +27,17 @@ fn a_day_leaves_the_rows_of_ocelot() {
     let at = |client: Client, expected: &str| assert_eq!(text(&site.announce(&client)).0, expected);
     let start = Client { event: Event::Started, ..Client::new(1, 1, 1) };
     at(start, "");
-    at(Client { event: Event::None, uploaded: 500, downloaded: 1_000, left: 40, at_s: 100, ..start }, "");
+    at(
+        Client {
+            event: Event::None,
+            uploaded: 500,
+            downloaded: 1_000,
+            left: 40,
+            at_s: 100,
+            ..start
+        },
+        "",
+    );
     site.wait_written();
     let done = Client { uploaded: 600, downloaded: 3_000, left: 0, at_s: 200, ..start };
     at(Client { event: Event::Completed, ..done }, "");
@@ -95,7 +105,10 @@ fn calls_are_those_of_ocelot() {
         let path = format!("/{REPORTS}/report?{query}");
         http::get(site.calls.unwrap(), &path).unwrap().text()
     };
-    assert_eq!(report(&format!("get=user&key={}", "a".repeat(32))), "1 leeching\n0 seeding\nsuccess");
+    assert_eq!(
+        report(&format!("get=user&key={}", "a".repeat(32))),
+        "1 leeching\n0 seeding\nsuccess"
+    );
     assert!(report("get=stats").contains("1 leechers tracked\n0 seeders tracked\nsuccess"));
     site.success(&format!("action=remove_users&passkeys={other}"));
     site.success(&format!("action=remove_user&passkey={}", "b".repeat(32)));
