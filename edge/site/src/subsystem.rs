@@ -86,13 +86,26 @@ impl SiteSubsystem {
     ///
     /// If the configuration is not valid, or the address is not available.
     pub fn open(config: SiteConfig, folder: &Path) -> Result<Self, SiteError> {
-        config.check()?;
         let listener = match config.listen {
             Some(address) if config.kind != SiteKind::Feed => Some(
                 TcpListener::bind(address).map_err(|error| SiteError::Listen { address, error })?,
             ),
             _ => None,
         };
+        Self::with_listener(config, folder, listener)
+    }
+
+    /// Opens a site whose calls come to `listener`, which a process that is being replaced may have, too.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is not valid.
+    pub fn with_listener(
+        config: SiteConfig,
+        folder: &Path,
+        listener: Option<TcpListener>,
+    ) -> Result<Self, SiteError> {
+        config.check()?;
         let answers = Arc::new(Answers::new(&config));
         let shared = Shared {
             config,

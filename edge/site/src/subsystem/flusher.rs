@@ -1,6 +1,7 @@
 //! Cuts batches into the spool.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Progress, Shared};
@@ -39,7 +40,7 @@ pub(super) fn run(shared: &Shared) {
         }
         let elapsed_s = last.elapsed().as_secs_f64();
         last = Instant::now();
-        let announces = shared.answers.announces.load(std::sync::atomic::Ordering::Relaxed);
+        let announces = shared.answers.announces.load(Ordering::Relaxed);
         shared.answers.rates.lock().update(announces, elapsed_s);
         flush(shared, &mut held, false);
     }
@@ -84,6 +85,8 @@ fn open(shared: &Shared) -> Option<Spool> {
                 return Some(spool);
             }
             Err(SpoolError::Locked(_)) => {
+                // Calls came to the other process, too: the database has all of them when it has ended.
+                shared.reload.store(true, Ordering::Release);
                 let remedy =
                     "wait until the process before this one has ended; announces wait in memory";
                 shared.note(place, "another process has the spool", remedy);
