@@ -62,6 +62,7 @@ fn wait_for_flush(shared: &Shared, until: Instant) {
 fn open(shared: &Shared) -> Option<Spool> {
     let id = RandomState::new().hash_one(shared.clock.now_s());
     let answers = &shared.answers;
+    let mut has_waited = false;
     while !shared.is_stopping() {
         let spool =
             Spool::open(
@@ -81,12 +82,15 @@ fn open(shared: &Shared) -> Option<Spool> {
             );
         match spool {
             Ok(spool) => {
+                if has_waited {
+                    // Calls came to the other process, too: the database has all of them.
+                    shared.reload.store(true, Ordering::Release);
+                }
                 shared.clear(place, "the spool is open");
                 return Some(spool);
             }
             Err(SpoolError::Locked(_)) => {
-                // Calls came to the other process, too: the database has all of them when it has ended.
-                shared.reload.store(true, Ordering::Release);
+                has_waited = true;
                 let remedy =
                     "wait until the process before this one has ended; announces wait in memory";
                 shared.note(place, "another process has the spool", remedy);
