@@ -285,9 +285,19 @@ impl SiteSubsystem {
     }
 
     /// Takes over the sessions of a batch of another node, so that a user's client that comes here next is not counted
-    /// twice.
-    pub fn learn(&self, batch: &Batch) {
-        self.shared.answers.ledger.learn_batch(batch);
+    /// twice. `info_hash` returns the torrent with a number of that node: with kind `feed`, each node has its own.
+    pub fn learn(&self, batch: &Batch, info_hash: impl Fn(u32) -> Option<InfoHash>) {
+        let Answers { kind, ledger, names, .. } = &*self.shared.answers;
+        for record in &batch.records {
+            let torrent = match kind {
+                SiteKind::Feed => info_hash(record.torrent).and_then(|hash| names.number(hash)),
+                SiteKind::Unit3d | SiteKind::Gazelle => Some(record.torrent),
+            };
+            let Some(torrent) = torrent else { continue };
+            for change in &record.sessions {
+                ledger.learn(record.user, torrent, &change.session);
+            }
+        }
     }
 
     fn spawn(
