@@ -1,4 +1,4 @@
-//! What a site's files and callers can say: the first byte names the reader. What is read is written to the same again.
+//! Files and calls of a site: the first byte names the reader. A batch that is read is the same after it is written.
 
 use site::spool::scan_segment;
 

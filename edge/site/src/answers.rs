@@ -136,7 +136,7 @@ impl Answers {
             let taken = std::mem::take(&mut *early);
             drop(early);
             for one in taken {
-                // What it changes is in the ledger; the answer was sent.
+                // The ledger has the changes; the answer was sent.
                 let _ = self.ledger.announce(&one.report(), &one.terms);
             }
         }

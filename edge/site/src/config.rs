@@ -27,7 +27,7 @@ impl SiteKind {
     }
 }
 
-/// What donors get instead of what their group gets. `None` = the same.
+/// Factors of donors, which replace those of their group. `None` = the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DonorRule {
     /// Percent of bytes sent.
@@ -59,11 +59,11 @@ pub struct SiteConfig {
     pub flush_s: u32,
     /// The name of this node in the site's database.
     pub node: String,
-    /// What everybody gets, in percent.
+    /// Factors of all users, in percent.
     pub factors: Factors,
-    /// What donors get.
+    /// Factors of donors.
     pub donor: DonorRule,
-    /// What donors for life get.
+    /// Factors of donors for life.
     pub lifetime_donor: DonorRule,
     /// Clients that a user may have in a torrent.
     pub clients_per_torrent: u16,
@@ -103,7 +103,7 @@ pub enum SiteError {
     Missing {
         /// The key.
         key: &'static str,
-        /// What it should be.
+        /// A description of valid values.
         expected: &'static str,
         /// The kind of site.
         kind: &'static str,
@@ -113,9 +113,9 @@ pub enum SiteError {
     Invalid {
         /// The key.
         key: &'static str,
-        /// What it should be.
+        /// A description of valid values.
         expected: &'static str,
-        /// What it is.
+        /// The value found.
         found: String,
     },
     /// The address for the site's calls is not available.

@@ -1,4 +1,4 @@
-//! How many bytes a site credits for those that were moved. Pure functions.
+//! Credit of a site for bytes that were moved. Pure functions.
 
 use serde::{Deserialize, Serialize};
 

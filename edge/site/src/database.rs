@@ -20,7 +20,7 @@ pub(crate) const BATCHES_TABLE: &str = "CREATE TABLE IF NOT EXISTS tidegate_batc
     node VARCHAR(64) NOT NULL PRIMARY KEY, spool BIGINT UNSIGNED NOT NULL, \
     sequence BIGINT UNSIGNED NOT NULL, written_at TIMESTAMP NULL DEFAULT NULL)";
 
-/// What is wrong with the database, and what the operator can do.
+/// An error of the database, and what the operator can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) error: String,
@@ -34,7 +34,7 @@ pub(crate) struct Column {
     pub(crate) types: &'static [&'static str],
 }
 
-/// How records get into the tables of a site.
+/// The tables of a kind of site.
 pub(crate) trait Tables: Send + Sync {
     /// The columns that are read or written.
     fn columns(&self) -> &'static [Column];
@@ -44,7 +44,7 @@ pub(crate) trait Tables: Send + Sync {
     fn write_rest(&self, rows: &mut Rows<'_, '_>, batch: &Batch) -> Result<(), mysql::Error>;
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) rows: u64,
@@ -59,9 +59,9 @@ pub(crate) struct Rows<'a, 'c> {
     pub(crate) unix_s: u32,
 }
 
-/// Which spool writes, and as which node.
+/// The origin of batches, by which the database remembers its position.
 #[derive(Clone, Debug)]
-pub(crate) struct Writer {
+pub(crate) struct BatchOrigin {
     pub(crate) node: String,
     pub(crate) spool: u64,
 }
@@ -161,12 +161,22 @@ pub(crate) fn check_columns(conn: &mut Conn, columns: &[Column]) -> Result<(), T
     })
 }
 
+/// Returns the database's time, unix seconds.
+///
+/// # Errors
+///
+/// If the database cannot be read.
+pub(crate) fn now_s(conn: &mut Conn) -> Result<u32, mysql::Error> {
+    let now_s: Option<u32> = conn.query_first("SELECT UNIX_TIMESTAMP()")?;
+    Ok(now_s.unwrap_or_default())
+}
+
 /// Returns the last sequence of this spool that the database has. Creates the table of sequences if it is missing.
 ///
 /// # Errors
 ///
 /// If the table is missing and cannot be created: the remedy has the statement.
-pub(crate) fn read_sequence(conn: &mut Conn, writer: &Writer) -> Result<u64, Trouble> {
+pub(crate) fn read_sequence(conn: &mut Conn, writer: &BatchOrigin) -> Result<u64, Trouble> {
     let sql = "SELECT spool, sequence FROM tidegate_batches WHERE node = ?";
     let found: Option<(u64, u64)> = match conn.exec_first(sql, (&writer.node,)) {
         Ok(found) => found,
@@ -194,7 +204,7 @@ pub(crate) fn read_sequence(conn: &mut Conn, writer: &Writer) -> Result<u64, Tro
 pub(crate) fn write_batch(
     conn: &mut Conn,
     tables: &dyn Tables,
-    writer: &Writer,
+    writer: &BatchOrigin,
     batch: &Batch,
 ) -> Result<Written, mysql::Error> {
     let mut transaction = conn.start_transaction(TxOpts::default())?;

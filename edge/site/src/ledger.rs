@@ -87,10 +87,10 @@ pub struct Report<'a> {
     pub now_s: u32,
 }
 
-/// What a user may do in a torrent, and how it is credited.
+/// The rights of a user in a torrent, and the credit for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// How bytes are credited.
+    /// The percentage of bytes that is credited.
     pub factors: Factors,
     /// True if bytes received use a freeleech token.
     pub uses_token: bool,

@@ -1,4 +1,4 @@
-//! What the site knows of its users and torrents: loaded at the start, changed by its calls.
+//! The site's users and torrents: loaded at the start, changed by its calls.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -38,7 +38,7 @@ pub(crate) struct Group {
     pub(crate) factors: Factors,
 }
 
-/// What moderators say of a torrent.
+/// The decision of moderators about a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moderation {
     Pending,
@@ -53,7 +53,7 @@ pub(crate) struct Torrent {
     pub(crate) info_hash: InfoHash,
     pub(crate) moderation: Moderation,
     pub(crate) is_deleted: bool,
-    /// Bytes count for nobody, sent or received.
+    /// True if no bytes count, sent or received.
     pub(crate) is_neutral: bool,
     pub(crate) factors: Factors,
     pub(crate) completed: AtomicU32,
@@ -78,7 +78,7 @@ pub(crate) struct Model {
     pub(crate) duplicate_hashes: u64,
 }
 
-/// What donors get, and what everybody gets.
+/// The factors of all users, and those of donors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Generosity {
     pub(crate) everybody: Factors,

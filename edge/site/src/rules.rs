@@ -6,7 +6,7 @@ use types::InfoHash;
 
 use crate::contract::Notice;
 
-/// What the user of a key may do.
+/// The rights of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRule {
     /// False if it may only seed.

@@ -20,12 +20,12 @@ use crate::{gazelle, unit3d};
 
 /// Bytes of a body; that of a user has some hundred.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// How often a call looks whether the database has been read.
+/// Time between two looks of a call that waits until the database has been read.
 const LOADING_POLL: Duration = Duration::from_millis(10);
 /// Calls at a time. More wait.
 const CALLS_MAX: usize = 64;
 
-/// What the calls of a site need.
+/// State of the calls of a site.
 pub(crate) struct Calls {
     pub(crate) answers: Arc<Answers>,
     pub(crate) started_s: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Calls {
     room: Semaphore,
 }
 
-/// What callers know.
+/// Secrets that callers know.
 pub(crate) struct Passwords {
     /// UNIT3D's key, or Gazelle's password for updates.
     pub(crate) updates: String,

@@ -43,7 +43,7 @@ pub enum SpoolError {
     /// The system refused to read or write a file.
     #[error("cannot {action} {}: {error}; check that the disk has space and that the process may write there", path.display())]
     Io {
-        /// What was tried.
+        /// The attempt, a verb.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -324,7 +324,7 @@ impl Spool {
         let offset = file.seek(SeekFrom::End(0)).map_err(io("write", &path))?;
         let frame = Frame::encode(batch);
         if let Err(error) = file.write_all(&frame).and_then(|()| file.sync_data()) {
-            // What was written of it must not be taken for damage.
+            // The part that was written must not be taken for damage.
             let _ = file.set_len(offset);
             return Err(io("write", &path)(error));
         }

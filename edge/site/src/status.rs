@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// An error, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SiteProblem {
-    /// What is wrong: expected and found.
+    /// The error: expected and found.
     pub error: String,
-    /// What the operator can do.
+    /// The remedy.
     pub remedy: String,
     /// Since when, unix seconds.
     pub since: u64,
@@ -56,8 +56,10 @@ pub struct SiteStatus {
     pub duplicate_hashes: u64,
     /// Calls of the site since the start.
     pub calls: u64,
-    /// What is wrong with the database, if anything.
+    /// An error of the database, if there is one.
     pub database: Option<SiteProblem>,
-    /// What is wrong with the spool, if anything.
+    /// An error of the clock, if there is one.
+    pub clock: Option<SiteProblem>,
+    /// An error of the spool, if there is one.
     pub spool: Option<SiteProblem>,
 }

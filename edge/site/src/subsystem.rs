@@ -31,7 +31,7 @@ use crate::server::{self, Calls, Passwords};
 use crate::spool::{Spool, SpoolError};
 use crate::status::{SiteProblem, SiteStatus};
 
-/// How long the end of a process waits for the database.
+/// Time that the end of a process waits for the database.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A site: its accounts, its spool, and its database.
@@ -42,7 +42,7 @@ pub struct SiteSubsystem {
     calls_stop: Arc<Notify>,
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared {
     config: SiteConfig,
     folder: PathBuf,
@@ -64,7 +64,7 @@ struct Clock {
     since: Instant,
 }
 
-/// What the threads report.
+/// Reports of the threads.
 #[derive(Default)]
 struct Progress {
     ready: bool,
@@ -72,6 +72,7 @@ struct Progress {
     rows_skipped: u64,
     rows_per_s: f64,
     database: Option<SiteProblem>,
+    clock: Option<SiteProblem>,
     spool: Option<SiteProblem>,
     /// The first start: sessions are taken over from the database.
     is_fresh: bool,
@@ -190,7 +191,7 @@ impl SiteSubsystem {
                 let _ = thread.join();
             }
         }
-        // Lets the next process have the spool.
+        // From now on the next process can have the spool.
         *self.shared.spool.lock() = None;
     }
 
@@ -217,6 +218,7 @@ impl SiteSubsystem {
             rows_skipped: progress.rows_skipped,
             calls: calls.get().map_or(0, |calls| calls.count.load(Ordering::Relaxed)),
             database: progress.database.clone(),
+            clock: progress.clock.clone(),
             spool: progress.spool.clone(),
             ..SiteStatus::default()
         };
@@ -235,7 +237,8 @@ impl SiteSubsystem {
     /// Returns a sentence for each thing that is wrong.
     pub fn problems(&self) -> Vec<String> {
         let status = self.status();
-        let found = [("database", &status.database), ("spool", &status.spool)];
+        let found =
+            [("database", &status.database), ("clock", &status.clock), ("spool", &status.spool)];
         let sentence = |(name, problem): (&str, &Option<SiteProblem>)| {
             let SiteProblem { error, remedy, .. } = problem.as_ref()?;
             Some(format!("site {name}: {error}; {remedy}"))
@@ -276,9 +279,19 @@ impl SiteSubsystem {
     }
 
     /// Takes over the sessions of a batch of another node, so that a user's client that comes here next is not counted
-    /// twice.
-    pub fn learn(&self, batch: &Batch) {
-        self.shared.answers.ledger.learn_batch(batch);
+    /// twice. `info_hash` returns the torrent with a number of that node: with kind `feed`, each node has its own.
+    pub fn learn(&self, batch: &Batch, info_hash: impl Fn(u32) -> Option<InfoHash>) {
+        let Answers { kind, ledger, names, .. } = &*self.shared.answers;
+        for record in &batch.records {
+            let torrent = match kind {
+                SiteKind::Feed => info_hash(record.torrent).and_then(|hash| names.number(hash)),
+                SiteKind::Unit3d | SiteKind::Gazelle => Some(record.torrent),
+            };
+            let Some(torrent) = torrent else { continue };
+            for change in &record.sessions {
+                ledger.learn(record.user, torrent, &change.session);
+            }
+        }
     }
 
     fn spawn(

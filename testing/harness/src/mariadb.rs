@@ -62,6 +62,8 @@ impl MariaDb {
             "--auth-root-authentication-method=normal",
             "--skip-test-db",
         ]);
+        // Servers that share a folder for temporary tables disturb each other.
+        install.env("TMPDIR", directory.root());
         install.arg("--user=root").arg(format!("--datadir={}", data.display()));
         let output = install.output().context("cannot start mariadb-install-db")?;
         let text = String::from_utf8_lossy(&output.stderr);
@@ -94,6 +96,7 @@ impl MariaDb {
         command.arg(format!("--pid-file={}", path("pid")));
         command.arg(format!("--bind-address={}", self.address.ip()));
         command.arg(format!("--port={}", self.address.port()));
+        command.env("TMPDIR", self.directory.root());
         command.args(&self.arguments);
         let mut process = Process::start(command, self.directory.root(), "mariadbd")?;
         process.wait_until("listening", PATIENCE, |_| is_listening(self.address))?;

@@ -1,4 +1,4 @@
-//! How many torrents a user seeds and leeches.
+//! The numbers of torrents that a user seeds and leeches.
 
 use crate::batch::Session;
 

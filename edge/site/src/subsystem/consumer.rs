@@ -9,7 +9,7 @@ use mysql::Conn;
 use super::{Progress, Shared};
 use crate::batch::Batch;
 use crate::config::SiteKind;
-use crate::database::{self, Tables, Trouble, Writer, trouble};
+use crate::database::{self, BatchOrigin, Tables, Trouble, trouble};
 use crate::gazelle::{self, tables::GazelleTables};
 use crate::model::Model;
 use crate::spool::{SpoolError, replace};
@@ -18,7 +18,9 @@ use crate::unit3d::{self, tables::Unit3dTables};
 
 /// The first and the longest time between two attempts.
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
-/// How often the rows per second are calculated.
+/// Seconds by which clocks may differ.
+const CLOCK_DIFFERENCE_S: u32 = 120;
+/// The period over which rows per second are averaged.
 const RATE_PERIOD: Duration = Duration::from_secs(3);
 
 fn place(progress: &mut Progress) -> &mut Option<SiteProblem> {
@@ -48,7 +50,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// What outlives a connection.
+/// State that outlives a connection.
 struct State {
     is_loaded: bool,
     rate: Rate,
@@ -96,6 +98,7 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
     let password = shared.config.database_password.as_deref();
     let mut conn = database::connect(&options, password).map_err(|error| trouble(&error))?;
     database::check_columns(&mut conn, tables.columns())?;
+    compare_clocks(shared, &mut conn)?;
     if !state.is_loaded {
         load(shared, &mut conn)?;
         state.is_loaded = true;
@@ -135,6 +138,24 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
     }
 }
 
+/// Reports clocks that differ: the site compares its own times with those that the tracker writes.
+fn compare_clocks(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
+    let their_s = database::now_s(conn).map_err(|error| trouble(&error))?;
+    let ours_s = shared.clock.now_s();
+    let difference_s = ours_s.abs_diff(their_s);
+    let place: fn(&mut Progress) -> &mut Option<SiteProblem> = |progress| &mut progress.clock;
+    if difference_s > CLOCK_DIFFERENCE_S {
+        let side = if ours_s > their_s { "ahead of" } else { "behind" };
+        let error =
+            format!("the clock of this machine is {difference_s} s {side} that of the database");
+        let remedy = "synchronize both by NTP, and restart: until then the site sees wrong times of announces";
+        shared.note(place, &error, remedy);
+    } else {
+        shared.clear(place, "the clocks agree");
+    }
+    Ok(())
+}
+
 fn update_rate(shared: &Shared, rate: &mut Rate) {
     let elapsed = rate.since.elapsed();
     if elapsed >= RATE_PERIOD {
@@ -168,7 +189,7 @@ fn confirm(shared: &Shared, sequence: u64) -> Result<(), SpoolError> {
 }
 
 /// Reads what the database has of this spool. Waits until the spool is open; returns `None` if the site stops before.
-fn find_position(shared: &Shared, conn: &mut Conn) -> Result<Option<Writer>, Trouble> {
+fn find_position(shared: &Shared, conn: &mut Conn) -> Result<Option<BatchOrigin>, Trouble> {
     while shared.spool.lock().is_none() {
         if shared.is_stopping() {
             return Ok(None);
@@ -178,7 +199,7 @@ fn find_position(shared: &Shared, conn: &mut Conn) -> Result<Option<Writer>, Tro
     let mut guard = shared.spool.lock();
     let Some(id) = guard.as_ref().map(crate::spool::Spool::id) else { return Ok(None) };
     drop(guard);
-    let writer = Writer { node: shared.config.node.clone(), spool: id };
+    let writer = BatchOrigin { node: shared.config.node.clone(), spool: id };
     let sequence = database::read_sequence(conn, &writer)?;
     guard = shared.spool.lock();
     if let Some(spool) = guard.as_mut() {

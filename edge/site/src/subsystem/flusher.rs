@@ -1,6 +1,7 @@
 //! Cuts batches into the spool.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Progress, Shared};
@@ -9,9 +10,9 @@ use crate::config::SiteKind;
 use crate::spool::{Restored, Spool, SpoolError};
 use crate::status::SiteProblem;
 
-/// How often a spool is tried that another process has.
+/// Time between attempts at a spool that another process has.
 const LOCKED_RETRY: Duration = Duration::from_millis(50);
-/// How often a spool is tried that cannot be opened.
+/// Time between attempts at a spool that cannot be opened.
 const BROKEN_RETRY: Duration = Duration::from_secs(5);
 
 fn place(progress: &mut Progress) -> &mut Option<SiteProblem> {
@@ -39,7 +40,7 @@ pub(super) fn run(shared: &Shared) {
         }
         let elapsed_s = last.elapsed().as_secs_f64();
         last = Instant::now();
-        let announces = shared.answers.announces.load(std::sync::atomic::Ordering::Relaxed);
+        let announces = shared.answers.announces.load(Ordering::Relaxed);
         shared.answers.rates.lock().update(announces, elapsed_s);
         flush(shared, &mut held, false);
     }
@@ -61,6 +62,7 @@ fn wait_for_flush(shared: &Shared, until: Instant) {
 fn open(shared: &Shared) -> Option<Spool> {
     let id = RandomState::new().hash_one(shared.clock.now_s());
     let answers = &shared.answers;
+    let mut has_waited = false;
     while !shared.is_stopping() {
         let spool =
             Spool::open(
@@ -80,10 +82,15 @@ fn open(shared: &Shared) -> Option<Spool> {
             );
         match spool {
             Ok(spool) => {
+                if has_waited {
+                    // Calls came to the other process, too: the database has all of them.
+                    shared.reload.store(true, Ordering::Release);
+                }
                 shared.clear(place, "the spool is open");
                 return Some(spool);
             }
             Err(SpoolError::Locked(_)) => {
+                has_waited = true;
                 let remedy =
                     "wait until the process before this one has ended; announces wait in memory";
                 shared.note(place, "another process has the spool", remedy);

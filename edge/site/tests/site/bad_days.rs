@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_site::{SiteConfig, SiteKind, SiteStatus, SiteSubsystem};
 use types::Event;
 
-use crate::fixture::{Client, Database, Site, UNIT3D, now_s, pause, text};
+use crate::fixture::{Client, Database, KEY, Site, UNIT3D, now_s, pause, text};
 
 /// Waits for a problem of the database, and returns it.
 fn problem(site: &Site, part: &str) -> (String, String) {
@@ -135,6 +135,23 @@ fn without_the_right_to_create_the_table_the_remedy_has_the_statement() {
 }
 
 #[test]
+fn a_clock_that_is_an_hour_off_is_named() {
+    let database = Database::start(UNIT3D);
+    // The default of the server's time, for all connections.
+    database.run("SET GLOBAL init_connect = 'SET timestamp = UNIX_TIMESTAMP() + 3600'");
+    let site = Site::start(database.config(SiteKind::Unit3d));
+    site.wait_ready();
+    let clock = site.subsystem.status().clock.unwrap();
+    assert!(clock.error.contains(" s behind that of the database"), "{clock:?}");
+    assert!(clock.remedy.contains("NTP"), "{clock:?}");
+    send(&site, 0);
+    send(&site, 10);
+    site.wait_written();
+    assert_eq!(uploaded(&database), "10");
+    site.stop();
+}
+
+#[test]
 fn peers_of_the_tracker_before_are_taken_over() {
     let database = Database::start(UNIT3D);
     let now_s = now_s();
@@ -167,20 +184,24 @@ fn peers_of_the_tracker_before_are_taken_over() {
 fn announces_wait_in_memory_until_the_process_before_has_closed_the_spool() {
     let database = Database::start(UNIT3D);
     let config = database.config(SiteKind::Unit3d);
-    let old = Site::start(config.clone());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let copy = Some(listener.try_clone().unwrap());
+    let folder = Arc::new(harness::Directory::new().unwrap());
+    let old = Site::start_with(config.clone(), Arc::clone(&folder), copy, now_s());
     old.wait_ready();
     send(&old, 0);
     send(&old, 10);
-    let folder = Arc::clone(&old.folder);
-    // The new process has the listener of the old one.
-    let config = SiteConfig { listen: Some(harness::unused_address()), ..config };
-    let new = Site::start_in(config, folder, old.epoch_s);
+    let new = Site::start_with(config, folder, Some(listener), old.epoch_s);
     let status = new.wait("the lock", |status| status.spool.is_some() && status.ready);
     assert!(status.spool.unwrap().error.contains("another process has the spool"));
     assert!(!status.counting);
     send(&new, 25);
+    database.run("UPDATE torrents SET status = 1 WHERE id = 14");
     old.stop();
     new.wait_ready();
+    let approved = || text(&new.announce(&Client::new(1, 4, 1))).0.is_empty();
+    harness::wait_until("changes of which the old process was told", approved);
+    assert_eq!(new.call("GET", &format!("{KEY}/stats"), "").0, 200, "calls come to the new one");
     new.wait_written();
     assert_eq!(uploaded(&database), "25");
     assert_eq!(new.subsystem.status().spool, None);

@@ -71,15 +71,15 @@ fn calls_change_what_announces_get() {
     assert_eq!(site.text(&client), "");
     // Users and their keys.
     let passkey = "n".repeat(32);
-    let nobody = Client::new(9, 0x21, 1);
-    assert_eq!(text(&site.announce(&nobody)).1, 5_400);
+    let added = Client::new(9, 0x21, 1);
+    assert_eq!(text(&site.announce(&added)).1, 5_400);
     assert_eq!(site.put("users", &user(&passkey, "null", true)), 200);
-    assert_eq!(site.text(&nobody), "");
+    assert_eq!(site.text(&added), "");
     assert_eq!(site.tracker.passkeys().keys(), keys + 1);
     let other = format!("\"{}\"", "m".repeat(32));
     assert_eq!(site.put("users", &user(&passkey, &other, false)), 200);
     assert_eq!(site.tracker.passkeys().keys(), keys + 1, "the new key replaces the old one");
-    assert_eq!(site.text(&nobody), "Your downloading privileges have been disabled.");
+    assert_eq!(site.text(&added), "Your downloading privileges have been disabled.");
     assert_eq!(site.show("users/9")["passkey"], "m".repeat(32));
     assert_eq!(site.put("users", &user("short", "null", true)), 400);
     // Groups.

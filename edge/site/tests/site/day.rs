@@ -211,6 +211,23 @@ fn compare(database: &Database, model: &Model, epoch_s: u32) {
     assert_eq!(found.len(), expected.len(), "{found:#?}");
 }
 
+/// Returns announces that change nothing, and the answers to them.
+fn refused() -> [(Client, &'static str); 9] {
+    let stop = Client { event: Event::Stopped, ..Client::new(2, 3, 77) };
+    let fourth = Client { at_s: 3_062, left: 0, ..Client::new(2, 1, 42) };
+    [
+        (fourth, "You already have 3 peers on this torrent. Ignoring."),
+        (Client::new(1, 4, 1), "Torrent is pending moderation."),
+        (Client::new(1, 5, 1), "Torrent has been rejected."),
+        (Client::new(1, 6, 1), "Torrent has been postponed."),
+        (Client::new(1, 7, 1), "Torrent has been deleted."),
+        (Client::new(1, 99, 1), "InfoHash not found."),
+        (Client::new(4, 1, 1), "Your account is not enabled. (Current: banned)."),
+        (Client::new(5, 1, 1), "Your downloading privileges have been disabled."),
+        (stop, "Stopped peer doesn't exist."),
+    ]
+}
+
 #[test]
 fn a_scripted_day_leaves_the_rows_of_a_plain_model() {
     let database = Database::start(UNIT3D);
@@ -270,19 +287,10 @@ fn a_scripted_day_leaves_the_rows_of_a_plain_model() {
     at(Client { at_s: 3_050, downloaded: 10, ..hidden }, "");
     at(Client { at_s: 3_060, left: 0, ..Client::new(2, 1, 40) }, "");
     at(Client { at_s: 3_061, left: 0, ..Client::new(2, 1, 41) }, "");
-    at(
-        Client { at_s: 3_062, left: 0, ..Client::new(2, 1, 42) },
-        "You already have 3 peers on this torrent. Ignoring.",
-    );
-    at(Client::new(1, 4, 1), "Torrent is pending moderation.");
-    at(Client::new(1, 5, 1), "Torrent has been rejected.");
-    at(Client::new(1, 6, 1), "Torrent has been postponed.");
-    at(Client::new(1, 7, 1), "Torrent has been deleted.");
-    at(Client::new(1, 99, 1), "InfoHash not found.");
-    at(Client::new(4, 1, 1), "Your account is not enabled. (Current: banned).");
-    at(Client::new(5, 1, 1), "Your downloading privileges have been disabled.");
     at(Client { left: 0, ..Client::new(5, 1, 1) }, "");
-    at(Client { event: Event::Stopped, ..Client::new(2, 3, 77) }, "Stopped peer doesn't exist.");
+    for (client, expected) in refused() {
+        at(client, expected);
+    }
     site.wait_written();
     compare(&database, &model, site.epoch_s);
     let unregistered = database

@@ -118,9 +118,10 @@ fn sessions_of_another_node_are_taken_over() {
     there.announce(&client);
     there.announce(&Client { uploaded: 700, at_s: 10, ..client });
     let batch = next(&there, 0);
-    // Both nodes have given the torrent the same number.
-    here.announce(&Client::new(2, 1, 2));
-    here.subsystem.learn(&batch);
+    // Each node has numbers of its own: here another torrent comes first.
+    here.announce(&Client::new(2, 9, 2));
+    let feed = there.subsystem.feed();
+    here.subsystem.learn(&batch, |torrent| feed.info_hash(torrent));
     here.announce(&Client { uploaded: 1_000, at_s: 20, ..client });
     let uploaded = |batch: &Batch| batch.records.iter().map(|it| it.uploaded).sum::<u64>();
     let mut sum = 0;

@@ -1,6 +1,6 @@
 //! A database, a site beside it, and clients.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -150,8 +150,23 @@ impl Site {
         path: &Path,
         epoch_s: u32,
     ) -> Self {
+        Self::run(SiteSubsystem::open(config, path).unwrap(), folder, epoch_s)
+    }
+
+    /// Starts a process that shares its listener with another one.
+    pub(crate) fn start_with(
+        config: SiteConfig,
+        folder: Arc<Directory>,
+        listener: Option<TcpListener>,
+        epoch_s: u32,
+    ) -> Self {
+        let path = folder.path("site");
+        let subsystem = SiteSubsystem::with_listener(config, &path, listener).unwrap();
+        Self::run(subsystem, folder, epoch_s)
+    }
+
+    fn run(subsystem: SiteSubsystem, folder: Arc<Directory>, epoch_s: u32) -> Self {
         let tracker = Arc::new(tracker());
-        let subsystem = SiteSubsystem::open(config, path).unwrap();
         let calls = subsystem.address();
         subsystem.start(Arc::clone(&tracker), epoch_s).unwrap();
         Self { subsystem, tracker, calls, folder, epoch_s }
