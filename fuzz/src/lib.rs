@@ -14,6 +14,7 @@ mod journal;
 mod jwt;
 mod letters;
 mod lists;
+mod site;
 mod torrent;
 #[path = "../../core/wire/tests/codecs/webtorrent_twin/twin.rs"]
 mod webtorrent_twin;
@@ -358,6 +359,11 @@ pub fn geo(bytes: &[u8]) {
 /// Key sets and tokens are refused, unless the signature is right.
 pub fn jwt(bytes: &[u8]) {
     jwt::check(bytes);
+}
+
+/// Segments and batches of a site's spool, and the calls of a site.
+pub fn site(bytes: &[u8]) {
+    crate::site::check(bytes);
 }
 
 /// A node of a cluster takes any messages in any order, and what it keeps stays bounded.

@@ -149,6 +149,11 @@ fn jwt() {
 }
 
 #[test]
+fn site() {
+    replay("site", tidegate_fuzz::site);
+}
+
+#[test]
 fn import() {
     replay_with("import", tidegate_fuzz::import, STORE_MUTATIONS);
 }

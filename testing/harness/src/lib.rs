@@ -12,6 +12,7 @@
 mod address;
 mod directory;
 pub mod http;
+pub mod mariadb;
 pub mod metrics;
 pub mod nats;
 #[cfg(target_os = "linux")]

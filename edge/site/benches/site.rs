@@ -1,0 +1,176 @@
+//! Measures how long a million users and 500,000 torrents take to load and what memory they need, and how far the
+//! database falls behind 20,000 announces per second of distinct (user, torrent):
+//! `cargo bench -p tidegate-site --bench site`.
+#![allow(clippy::print_stdout, reason = "a benchmark prints its results")]
+
+use std::fs;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use harness::mariadb::MariaDb;
+use harness::{Directory, unused_address};
+use mysql::prelude::Queryable;
+use mysql::{Conn, OptsBuilder};
+use tidegate_site::contract::{SITE_FIRST, SiteAnnounce, SiteOutcome, SiteProtocol};
+use tidegate_site::{SiteConfig, SiteKind, SiteSubsystem};
+use tracker::{KeyId, Options, Policy, Secrets, StoreOptions, Tracker};
+use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
+
+const USERS: u32 = 1_000_000;
+const TORRENTS: u32 = 500_000;
+const PER_S: u32 = 20_000;
+const SECONDS: u32 = 20;
+
+fn main() {
+    let server = MariaDb::start_with(&[
+        "--innodb-buffer-pool-size=2G",
+        "--innodb-log-file-size=512M",
+        "--innodb-flush-log-at-trx-commit=1",
+    ]);
+    let server = server.expect("MariaDB is installed");
+    fill(&server);
+    let folder = Directory::new().expect("a folder for the spool");
+    let before_kib = resident_kib();
+    let tracker = Arc::new(tracker());
+    let subsystem = SiteSubsystem::open(config(&server), &folder.path("site"));
+    let subsystem = subsystem.expect("the configuration is valid");
+    let started = Instant::now();
+    let epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs();
+    subsystem.start(tracker, epoch as u32).expect("threads can be started");
+    while !subsystem.status().counting {
+        sleep(Duration::from_millis(10));
+    }
+    let status = subsystem.status();
+    println!(
+        "load: {} users and {} torrents in {:.1} s, {} MiB",
+        status.users,
+        status.torrents,
+        started.elapsed().as_secs_f64(),
+        (resident_kib() - before_kib) / 1_024
+    );
+    announce(&subsystem);
+    subsystem.stop();
+}
+
+/// Announces for some seconds, and prints how far the database is behind.
+fn announce(subsystem: &SiteSubsystem) {
+    let site = subsystem.site();
+    let (mut lag_s, mut batches, mut busy) = (0, 0, Duration::ZERO);
+    for second in 0..SECONDS {
+        let began = Instant::now();
+        for number in second * PER_S..(second + 1) * PER_S {
+            let mut peer_id = *b"-qB4650-000000000000";
+            peer_id[12..16].copy_from_slice(&number.to_le_bytes());
+            let announce = Announce {
+                info_hash: hash(number % TORRENTS + 1),
+                peer_id: PeerId(peer_id),
+                port: 6881,
+                event: Event::Started,
+                left: Some(u64::from(number % 2) * 1_000),
+                uploaded: 1 << 30,
+                downloaded: 1 << 20,
+                want: NumWant::Default,
+            };
+            let verdict = site.announce(
+                Tick(second),
+                &SiteAnnounce {
+                    key: KeyId(SITE_FIRST + number * 7 % USERS + 1),
+                    announce: &announce,
+                    from: number.to_be_bytes().into(),
+                    agent: b"qBittorrent/4.6.5",
+                    protocol: SiteProtocol::Http,
+                },
+            );
+            assert_eq!(verdict.outcome, SiteOutcome::Serve);
+        }
+        busy += began.elapsed();
+        sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));
+        let status = subsystem.status();
+        lag_s = lag_s.max(status.lag_s);
+        batches = batches.max(status.spool_batches);
+    }
+    let ended = Instant::now();
+    while subsystem.status().pending > 0 || subsystem.status().spool_batches > 0 {
+        sleep(Duration::from_millis(10));
+    }
+    let status = subsystem.status();
+    println!(
+        "flush: {} announces/s, {} ns each; at most {lag_s} s and {batches} batches behind; written {:.1} s after the last; \
+         {} rows in all; spool {} KiB, {} bytes an announce",
+        PER_S,
+        busy.as_nanos() / u128::from(PER_S * SECONDS),
+        ended.elapsed().as_secs_f64(),
+        status.rows,
+        status.spool_bytes / 1_024,
+        status.spool_bytes / u64::from(PER_S * SECONDS)
+    );
+}
+
+fn fill(server: &MariaDb) {
+    let options = OptsBuilder::new()
+        .ip_or_hostname(Some("127.0.0.1"))
+        .tcp_port(server.address().port())
+        .user(Some("root"))
+        .prefer_socket(false);
+    let mut conn = Conn::new(options).expect("the server accepts connections");
+    let tables = include_str!("../tests/site/unit3d.sql");
+    let users = format!(
+        "INSERT INTO users (id, username, passkey, group_id) SELECT seq, seq, LPAD(seq, 32, 'k'), 1 \
+         FROM seq_1_to_{USERS}"
+    );
+    let torrents = format!(
+        "INSERT INTO torrents (id, name, info_hash, status) SELECT seq, seq, UNHEX(LPAD(HEX(seq), 40, 0)), 1 \
+         FROM seq_1_to_{TORRENTS}"
+    );
+    let statements = ["CREATE DATABASE site", "USE site"].into_iter().chain(tables.split(";\n"));
+    let group = "INSERT INTO `groups` (id, slug) VALUES (1, 'user')";
+    let rest = [group, &users, &torrents];
+    for statement in statements.chain(rest).filter(|statement| !statement.trim().is_empty()) {
+        conn.query_drop(statement).expect("the tables can be filled");
+    }
+}
+
+/// Returns the torrent with a number.
+fn hash(number: u32) -> InfoHash {
+    let mut hash = [0; 20];
+    hash[16..].copy_from_slice(&number.to_be_bytes());
+    InfoHash(hash)
+}
+
+fn config(server: &MariaDb) -> SiteConfig {
+    SiteConfig {
+        kind: SiteKind::Unit3d,
+        listen: Some(unused_address()),
+        database: Some(format!("mysql://root@{}/site", server.address())),
+        tracker_key: Some("k".repeat(32)),
+        ..SiteConfig::default()
+    }
+}
+
+/// Returns the resident memory of this process.
+fn resident_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+}
+
+fn tracker() -> Tracker {
+    let policy = Policy::default();
+    let store = StoreOptions {
+        shards: 1,
+        hash_key: [0; 16],
+        peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
+        keep_peer_ids: false,
+        memory_budget: None,
+    };
+    let secrets = Secrets {
+        connection_ids: [0; 16],
+        offers: [0; 16],
+        limits: [0; 16],
+        sessions: [8; 16],
+        previous: None,
+    };
+    Tracker::new(&Options { policy, store }, &secrets)
+}

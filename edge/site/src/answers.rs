@@ -1,0 +1,476 @@
+//! Judges announces by what the site knows, and counts them: the tracker's [`Site`].
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use tracker::KeyId;
+use types::{Announce, Event, Tick, UserKey};
+
+use crate::config::{SiteConfig, SiteKind};
+use crate::contract::{
+    Notice, OwnPeers, SITE_FIRST, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol,
+    SiteVerdict,
+};
+use crate::keys::Keys;
+use crate::ledger::{Counted, Ledger, LedgerLimits, NotCounted, Report, Terms};
+use crate::model::{Generosity, Model, Moderation, User};
+use crate::names::Names;
+use crate::rates::Rates;
+use crate::rules::{KeyRule, Rules};
+
+/// Seconds after which a refused client may announce again.
+const REFUSED_S: u16 = 5_400;
+/// The same while moderators look at the torrent, so that it is seeded soon after.
+const MODERATED_S: u16 = 30;
+/// Announces that are kept while sessions are restored.
+const EARLY_MAX: usize = 200_000;
+
+/// The texts that users see.
+struct Notices {
+    unknown_torrent: Notice,
+    deleted: Notice,
+    pending: Notice,
+    rejected: Notice,
+    postponed: Notice,
+    unknown_user: Notice,
+    unknown_group: Notice,
+    no_download: Notice,
+    client: Notice,
+    clients: Notice,
+    slots: Notice,
+    unknown_stop: Notice,
+    full: Notice,
+}
+
+/// Everything that an announce needs.
+pub(crate) struct Answers {
+    pub(crate) kind: SiteKind,
+    pub(crate) model: RwLock<Model>,
+    pub(crate) rules: RwLock<Rules>,
+    pub(crate) ledger: Ledger,
+    pub(crate) names: Names,
+    pub(crate) keys: Keys,
+    pub(crate) rates: Mutex<Rates>,
+    pub(crate) announces: AtomicU64,
+    pub(crate) last_announce_s: AtomicU32,
+    generosity: Generosity,
+    clients: u16,
+    notices: Notices,
+    /// Reasons that moderators gave for deleted torrents.
+    reasons: RwLock<hashbrown::HashMap<types::InfoHash, Notice>>,
+    /// Unix seconds at tick 0.
+    epoch_s: OnceLock<u32>,
+    /// True while the database is read: what calls changed meanwhile would be lost, so they wait.
+    pub(crate) loading: AtomicBool,
+    /// False until sessions are restored.
+    counting: AtomicBool,
+    early: Mutex<Vec<Early>>,
+}
+
+/// An announce that came before sessions were restored.
+struct Early {
+    user: u32,
+    torrent: u32,
+    announce: Announce,
+    from: std::net::IpAddr,
+    agent: crate::batch::Agent,
+    now_s: u32,
+    terms: Terms,
+}
+
+/// An announce that is counted.
+struct Judged {
+    torrent: u32,
+    terms: Terms,
+    /// The answer, if it is not served as any other.
+    instead: Option<SiteOutcome>,
+}
+
+impl Answers {
+    pub(crate) fn new(config: &SiteConfig) -> Self {
+        let limits = LedgerLimits { bytes_per_s: config.bytes_per_s, ..LedgerLimits::default() };
+        Self {
+            kind: config.kind,
+            model: RwLock::default(),
+            rules: RwLock::default(),
+            ledger: Ledger::new(limits),
+            names: Names::default(),
+            keys: Keys::default(),
+            rates: Mutex::default(),
+            announces: AtomicU64::default(),
+            last_announce_s: AtomicU32::default(),
+            generosity: Generosity {
+                everybody: config.factors,
+                donor: config.donor,
+                lifetime: config.lifetime_donor,
+            },
+            clients: config.clients_per_torrent,
+            notices: Notices::of(config),
+            reasons: RwLock::default(),
+            epoch_s: OnceLock::new(),
+            loading: AtomicBool::default(),
+            counting: AtomicBool::default(),
+            early: Mutex::default(),
+        }
+    }
+
+    /// Sets the unix seconds at tick 0. Call before announces are served.
+    pub(crate) fn set_epoch(&self, epoch_s: u32) {
+        let _ = self.epoch_s.set(epoch_s);
+    }
+
+    /// Returns whether announces are counted at once.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.counting.load(Ordering::Acquire)
+    }
+
+    /// Counts the announces that came before sessions were restored, and from now on all at once.
+    pub(crate) fn begin_counting(&self) {
+        loop {
+            let mut early = self.early.lock();
+            if early.is_empty() {
+                self.counting.store(true, Ordering::Release);
+                return;
+            }
+            let taken = std::mem::take(&mut *early);
+            drop(early);
+            for one in taken {
+                // The ledger has the changes; the answer was sent.
+                let _ = self.ledger.announce(&one.report(), &one.terms);
+            }
+        }
+    }
+
+    /// Remembers why a torrent was deleted.
+    pub(crate) fn set_reason(&self, info_hash: types::InfoHash, reason: Option<&str>) {
+        let mut reasons = self.reasons.write();
+        match reason {
+            Some(reason) if reasons.len() < 1 << 20 => {
+                let text = format!("Unregistered torrent: {reason}");
+                reasons.insert(info_hash, Notice::new(&text));
+            }
+            _ => {
+                reasons.remove(&info_hash);
+            }
+        }
+    }
+
+    /// Inserts or replaces a user, and its key.
+    pub(crate) fn put_user(&self, id: u32, user: User) -> bool {
+        let Ok(key) = UserKey::parse(user.passkey) else { return false };
+        if !self.keys.put(id, key) {
+            return false;
+        }
+        self.model.write().users.insert(id, user);
+        true
+    }
+
+    /// Removes a user, and its key.
+    pub(crate) fn remove_user(&self, id: u32) {
+        self.keys.remove(id);
+        self.model.write().users.remove(&id);
+    }
+
+    /// Replaces everything that is known of the site.
+    pub(crate) fn replace_model(&self, mut model: Model) {
+        let old: Vec<u32> = self.model.read().users.keys().copied().collect();
+        for id in old.iter().filter(|id| !model.users.contains_key(*id)) {
+            self.keys.remove(*id);
+        }
+        let mut bad = Vec::new();
+        for (id, user) in &model.users {
+            let key = UserKey::parse(user.passkey);
+            if !key.is_ok_and(|key| self.keys.put(*id, key)) {
+                bad.push(*id);
+            }
+        }
+        for id in bad {
+            model.users.remove(&id);
+            model.bad_passkeys += 1;
+        }
+        let old = std::mem::replace(&mut *self.model.write(), model);
+        // Takes long with a million users: not under the lock.
+        drop(old);
+    }
+
+    /// Judges an announce of a user.
+    fn judge(&self, user_id: u32, announce: &Announce) -> Result<Judged, SiteOutcome> {
+        let notices = &self.notices;
+        let refuse = |notice| Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
+        let wait = |notice| Err(SiteOutcome::Quiet { notice, interval_s: MODERATED_S });
+        let model = self.model.read();
+        if !model.is_served(&announce.peer_id) {
+            return refuse(notices.client);
+        }
+        let found = model.hashes.get(&announce.info_hash);
+        let found = found.and_then(|id| Some((*id, model.torrents.get(id)?)));
+        let Some((torrent_id, torrent)) = found else {
+            self.ledger.note_unregistered(user_id, announce.info_hash);
+            let reason = self.reasons.read().get(&announce.info_hash).copied();
+            return refuse(reason.unwrap_or(notices.unknown_torrent));
+        };
+        if torrent.is_deleted {
+            self.ledger.note_unregistered(user_id, announce.info_hash);
+            return refuse(notices.deleted);
+        }
+        match torrent.moderation {
+            Moderation::Approved => {}
+            Moderation::Pending => return wait(notices.pending),
+            Moderation::Rejected => return wait(notices.rejected),
+            Moderation::Postponed => return wait(notices.postponed),
+        }
+        let Some(user) = model.users.get(&user_id) else { return refuse(notices.unknown_user) };
+        let downloads = announce.left != Some(0);
+        let may_not = downloads && !user.can_download;
+        // Gazelle counts those who may not download, and refuses them.
+        if may_not && self.kind == SiteKind::Unit3d {
+            return refuse(notices.no_download);
+        }
+        let Some(group) = model.groups.get(&user.group) else {
+            return refuse(notices.unknown_group);
+        };
+        if matches!(group.slug.as_str(), "banned" | "validating" | "disabled") {
+            let text = format!("Your account is not enabled. (Current: {}).", group.slug);
+            return refuse(Notice::new(&text));
+        }
+        let gifts = model.gifts(user_id, torrent_id);
+        let no_download =
+            SiteOutcome::Refuse { notice: notices.no_download, interval_s: REFUSED_S };
+        Ok(Judged {
+            torrent: torrent_id,
+            terms: Terms {
+                factors: self.generosity.factors(user, group, torrent, gifts),
+                uses_token: gifts.token,
+                immune: self.generosity.is_immune(user, group),
+                slots: group.slots,
+                clients: self.clients,
+                visible: !may_not,
+                hides_address: user.is_protected,
+            },
+            instead: may_not.then_some(no_download),
+        })
+    }
+
+    /// Judges an announce of a key by the rules of the API.
+    fn judge_feed(&self, key: u32, announce: &Announce) -> Result<Judged, SiteOutcome> {
+        let rules = self.rules.read();
+        if let Some(notice) = rules.reason(&announce.info_hash) {
+            return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
+        }
+        let rule = rules.key(key);
+        if announce.left != Some(0) && !rule.can_leech {
+            let notice = self.notices.no_download;
+            return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
+        }
+        let Some(torrent) = self.names.number(announce.info_hash) else {
+            let notice = self.notices.full;
+            return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
+        };
+        let terms = Terms {
+            factors: self.generosity.everybody,
+            uses_token: false,
+            immune: false,
+            slots: rule.download_slots,
+            clients: u16::MAX,
+            visible: true,
+            hides_address: false,
+        };
+        Ok(Judged { torrent, terms, instead: None })
+    }
+
+    /// Counts a judged announce, and returns the answer.
+    fn count(
+        &self,
+        user: u32,
+        announce: &SiteAnnounce<'_>,
+        judged: &Judged,
+        now_s: u32,
+    ) -> SiteVerdict {
+        let notices = &self.notices;
+        if !self.is_counting() && self.keep_early(user, announce, judged, now_s) {
+            return SiteVerdict::new(judged.instead.unwrap_or(SiteOutcome::Serve));
+        }
+        let report = report(user, judged.torrent, announce, now_s);
+        match self.ledger.announce(&report, &judged.terms) {
+            Ok(Counted { visible, own, completed }) => {
+                if completed {
+                    self.note_completed(user, judged);
+                }
+                let stops = report.event == Event::Stopped;
+                let outcome = match judged.instead {
+                    Some(instead) => instead,
+                    None if !visible && !stops => SiteOutcome::Hide(notices.slots),
+                    None => SiteOutcome::Serve,
+                };
+                let own = if visible { own } else { OwnPeers::new() };
+                SiteVerdict { outcome, own }
+            }
+            Err(NotCounted::UnknownStop) => {
+                SiteVerdict::new(SiteOutcome::Hide(notices.unknown_stop))
+            }
+            Err(NotCounted::TooManyClients) => SiteVerdict::new(SiteOutcome::Refuse {
+                notice: notices.clients,
+                interval_s: REFUSED_S,
+            }),
+            Err(NotCounted::Full) => SiteVerdict::new(SiteOutcome::Serve),
+        }
+    }
+
+    /// Keeps an announce until sessions are restored. Returns false if they are.
+    fn keep_early(
+        &self,
+        user: u32,
+        announce: &SiteAnnounce<'_>,
+        judged: &Judged,
+        now_s: u32,
+    ) -> bool {
+        let mut early = self.early.lock();
+        if self.is_counting() {
+            return false;
+        }
+        if early.len() < EARLY_MAX {
+            early.push(Early {
+                user,
+                torrent: judged.torrent,
+                announce: *announce.announce,
+                from: announce.from,
+                agent: crate::batch::agent_of(agent(announce)),
+                now_s,
+                terms: judged.terms,
+            });
+        }
+        true
+    }
+
+    /// Counts a completed download. Gazelle's tokens are for one.
+    fn note_completed(&self, user: u32, judged: &Judged) {
+        if let Some(torrent) = self.model.read().torrents.get(&judged.torrent) {
+            torrent.completed.fetch_add(1, Ordering::Relaxed);
+        }
+        if judged.terms.uses_token && self.kind == SiteKind::Gazelle {
+            self.model.write().tokens.remove(&(user, judged.torrent));
+        }
+    }
+}
+
+impl Site for Answers {
+    fn announce(&self, now: Tick, announce: &SiteAnnounce<'_>) -> SiteVerdict {
+        let now_s = self.epoch_s.get().copied().unwrap_or_default().saturating_add(now.0);
+        self.announces.fetch_add(1, Ordering::Relaxed);
+        self.last_announce_s.store(now_s, Ordering::Relaxed);
+        let (user, judged) = match self.kind {
+            SiteKind::Feed => {
+                let key = announce.key.0;
+                (key, self.judge_feed(key, announce.announce))
+            }
+            SiteKind::Unit3d | SiteKind::Gazelle => match user_of(announce.key) {
+                Some(user) => (user, self.judge(user, announce.announce)),
+                // A key that the site does not know: the operator's own.
+                None => return SiteVerdict::new(SiteOutcome::Serve),
+            },
+        };
+        match judged {
+            Ok(judged) => self.count(user, announce, &judged, now_s),
+            Err(outcome) => SiteVerdict::new(outcome),
+        }
+    }
+
+    fn set_key_rule(&self, key: KeyId, rule: SiteKeyRule) {
+        // Other sites know it themselves.
+        if self.kind == SiteKind::Feed {
+            let SiteKeyRule { can_leech, download_slots } = rule;
+            let download_slots = Some(download_slots).filter(|slots| *slots > 0);
+            self.rules.write().set_key(key, KeyRule { can_leech, download_slots });
+        }
+    }
+}
+
+/// Returns the user whose key this is, if it is one of the site.
+fn user_of(key: KeyId) -> Option<u32> {
+    let is_site = (SITE_FIRST..KeyId::FILE_FIRST).contains(&key.0);
+    is_site.then(|| key.0 - SITE_FIRST)
+}
+
+/// Returns what names the client's software: the header of HTTP, or the beginning of the peer id.
+fn agent<'a>(announce: &SiteAnnounce<'a>) -> &'a [u8] {
+    if announce.agent.is_empty() {
+        announce.announce.peer_id.0.split_at(8).0
+    } else {
+        announce.agent
+    }
+}
+
+fn report<'a>(user: u32, torrent: u32, announce: &SiteAnnounce<'a>, now_s: u32) -> Report<'a> {
+    let it = announce.announce;
+    Report {
+        user,
+        torrent,
+        peer_id: it.peer_id,
+        ip: announce.from.to_canonical(),
+        // The port of a WebTorrent client means nothing.
+        port: if announce.protocol == SiteProtocol::WebTorrent { 0 } else { it.port },
+        event: it.event,
+        uploaded: it.uploaded,
+        downloaded: it.downloaded,
+        left: it.left,
+        agent: agent(announce),
+        now_s,
+    }
+}
+
+impl Early {
+    fn report(&self) -> Report<'_> {
+        Report {
+            user: self.user,
+            torrent: self.torrent,
+            peer_id: self.announce.peer_id,
+            ip: self.from.to_canonical(),
+            port: self.announce.port,
+            event: self.announce.event,
+            uploaded: self.announce.uploaded,
+            downloaded: self.announce.downloaded,
+            left: self.announce.left,
+            agent: self.agent.as_bytes(),
+            now_s: self.now_s,
+        }
+    }
+}
+
+impl Notices {
+    /// Returns the texts as clients of the site know them.
+    fn of(config: &SiteConfig) -> Self {
+        let is_gazelle = config.kind == SiteKind::Gazelle;
+        let by_kind = |unit3d, gazelle| Notice::new(if is_gazelle { gazelle } else { unit3d });
+        let clients = config.clients_per_torrent;
+        let clients = format!("You already have {clients} peers on this torrent. Ignoring.");
+        Self {
+            unknown_torrent: by_kind("InfoHash not found.", "Unregistered torrent"),
+            deleted: by_kind("Torrent has been deleted.", "Unregistered torrent"),
+            pending: Notice::new("Torrent is pending moderation."),
+            rejected: Notice::new("Torrent has been rejected."),
+            postponed: Notice::new("Torrent has been postponed."),
+            unknown_user: Notice::new("User does not exist. Please re-download the .torrent file."),
+            unknown_group: Notice::new("Group not found."),
+            no_download: by_kind(
+                "Your downloading privileges have been disabled.",
+                "Access denied, leeching forbidden",
+            ),
+            client: by_kind(
+                "Client is not acceptable. Please check our blacklist.",
+                "Your client is not on the whitelist",
+            ),
+            clients: Notice::new(&clients),
+            slots: Notice::new("Download slot limit reached"),
+            unknown_stop: Notice::new("Stopped peer doesn't exist."),
+            full: Notice::new("The tracker is full. Please announce later."),
+        }
+    }
+}
+
+/// Returns the numbers of seeders and leechers of a torrent that others get.
+pub(crate) fn counts(sessions: &[(u32, crate::batch::Session)]) -> (i64, i64) {
+    let seeders = sessions.iter().map(|(_, session)| i64::from(session.seeders())).sum();
+    let leechers = sessions.iter().map(|(_, session)| i64::from(session.leechers())).sum();
+    (seeders, leechers)
+}

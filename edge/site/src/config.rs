@@ -1,0 +1,226 @@
+//! The configuration of a site, and errors of its start.
+
+use std::net::SocketAddr;
+
+use crate::credit::Factors;
+use crate::spool::SpoolError;
+
+/// The software of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiteKind {
+    /// Any: it reads the feed.
+    Feed,
+    /// UNIT3D, whose database is read and written.
+    Unit3d,
+    /// Gazelle, likewise.
+    Gazelle,
+}
+
+impl SiteKind {
+    /// Returns the name in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Feed => "feed",
+            Self::Unit3d => "unit3d",
+            Self::Gazelle => "gazelle",
+        }
+    }
+}
+
+/// Factors of donors, which replace those of their group. `None` = the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DonorRule {
+    /// Percent of bytes sent.
+    pub upload_factor: Option<u16>,
+    /// Percent of bytes received.
+    pub download_factor: Option<u16>,
+    /// True if they are not warned for leaving early.
+    pub immune: Option<bool>,
+}
+
+/// The configuration of a site.
+#[derive(Clone)]
+pub struct SiteConfig {
+    /// The software of the site.
+    pub kind: SiteKind,
+    /// Where the site's calls are served.
+    pub listen: Option<SocketAddr>,
+    /// The URL of the site's database, `mysql://USER:PASSWORD@HOST:PORT/NAME`.
+    pub database: Option<String>,
+    /// The password of the database, if it is not in the URL.
+    pub database_password: Option<String>,
+    /// UNIT3D's `TRACKER_KEY`: who knows it may call.
+    pub tracker_key: Option<String>,
+    /// Gazelle's password for updates.
+    pub site_password: Option<String>,
+    /// Gazelle's password for reports.
+    pub report_password: Option<String>,
+    /// Seconds between batches: what a kill loses at most.
+    pub flush_s: u32,
+    /// The name of this node in the site's database.
+    pub node: String,
+    /// Factors of all users, in percent.
+    pub factors: Factors,
+    /// Factors of donors.
+    pub donor: DonorRule,
+    /// Factors of donors for life.
+    pub lifetime_donor: DonorRule,
+    /// Clients that a user may have in a torrent.
+    pub clients_per_torrent: u16,
+    /// Most MiB of the spool.
+    pub spool_mib: u64,
+    /// Most bytes that a client can move in a second; more is implausible.
+    pub bytes_per_s: u64,
+}
+
+impl Default for SiteConfig {
+    fn default() -> Self {
+        Self {
+            kind: SiteKind::Feed,
+            listen: None,
+            database: None,
+            database_password: None,
+            tracker_key: None,
+            site_password: None,
+            report_password: None,
+            flush_s: 3,
+            node: "tidegate".to_owned(),
+            factors: Factors::PLAIN,
+            donor: DonorRule::default(),
+            lifetime_donor: DonorRule::default(),
+            clients_per_torrent: 3,
+            spool_mib: 1_024,
+            bytes_per_s: u64::from(types::limits::KEY_MBIT_PER_S) * 1_000_000 / 8,
+        }
+    }
+}
+
+/// Why a site cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SiteError {
+    /// A key of the configuration is missing.
+    #[error("site.{key}: expected {expected}, found nothing; `{kind}` needs it")]
+    Missing {
+        /// The key.
+        key: &'static str,
+        /// A description of valid values.
+        expected: &'static str,
+        /// The kind of site.
+        kind: &'static str,
+    },
+    /// A key of the configuration has a bad value.
+    #[error("site.{key}: expected {expected}, found {found}")]
+    Invalid {
+        /// The key.
+        key: &'static str,
+        /// A description of valid values.
+        expected: &'static str,
+        /// The value found.
+        found: String,
+    },
+    /// The address for the site's calls is not available.
+    #[error("site.listen: cannot listen on {address}: {error}; choose an address that is free")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        error: std::io::Error,
+    },
+    /// A thread cannot be started.
+    #[error("cannot start the thread {name}: {error}; raise the limit of threads")]
+    Thread {
+        /// Its name.
+        name: &'static str,
+        /// The system's reason.
+        error: std::io::Error,
+    },
+    /// The spool cannot be used.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+}
+
+impl SiteConfig {
+    /// Checks that everything the kind needs is there, and valid.
+    ///
+    /// # Errors
+    ///
+    /// The first key that is missing or invalid.
+    pub fn check(&self) -> Result<(), SiteError> {
+        let kind = self.kind.name();
+        let need = |has: bool, key, expected| {
+            if has { Ok(()) } else { Err(SiteError::Missing { key, expected, kind }) }
+        };
+        if self.flush_s == 0 || self.flush_s > 3_600 {
+            let found = self.flush_s.to_string();
+            return Err(SiteError::Invalid { key: "flush_s", expected: "1 to 3600", found });
+        }
+        if self.node.is_empty() || self.node.len() > 64 || !self.node.is_ascii() {
+            let found = format!("{:?}", self.node);
+            let expected = "a name of 1 to 64 ASCII characters";
+            return Err(SiteError::Invalid { key: "node", expected, found });
+        }
+        if self.kind == SiteKind::Feed {
+            return Ok(());
+        }
+        need(self.database.is_some(), "database", "mysql://USER:PASSWORD@HOST:PORT/NAME")?;
+        need(self.listen.is_some(), "listen", "an address for the calls of the site")?;
+        let secret = |secret: &Option<String>, key: &'static str, expected| {
+            need(secret.is_some(), key, expected)?;
+            let len = secret.as_ref().map_or(0, String::len);
+            let found = format!("one of {len} characters");
+            let expected = "a secret of 32 characters or more, without `/`";
+            let is_good = len >= 32 && secret.as_ref().is_some_and(|it| !it.contains('/'));
+            if is_good { Ok(()) } else { Err(SiteError::Invalid { key, expected, found }) }
+        };
+        match self.kind {
+            SiteKind::Unit3d => secret(&self.tracker_key, "tracker_key", "the site's TRACKER_KEY")?,
+            _ => {
+                secret(&self.site_password, "site_password", "the site's TRACKER_SECRET")?;
+                secret(&self.report_password, "report_password", "the site's TRACKER_REPORTKEY")?;
+            }
+        }
+        self.database_options().map(drop)
+    }
+
+    /// Returns the options of the database's driver.
+    pub(crate) fn database_options(&self) -> Result<mysql::Opts, SiteError> {
+        let url = self.database.as_deref().unwrap_or_default();
+        let invalid = |found: String| SiteError::Invalid {
+            key: "database",
+            expected: "mysql://USER:PASSWORD@HOST:PORT/NAME",
+            found,
+        };
+        // The URL has a password: it is not repeated.
+        let options = mysql::Opts::from_url(url).map_err(|error| invalid(error.to_string()))?;
+        if options.get_db_name().is_none() {
+            return Err(invalid("a URL without the name of a database".to_owned()));
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_and_bad_keys_are_named() {
+        let text = |config: &SiteConfig| config.check().unwrap_err().to_string();
+        let mut config = SiteConfig { kind: SiteKind::Unit3d, ..SiteConfig::default() };
+        let expected = "site.database: expected mysql://USER:PASSWORD@HOST:PORT/NAME, found nothing; `unit3d` needs it";
+        assert_eq!(text(&config), expected);
+        config.database = Some("mysql://localhost".to_owned());
+        config.listen = Some(([127, 0, 0, 1], 0).into());
+        config.tracker_key = Some("short".to_owned());
+        assert!(text(&config).ends_with("without `/`, found one of 5 characters"));
+        config.tracker_key = Some("k".repeat(32));
+        assert!(text(&config).ends_with("found a URL without the name of a database"));
+        config.database = Some("postgres://localhost/x".to_owned());
+        assert!(text(&config).starts_with("site.database: expected mysql://"));
+        config.database = Some("mysql://a:b@localhost/x".to_owned());
+        assert!(config.check().is_ok());
+        config.flush_s = 0;
+        assert_eq!(text(&config), "site.flush_s: expected 1 to 3600, found 0");
+        assert!(SiteConfig::default().check().is_ok());
+    }
+}

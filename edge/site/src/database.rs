@@ -1,0 +1,339 @@
+//! The site's database: connections, batches in one transaction each, and errors with remedies.
+
+use std::time::Duration;
+
+use mysql::prelude::Queryable;
+use mysql::{Conn, Opts, OptsBuilder, Params, Row, Transaction, TxOpts, Value};
+
+use crate::batch::{Batch, Record};
+
+/// Rows of one statement: each statement of this size is prepared once.
+const ROWS_PER_STATEMENT: usize = 1_000;
+/// Bindings that a statement can have.
+const BINDINGS_MAX: usize = 65_535;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than the site's own heavy queries lock a table.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The table that makes batches idempotent.
+pub(crate) const BATCHES_TABLE: &str = "CREATE TABLE IF NOT EXISTS tidegate_batches (\
+    node VARCHAR(64) NOT NULL PRIMARY KEY, spool BIGINT UNSIGNED NOT NULL, \
+    sequence BIGINT UNSIGNED NOT NULL, written_at TIMESTAMP NULL DEFAULT NULL)";
+
+/// An error of the database, and what the operator can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Trouble {
+    pub(crate) error: String,
+    pub(crate) remedy: String,
+}
+
+/// A column that the tracker reads or writes, and the types that it may have.
+pub(crate) struct Column {
+    pub(crate) table: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) types: &'static [&'static str],
+}
+
+/// The tables of a kind of site.
+pub(crate) trait Tables: Send + Sync {
+    /// The columns that are read or written.
+    fn columns(&self) -> &'static [Column];
+    /// Writes records, and returns the number of rows. Each call is one unit: it is undone if it fails.
+    fn write(&self, rows: &mut Rows<'_, '_>, records: &[Record]) -> Result<(), mysql::Error>;
+    /// Writes what belongs to no record.
+    fn write_rest(&self, rows: &mut Rows<'_, '_>, batch: &Batch) -> Result<(), mysql::Error>;
+}
+
+/// The outcome of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) rows: u64,
+    /// Records that the database refused.
+    pub(crate) skipped: u64,
+}
+
+/// Rows that are inserted or changed in a transaction.
+pub(crate) struct Rows<'a, 'c> {
+    conn: &'a mut Transaction<'c>,
+    pub(crate) count: u64,
+    pub(crate) unix_s: u32,
+}
+
+/// The origin of batches, by which the database remembers its position.
+#[derive(Clone, Debug)]
+pub(crate) struct BatchOrigin {
+    pub(crate) node: String,
+    pub(crate) spool: u64,
+}
+
+impl Rows<'_, '_> {
+    /// Runs `INSERT INTO head VALUES (row), … tail` for all rows of values, in as many statements as needed.
+    pub(crate) fn insert(
+        &mut self,
+        head: &str,
+        row: &str,
+        tail: &str,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<(), mysql::Error> {
+        let Some(columns) = rows.first().map(Vec::len) else { return Ok(()) };
+        let most = ROWS_PER_STATEMENT.min(BINDINGS_MAX / columns);
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            let chunk: Vec<_> = rows.by_ref().take(most).collect();
+            let mut sql = format!("INSERT INTO {head} VALUES {row}");
+            for _ in 1..chunk.len() {
+                sql.push(',');
+                sql.push_str(row);
+            }
+            sql.push_str(tail);
+            self.count += chunk.len() as u64;
+            self.conn.exec_drop(sql, Params::Positional(chunk.into_iter().flatten().collect()))?;
+        }
+        Ok(())
+    }
+
+    /// Runs an `UPDATE` that takes its rows from a JSON array, in as many statements as needed.
+    pub(crate) fn update(&mut self, sql: &str, rows: &[String]) -> Result<(), mysql::Error> {
+        for chunk in rows.chunks(ROWS_PER_STATEMENT * 10) {
+            let json = format!("[{}]", chunk.join(","));
+            self.count += chunk.len() as u64;
+            self.conn.exec_drop(sql, (json,))?;
+        }
+        Ok(())
+    }
+}
+
+/// Connects, and sets the session up: times are UTC, and values that do not fit are errors.
+///
+/// # Errors
+///
+/// If the server cannot be reached, or refuses the user.
+pub(crate) fn connect(options: &Opts, password: Option<&str>) -> Result<Conn, mysql::Error> {
+    let mut builder = OptsBuilder::from_opts(options.clone())
+        .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
+        .read_timeout(Some(STATEMENT_TIMEOUT))
+        .write_timeout(Some(STATEMENT_TIMEOUT))
+        .prefer_socket(false)
+        .init(vec![
+            "SET time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
+             innodb_lock_wait_timeout = 20",
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        ]);
+    if let Some(password) = password {
+        builder = builder.pass(Some(password));
+    }
+    Conn::new(builder)
+}
+
+/// Checks the columns of a site's tables.
+///
+/// # Errors
+///
+/// The first columns that differ, or the database's own error.
+pub(crate) fn check_columns(conn: &mut Conn, columns: &[Column]) -> Result<(), Trouble> {
+    let sql = "SELECT LOWER(table_name), LOWER(column_name), LOWER(data_type) FROM information_schema.columns \
+               WHERE table_schema = DATABASE()";
+    let found: Vec<(String, String, String)> = conn.query(sql).map_err(|error| trouble(&error))?;
+    let mut differences = Vec::new();
+    for column in columns {
+        let (table, name) = (column.table.to_lowercase(), column.name.to_lowercase());
+        let kind =
+            found.iter().find(|it| (&it.0, &it.1) == (&table, &name)).map(|it| it.2.as_str());
+        if !kind.is_some_and(|kind| column.types.contains(&kind)) {
+            let expected = column.types.join(" or ");
+            let kind = kind.unwrap_or("no such column");
+            let Column { table, name, .. } = column;
+            differences
+                .push(format!("table {table}, column {name}: expected {expected}, found {kind}"));
+        }
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let rest = differences.len().saturating_sub(3);
+    differences.truncate(3);
+    let more = if rest > 0 { format!("; and {rest} more") } else { String::new() };
+    Err(Trouble {
+        error: format!("{}{more}", differences.join("; ")),
+        remedy: "check site.kind and the name of the database in site.database, or update the site and run its \
+                 migrations"
+            .to_owned(),
+    })
+}
+
+/// Returns the database's time, unix seconds.
+///
+/// # Errors
+///
+/// If the database cannot be read.
+pub(crate) fn now_s(conn: &mut Conn) -> Result<u32, mysql::Error> {
+    let now_s: Option<u32> = conn.query_first("SELECT UNIX_TIMESTAMP()")?;
+    Ok(now_s.unwrap_or_default())
+}
+
+/// Returns the last sequence of this spool that the database has. Creates the table of sequences if it is missing.
+///
+/// # Errors
+///
+/// If the table is missing and cannot be created: the remedy has the statement.
+pub(crate) fn read_sequence(conn: &mut Conn, writer: &BatchOrigin) -> Result<u64, Trouble> {
+    let sql = "SELECT spool, sequence FROM tidegate_batches WHERE node = ?";
+    let found: Option<(u64, u64)> = match conn.exec_first(sql, (&writer.node,)) {
+        Ok(found) => found,
+        Err(error) if code(&error) == Some(1146) => {
+            conn.query_drop(BATCHES_TABLE).map_err(|error| Trouble {
+                error: format!("cannot create the table tidegate_batches: {}", message(&error)),
+                remedy: format!(
+                    "run this statement as an administrator of the database, and let the tracker's user SELECT, INSERT \
+                     and UPDATE the table: {BATCHES_TABLE}"
+                ),
+            })?;
+            None
+        }
+        Err(error) => return Err(trouble(&error)),
+    };
+    Ok(found.filter(|(spool, _)| *spool == writer.spool).map_or(0, |(_, sequence)| sequence))
+}
+
+/// Writes a batch and its sequence in one transaction. Records that the database refuses are left out.
+///
+/// # Errors
+///
+/// If the database is away or cannot write: nothing of the batch is written, or all of it is, and
+/// [`read_sequence`] knows.
+pub(crate) fn write_batch(
+    conn: &mut Conn,
+    tables: &dyn Tables,
+    writer: &BatchOrigin,
+    batch: &Batch,
+) -> Result<Written, mysql::Error> {
+    let mut transaction = conn.start_transaction(TxOpts::default())?;
+    let mut written = Written::default();
+    write_records(&mut transaction, tables, batch.unix_s, &batch.records, &mut written)?;
+    written.rows += unit(&mut transaction, batch.unix_s, |rows| tables.write_rest(rows, batch))?
+        .unwrap_or_default();
+    transaction.exec_drop(
+        "INSERT INTO tidegate_batches (node, spool, sequence, written_at) VALUES (?, ?, ?, NOW()) \
+         ON DUPLICATE KEY UPDATE spool = VALUES(spool), sequence = VALUES(sequence), \
+         written_at = VALUES(written_at)",
+        (&writer.node, writer.spool, batch.sequence),
+    )?;
+    transaction.commit()?;
+    Ok(written)
+}
+
+/// Writes records. If the database refuses a value, for example because a user was deleted, searches for the record by
+/// halves, and leaves it out.
+fn write_records(
+    transaction: &mut Transaction<'_>,
+    tables: &dyn Tables,
+    unix_s: u32,
+    records: &[Record],
+    written: &mut Written,
+) -> Result<(), mysql::Error> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    match unit(transaction, unix_s, |rows| tables.write(rows, records))? {
+        Some(rows) => written.rows += rows,
+        None if records.len() == 1 => written.skipped += 1,
+        None => {
+            let (first, second) = records.split_at(records.len() / 2);
+            write_records(transaction, tables, unix_s, first, written)?;
+            write_records(transaction, tables, unix_s, second, written)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs `write` so that all of it happens or nothing. Returns the number of rows, or `None` if a value was refused.
+fn unit(
+    transaction: &mut Transaction<'_>,
+    unix_s: u32,
+    write: impl FnOnce(&mut Rows<'_, '_>) -> Result<(), mysql::Error>,
+) -> Result<Option<u64>, mysql::Error> {
+    transaction.query_drop("SAVEPOINT tidegate")?;
+    let mut rows = Rows { conn: transaction, count: 0, unix_s };
+    match write(&mut rows) {
+        Ok(()) => Ok(Some(rows.count)),
+        Err(error) if is_refused_value(&error) => {
+            transaction.query_drop("ROLLBACK TO SAVEPOINT tidegate")?;
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the value of a column, or the error of a row that has none.
+pub(crate) fn column<T: mysql::prelude::FromValue>(
+    row: &mut Row,
+    index: usize,
+) -> Result<T, mysql::Error> {
+    let value = row.take_opt(index).ok_or_else(|| missing(index))?;
+    value.map_err(|error| mysql::Error::FromValueError(error.0))
+}
+
+fn missing(index: usize) -> mysql::Error {
+    let text = format!("expected a column {index}, found none");
+    mysql::Error::IoError(std::io::Error::other(text))
+}
+
+fn code(error: &mysql::Error) -> Option<u16> {
+    match error {
+        mysql::Error::MySqlError(error) => Some(error.code),
+        _ => None,
+    }
+}
+
+fn message(error: &mysql::Error) -> String {
+    match error {
+        mysql::Error::MySqlError(error) => format!("{} (error {})", error.message, error.code),
+        mysql::Error::IoError(error) => error.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Returns whether the database refuses a value, whereas others would be written.
+fn is_refused_value(error: &mysql::Error) -> bool {
+    // Null, duplicate, out of range, incorrect, too long, a missing or referenced parent row, and a sum that is too large.
+    let codes = [1048, 1062, 1216, 1264, 1292, 1364, 1366, 1406, 1451, 1452, 1690];
+    code(error).is_some_and(|code| codes.contains(&code))
+}
+
+/// Returns the sentence for an error, and its remedy.
+pub(crate) fn trouble(error: &mysql::Error) -> Trouble {
+    let remedy = match code(error) {
+        Some(1045 | 1698) => {
+            "check user and password in site.database, or the file of the password"
+        }
+        Some(1044 | 1049) => {
+            "check the name of the database in site.database, and that the user may use it (GRANT … ON NAME.*)"
+        }
+        Some(1142 | 1143 | 1370) => {
+            "let the tracker's user SELECT, INSERT and UPDATE the site's tables (GRANT SELECT, INSERT, UPDATE ON NAME.* TO …)"
+        }
+        Some(1146 | 1054) => {
+            "check site.kind and the database, or update the site and run its migrations"
+        }
+        Some(1290 | 1792 | 1836) => {
+            "the database takes no writes: end read_only, or name the primary server in site.database; batches wait in \
+             the spool"
+        }
+        Some(1021 | 1114 | 1030 | 3675) => {
+            "make room on the disk of the database; batches wait in the spool"
+        }
+        Some(1205 | 1213) => "nothing: another transaction held the rows; the batch is repeated",
+        Some(1153) => "raise max_allowed_packet of the database to 16M or more",
+        Some(1040 | 1203 | 1226) => "raise max_connections of the database",
+        Some(1064) => "use MariaDB 10.6 or later, or MySQL 8.0.4 or later",
+        Some(_) => "see the database's documentation of this error; the batch is repeated",
+        None => {
+            "start the database, or check host and port in site.database; batches wait in the spool"
+        }
+    };
+    let error = match code(error) {
+        Some(_) => format!("the database refuses: {}", message(error)),
+        None => format!("the database cannot be reached: {}", message(error)),
+    };
+    Trouble { error, remedy: remedy.to_owned() }
+}

@@ -1,0 +1,316 @@
+//! The calls of Gazelle, as Ocelot takes them: `GET /{password}/update?action=…` and `/{password}/report?get=…`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use types::InfoHash;
+
+use super::load::{GROUP, torrent};
+use crate::model::{Model, PASSKEY_LEN, Passkey, User};
+use crate::server::{Calls, is_secret};
+
+type Site = State<Arc<Calls>>;
+type Answer = (StatusCode, String);
+
+/// Returns the routes.
+pub(crate) fn router() -> Router<Arc<Calls>> {
+    Router::new().route("/{password}/update", get(update)).route("/{password}/report", get(report))
+}
+
+/// The parameters of a call. Values are bytes: info hashes are not hexadecimal.
+pub(crate) struct Parameters(HashMap<String, Vec<u8>>);
+
+impl Parameters {
+    /// Reads a query.
+    pub(crate) fn parse(query: &str) -> Self {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        Self(pairs.map(|(name, value)| (name.to_owned(), decode(value))).collect())
+    }
+
+    fn bytes(&self, name: &str) -> &[u8] {
+        self.0.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    fn text(&self, name: &str) -> &str {
+        std::str::from_utf8(self.bytes(name)).unwrap_or_default()
+    }
+
+    fn number(&self, name: &str) -> Option<u32> {
+        self.text(name).parse().ok()
+    }
+
+    fn info_hash(&self) -> Option<InfoHash> {
+        self.bytes("info_hash").try_into().ok().map(InfoHash)
+    }
+
+    fn passkey(&self, name: &str) -> Option<Passkey> {
+        self.bytes(name).try_into().ok()
+    }
+}
+
+/// Decodes percent signs. A malformed one stays as it is.
+fn decode(value: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        let decoded = match after {
+            [high, low, ..] if *first == b'%' => {
+                digit(*high).and_then(|high| Some((high << 4 | digit(*low)?) as u8))
+            }
+            _ => None,
+        };
+        bytes.push(decoded.unwrap_or(*first));
+        rest = if decoded.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    }
+    bytes
+}
+
+async fn update(
+    Path(password): Path<String>,
+    State(calls): Site,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    if !is_secret(&calls.passwords.updates, &password) {
+        return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
+    }
+    let parameters = Parameters::parse(query.as_deref().unwrap_or_default());
+    match apply(&calls, &parameters) {
+        Ok(()) => (StatusCode::OK, "success".to_owned()),
+        Err(reason) => {
+            calls.note_bad(&format!("action={}: {reason}", parameters.text("action")));
+            (StatusCode::BAD_REQUEST, format!("{reason}\n"))
+        }
+    }
+}
+
+/// Carries out a call.
+fn apply(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
+    match it.text("action") {
+        "add_torrent" | "update_torrent" | "update_torrents" | "delete_torrent" | "add_token"
+        | "remove_token" | "info_torrent" => apply_to_torrents(calls, it),
+        "add_user" | "update_user" | "change_passkey" | "remove_user" | "remove_users" => {
+            apply_to_users(calls, it)
+        }
+        "add_whitelist" | "edit_whitelist" | "remove_whitelist" => apply_to_whitelist(calls, it),
+        "update_announce_interval" => Err(
+            "the interval of announces is tracker.interval_s of the configuration: set it there",
+        ),
+        _ => Err("unknown action"),
+    }
+}
+
+fn apply_to_torrents(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
+    const NO_HASH: &str = "expected an info_hash of 20 bytes";
+    let mut model = calls.answers.model.write();
+    let find = |model: &Model, hash: &InfoHash| model.hashes.get(hash).copied();
+    if it.text("action") == "update_torrents" {
+        for hash in it.bytes("info_hashes").as_chunks::<20>().0 {
+            if let Some(id) = find(&model, &InfoHash(*hash)) {
+                set_free(&mut model, id, it.text("freetorrent"));
+            }
+        }
+        return Ok(());
+    }
+    let hash = it.info_hash().ok_or(NO_HASH)?;
+    let known = find(&model, &hash);
+    match it.text("action") {
+        "add_torrent" => {
+            let id = it.number("id").ok_or("expected the id of the torrent")?;
+            match known {
+                Some(id) => set_free(&mut model, id, it.text("freetorrent")),
+                None => model.put_torrent(id, torrent(hash, it.text("freetorrent"), 0)),
+            }
+            drop(model);
+            calls.answers.set_reason(hash, None);
+            return Ok(());
+        }
+        "delete_torrent" => {
+            if let Some(id) = known {
+                model.torrents.remove(&id);
+                model.hashes.remove(&hash);
+            }
+            drop(model);
+            let reason = it.number("reason").and_then(|code| REASONS.get(code as usize));
+            calls.answers.set_reason(hash, reason.copied());
+            return Ok(());
+        }
+        _ => {}
+    }
+    let id = known.ok_or("expected the info_hash of a known torrent")?;
+    match it.text("action") {
+        "update_torrent" => set_free(&mut model, id, it.text("freetorrent")),
+        "add_token" => {
+            let user = it.number("userid").ok_or("expected the id of a user")?;
+            model.tokens.insert((user, id));
+        }
+        "remove_token" => {
+            let user = it.number("userid").ok_or("expected the id of a user")?;
+            model.tokens.remove(&(user, id));
+        }
+        // `info_torrent` asks only whether it is known.
+        _ => {}
+    }
+    Ok(())
+}
+
+fn set_free(model: &mut Model, id: u32, free: &str) {
+    if let Some(old) = model.torrents.get_mut(&id) {
+        let completed = old.completed.load(Ordering::Relaxed);
+        *old = torrent(old.info_hash, free, completed);
+    }
+}
+
+/// Returns the user with a passkey. Visits all users: such calls are rare.
+fn find_user(model: &Model, passkey: &Passkey) -> Option<(u32, User)> {
+    let found = model.users.iter().find(|(_, user)| user.passkey == *passkey);
+    found.map(|(id, user)| (*id, *user))
+}
+
+fn apply_to_users(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
+    const NO_PASSKEY: &str = "expected a passkey of 32 characters";
+    let answers = &calls.answers;
+    let find = |passkey: &Passkey| find_user(&answers.model.read(), passkey);
+    let can_leech = it.text("can_leech") != "0";
+    let is_protected = it.text("visible") == "0";
+    let changed = match it.text("action") {
+        "remove_users" => {
+            for passkey in it.bytes("passkeys").as_chunks::<PASSKEY_LEN>().0 {
+                find(passkey).inspect(|(id, _)| answers.remove_user(*id));
+            }
+            return Ok(());
+        }
+        "remove_user" => {
+            find(&it.passkey("passkey").ok_or(NO_PASSKEY)?)
+                .inspect(|(id, _)| answers.remove_user(*id));
+            return Ok(());
+        }
+        "add_user" => {
+            let id = it.number("id").ok_or("expected the id of a user")?;
+            let passkey = it.passkey("passkey").ok_or(NO_PASSKEY)?;
+            let user = User {
+                group: GROUP,
+                passkey,
+                can_download: true,
+                is_donor: false,
+                is_lifetime: false,
+                is_protected,
+            };
+            Some((id, user))
+        }
+        "change_passkey" => {
+            let passkey = it.passkey("newpasskey").ok_or(NO_PASSKEY)?;
+            let old = find(&it.passkey("oldpasskey").ok_or(NO_PASSKEY)?);
+            old.map(|(id, user)| (id, User { passkey, ..user }))
+        }
+        _ => {
+            let old = find(&it.passkey("passkey").ok_or(NO_PASSKEY)?);
+            old.map(|(id, user)| (id, User { can_download: can_leech, is_protected, ..user }))
+        }
+    };
+    let (id, user) = changed.ok_or("expected the passkey of a known user")?;
+    let is_put = answers.put_user(id, user);
+    if is_put { Ok(()) } else { Err("expected a passkey of 32 letters and digits") }
+}
+
+fn apply_to_whitelist(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
+    let mut model = calls.answers.model.write();
+    let (added, removed) = match it.text("action") {
+        "add_whitelist" => (Some("peer_id"), None),
+        "remove_whitelist" => (None, Some("peer_id")),
+        _ => (Some("new_peer_id"), Some("old_peer_id")),
+    };
+    if let Some(removed) = removed {
+        let removed = it.text(removed);
+        model.allowed.retain(|prefix| prefix != removed);
+    }
+    let is_added = added.is_none_or(|name| Model::add_prefix(&mut model.allowed, it.text(name)));
+    if is_added { Ok(()) } else { Err("expected the beginning of a peer id") }
+}
+
+async fn report(
+    Path(password): Path<String>,
+    State(calls): Site,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    if !is_secret(&calls.passwords.reports, &password) {
+        return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
+    }
+    let it = Parameters::parse(query.as_deref().unwrap_or_default());
+    let answers = &calls.answers;
+    let text = match it.text("get") {
+        "stats" => {
+            let totals = answers.ledger.totals();
+            format!(
+                "{} requests handled\n{} successful announcements\n{} leechers tracked\n{} seeders tracked\n",
+                calls.count.load(Ordering::Relaxed) + answers.announces.load(Ordering::Relaxed),
+                answers.announces.load(Ordering::Relaxed),
+                totals.leeching,
+                totals.seeding
+            )
+        }
+        "user" => {
+            let passkey = it.passkey("key");
+            let found = passkey.and_then(|key| find_user(&answers.model.read(), &key));
+            found.map_or_else(String::new, |(id, _)| {
+                let presence = answers.ledger.presence(id);
+                format!("{} leeching\n{} seeding\n", presence.leeching, presence.seeding)
+            })
+        }
+        _ => return (StatusCode::BAD_REQUEST, "Invalid action\n".to_owned()),
+    };
+    (StatusCode::OK, format!("{text}success"))
+}
+
+/// Reasons of deleted torrents, by Gazelle's number.
+const REASONS: [&str; 23] = [
+    "Dupe",
+    "Trump",
+    "Bad File Names",
+    "Bad Folder Names",
+    "Bad Tags",
+    "Disallowed Format",
+    "Discs Missing",
+    "Discography",
+    "Edited Log",
+    "Inaccurate Bitrate",
+    "Low Bitrate",
+    "Mutt Rip",
+    "Disallowed Source",
+    "Encode Errors",
+    "Specifically Banned",
+    "Tracks Missing",
+    "Transcode",
+    "Unapproved Cassette",
+    "Unsplit Album",
+    "User Compilation",
+    "Wrong Format",
+    "Wrong Media",
+    "Audience Recording",
+];
+
+/// Reads a query as the server does. For fuzzing.
+#[doc(hidden)]
+pub fn read_query(query: &str) -> usize {
+    Parameters::parse(query).0.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_bytes_and_malformed_percent_signs_stay() {
+        let it = Parameters::parse("action=add_torrent&info_hash=%00%ffA%2&x&id=7");
+        assert_eq!(it.bytes("info_hash"), b"\x00\xffA%2");
+        assert_eq!(
+            (it.text("action"), it.number("id"), it.number("x")),
+            ("add_torrent", Some(7), None)
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! The columns of Gazelle, and how a batch gets into its tables.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use mysql::Value;
+
+use crate::batch::{Batch, Record, SessionChange};
+use crate::database::{Column, Rows, Tables};
+
+/// Gazelle's tables.
+pub(crate) struct GazelleTables;
+
+const INT: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
+const FLAG: &[&str] = &["enum", "tinyint", "smallint", "int", "char"];
+const TEXT: &[&str] = &["varchar", "char", "text"];
+const BINARY: &[&str] = &["binary", "varbinary", "blob"];
+const TIME: &[&str] = &["timestamp", "datetime"];
+
+const fn column(table: &'static str, name: &'static str, types: &'static [&'static str]) -> Column {
+    Column { table, name, types }
+}
+
+/// The columns that are read or written.
+const COLUMNS: &[Column] = &[
+    column("users_main", "ID", INT),
+    column("users_main", "IP", TEXT),
+    column("users_main", "Uploaded", INT),
+    column("users_main", "Downloaded", INT),
+    column("users_main", "Enabled", FLAG),
+    column("users_main", "Visible", FLAG),
+    column("users_main", "can_leech", FLAG),
+    column("users_main", "torrent_pass", TEXT),
+    column("torrents", "ID", INT),
+    column("torrents", "info_hash", BINARY),
+    column("torrents", "FreeTorrent", FLAG),
+    column("torrents", "Seeders", INT),
+    column("torrents", "Leechers", INT),
+    column("torrents", "Snatched", INT),
+    column("torrents", "balance", INT),
+    column("torrents", "last_action", TIME),
+    column("users_freeleeches", "UserID", INT),
+    column("users_freeleeches", "TorrentID", INT),
+    column("users_freeleeches", "Expired", INT),
+    column("users_freeleeches", "Downloaded", INT),
+    column("xbt_client_whitelist", "peer_id", TEXT),
+    column("xbt_files_users", "uid", INT),
+    column("xbt_files_users", "fid", INT),
+    column("xbt_files_users", "active", INT),
+    column("xbt_files_users", "uploaded", INT),
+    column("xbt_files_users", "downloaded", INT),
+    column("xbt_files_users", "upspeed", INT),
+    column("xbt_files_users", "downspeed", INT),
+    column("xbt_files_users", "remaining", INT),
+    column("xbt_files_users", "timespent", INT),
+    column("xbt_files_users", "announced", INT),
+    column("xbt_files_users", "ip", TEXT),
+    column("xbt_files_users", "peer_id", BINARY),
+    column("xbt_files_users", "useragent", TEXT),
+    column("xbt_files_users", "mtime", INT),
+    column("xbt_snatched", "uid", INT),
+    column("xbt_snatched", "fid", INT),
+    column("xbt_snatched", "tstamp", INT),
+    column("xbt_snatched", "IP", TEXT),
+];
+
+/// Characters of an agent.
+const AGENT_LEN: usize = 51;
+
+const PEERS: &str = "xbt_files_users (uid, fid, active, uploaded, downloaded, upspeed, downspeed, remaining, timespent, \
+    announced, ip, peer_id, useragent, mtime)";
+const PEERS_ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
+const PEERS_TAIL: &str = " ON DUPLICATE KEY UPDATE active = VALUES(active), uploaded = VALUES(uploaded), \
+    downloaded = VALUES(downloaded), upspeed = VALUES(upspeed), downspeed = VALUES(downspeed), \
+    remaining = VALUES(remaining), timespent = VALUES(timespent), announced = announced + VALUES(announced), \
+    ip = VALUES(ip), useragent = VALUES(useragent), mtime = VALUES(mtime)";
+
+const SNATCHED: &str = "xbt_snatched (uid, fid, tstamp, IP)";
+const SNATCHED_ROW: &str = "(?,?,?,?)";
+
+/// The rows come first, so that each is looked up by its primary key.
+const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+    up BIGINT UNSIGNED PATH '$[1]', down BIGINT UNSIGNED PATH '$[2]')) AS d STRAIGHT_JOIN users_main AS u ON u.ID = d.id \
+    SET u.Uploaded = u.Uploaded + d.up, u.Downloaded = u.Downloaded + d.down";
+const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+    seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', snatched BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
+    time_s BIGINT PATH '$[5]')) AS d STRAIGHT_JOIN torrents AS t ON t.ID = d.id \
+    SET t.last_action = IF(CAST(t.Seeders AS SIGNED) + d.seeders > 0, FROM_UNIXTIME(d.time_s), t.last_action), \
+    t.Seeders = GREATEST(CAST(t.Seeders AS SIGNED) + d.seeders, 0), \
+    t.Leechers = GREATEST(CAST(t.Leechers AS SIGNED) + d.leechers, 0), t.Snatched = t.Snatched + d.snatched, \
+    t.balance = t.balance + d.balance";
+const TOKENS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (user BIGINT UNSIGNED PATH '$[0]', \
+    torrent BIGINT UNSIGNED PATH '$[1]', down BIGINT PATH '$[2]', ends INT PATH '$[3]')) AS d \
+    STRAIGHT_JOIN users_freeleeches AS f ON f.UserID = d.user AND f.TorrentID = d.torrent \
+    SET f.Downloaded = f.Downloaded + d.down, f.Expired = IF(d.ends, 1, f.Expired)";
+
+impl Tables for GazelleTables {
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn write(&self, rows: &mut Rows<'_, '_>, records: &[Record]) -> Result<(), mysql::Error> {
+        rows.insert(PEERS, PEERS_ROW, PEERS_TAIL, records.iter().flat_map(peer_rows).collect())?;
+        let snatched = records.iter().filter(|record| record.completions > 0);
+        let snatched = snatched.filter_map(|record| Some(snatched_row(record, record.last()?)));
+        rows.insert(SNATCHED, SNATCHED_ROW, "", snatched.collect())?;
+        rows.update(USERS_UPDATE, &user_changes(records))?;
+        let changes = torrent_changes(records, rows.unix_s);
+        rows.update(TORRENTS_UPDATE, &changes)?;
+        rows.update(TOKENS_UPDATE, &token_changes(records))
+    }
+
+    fn write_rest(&self, _: &mut Rows<'_, '_>, _: &Batch) -> Result<(), mysql::Error> {
+        // Gazelle has no table of unregistered torrents.
+        Ok(())
+    }
+}
+
+/// Returns the address of a session as the site may know it.
+fn address(record: &Record, ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(ip) if !record.hides_address => ip.to_string(),
+        // The column has room for IPv4 only.
+        _ => String::new(),
+    }
+}
+
+fn peer_rows(record: &Record) -> Vec<Vec<Value>> {
+    let announced = || record.sessions.iter().filter(|change| !change.expired);
+    let others = announced().count().saturating_sub(1) as u32;
+    let last = record.last().map(|change| change.session.peer_id);
+    let row = |change: &SessionChange| {
+        let session = &change.session;
+        let is_last = last == Some(session.peer_id);
+        let announces = if is_last { record.announces.saturating_sub(others) } else { 1 };
+        let per_s = |bytes: u64| {
+            let speed = if is_last { bytes / u64::from(record.elapsed_s.max(1)) } else { 0 };
+            u32::try_from(speed).unwrap_or(u32::MAX)
+        };
+        let agent = change.agent.get(..AGENT_LEN).unwrap_or(&change.agent);
+        vec![
+            record.user.into(),
+            record.torrent.into(),
+            session.active.into(),
+            signed(session.uploaded).into(),
+            signed(session.downloaded).into(),
+            per_s(record.uploaded).into(),
+            per_s(record.downloaded).into(),
+            signed(session.left).into(),
+            session.updated_s.saturating_sub(session.created_s).into(),
+            announces.into(),
+            address(record, session.ip).into(),
+            session.peer_id.0.to_vec().into(),
+            agent.into(),
+            session.updated_s.into(),
+        ]
+    };
+    announced().map(row).collect()
+}
+
+fn snatched_row(record: &Record, last: &SessionChange) -> Vec<Value> {
+    let session = &last.session;
+    let ip = address(record, session.ip);
+    vec![record.user.into(), record.torrent.into(), session.updated_s.into(), ip.into()]
+}
+
+/// Returns a counter of a client as the signed columns can have it.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Returns what each user is credited, as JSON.
+fn user_changes(records: &[Record]) -> Vec<String> {
+    let mut changes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for record in records {
+        if record.credited_uploaded > 0 || record.credited_downloaded > 0 {
+            let change = changes.entry(record.user).or_default();
+            change.0 = change.0.saturating_add(record.credited_uploaded);
+            change.1 = change.1.saturating_add(record.credited_downloaded);
+        }
+    }
+    changes.iter().map(|(id, (up, down))| format!("[{id},{up},{down}]")).collect()
+}
+
+/// Returns the changes of each torrent, as JSON. The balance is of bytes as they were moved.
+fn torrent_changes(records: &[Record], unix_s: u32) -> Vec<String> {
+    let mut changes: BTreeMap<u32, [i64; 4]> = BTreeMap::new();
+    for record in records {
+        let [seeders, leechers, snatched, balance] = changes.entry(record.torrent).or_default();
+        *seeders += i64::from(record.seeders);
+        *leechers += i64::from(record.leechers);
+        *snatched += i64::from(record.completions);
+        let moved = signed(record.uploaded).saturating_sub(signed(record.downloaded));
+        *balance = balance.saturating_add(moved);
+    }
+    let json = |(id, [seeders, leechers, snatched, balance]): (&u32, &[i64; 4])| {
+        format!("[{id},{seeders},{leechers},{snatched},{balance},{unix_s}]")
+    };
+    changes.iter().map(json).collect()
+}
+
+/// Returns what was downloaded with each token, and whether that ends it, as JSON.
+fn token_changes(records: &[Record]) -> Vec<String> {
+    let used = records.iter().filter(|record| record.token_downloaded > 0);
+    let json = |record: &Record| {
+        let Record { user, torrent, token_downloaded, completions, .. } = record;
+        format!("[{user},{torrent},{token_downloaded},{}]", u8::from(*completions > 0))
+    };
+    used.map(json).collect()
+}

@@ -1,0 +1,389 @@
+//! The ledger: who moved how many bytes of which torrent.
+//!
+//! A session is (user, torrent, peer id). It survives changes of address and port, and is remembered for
+//! [`LedgerLimits::remembered_s`] after its last announce, so that a client that was offline loses nothing. An announce
+//! adds the difference of two reports to the record of its user and torrent; [`Ledger::cut`] takes all records. Users are
+//! in shards, so an announce takes one lock that it shares with few others.
+//!
+//! - The first announce of a session is worth nothing: the client may have counted before.
+//! - Counters smaller than before: the client began anew, and counts from there.
+//! - More bytes than a line can carry since the last announce are kept out, and counted as implausible.
+
+mod presence;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::contract::{OwnPeer, OwnPeers};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use types::{Event, InfoHash, PeerId, PeerKey};
+
+use crate::batch::{Batch, Record, Session, SessionChange, Unregistered, agent_of};
+use crate::credit::Factors;
+use crate::spool::SnapshotWriter;
+use shard::{Pair, Shard};
+
+/// Shards; with a million sessions some thousand are in each.
+const SHARDS: usize = 1024;
+/// Sessions that are remembered of a user in a torrent. Of more, the oldest that has ended is forgotten.
+const SESSIONS_PER_PAIR: usize = 16;
+/// Shards that each flush searches for silent sessions: all of them within ten minutes.
+const SWEPT_PER_CUT: usize = 6;
+
+/// Limits of a ledger.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerLimits {
+    /// Seconds after which a silent session is no longer active.
+    pub active_s: u32,
+    /// Seconds after which a silent session is forgotten.
+    pub remembered_s: u32,
+    /// Most bytes that a client can move in a second.
+    pub bytes_per_s: u64,
+    /// Most sessions.
+    pub sessions: usize,
+}
+
+impl Default for LedgerLimits {
+    fn default() -> Self {
+        Self {
+            active_s: 7_200 + 1_800,
+            remembered_s: 21 * 86_400,
+            bytes_per_s: u64::from(types::limits::KEY_MBIT_PER_S) * 1_000_000 / 8,
+            sessions: 20_000_000,
+        }
+    }
+}
+
+/// An announce of a user, as the ledger needs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// The user's number.
+    pub user: u32,
+    /// The torrent's number.
+    pub torrent: u32,
+    /// The id that the client gives itself.
+    pub peer_id: PeerId,
+    /// Its address, as others get it.
+    pub ip: IpAddr,
+    /// The port it listens on.
+    pub port: u16,
+    /// Why it announces.
+    pub event: Event,
+    /// The client's counter of bytes sent.
+    pub uploaded: u64,
+    /// The client's counter of bytes received.
+    pub downloaded: u64,
+    /// Bytes left to download, if known.
+    pub left: Option<u64>,
+    /// The client's software.
+    pub agent: &'a [u8],
+    /// Now, unix seconds.
+    pub now_s: u32,
+}
+
+/// The rights of a user in a torrent, and the credit for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The percentage of bytes that is credited.
+    pub factors: Factors,
+    /// True if bytes received use a freeleech token.
+    pub uses_token: bool,
+    /// True if the site does not warn the user for leaving early.
+    pub immune: bool,
+    /// Torrents that the user may download at a time, if limited.
+    pub slots: Option<u32>,
+    /// Clients that the user may have in the torrent.
+    pub clients: u16,
+    /// False if others do not get the peer in any case.
+    pub visible: bool,
+    /// True if the site does not want to know the user's address.
+    pub hides_address: bool,
+}
+
+/// The result of a counted announce.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// False if the user is over the download slots: others do not get the peer.
+    pub visible: bool,
+    /// The user's other clients in the torrent.
+    pub own: OwnPeers,
+    /// True if the client completed a download.
+    pub completed: bool,
+}
+
+/// Why an announce was not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotCounted {
+    /// It stops a client that is not known.
+    UnknownStop,
+    /// The user has too many clients in the torrent.
+    TooManyClients,
+    /// There are too many sessions.
+    Full,
+}
+
+/// All sessions, and what changed since the last batch.
+pub struct Ledger {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    limits: LedgerLimits,
+    sessions: AtomicUsize,
+    implausible: AtomicU64,
+    uncounted: AtomicU64,
+    /// The shard that is swept next, modulo their number.
+    swept: AtomicUsize,
+}
+
+impl Ledger {
+    /// Returns an empty ledger.
+    pub fn new(limits: LedgerLimits) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            limits,
+            sessions: AtomicUsize::default(),
+            implausible: AtomicU64::default(),
+            uncounted: AtomicU64::default(),
+            swept: AtomicUsize::default(),
+        }
+    }
+
+    /// Counts an announce.
+    ///
+    /// # Errors
+    ///
+    /// If it changes nothing: [`NotCounted`] says why.
+    pub fn announce(&self, report: &Report<'_>, terms: &Terms) -> Result<Counted, NotCounted> {
+        let hash = self.hasher.hash_one((report.user, report.torrent));
+        let mut shard = self.shard(report.user).lock();
+        let stops = report.event == Event::Stopped;
+        let shard = &mut *shard;
+        let known = shard.find(hash, report.user, report.torrent);
+        let old = known.and_then(|pair| pair.session(report.peer_id)).copied();
+        if stops && old.is_none() {
+            return Err(NotCounted::UnknownStop);
+        }
+        if old.is_none() {
+            let active = known.map_or(0, |pair| pair.active());
+            if active >= usize::from(terms.clients) {
+                return Err(NotCounted::TooManyClients);
+            }
+            if self.sessions.load(Ordering::Relaxed) >= self.limits.sessions {
+                self.uncounted.fetch_add(1, Ordering::Relaxed);
+                return Err(NotCounted::Full);
+            }
+        }
+        let new = shard.next_session(report, terms, old.as_ref());
+        let moved = old.map_or_else(Moved::default, |old| self.moved(&old, report));
+        let changes = shard.replace(report.user, old.as_ref(), &new);
+        let completed = !stops && new.seeder && old.is_some_and(|old| !old.seeder);
+        let index = shard.record_of(hash, report.user, report.torrent, report.now_s, &self.hasher);
+        let Shard { pairs, records, .. } = shard;
+        let same = |pair: &Pair| pair.is(report.user, report.torrent);
+        let pair = pairs.find_mut(hash, same).expect("record_of has inserted the pair");
+        let seeded_s = self.seeded_s(pair, &new);
+        let added = pair.put(new, SESSIONS_PER_PAIR);
+        self.sessions.fetch_add(added.inserted, Ordering::Relaxed);
+        self.sessions.fetch_sub(added.forgotten, Ordering::Relaxed);
+        let record = &mut records[index];
+        record.uploaded = record.uploaded.saturating_add(moved.uploaded);
+        record.downloaded = record.downloaded.saturating_add(moved.downloaded);
+        let credited = terms.factors.credit(moved.uploaded, moved.downloaded);
+        record.credited_uploaded = record.credited_uploaded.saturating_add(credited.uploaded);
+        record.credited_downloaded = record.credited_downloaded.saturating_add(credited.downloaded);
+        if terms.uses_token {
+            record.token_downloaded = record.token_downloaded.saturating_add(moved.downloaded);
+        }
+        record.seeded_s = record.seeded_s.saturating_add(seeded_s);
+        record.announces += 1;
+        if report.event == Event::Completed && record.completed_s == 0 {
+            record.completed_s = report.now_s;
+        }
+        record.seeders += changes.seeders;
+        record.leechers += changes.leechers;
+        record.completions += u32::from(completed);
+        record.active = pair.active() > 0;
+        record.immune = terms.immune;
+        record.hides_address = terms.hides_address;
+        record.elapsed_s = old.map_or(0, |old| report.now_s.saturating_sub(old.updated_s));
+        record.event = report.event;
+        let agent = agent_of(report.agent);
+        record.put_session(SessionChange { session: new, agent, expired: false });
+        Ok(Counted { visible: new.visible, own: pair.others(report.peer_id), completed })
+    }
+
+    /// Remembers that a user announced a torrent that the site does not have.
+    pub fn note_unregistered(&self, user: u32, info_hash: InfoHash) {
+        self.shard(user).lock().note_unregistered(Unregistered { user, info_hash });
+    }
+
+    /// Takes everything that changed since the last cut; sequence and names are the caller's. Appends all sessions, as they
+    /// are with this batch, to `snapshot`. Also ends silent sessions of some shards.
+    pub fn cut(&self, now_s: u32, mut snapshot: Option<&mut SnapshotWriter>) -> Batch {
+        let first = self.swept.fetch_add(SWEPT_PER_CUT, Ordering::Relaxed);
+        let swept = |number: usize| number.wrapping_sub(first) % SHARDS < SWEPT_PER_CUT;
+        let mut batch = Batch { unix_s: now_s, ..Batch::default() };
+        for (number, shard) in self.shards.iter().enumerate() {
+            let mut shard = shard.lock();
+            if swept(number) {
+                let forgotten = shard.sweep(now_s, &self.limits, &self.hasher);
+                self.sessions.fetch_sub(forgotten, Ordering::Relaxed);
+            }
+            shard.take(&mut batch);
+            if let Some(snapshot) = &mut snapshot {
+                for pair in &shard.pairs {
+                    let Pair { user, torrent, sessions, .. } = pair;
+                    sessions.iter().for_each(|it| snapshot.session(*user, *torrent, it));
+                }
+                drop(shard);
+                snapshot.flush_chunk();
+            }
+        }
+        batch.records.sort_unstable_by_key(|record| (record.user, record.torrent));
+        batch.unregistered.sort_unstable();
+        batch
+    }
+
+    /// Ends all sessions that have been silent for too long. They are in the next batch.
+    #[cfg(test)]
+    pub(crate) fn sweep_all(&self, now_s: u32) {
+        for shard in &self.shards {
+            let forgotten = shard.lock().sweep(now_s, &self.limits, &self.hasher);
+            self.sessions.fetch_sub(forgotten, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes over the state of a session from a snapshot, a batch, another node or the database. Nothing is counted.
+    pub fn learn(&self, user: u32, torrent: u32, session: &Session) {
+        let hash = self.hasher.hash_one((user, torrent));
+        let mut shard = self.shard(user).lock();
+        let shard = &mut *shard;
+        let known = shard.find(hash, user, torrent).and_then(|pair| pair.session(session.peer_id));
+        let old = known.copied();
+        shard.replace(user, old.as_ref(), session);
+        let added = shard.pair(hash, user, torrent, &self.hasher).put(*session, SESSIONS_PER_PAIR);
+        self.sessions.fetch_add(added.inserted, Ordering::Relaxed);
+        self.sessions.fetch_sub(added.forgotten, Ordering::Relaxed);
+    }
+
+    /// Takes over the sessions of a batch: of this node's spool, or of another node. Nothing is counted.
+    pub fn learn_batch(&self, batch: &Batch) {
+        for record in &batch.records {
+            for change in &record.sessions {
+                self.learn(record.user, record.torrent, &change.session);
+            }
+        }
+    }
+
+    /// Returns the users with active clients in a torrent, and these clients. Visits all shards.
+    pub fn sessions_of(&self, torrent: u32) -> Vec<(u32, Session)> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            for pair in shard.pairs.iter().filter(|pair| pair.torrent == torrent) {
+                found.extend(pair.sessions.iter().map(|session| (pair.user, *session)));
+            }
+        }
+        found
+    }
+
+    /// Returns the torrents that a user seeds and leeches, by clients that others get.
+    pub fn presence(&self, user: u32) -> presence::Presence {
+        self.shard(user).lock().presence(user)
+    }
+
+    /// Returns the numbers of clients that seed and leech, and that others get.
+    pub fn totals(&self) -> presence::Presence {
+        let mut totals = presence::Presence::default();
+        for shard in &self.shards {
+            shard.lock().add_totals(&mut totals);
+        }
+        totals
+    }
+
+    /// Returns the number of sessions, ended ones included.
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of reports that were kept out because no line carries so much.
+    pub fn implausible(&self) -> u64 {
+        self.implausible.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of announces that were not counted because there were too many sessions.
+    pub fn uncounted(&self) -> u64 {
+        self.uncounted.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of records that the next batch would have.
+    pub fn pending(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().records.len()).sum()
+    }
+
+    fn shard(&self, user: u32) -> &Mutex<Shard> {
+        let number = self.hasher.hash_one(user) as usize % SHARDS;
+        &self.shards[number]
+    }
+
+    /// Returns what a client moved since its last announce.
+    fn moved(&self, old: &Session, report: &Report<'_>) -> Moved {
+        let began_anew = report.uploaded < old.uploaded || report.downloaded < old.downloaded;
+        if began_anew {
+            return Moved::default();
+        }
+        let moved = Moved {
+            uploaded: report.uploaded - old.uploaded,
+            downloaded: report.downloaded - old.downloaded,
+        };
+        let seconds = u64::from(report.now_s.saturating_sub(old.updated_s).max(1));
+        let most = self.limits.bytes_per_s.saturating_mul(seconds);
+        if moved.uploaded.saturating_add(moved.downloaded) > most {
+            self.implausible.fetch_add(1, Ordering::Relaxed);
+            return Moved::default();
+        }
+        moved
+    }
+
+    /// Returns the seconds that a user seeded until `new`: since the last announce of any of its clients in the torrent,
+    /// if that one was an active seeder, this one is, and it was not silent for too long.
+    fn seeded_s(&self, pair: &Pair, new: &Session) -> u32 {
+        let Some(last) = pair.sessions.iter().max_by_key(|session| session.updated_s) else {
+            return 0;
+        };
+        let elapsed_s = new.updated_s.saturating_sub(last.updated_s);
+        let seeded = last.seeder && pair.active() > 0 && new.seeder;
+        if seeded && elapsed_s < self.limits.active_s { elapsed_s } else { 0 }
+    }
+}
+
+/// Bytes that a client moved between two announces.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    uploaded: u64,
+    downloaded: u64,
+}
+
+impl Pair {
+    /// Returns the active clients but one, as others get them.
+    fn others(&self, peer_id: PeerId) -> OwnPeers {
+        let others = self.sessions.iter().filter(|it| it.active && it.peer_id != peer_id);
+        let mut own = OwnPeers::new();
+        for other in others.take(own.capacity()) {
+            own.push(OwnPeer { peer: PeerKey::new(other.ip, other.port), peer_id: other.peer_id });
+        }
+        own
+    }
+}
+
+/// Sessions inline: nearly always one.
+pub(crate) type PairSessions = SmallVec<[Session; 1]>;
+
+/// The records of a shard, by index.
+pub(crate) type Records = Vec<Record>;

@@ -1,0 +1,47 @@
+//! The numbers of torrents that a user seeds and leeches.
+
+use crate::batch::Session;
+
+/// Clients of a user that others get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// Those that have the whole torrent.
+    pub seeding: u32,
+    /// Those that lack a part.
+    pub leeching: u32,
+}
+
+/// The change in the numbers of seeders and leechers.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Changes {
+    pub(crate) seeders: i32,
+    pub(crate) leechers: i32,
+}
+
+impl Session {
+    /// Returns 1 if the session counts as a seeder.
+    pub(crate) fn seeders(&self) -> i32 {
+        i32::from(self.active && self.visible && self.seeder)
+    }
+
+    /// Returns 1 if the session counts as a leecher.
+    pub(crate) fn leechers(&self) -> i32 {
+        i32::from(self.active && self.visible && !self.seeder)
+    }
+}
+
+impl Changes {
+    /// Returns the difference between two states of a session.
+    pub(crate) fn between(old: Option<&Session>, new: &Session) -> Self {
+        Self {
+            seeders: new.seeders() - old.map_or(0, Session::seeders),
+            leechers: new.leechers() - old.map_or(0, Session::leechers),
+        }
+    }
+
+    /// Adds the change to the presence of its user.
+    pub(crate) fn apply(self, presence: &mut Presence) {
+        presence.seeding = presence.seeding.saturating_add_signed(self.seeders);
+        presence.leeching = presence.leeching.saturating_add_signed(self.leechers);
+    }
+}

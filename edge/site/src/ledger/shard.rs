@@ -1,0 +1,244 @@
+//! A part of the ledger behind one lock: some users, with all their torrents.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use hashbrown::{HashMap, HashSet, HashTable};
+use types::{Event, PeerId, Role};
+
+use super::presence::{Changes, Presence};
+use super::{LedgerLimits, PairSessions, Records, Report, Terms};
+use crate::batch::{Agent, Batch, Record, Session, SessionChange, Unregistered};
+
+/// Unregistered torrents that are kept of a shard until the next batch.
+const UNREGISTERED_MAX: usize = 1_000;
+
+/// Some users, with all their torrents.
+#[derive(Default)]
+pub(crate) struct Shard {
+    pub(crate) pairs: HashTable<Pair>,
+    /// Users with clients that others get.
+    presences: HashMap<u32, Presence>,
+    pub(crate) records: Records,
+    unregistered: HashSet<Unregistered>,
+    /// Grows with each cut: an older pair has no record.
+    epoch: u32,
+}
+
+/// A user in a torrent.
+pub(crate) struct Pair {
+    pub(crate) user: u32,
+    pub(crate) torrent: u32,
+    /// The index of its record, if `epoch` is the shard's.
+    record: u32,
+    epoch: u32,
+    pub(crate) sessions: PairSessions,
+}
+
+/// The sessions that a pair has gained and lost.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Put {
+    pub(crate) inserted: usize,
+    pub(crate) forgotten: usize,
+}
+
+impl Pair {
+    pub(crate) fn is(&self, user: u32, torrent: u32) -> bool {
+        (self.user, self.torrent) == (user, torrent)
+    }
+
+    pub(crate) fn session(&self, peer_id: PeerId) -> Option<&Session> {
+        self.sessions.iter().find(|session| session.peer_id == peer_id)
+    }
+
+    /// Returns the number of active clients.
+    pub(crate) fn active(&self) -> usize {
+        self.sessions.iter().filter(|session| session.active).count()
+    }
+
+    /// Inserts or replaces a session. Of more than `most`, forgets the oldest that has ended.
+    pub(crate) fn put(&mut self, session: Session, most: usize) -> Put {
+        let mut put = Put::default();
+        if let Some(old) = self.sessions.iter_mut().find(|old| old.peer_id == session.peer_id) {
+            *old = session;
+            return put;
+        }
+        if self.sessions.len() >= most {
+            let ended = self.sessions.iter().enumerate().filter(|(_, session)| !session.active);
+            let oldest = ended.min_by_key(|(_, session)| session.updated_s).map(|(at, _)| at);
+            if let Some(oldest) = oldest {
+                self.sessions.swap_remove(oldest);
+                put.forgotten = 1;
+            }
+        }
+        self.sessions.push(session);
+        put.inserted = 1;
+        put
+    }
+}
+
+impl Shard {
+    pub(crate) fn find(&self, hash: u64, user: u32, torrent: u32) -> Option<&Pair> {
+        self.pairs.find(hash, |pair| pair.is(user, torrent))
+    }
+
+    /// Returns the pair, after inserting it if it is new.
+    pub(crate) fn pair(
+        &mut self,
+        hash: u64,
+        user: u32,
+        torrent: u32,
+        hasher: &RandomState,
+    ) -> &mut Pair {
+        let epoch = self.epoch.wrapping_sub(1);
+        let rehash = |pair: &Pair| hasher.hash_one((pair.user, pair.torrent));
+        let entry = self.pairs.entry(hash, |pair| pair.is(user, torrent), rehash);
+        let new = || Pair { user, torrent, record: 0, epoch, sessions: PairSessions::new() };
+        entry.or_insert_with(new).into_mut()
+    }
+
+    /// Returns the index of the record of a pair. Inserts both if they are missing.
+    pub(crate) fn record_of(
+        &mut self,
+        hash: u64,
+        user: u32,
+        torrent: u32,
+        now_s: u32,
+        hasher: &RandomState,
+    ) -> usize {
+        let (epoch, next) = (self.epoch, self.records.len());
+        let pair = self.pair(hash, user, torrent, hasher);
+        if pair.epoch == epoch {
+            return pair.record as usize;
+        }
+        pair.epoch = epoch;
+        pair.record = next as u32;
+        self.records.push(Record::new(user, torrent, now_s));
+        next
+    }
+
+    /// Returns the state of a session after an announce.
+    pub(crate) fn next_session(
+        &self,
+        report: &Report<'_>,
+        terms: &Terms,
+        old: Option<&Session>,
+    ) -> Session {
+        let stops = report.event == Event::Stopped;
+        let seeder = Role::claimed(report.event, report.left) == Role::Seeder;
+        // A client that has a slot keeps it.
+        let has_slot = old.is_some_and(|old| old.leechers() == 1);
+        let leeching = self.presence(report.user).leeching;
+        let over_slots = !seeder && !has_slot && terms.slots.is_some_and(|slots| leeching >= slots);
+        Session {
+            peer_id: report.peer_id,
+            ip: report.ip,
+            port: report.port,
+            uploaded: report.uploaded,
+            downloaded: report.downloaded,
+            left: report.left.unwrap_or_default(),
+            created_s: old.map_or(report.now_s, |old| old.created_s),
+            updated_s: report.now_s,
+            active: !stops,
+            seeder,
+            visible: terms.visible && !stops && !over_slots,
+        }
+    }
+
+    pub(crate) fn presence(&self, user: u32) -> Presence {
+        self.presences.get(&user).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn add_totals(&self, totals: &mut Presence) {
+        for presence in self.presences.values() {
+            totals.seeding += presence.seeding;
+            totals.leeching += presence.leeching;
+        }
+    }
+
+    /// Counts the new state of a session instead of the old one.
+    pub(crate) fn replace(&mut self, user: u32, old: Option<&Session>, new: &Session) -> Changes {
+        let changes = Changes::between(old, new);
+        if changes.seeders != 0 || changes.leechers != 0 {
+            let presence = self.presences.entry(user).or_default();
+            changes.apply(presence);
+            if *presence == Presence::default() {
+                self.presences.remove(&user);
+            }
+        }
+        changes
+    }
+
+    pub(crate) fn note_unregistered(&mut self, one: Unregistered) {
+        if self.unregistered.len() < UNREGISTERED_MAX {
+            self.unregistered.insert(one);
+        }
+    }
+
+    /// Moves all changes to `batch`.
+    pub(crate) fn take(&mut self, batch: &mut Batch) {
+        if !self.records.is_empty() {
+            self.epoch = self.epoch.wrapping_add(1);
+            batch.records.append(&mut self.records);
+        }
+        batch.unregistered.extend(self.unregistered.drain());
+    }
+
+    /// Ends sessions that are silent for too long, and forgets old ones. Returns the number of the latter.
+    pub(crate) fn sweep(
+        &mut self,
+        now_s: u32,
+        limits: &LedgerLimits,
+        hasher: &RandomState,
+    ) -> usize {
+        let silent_s = |session: &Session| now_s.saturating_sub(session.updated_s);
+        let is_silent = |it: &Session| it.active && silent_s(it) >= limits.active_s;
+        let mut ended = Vec::new();
+        let mut forgotten = 0;
+        self.pairs.retain(|pair| {
+            let before = pair.sessions.len();
+            pair.sessions.retain(|it| it.active || silent_s(it) < limits.remembered_s);
+            forgotten += before - pair.sessions.len();
+            if pair.sessions.iter().any(is_silent) {
+                ended.push((pair.user, pair.torrent));
+            }
+            // A pair with a record stays: the record is found through it.
+            !pair.sessions.is_empty() || pair.epoch == self.epoch
+        });
+        for (user, torrent) in ended {
+            self.end_silent(user, torrent, now_s, limits, hasher);
+        }
+        forgotten
+    }
+
+    fn end_silent(
+        &mut self,
+        user: u32,
+        torrent: u32,
+        now_s: u32,
+        limits: &LedgerLimits,
+        hasher: &RandomState,
+    ) {
+        let hash = hasher.hash_one((user, torrent));
+        let index = self.record_of(hash, user, torrent, now_s, hasher);
+        let pair = self.pair(hash, user, torrent, hasher);
+        let mut ended = PairSessions::new();
+        for session in &mut pair.sessions {
+            if session.active && now_s.saturating_sub(session.updated_s) >= limits.active_s {
+                ended.push(*session);
+                session.active = false;
+                session.visible = false;
+            }
+        }
+        let active = pair.active() > 0;
+        self.records[index].active = active;
+        for old in ended {
+            let session = Session { active: false, visible: false, ..old };
+            let changes = self.replace(user, Some(&old), &session);
+            let record = &mut self.records[index];
+            record.seeders += changes.seeders;
+            record.leechers += changes.leechers;
+            record.put_session(SessionChange { session, agent: Agent::new(), expired: true });
+        }
+    }
+}

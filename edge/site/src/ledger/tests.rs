@@ -1,0 +1,299 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::batch::AGENT_LEN_MAX;
+use crate::random::Random;
+use crate::spool::{Restored, Spool};
+
+const NOW_S: u32 = 1_800_000_000;
+
+fn terms() -> Terms {
+    Terms {
+        factors: Factors::PLAIN,
+        uses_token: false,
+        immune: false,
+        slots: None,
+        clients: 3,
+        visible: true,
+        hides_address: false,
+    }
+}
+
+fn report(user: u32, peer: u8, now_s: u32) -> Report<'static> {
+    Report {
+        user,
+        torrent: 5,
+        peer_id: PeerId([peer; 20]),
+        ip: [10, 0, 0, peer].into(),
+        port: 6881,
+        event: Event::None,
+        uploaded: 0,
+        downloaded: 0,
+        left: Some(10),
+        agent: b"client/1.0",
+        now_s,
+    }
+}
+
+fn cut(ledger: &Ledger, now_s: u32) -> Vec<Record> {
+    ledger.cut(now_s, None).records
+}
+
+#[test]
+fn differences_are_counted_from_the_second_announce_on() {
+    let ledger = Ledger::new(LedgerLimits::default());
+    let first = Report { uploaded: 1000, downloaded: 50, ..report(1, 1, NOW_S) };
+    assert!(ledger.announce(&first, &terms()).unwrap().visible);
+    let factors = Factors { upload: 200, download: 50 };
+    let free = Terms { factors, uses_token: true, ..terms() };
+    // Another address and port: the same session.
+    let second = Report {
+        uploaded: 1500,
+        downloaded: 60,
+        ip: "2001:db8::1".parse().unwrap(),
+        port: 9,
+        now_s: NOW_S + 60,
+        agent: &[b'y'; 100],
+        ..first
+    };
+    ledger.announce(&second, &free).unwrap();
+    let [record] = &cut(&ledger, NOW_S + 61)[..] else { panic!("expected one record") };
+    assert_eq!((record.user, record.torrent, record.announces), (1, 5, 2));
+    assert_eq!((record.uploaded, record.downloaded), (500, 10));
+    assert_eq!((record.credited_uploaded, record.credited_downloaded), (1000, 5));
+    assert_eq!(record.token_downloaded, 10);
+    assert_eq!((record.seeders, record.leechers, record.active), (0, 1, true));
+    let last = record.last().unwrap();
+    assert_eq!((last.session.uploaded, last.session.port), (1500, 9));
+    assert_eq!((last.session.created_s, last.session.updated_s), (NOW_S, NOW_S + 60));
+    assert_eq!(last.agent.len(), AGENT_LEN_MAX);
+    assert_eq!(cut(&ledger, NOW_S + 62), [], "everything is taken once");
+}
+
+#[test]
+fn counters_that_begin_anew_and_implausible_ones_are_worth_nothing() {
+    let limits = LedgerLimits { bytes_per_s: 100, ..LedgerLimits::default() };
+    let ledger = Ledger::new(limits);
+    let steps = [(0, 500, 0), (10, 400, 0), (20, 1_400, 1_000), (30, 2_401, 0), (30, 2_500, 99)];
+    for (second, uploaded, counted) in steps {
+        let report = Report { uploaded, now_s: NOW_S + second, ..report(1, 1, 0) };
+        ledger.announce(&report, &terms()).unwrap();
+        assert_eq!(cut(&ledger, NOW_S)[0].uploaded, counted, "after {second} s");
+    }
+    assert_eq!(ledger.implausible(), 1);
+}
+
+#[test]
+fn roles_completions_and_seeding_time_are_counted() {
+    let ledger = Ledger::new(LedgerLimits::default());
+    let at = |second, event, left, active| {
+        let now_s = NOW_S + second;
+        let report = Report { event, left: Some(left), ..report(1, 1, now_s) };
+        ledger.announce(&report, &terms()).unwrap();
+        let record = cut(&ledger, now_s).remove(0);
+        assert_eq!(record.active, active, "after {second} s");
+        (record.seeders, record.leechers, record.completions, record.seeded_s, record.completed_s)
+    };
+    assert_eq!(at(0, Event::Started, 10, true), (0, 1, 0, 0, 0));
+    assert_eq!(at(100, Event::Completed, 0, true), (1, -1, 1, 0, NOW_S + 100));
+    assert_eq!(at(400, Event::None, 0, true), (0, 0, 0, 300, 0));
+    assert_eq!(at(9_400, Event::None, 0, true), (0, 0, 0, 0, 0), "silent for too long");
+    assert_eq!(at(9_500, Event::Stopped, 0, false), (-1, 0, 0, 100, 0));
+    assert_eq!(at(9_600, Event::Started, 0, true), (1, 0, 0, 0, 0), "it did not seed meanwhile");
+    assert_eq!(ledger.presence(1), presence::Presence { seeding: 1, leeching: 0 });
+}
+
+#[test]
+fn clients_of_a_user_are_limited_and_not_handed_out_to_him() {
+    let ledger = Ledger::new(LedgerLimits::default());
+    for peer in 1..=3 {
+        let counted = ledger.announce(&report(1, peer, NOW_S), &terms()).unwrap();
+        assert_eq!(counted.own.len(), usize::from(peer) - 1);
+    }
+    let result = ledger.announce(&report(1, 4, NOW_S), &terms());
+    assert_eq!(result, Err(NotCounted::TooManyClients));
+    let stop = Report { event: Event::Stopped, ..report(1, 9, NOW_S) };
+    assert_eq!(ledger.announce(&stop, &terms()), Err(NotCounted::UnknownStop));
+    let stop = Report { event: Event::Stopped, ..report(1, 1, NOW_S) };
+    assert_eq!(ledger.announce(&stop, &terms()).unwrap().own.len(), 2);
+    assert_eq!(ledger.announce(&report(1, 4, NOW_S), &terms()).unwrap().own.len(), 2);
+    assert_eq!(ledger.sessions(), 4, "the one that stopped is remembered");
+    let record = cut(&ledger, NOW_S).remove(0);
+    assert_eq!((record.leechers, record.sessions.len()), (3, 4));
+}
+
+#[test]
+fn over_the_download_slots_a_client_is_hidden_until_there_is_room() {
+    let ledger = Ledger::new(LedgerLimits::default());
+    let slots = Terms { slots: Some(1), ..terms() };
+    let other = |torrent, event| Report { torrent, event, ..report(1, 1, NOW_S) };
+    let announce = |report| ledger.announce(&report, &slots).unwrap().visible;
+    assert!(announce(other(1, Event::Started)));
+    assert!(!announce(other(2, Event::Started)));
+    assert!(announce(other(1, Event::None)), "it keeps its slot");
+    assert!(announce(Report { left: Some(0), ..other(3, Event::None) }), "seeders need none");
+    assert_eq!(ledger.presence(1), presence::Presence { seeding: 1, leeching: 1 });
+    announce(other(1, Event::Stopped));
+    assert!(announce(other(2, Event::None)));
+}
+
+#[test]
+fn silent_clients_end_once_and_are_remembered_for_21_days() {
+    let limits = LedgerLimits::default();
+    let ledger = Ledger::new(limits);
+    ledger.announce(&Report { uploaded: 5, ..report(1, 1, NOW_S) }, &terms()).unwrap();
+    cut(&ledger, NOW_S);
+    ledger.sweep_all(NOW_S + limits.active_s);
+    ledger.sweep_all(NOW_S + limits.active_s);
+    let record = cut(&ledger, NOW_S + limits.active_s).remove(0);
+    assert_eq!((record.leechers, record.active, record.announces), (-1, false, 0));
+    assert!(record.last().is_none() && record.sessions[0].expired);
+    assert_eq!(ledger.presence(1).leeching, 0);
+    let later = NOW_S + limits.remembered_s - 1;
+    ledger.sweep_all(later);
+    ledger.announce(&Report { uploaded: 8, ..report(1, 1, later) }, &terms()).unwrap();
+    assert_eq!(cut(&ledger, later)[0].uploaded, 3);
+    let stop = Report { event: Event::Stopped, uploaded: 8, ..report(1, 1, later) };
+    ledger.announce(&stop, &terms()).unwrap();
+    cut(&ledger, later);
+    ledger.sweep_all(later + limits.remembered_s);
+    assert_eq!(ledger.sessions(), 0);
+    ledger.sweep_all(later + limits.remembered_s);
+}
+
+#[test]
+fn a_full_ledger_and_many_client_ids_are_bounded() {
+    let ledger = Ledger::new(LedgerLimits { sessions: 20, ..LedgerLimits::default() });
+    for peer in 0..50 {
+        let started = report(1, peer, NOW_S);
+        ledger.announce(&started, &terms()).unwrap();
+        ledger.announce(&Report { event: Event::Stopped, ..started }, &terms()).unwrap();
+    }
+    assert_eq!(ledger.sessions(), SESSIONS_PER_PAIR);
+    let results: Vec<_> =
+        (2..8).map(|user| ledger.announce(&report(user, 1, NOW_S), &terms()).is_ok()).collect();
+    assert_eq!(results, [true, true, true, true, false, false]);
+    assert_eq!(ledger.uncounted(), 2);
+}
+
+/// The plainest ledger: the last counters of each client, and the sums of a table of the site.
+#[derive(Clone, Default)]
+struct Twin {
+    counters: BTreeMap<(u32, u32, u8), (u64, u64)>,
+    sums: BTreeMap<(u32, u32), (u64, u64)>,
+}
+
+impl Twin {
+    fn announce(&mut self, report: &Report<'_>) {
+        let key = (report.user, report.torrent, report.peer_id.0[0]);
+        let new = (report.uploaded, report.downloaded);
+        let old = self.counters.insert(key, new).unwrap_or(new);
+        let sum = self.sums.entry((report.user, report.torrent)).or_default();
+        if new.0 >= old.0 && new.1 >= old.1 {
+            sum.0 += new.0 - old.0;
+            sum.1 += new.1 - old.1;
+        }
+    }
+}
+
+/// A database that takes a batch and its sequence at once.
+#[derive(Default)]
+struct Table {
+    sequence: u64,
+    sums: BTreeMap<(u32, u32), (u64, u64)>,
+}
+
+impl Table {
+    fn apply(&mut self, batch: &Batch) {
+        assert_eq!(batch.sequence, self.sequence + 1, "no batch is left out or repeated");
+        self.sequence = batch.sequence;
+        for record in &batch.records {
+            let sum = self.sums.entry((record.user, record.torrent)).or_default();
+            sum.0 += record.uploaded;
+            sum.1 += record.downloaded;
+        }
+    }
+}
+
+/// A process, and the folder that outlives it.
+struct Process {
+    ledger: Ledger,
+    spool: Spool,
+}
+
+impl Process {
+    fn start(folder: &std::path::Path, table: &Table) -> Self {
+        let ledger = Ledger::new(LedgerLimits::default());
+        let mut spool = Spool::open(folder, 1, 1024, &mut |restored| match restored {
+            Restored::Batch(batch) => ledger.learn_batch(batch),
+            Restored::Session { user, torrent, session } => ledger.learn(user, torrent, &session),
+            Restored::Name(_) => {}
+        })
+        .unwrap();
+        spool.confirm(table.sequence).unwrap();
+        Self { ledger, spool }
+    }
+
+    fn flush(&mut self, with_snapshot: bool) {
+        let mut writer = with_snapshot.then(|| self.spool.begin_snapshot(NOW_S).unwrap());
+        let mut batch = self.ledger.cut(NOW_S, writer.as_mut());
+        self.spool.append(&mut batch).unwrap();
+        if let Some(writer) = writer {
+            self.spool.finish_snapshot(writer).unwrap();
+        }
+    }
+}
+
+#[test]
+fn kills_at_any_moment_repeat_and_lose_no_increment_that_was_flushed() {
+    for seed in 1..=20 {
+        let mut random = Random::new(seed);
+        let folder = tempfile::tempdir().unwrap();
+        let mut table = Table::default();
+        let mut process = Process::start(folder.path(), &table);
+        // `durable` is the twin at the last flush: what a kill leaves.
+        let mut twin = Twin::default();
+        let mut durable = twin.clone();
+        for _ in 0..400 {
+            match random.below(20) {
+                0 => {
+                    process.flush(random.below(4) == 0);
+                    durable = twin.clone();
+                }
+                1 => {
+                    drop(process);
+                    process = Process::start(folder.path(), &table);
+                    twin = durable.clone();
+                }
+                2 => {
+                    // The consumer can be killed after it has taken a batch, before it confirms.
+                    let batch = process.spool.after(process.spool.confirmed()).unwrap();
+                    if let Some(batch) = batch {
+                        if batch.sequence > table.sequence {
+                            table.apply(&batch);
+                        }
+                        if random.below(2) == 0 {
+                            process.spool.confirm(batch.sequence).unwrap();
+                        }
+                    }
+                }
+                _ => {
+                    let peer = random.below(3) as u8;
+                    let report = Report {
+                        torrent: random.below(3) as u32,
+                        uploaded: random.below(1_000),
+                        downloaded: random.below(10),
+                        ..report(random.below(3) as u32, peer, NOW_S)
+                    };
+                    process.ledger.announce(&report, &terms()).unwrap();
+                    twin.announce(&report);
+                }
+            }
+        }
+        process.flush(false);
+        while let Some(batch) = process.spool.after(table.sequence).unwrap() {
+            table.apply(&batch);
+        }
+        assert_eq!(table.sums, twin.sums, "seed {seed}");
+    }
+}

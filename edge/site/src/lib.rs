@@ -1,0 +1,44 @@
+//! Private sites: tidegate as the tracker of UNIT3D and Gazelle, and the accounts of any other site.
+//!
+//! ```text
+//!  announce ─▶ answers ─ who may what? ─▶ model ◀─ the site's database at the start, its calls since then
+//!                 └─ who moved what? ───▶ ledger ─ each 3 s ─▶ spool ─▶ the site's database, or readers of the feed
+//! ```
+//!
+//! [`answers`] implements the tracker's trait, and waits for nothing. [`ledger`] counts, [`spool`] makes what was counted
+//! durable, [`database`] writes it once; [`unit3d`] and [`gazelle`] know tables and calls. It knows no protocol of
+//! clients, and no configuration but [`SiteConfig`].
+#![forbid(unsafe_code)]
+
+mod answers;
+pub mod batch;
+mod bytes;
+mod config;
+pub mod contract;
+pub mod credit;
+mod database;
+mod gazelle;
+mod hex;
+mod keys;
+pub mod ledger;
+mod model;
+mod names;
+#[cfg(test)]
+mod random;
+mod rates;
+mod rules;
+mod server;
+pub mod spool;
+mod status;
+mod subsystem;
+mod unit3d;
+
+#[doc(hidden)]
+pub use batch::reads_batch_as_written;
+pub use config::{DonorRule, SiteConfig, SiteError, SiteKind};
+#[doc(hidden)]
+pub use gazelle::calls::read_query;
+pub use status::{SiteProblem, SiteStatus};
+pub use subsystem::{Feed, SiteSubsystem};
+#[doc(hidden)]
+pub use unit3d::calls::read_body;

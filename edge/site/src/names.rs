@@ -1,0 +1,118 @@
+//! Numbers of torrents that no site numbers: those of the feed.
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use types::InfoHash;
+
+use crate::batch::TorrentName;
+
+/// Torrents that can have a number.
+const NAMES_MAX: usize = 50_000_000;
+
+/// The number of each torrent. A hybrid torrent has one for both of its hashes.
+#[derive(Default)]
+pub(crate) struct Names(RwLock<Tables>);
+
+#[derive(Default)]
+struct Tables {
+    numbers: HashMap<InfoHash, u32>,
+    hashes: HashMap<u32, InfoHash>,
+    next: u32,
+    /// Names that no batch has yet.
+    new: Vec<TorrentName>,
+}
+
+impl Names {
+    /// Returns the number of a torrent, or `None` if there are too many.
+    pub(crate) fn number(&self, info_hash: InfoHash) -> Option<u32> {
+        if let Some(number) = self.0.read().numbers.get(&info_hash) {
+            return Some(*number);
+        }
+        let mut tables = self.0.write();
+        if let Some(number) = tables.numbers.get(&info_hash) {
+            return Some(*number);
+        }
+        if tables.numbers.len() >= NAMES_MAX {
+            return None;
+        }
+        let torrent = tables.next;
+        tables.add(TorrentName { torrent, info_hash });
+        tables.new.push(TorrentName { torrent, info_hash });
+        Some(torrent)
+    }
+
+    /// Makes two hashes one torrent: those of a hybrid. The first keeps its number.
+    pub(crate) fn link(&self, v1: InfoHash, v2: InfoHash) -> bool {
+        let Some(torrent) = self.number(v1) else { return false };
+        let mut tables = self.0.write();
+        let name = TorrentName { torrent, info_hash: v2 };
+        if tables.numbers.insert(v2, torrent) != Some(torrent) {
+            tables.new.push(name);
+        }
+        true
+    }
+
+    /// Returns the torrent with a number; of a hybrid, the hash that came first.
+    pub(crate) fn info_hash(&self, number: u32) -> Option<InfoHash> {
+        self.0.read().hashes.get(&number).copied()
+    }
+
+    /// Takes over a name from a snapshot or batch.
+    pub(crate) fn learn(&self, name: TorrentName) {
+        self.0.write().add(name);
+    }
+
+    /// Takes the names that no batch has yet. Call after the records were taken: these have no other names then.
+    pub(crate) fn take_new(&self) -> Vec<TorrentName> {
+        std::mem::take(&mut self.0.write().new)
+    }
+
+    /// Returns all names.
+    pub(crate) fn all(&self) -> Vec<TorrentName> {
+        let tables = self.0.read();
+        let name = |(info_hash, torrent): (&InfoHash, &u32)| TorrentName {
+            torrent: *torrent,
+            info_hash: *info_hash,
+        };
+        let mut names: Vec<_> = tables.numbers.iter().map(name).collect();
+        // Of a hybrid, the first hash is learnt first.
+        names.sort_by_key(|name| tables.hashes.get(&name.torrent) != Some(&name.info_hash));
+        names
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.read().hashes.len()
+    }
+}
+
+impl Tables {
+    fn add(&mut self, name: TorrentName) {
+        self.numbers.insert(name.info_hash, name.torrent);
+        self.hashes.entry(name.torrent).or_insert(name.info_hash);
+        self.next = self.next.max(name.torrent + 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hybrids_are_one_torrent_and_names_outlive_a_restart() {
+        let names = Names::default();
+        let [v1, v2, other] = [1, 2, 3].map(|byte| InfoHash([byte; 20]));
+        assert_eq!(names.number(v1), Some(0));
+        assert!(names.link(v1, v2));
+        assert_eq!((names.number(v2), names.number(other)), (Some(0), Some(1)));
+        let new = names.take_new();
+        assert_eq!((new.len(), names.take_new().len()), (3, 0));
+        for learnt in [new, names.all()] {
+            let restored = Names::default();
+            learnt.into_iter().for_each(|name| restored.learn(name));
+            assert_eq!((restored.number(v2), restored.number(other)), (Some(0), Some(1)));
+            assert_eq!(restored.info_hash(0), Some(v1));
+            assert_eq!(restored.number(InfoHash([9; 20])), Some(2));
+            assert_eq!(restored.len(), 3);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Rules of keys and torrents that the API sets, for sites that read the feed.
+
+use hashbrown::HashMap;
+use tracker::KeyId;
+use types::InfoHash;
+
+use crate::contract::Notice;
+
+/// The rights of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRule {
+    /// False if it may only seed.
+    pub(crate) can_leech: bool,
+    /// Torrents that it may download at a time, if limited. Over them it is served without peers.
+    pub(crate) download_slots: Option<u32>,
+}
+
+impl Default for KeyRule {
+    fn default() -> Self {
+        Self { can_leech: true, download_slots: None }
+    }
+}
+
+/// Rules that differ from the default.
+#[derive(Default)]
+pub(crate) struct Rules {
+    keys: HashMap<u32, KeyRule>,
+    reasons: HashMap<InfoHash, Notice>,
+}
+
+impl Rules {
+    pub(crate) fn key(&self, key: u32) -> KeyRule {
+        self.keys.get(&key).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn set_key(&mut self, key: KeyId, rule: KeyRule) {
+        if rule == KeyRule::default() {
+            self.keys.remove(&key.0);
+        } else {
+            self.keys.insert(key.0, rule);
+        }
+    }
+
+    /// Returns why a torrent is not served, if so.
+    pub(crate) fn reason(&self, info_hash: &InfoHash) -> Option<Notice> {
+        self.reasons.get(info_hash).copied()
+    }
+
+    pub(crate) fn set_reason(&mut self, info_hash: InfoHash, reason: Option<&str>) {
+        match reason {
+            Some(reason) => self.reasons.insert(info_hash, Notice::new(reason)),
+            None => self.reasons.remove(&info_hash),
+        };
+    }
+}

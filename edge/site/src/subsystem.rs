@@ -1,0 +1,417 @@
+//! The subsystem: its threads, and what the application asks of it.
+//!
+//! | thread | does |
+//! |---|---|
+//! | `site` | opens the spool, cuts a batch each [`SiteConfig::flush_s`], writes snapshots |
+//! | `site-database` | loads users and torrents, writes batches, one transaction each |
+//! | `site-calls` | serves the calls of the site |
+//!
+//! The spool of a process that is being replaced is locked: until it is free, announces wait in memory.
+
+mod consumer;
+mod flusher;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{Notify, watch};
+use tracker::Tracker;
+use types::InfoHash;
+
+use crate::answers::Answers;
+use crate::batch::Batch;
+use crate::config::{SiteConfig, SiteError, SiteKind};
+use crate::contract::Site;
+use crate::server::{self, Calls, Passwords};
+use crate::spool::{Spool, SpoolError};
+use crate::status::{SiteProblem, SiteStatus};
+
+/// Time that the end of a process waits for the database.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A site: its accounts, its spool, and its database.
+pub struct SiteSubsystem {
+    shared: Arc<Shared>,
+    listener: Mutex<Option<TcpListener>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    calls_stop: Arc<Notify>,
+}
+
+/// State that the threads share.
+struct Shared {
+    config: SiteConfig,
+    folder: PathBuf,
+    answers: Arc<Answers>,
+    spool: Mutex<Option<Spool>>,
+    /// Notified when there is a batch, a reload or the end.
+    changed: Condvar,
+    stopping: AtomicBool,
+    reload: Arc<AtomicBool>,
+    progress: Mutex<Progress>,
+    sequence: watch::Sender<u64>,
+    calls: OnceLock<Arc<Calls>>,
+    clock: Clock,
+}
+
+/// Unix seconds that do not jump.
+struct Clock {
+    unix_s: u64,
+    since: Instant,
+}
+
+/// Reports of the threads.
+#[derive(Default)]
+struct Progress {
+    ready: bool,
+    rows: u64,
+    rows_skipped: u64,
+    rows_per_s: f64,
+    database: Option<SiteProblem>,
+    clock: Option<SiteProblem>,
+    spool: Option<SiteProblem>,
+    /// The first start: sessions are taken over from the database.
+    is_fresh: bool,
+}
+
+impl SiteSubsystem {
+    /// Opens a site, with its files in `folder`. Binds the address for its calls.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is not valid, or the address is not available.
+    pub fn open(config: SiteConfig, folder: &Path) -> Result<Self, SiteError> {
+        let listener = match config.listen {
+            Some(address) if config.kind != SiteKind::Feed => Some(
+                TcpListener::bind(address).map_err(|error| SiteError::Listen { address, error })?,
+            ),
+            _ => None,
+        };
+        Self::with_listener(config, folder, listener)
+    }
+
+    /// Opens a site whose calls come to `listener`, which a process that is being replaced may have, too.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is not valid.
+    pub fn with_listener(
+        config: SiteConfig,
+        folder: &Path,
+        listener: Option<TcpListener>,
+    ) -> Result<Self, SiteError> {
+        config.check()?;
+        let answers = Arc::new(Answers::new(&config));
+        let shared = Shared {
+            config,
+            folder: folder.to_owned(),
+            answers,
+            spool: Mutex::default(),
+            changed: Condvar::new(),
+            stopping: AtomicBool::default(),
+            reload: Arc::default(),
+            progress: Mutex::default(),
+            sequence: watch::Sender::new(0),
+            calls: OnceLock::new(),
+            clock: Clock::now(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            listener: Mutex::new(listener),
+            threads: Mutex::default(),
+            calls_stop: Arc::default(),
+        })
+    }
+
+    /// Returns the judge of announces, for the tracker.
+    pub fn site(&self) -> Arc<dyn Site> {
+        Arc::clone(&self.shared.answers) as Arc<dyn Site>
+    }
+
+    /// Returns where the calls of the site are served.
+    pub fn address(&self) -> Option<std::net::SocketAddr> {
+        self.listener.lock().as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Starts the threads. Users' keys go to `tracker`, whose tick 0 is at `epoch_s`, unix seconds.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a thread.
+    pub fn start(&self, tracker: Arc<Tracker>, epoch_s: u32) -> Result<(), SiteError> {
+        let Shared { answers, config, reload, .. } = &*self.shared;
+        answers.set_epoch(epoch_s);
+        answers.keys.set(tracker);
+        let shared = Arc::clone(&self.shared);
+        self.spawn("site", move || flusher::run(&shared))?;
+        if config.kind != SiteKind::Feed {
+            let shared = Arc::clone(&self.shared);
+            self.spawn("site-database", move || consumer::run(&shared))?;
+        }
+        if let Some(listener) = self.listener.lock().take() {
+            let secret = |secret: &Option<String>| secret.clone().unwrap_or_default();
+            let passwords = Passwords {
+                updates: secret(match config.kind {
+                    SiteKind::Gazelle => &config.site_password,
+                    _ => &config.tracker_key,
+                }),
+                reports: secret(&config.report_password),
+            };
+            let started_s = self.shared.clock.now_s();
+            let calls = Calls::new(Arc::clone(answers), started_s, passwords, Arc::clone(reload));
+            let calls = Arc::new(calls);
+            let _ = self.shared.calls.set(Arc::clone(&calls));
+            let stop = Arc::clone(&self.calls_stop);
+            self.spawn("site-calls", move || {
+                if let Err(error) = server::serve(listener, calls, stop) {
+                    tracing::error!(target: "site", "the calls of the site are not served: {error}");
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes everything to the spool, and to the database if it is there. Call after announces have ended.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.calls_stop.notify_one();
+        self.shared.changed.notify_all();
+        let deadline = Instant::now() + STOP_PATIENCE;
+        for thread in self.threads.lock().drain(..) {
+            // A statement can take longer: its batch is in the spool.
+            while !thread.is_finished() && Instant::now() < deadline {
+                self.shared.changed.notify_all();
+                thread::sleep(Duration::from_millis(5));
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+        // From now on the next process can have the spool.
+        *self.shared.spool.lock() = None;
+    }
+
+    /// Returns the state.
+    pub fn status(&self) -> SiteStatus {
+        let Shared { answers, config, progress, calls, .. } = &*self.shared;
+        let progress = progress.lock();
+        let model = answers.model.read();
+        let mut status = SiteStatus {
+            kind: config.kind.name().to_owned(),
+            ready: progress.ready || config.kind == SiteKind::Feed,
+            counting: answers.is_counting(),
+            users: model.users.len() as u64,
+            torrents: (model.torrents.len() + answers.names.len()) as u64,
+            bad_passkeys: model.bad_passkeys,
+            duplicate_hashes: model.duplicate_hashes,
+            sessions: answers.ledger.sessions() as u64,
+            announces: answers.announces.load(Ordering::Relaxed),
+            pending: answers.ledger.pending() as u64,
+            implausible: answers.ledger.implausible(),
+            uncounted: answers.ledger.uncounted(),
+            rows_per_s: progress.rows_per_s,
+            rows: progress.rows,
+            rows_skipped: progress.rows_skipped,
+            calls: calls.get().map_or(0, |calls| calls.count.load(Ordering::Relaxed)),
+            database: progress.database.clone(),
+            clock: progress.clock.clone(),
+            spool: progress.spool.clone(),
+            ..SiteStatus::default()
+        };
+        drop((progress, model));
+        if let Some(spool) = &*self.shared.spool.lock() {
+            let now_s = self.shared.clock.now_s();
+            status.sequence = spool.last_sequence();
+            status.spool_batches = spool.waiting();
+            status.spool_bytes = spool.bytes();
+            let since_s = spool.waiting_since_s();
+            status.lag_s = since_s.map_or(0, |since_s| now_s.saturating_sub(since_s)).into();
+        }
+        status
+    }
+
+    /// Returns a sentence for each thing that is wrong.
+    pub fn problems(&self) -> Vec<String> {
+        let status = self.status();
+        let found =
+            [("database", &status.database), ("clock", &status.clock), ("spool", &status.spool)];
+        let sentence = |(name, problem): (&str, &Option<SiteProblem>)| {
+            let SiteProblem { error, remedy, .. } = problem.as_ref()?;
+            Some(format!("site {name}: {error}; {remedy}"))
+        };
+        found.into_iter().filter_map(sentence).collect()
+    }
+
+    /// Returns the feed.
+    pub fn feed(&self) -> Feed {
+        Feed(Arc::clone(&self.shared))
+    }
+
+    /// Has all tables read again.
+    pub fn reload(&self) {
+        self.shared.reload.store(true, Ordering::Release);
+        self.shared.changed.notify_all();
+    }
+
+    /// Sets why a torrent is not served, or that it is. Kind `feed` only.
+    pub fn set_torrent_reason(&self, info_hash: InfoHash, reason: Option<&str>) {
+        self.shared.answers.rules.write().set_reason(info_hash, reason);
+    }
+
+    /// Makes the two hashes of a hybrid torrent one torrent. Returns false if it has no number, because the site does not
+    /// have it, or because there are too many.
+    pub fn link_hybrid(&self, v1: InfoHash, v2: InfoHash) -> bool {
+        let answers = &self.shared.answers;
+        if self.shared.config.kind == SiteKind::Feed {
+            return answers.names.link(v1, v2);
+        }
+        let mut model = answers.model.write();
+        let Some(id) = model.hashes.get(&v1).or_else(|| model.hashes.get(&v2)).copied() else {
+            return false;
+        };
+        model.hashes.insert(v1, id);
+        model.hashes.insert(v2, id);
+        true
+    }
+
+    /// Takes over the sessions of a batch of another node, so that a user's client that comes here next is not counted
+    /// twice. `info_hash` returns the torrent with a number of that node: with kind `feed`, each node has its own.
+    pub fn learn(&self, batch: &Batch, info_hash: impl Fn(u32) -> Option<InfoHash>) {
+        let Answers { kind, ledger, names, .. } = &*self.shared.answers;
+        for record in &batch.records {
+            let torrent = match kind {
+                SiteKind::Feed => info_hash(record.torrent).and_then(|hash| names.number(hash)),
+                SiteKind::Unit3d | SiteKind::Gazelle => Some(record.torrent),
+            };
+            let Some(torrent) = torrent else { continue };
+            for change in &record.sessions {
+                ledger.learn(record.user, torrent, &change.session);
+            }
+        }
+    }
+
+    fn spawn(
+        &self,
+        name: &'static str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), SiteError> {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = thread.map_err(|error| SiteError::Thread { name, error })?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+}
+
+/// The batches, for readers.
+#[derive(Clone)]
+pub struct Feed(Arc<Shared>);
+
+impl Feed {
+    /// Returns the batch after `cursor`, or `None` if there is none yet. Batches that were confirmed can be gone.
+    ///
+    /// # Errors
+    ///
+    /// If its file cannot be read.
+    pub fn after(&self, cursor: u64) -> Result<Option<Arc<Batch>>, SpoolError> {
+        match &*self.0.spool.lock() {
+            Some(spool) => spool.after(cursor),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the number that tells this spool from another one in its place, or `None` while another process has it.
+    pub fn id(&self) -> Option<u64> {
+        self.0.spool.lock().as_ref().map(Spool::id)
+    }
+
+    /// Returns the last batch that was confirmed.
+    pub fn confirmed(&self) -> u64 {
+        self.0.spool.lock().as_ref().map_or(0, Spool::confirmed)
+    }
+
+    /// Confirms all batches up to `cursor`: they need not be kept. With another kind than `feed` it is the database that
+    /// confirms, and this changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be written.
+    pub fn confirm(&self, cursor: u64) -> Result<(), SpoolError> {
+        match &mut *self.0.spool.lock() {
+            Some(spool) if self.0.config.kind == SiteKind::Feed => spool.confirm_feed(cursor),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns a receiver of the sequence of the last batch.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.0.sequence.subscribe()
+    }
+
+    /// Returns the torrent with a number of a record.
+    pub fn info_hash(&self, torrent: u32) -> Option<InfoHash> {
+        let answers = &self.0.answers;
+        if self.0.config.kind == SiteKind::Feed {
+            return answers.names.info_hash(torrent);
+        }
+        answers.model.read().torrents.get(&torrent).map(|torrent| torrent.info_hash)
+    }
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Waits until something changes, or for `patience`.
+    fn wait(&self, patience: Duration) {
+        let mut spool = self.spool.lock();
+        if !self.is_stopping() {
+            self.changed.wait_for(&mut spool, patience);
+        }
+    }
+
+    /// Reports a problem, and logs it when it is new.
+    fn note(
+        &self,
+        place: fn(&mut Progress) -> &mut Option<SiteProblem>,
+        error: &str,
+        remedy: &str,
+    ) {
+        let mut progress = self.progress.lock();
+        let place = place(&mut progress);
+        let since = match place {
+            Some(old) if old.error == error => return,
+            Some(old) => old.since,
+            None => self.clock.now_s().into(),
+        };
+        tracing::error!(target: "site", "{error}; {remedy}");
+        *place = Some(SiteProblem { error: error.to_owned(), remedy: remedy.to_owned(), since });
+    }
+
+    /// Reports that a problem has ended.
+    fn clear(&self, place: fn(&mut Progress) -> &mut Option<SiteProblem>, sentence: &str) {
+        if place(&mut self.progress.lock()).take().is_some() {
+            tracing::info!(target: "site", "{sentence}");
+        }
+    }
+
+    fn model_path(&self) -> PathBuf {
+        self.folder.join("model")
+    }
+}
+
+impl Clock {
+    fn now() -> Self {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { unix_s: unix.as_secs(), since: Instant::now() }
+    }
+
+    fn now_s(&self) -> u32 {
+        let now_s = self.unix_s + self.since.elapsed().as_secs();
+        u32::try_from(now_s).unwrap_or(u32::MAX)
+    }
+}

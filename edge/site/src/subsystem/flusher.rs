@@ -1,0 +1,178 @@
+//! Cuts batches into the spool.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Progress, Shared};
+use crate::batch::Batch;
+use crate::config::SiteKind;
+use crate::spool::{Restored, Spool, SpoolError};
+use crate::status::SiteProblem;
+
+/// Time between attempts at a spool that another process has.
+const LOCKED_RETRY: Duration = Duration::from_millis(50);
+/// Time between attempts at a spool that cannot be opened.
+const BROKEN_RETRY: Duration = Duration::from_secs(5);
+
+fn place(progress: &mut Progress) -> &mut Option<SiteProblem> {
+    &mut progress.spool
+}
+
+/// Runs until the site stops.
+pub(super) fn run(shared: &Shared) {
+    let Some(spool) = open(shared) else { return };
+    let is_fresh = spool.last_sequence() == 0;
+    let takes_over = is_fresh && shared.config.kind != SiteKind::Feed;
+    shared.progress.lock().is_fresh = takes_over;
+    *shared.spool.lock() = Some(spool);
+    if !takes_over {
+        shared.answers.begin_counting();
+    }
+    shared.changed.notify_all();
+    let period = Duration::from_secs(shared.config.flush_s.into());
+    let mut held = None;
+    let mut last = Instant::now();
+    loop {
+        wait_for_flush(shared, last + period);
+        if shared.is_stopping() {
+            break;
+        }
+        let elapsed_s = last.elapsed().as_secs_f64();
+        last = Instant::now();
+        let announces = shared.answers.announces.load(Ordering::Relaxed);
+        shared.answers.rates.lock().update(announces, elapsed_s);
+        flush(shared, &mut held, false);
+    }
+    flush(shared, &mut held, true);
+    shared.changed.notify_all();
+}
+
+fn wait_for_flush(shared: &Shared, until: Instant) {
+    while !shared.is_stopping() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        shared.wait(left);
+    }
+}
+
+/// Opens the spool and restores sessions. Returns `None` if the site stops before.
+fn open(shared: &Shared) -> Option<Spool> {
+    let id = RandomState::new().hash_one(shared.clock.now_s());
+    let answers = &shared.answers;
+    let mut has_waited = false;
+    while !shared.is_stopping() {
+        let spool =
+            Spool::open(
+                &shared.folder,
+                id,
+                shared.config.spool_mib,
+                &mut |restored| match restored {
+                    Restored::Batch(batch) => {
+                        batch.names.iter().for_each(|name| answers.names.learn(*name));
+                        answers.ledger.learn_batch(batch);
+                    }
+                    Restored::Session { user, torrent, session } => {
+                        answers.ledger.learn(user, torrent, &session);
+                    }
+                    Restored::Name(name) => answers.names.learn(name),
+                },
+            );
+        match spool {
+            Ok(spool) => {
+                if has_waited {
+                    // Calls came to the other process, too: the database has all of them.
+                    shared.reload.store(true, Ordering::Release);
+                }
+                shared.clear(place, "the spool is open");
+                return Some(spool);
+            }
+            Err(SpoolError::Locked(_)) => {
+                has_waited = true;
+                let remedy =
+                    "wait until the process before this one has ended; announces wait in memory";
+                shared.note(place, "another process has the spool", remedy);
+                shared.wait(LOCKED_RETRY);
+            }
+            Err(error) => {
+                shared.note(
+                    place,
+                    &error.to_string(),
+                    "announces wait in memory, and are lost at the end",
+                );
+                shared.wait(BROKEN_RETRY);
+            }
+        }
+    }
+    None
+}
+
+/// Cuts a batch and appends it to the spool. `held` is a batch that could not be appended.
+fn flush(shared: &Shared, held: &mut Option<Batch>, is_last: bool) {
+    // The first batch follows the sessions that are taken over.
+    if !shared.answers.is_counting() {
+        return;
+    }
+    let mut guard = shared.spool.lock();
+    let Some(spool) = guard.as_mut() else { return };
+    let result = try_flush(shared, spool, held, is_last);
+    let sequence = spool.last_sequence();
+    if shared.config.kind == SiteKind::Feed
+        && let Err(error) = spool.expire_feed(shared.clock.now_s())
+    {
+        shared.note(place, &error.to_string(), "batches of the feed are kept for longer");
+    }
+    drop(guard);
+    shared.sequence.send_if_modified(|last| std::mem::replace(last, sequence) != sequence);
+    match result {
+        Ok(()) => shared.clear(place, "the spool is written again"),
+        Err(error) => {
+            let remedy = "see that the consumer takes batches, raise site.spool_mib, or make room on the disk";
+            shared.note(place, &error.to_string(), remedy);
+        }
+    }
+    shared.changed.notify_all();
+}
+
+fn try_flush(
+    shared: &Shared,
+    spool: &mut Spool,
+    held: &mut Option<Batch>,
+    is_last: bool,
+) -> Result<(), SpoolError> {
+    append_held(spool, held)?;
+    spool.check_room()?;
+    let answers = &shared.answers;
+    let now_s = shared.clock.now_s();
+    // Names and sessions of the snapshot are those with this batch.
+    let wants_snapshot = is_last || spool.wants_snapshot();
+    let mut snapshot = match wants_snapshot {
+        true => Some(spool.begin_snapshot(now_s)?),
+        false => None,
+    };
+    let mut batch = answers.ledger.cut(now_s, snapshot.as_mut());
+    batch.names = answers.names.take_new();
+    if let Some(snapshot) = &mut snapshot {
+        snapshot.names(answers.names.all().into_iter());
+    }
+    if batch.is_empty() && snapshot.is_none() {
+        return Ok(());
+    }
+    *held = Some(batch);
+    append_held(spool, held)?;
+    match snapshot {
+        Some(snapshot) => spool.finish_snapshot(snapshot),
+        None => Ok(()),
+    }
+}
+
+/// Appends the batch that waits, if there is one. It waits on if it cannot be written.
+fn append_held(spool: &mut Spool, held: &mut Option<Batch>) -> Result<(), SpoolError> {
+    if let Some(batch) = held {
+        spool.append(batch)?;
+        *held = None;
+    }
+    Ok(())
+}

@@ -1,0 +1,390 @@
+//! The calls of UNIT3D: `/announce/{TRACKER_KEY}/…` with JSON bodies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{MethodRouter, get, post, put};
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use types::InfoHash;
+
+use super::load::group_factors;
+use crate::answers;
+use crate::credit::Factors;
+use crate::hex::{from_hex, to_hex};
+use crate::model::{Group, Model, Moderation, Passkey, Torrent, User};
+use crate::server::{Caller, Calls};
+
+/// The body of a torrent.
+#[derive(Debug, Deserialize)]
+pub(crate) struct TorrentBody {
+    id: u32,
+    status: i64,
+    info_hash: String,
+    is_deleted: bool,
+    times_completed: u32,
+    download_factor: u16,
+    upload_factor: u16,
+}
+
+/// The body of a user.
+#[derive(Debug, Deserialize)]
+pub(crate) struct UserBody {
+    id: u32,
+    group_id: i32,
+    passkey: String,
+    #[serde(default)]
+    new_passkey: Option<String>,
+    can_download: bool,
+    is_donor: bool,
+    is_lifetime: bool,
+}
+
+/// The body of a group.
+#[derive(Debug, Deserialize)]
+pub(crate) struct GroupBody {
+    id: i32,
+    slug: String,
+    download_slots: Option<i64>,
+    is_immune: bool,
+    is_freeleech: bool,
+    is_double_upload: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct IdBody<T> {
+    id: T,
+}
+
+#[derive(Debug, Deserialize)]
+struct AgentBody {
+    peer_id_prefix: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct TokenBody {
+    user_id: u32,
+    torrent_id: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct UserIdBody {
+    user_id: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct TorrentIdBody {
+    torrent_id: u32,
+}
+
+/// A torrent with its peers, as UNIT3D reads it.
+#[derive(Debug, Serialize)]
+struct TorrentView {
+    id: u32,
+    status: &'static str,
+    is_deleted: bool,
+    peers: BTreeMap<String, PeerView>,
+    seeders: i64,
+    leechers: i64,
+    times_completed: u32,
+    download_factor: u16,
+    upload_factor: u16,
+}
+
+#[derive(Debug, Serialize)]
+struct PeerView {
+    ip_address: String,
+    user_id: u32,
+    peer_id: String,
+    port: u16,
+    is_seeder: bool,
+    is_active: bool,
+    is_visible: bool,
+    is_connectable: bool,
+    updated_at: u32,
+    uploaded: u64,
+    downloaded: u64,
+}
+
+type Body<T> = Result<Json<T>, axum::extract::rejection::JsonRejection>;
+type Site = State<Arc<Calls>>;
+
+/// Returns the routes below `/announce/{key}`.
+pub(crate) fn router() -> Router<Arc<Calls>> {
+    let sets: [(&str, MethodRouter<Arc<Calls>>); 7] = [
+        ("/torrents", put(put_torrent).delete(delete_torrent)),
+        ("/users", put(put_user).delete(delete_user)),
+        ("/groups", put(put_group).delete(delete_group)),
+        ("/blacklisted-agents", put(put_agent).delete(delete_agent)),
+        ("/freeleech-tokens", put(put_token).delete(delete_token)),
+        ("/personal-freeleech", put(put_personal).delete(delete_personal)),
+        ("/featured-torrents", put(put_featured).delete(delete_featured)),
+    ];
+    let mut router = Router::new();
+    for (path, methods) in sets {
+        router = router.route(&format!("/announce/{{key}}{path}"), methods);
+    }
+    router
+        .route("/announce/{key}/torrents/{id}", get(show_torrent))
+        .route("/announce/{key}/users/{id}", get(show_user))
+        .route("/announce/{key}/stats", get(stats))
+        .route("/announce/{key}/config/reload", post(reload))
+}
+
+/// Returns 200 if `done`, and 400 otherwise: UNIT3D repeats a call that is not answered by 200.
+fn answer(done: bool) -> StatusCode {
+    if done { StatusCode::OK } else { StatusCode::BAD_REQUEST }
+}
+
+/// Changes the model by the body of a call.
+fn change<T>(
+    calls: &Calls,
+    body: Body<T>,
+    change: impl FnOnce(&mut Model, T) -> bool,
+) -> StatusCode {
+    match body {
+        Ok(Json(body)) => answer(change(&mut calls.answers.model.write(), body)),
+        Err(rejection) => {
+            calls.note_bad(&rejection.body_text());
+            StatusCode::BAD_REQUEST
+        }
+    }
+}
+
+async fn put_torrent(_: Caller, State(calls): Site, body: Body<TorrentBody>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        let Some(torrent) = torrent_of(&body) else { return false };
+        model.put_torrent(body.id, torrent);
+        true
+    })
+}
+
+/// Reads the body of a torrent. Returns `None` if a value is not valid.
+fn torrent_of(body: &TorrentBody) -> Option<Torrent> {
+    Some(Torrent {
+        info_hash: InfoHash(from_hex(&body.info_hash)?),
+        moderation: Moderation::of(body.status)?,
+        is_deleted: body.is_deleted,
+        is_neutral: false,
+        factors: Factors { upload: body.upload_factor, download: body.download_factor },
+        completed: AtomicU32::new(body.times_completed),
+    })
+}
+
+async fn delete_torrent(_: Caller, State(calls): Site, body: Body<IdBody<u32>>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        let torrent = model.torrents.get_mut(&body.id);
+        torrent.map(|torrent| torrent.is_deleted = true).is_some()
+    })
+}
+
+async fn put_user(_: Caller, State(calls): Site, body: Body<UserBody>) -> StatusCode {
+    match body {
+        Ok(Json(body)) => {
+            let user = user_of(&body);
+            answer(user.is_some_and(|user| calls.answers.put_user(body.id, user)))
+        }
+        Err(rejection) => {
+            calls.note_bad(&rejection.body_text());
+            StatusCode::BAD_REQUEST
+        }
+    }
+}
+
+/// Reads the body of a user. Returns `None` if a value is not valid.
+fn user_of(body: &UserBody) -> Option<User> {
+    let passkey = body.new_passkey.as_ref().unwrap_or(&body.passkey);
+    let passkey: Passkey = passkey.as_bytes().try_into().ok()?;
+    Some(User {
+        group: body.group_id,
+        passkey,
+        can_download: body.can_download,
+        is_donor: body.is_donor,
+        is_lifetime: body.is_lifetime,
+        is_protected: false,
+    })
+}
+
+async fn delete_user(_: Caller, State(calls): Site, body: Body<IdBody<u32>>) -> StatusCode {
+    let Ok(Json(body)) = body else { return StatusCode::BAD_REQUEST };
+    calls.answers.remove_user(body.id);
+    StatusCode::OK
+}
+
+async fn put_group(_: Caller, State(calls): Site, body: Body<GroupBody>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        let group = Group {
+            slug: body.slug,
+            slots: body.download_slots.map(|slots| u32::try_from(slots).unwrap_or(0)),
+            is_immune: body.is_immune,
+            factors: group_factors(body.is_freeleech, body.is_double_upload),
+        };
+        model.groups.insert(body.id, group);
+        true
+    })
+}
+
+async fn delete_group(_: Caller, State(calls): Site, body: Body<IdBody<i32>>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        model.groups.remove(&body.id);
+        true
+    })
+}
+
+async fn put_agent(_: Caller, State(calls): Site, body: Body<AgentBody>) -> StatusCode {
+    change(&calls, body, |model, body| Model::add_prefix(&mut model.refused, &body.peer_id_prefix))
+}
+
+async fn delete_agent(_: Caller, State(calls): Site, body: Body<AgentBody>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        model.refused.retain(|prefix| *prefix != body.peer_id_prefix);
+        true
+    })
+}
+
+async fn put_token(_: Caller, State(calls): Site, body: Body<TokenBody>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        model.tokens.insert((body.user_id, body.torrent_id));
+        true
+    })
+}
+
+async fn delete_token(_: Caller, State(calls): Site, body: Body<TokenBody>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        model.tokens.remove(&(body.user_id, body.torrent_id));
+        true
+    })
+}
+
+async fn put_personal(_: Caller, State(calls): Site, body: Body<UserIdBody>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        model.personal.insert(body.user_id);
+        true
+    })
+}
+
+async fn delete_personal(_: Caller, State(calls): Site, body: Body<UserIdBody>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        model.personal.remove(&body.user_id);
+        true
+    })
+}
+
+async fn put_featured(_: Caller, State(calls): Site, body: Body<TorrentIdBody>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        model.featured.insert(body.torrent_id);
+        true
+    })
+}
+
+async fn delete_featured(_: Caller, State(calls): Site, body: Body<TorrentIdBody>) -> StatusCode {
+    change(&calls, body, |model, body| {
+        model.featured.remove(&body.torrent_id);
+        true
+    })
+}
+
+async fn show_torrent(
+    _: Caller,
+    State(calls): Site,
+    Path((_, id)): Path<(String, u32)>,
+) -> Result<Json<Value>, StatusCode> {
+    // Visits all sessions: not on the thread that serves the calls.
+    let view = tokio::task::spawn_blocking(move || torrent_view(&calls, id));
+    let view = view.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
+    let view = view.ok_or(StatusCode::NOT_FOUND)?;
+    serde_json::to_value(view).map(Json).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+fn torrent_view(calls: &Calls, id: u32) -> Option<TorrentView> {
+    let sessions = calls.answers.ledger.sessions_of(id);
+    let (seeders, leechers) = answers::counts(&sessions);
+    let model = calls.answers.model.read();
+    let torrent = model.torrents.get(&id)?;
+    let peers = sessions.iter().map(|(user_id, session)| {
+        let peer_id = to_hex(&session.peer_id.0);
+        let view = PeerView {
+            ip_address: session.ip.to_string(),
+            user_id: *user_id,
+            peer_id: peer_id.clone(),
+            port: session.port,
+            is_seeder: session.seeder,
+            is_active: session.active,
+            is_visible: session.visible,
+            is_connectable: false,
+            updated_at: session.updated_s,
+            uploaded: session.uploaded,
+            downloaded: session.downloaded,
+        };
+        (format!("{user_id}-{peer_id}"), view)
+    });
+    Some(TorrentView {
+        id,
+        status: torrent.moderation.name(),
+        is_deleted: torrent.is_deleted,
+        peers: peers.collect(),
+        seeders,
+        leechers,
+        times_completed: torrent.completed.load(Ordering::Relaxed),
+        download_factor: torrent.factors.download,
+        upload_factor: torrent.factors.upload,
+    })
+}
+
+async fn show_user(
+    _: Caller,
+    State(calls): Site,
+    Path((_, id)): Path<(String, u32)>,
+) -> Result<Json<Value>, StatusCode> {
+    let user = calls.answers.model.read().users.get(&id).copied();
+    let user = user.ok_or(StatusCode::NOT_FOUND)?;
+    let presence = calls.answers.ledger.presence(id);
+    // UNIT3D expects the rates of peer lists; these are not limited by user.
+    Ok(Json(json!({
+        "id": id,
+        "group_id": user.group,
+        "passkey": String::from_utf8_lossy(&user.passkey),
+        "can_download": user.can_download,
+        "num_seeding": presence.seeding,
+        "num_leeching": presence.leeching,
+        "is_donor": user.is_donor,
+        "is_lifetime": user.is_lifetime,
+        "receive_seed_list_rates": {"rates": []},
+        "receive_leech_list_rates": {"rates": []},
+    })))
+}
+
+async fn stats(_: Caller, State(calls): Site) -> Json<Value> {
+    let answers = &calls.answers;
+    let last_s = f64::from(answers.last_announce_s.load(Ordering::Relaxed));
+    let per_s = answers.rates.lock().per_s();
+    let mut stats = serde_json::Map::new();
+    stats.insert("created_at".to_owned(), json!(f64::from(calls.started_s)));
+    stats.insert("last_request_at".to_owned(), json!(last_s));
+    stats.insert("last_announce_response_at".to_owned(), json!(last_s));
+    for kind in ["requests", "announce_responses"] {
+        for (window_s, rate) in crate::rates::WINDOWS_S.iter().zip(per_s) {
+            stats.insert(format!("{kind}_per_{window_s}s"), json!(rate));
+        }
+    }
+    Json(Value::Object(stats))
+}
+
+async fn reload(_: Caller, State(calls): Site) -> StatusCode {
+    calls.request_reload();
+    StatusCode::OK
+}
+
+/// Reads a body of the call named `path` as the server does. For fuzzing.
+#[doc(hidden)]
+pub fn read_body(path: &str, body: &[u8]) -> bool {
+    match path {
+        "torrents" => serde_json::from_slice(body).is_ok_and(|it| torrent_of(&it).is_some()),
+        "users" => serde_json::from_slice(body).is_ok_and(|it| user_of(&it).is_some()),
+        _ => serde_json::from_slice::<GroupBody>(body).is_ok(),
+    }
+}

@@ -1,0 +1,246 @@
+//! The columns of UNIT3D, and how a batch gets into its tables.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use mysql::Value;
+
+use crate::batch::{Batch, Record, SessionChange};
+use crate::database::{Column, Rows, Tables};
+
+/// UNIT3D's tables.
+pub(crate) struct Unit3dTables;
+
+const INT: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
+const BOOL: &[&str] = &["tinyint", "smallint", "int", "bit"];
+const TEXT: &[&str] = &["varchar", "char", "text"];
+const BINARY: &[&str] = &["binary", "varbinary"];
+const TIME: &[&str] = &["timestamp", "datetime"];
+
+const fn column(table: &'static str, name: &'static str, types: &'static [&'static str]) -> Column {
+    Column { table, name, types }
+}
+
+/// The columns that are read or written.
+const COLUMNS: &[Column] = &[
+    column("groups", "id", INT),
+    column("groups", "slug", TEXT),
+    column("groups", "download_slots", INT),
+    column("groups", "is_immune", BOOL),
+    column("groups", "is_freeleech", BOOL),
+    column("groups", "is_double_upload", BOOL),
+    column("users", "id", INT),
+    column("users", "group_id", INT),
+    column("users", "passkey", TEXT),
+    column("users", "can_download", BOOL),
+    column("users", "is_donor", BOOL),
+    column("users", "is_lifetime", BOOL),
+    column("users", "uploaded", INT),
+    column("users", "downloaded", INT),
+    column("users", "deleted_at", TIME),
+    column("torrents", "id", INT),
+    column("torrents", "info_hash", BINARY),
+    column("torrents", "status", INT),
+    column("torrents", "free", INT),
+    column("torrents", "doubleup", BOOL),
+    column("torrents", "seeders", INT),
+    column("torrents", "leechers", INT),
+    column("torrents", "times_completed", INT),
+    column("torrents", "balance", INT),
+    column("torrents", "updated_at", TIME),
+    column("torrents", "deleted_at", TIME),
+    column("blacklist_clients", "peer_id_prefix", TEXT),
+    column("freeleech_tokens", "user_id", INT),
+    column("freeleech_tokens", "torrent_id", INT),
+    column("personal_freeleeches", "user_id", INT),
+    column("featured_torrents", "torrent_id", INT),
+    column("history", "user_id", INT),
+    column("history", "torrent_id", INT),
+    column("history", "agent", TEXT),
+    column("history", "uploaded", INT),
+    column("history", "actual_uploaded", INT),
+    column("history", "client_uploaded", INT),
+    column("history", "downloaded", INT),
+    column("history", "actual_downloaded", INT),
+    column("history", "client_downloaded", INT),
+    column("history", "seeder", BOOL),
+    column("history", "active", BOOL),
+    column("history", "seedtime", INT),
+    column("history", "immune", BOOL),
+    column("history", "created_at", TIME),
+    column("history", "updated_at", TIME),
+    column("history", "completed_at", TIME),
+    column("peers", "user_id", INT),
+    column("peers", "torrent_id", INT),
+    column("peers", "peer_id", BINARY),
+    column("peers", "ip", BINARY),
+    column("peers", "port", INT),
+    column("peers", "agent", TEXT),
+    column("peers", "uploaded", INT),
+    column("peers", "downloaded", INT),
+    column("peers", "left", INT),
+    column("peers", "active", BOOL),
+    column("peers", "seeder", BOOL),
+    column("peers", "visible", BOOL),
+    column("peers", "created_at", TIME),
+    column("peers", "updated_at", TIME),
+    column("unregistered_info_hashes", "user_id", INT),
+    column("unregistered_info_hashes", "info_hash", BINARY),
+    column("unregistered_info_hashes", "created_at", TIME),
+    column("unregistered_info_hashes", "updated_at", TIME),
+];
+
+const HISTORY: &str = "history (user_id, torrent_id, agent, uploaded, actual_uploaded, client_uploaded, downloaded, \
+    actual_downloaded, client_downloaded, seeder, active, seedtime, immune, created_at, updated_at, completed_at)";
+const HISTORY_ROW: &str =
+    "(?,?,?,?,?,?,?,?,?,?,?,?,?,FROM_UNIXTIME(?),FROM_UNIXTIME(?),FROM_UNIXTIME(?))";
+const HISTORY_TAIL: &str = " ON DUPLICATE KEY UPDATE agent = VALUES(agent), uploaded = uploaded + VALUES(uploaded), \
+    actual_uploaded = actual_uploaded + VALUES(actual_uploaded), client_uploaded = VALUES(client_uploaded), \
+    downloaded = downloaded + VALUES(downloaded), actual_downloaded = actual_downloaded + VALUES(actual_downloaded), \
+    client_downloaded = VALUES(client_downloaded), seeder = VALUES(seeder), active = VALUES(active), \
+    seedtime = seedtime + VALUES(seedtime), immune = immune AND VALUES(immune), updated_at = VALUES(updated_at), \
+    completed_at = COALESCE(completed_at, VALUES(completed_at))";
+
+const PEERS: &str = "peers (user_id, torrent_id, peer_id, ip, port, agent, uploaded, downloaded, `left`, active, seeder, \
+    visible, created_at, updated_at)";
+const PEERS_ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,FROM_UNIXTIME(?),FROM_UNIXTIME(?))";
+const PEERS_TAIL: &str = " ON DUPLICATE KEY UPDATE ip = VALUES(ip), port = VALUES(port), agent = VALUES(agent), \
+    uploaded = VALUES(uploaded), downloaded = VALUES(downloaded), `left` = VALUES(`left`), active = VALUES(active), \
+    seeder = VALUES(seeder), visible = VALUES(visible), updated_at = VALUES(updated_at)";
+
+const UNREGISTERED: &str = "unregistered_info_hashes (user_id, info_hash, created_at, updated_at)";
+const UNREGISTERED_ROW: &str = "(?,?,FROM_UNIXTIME(?),FROM_UNIXTIME(?))";
+const UNREGISTERED_TAIL: &str = " ON DUPLICATE KEY UPDATE updated_at = VALUES(updated_at)";
+
+/// The rows come first, so that each is looked up by its primary key.
+const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+    up BIGINT UNSIGNED PATH '$[1]', down BIGINT UNSIGNED PATH '$[2]')) AS d STRAIGHT_JOIN users ON users.id = d.id \
+    SET users.uploaded = users.uploaded + d.up, users.downloaded = users.downloaded + d.down";
+const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+    seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', completed BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
+    time_s BIGINT PATH '$[5]')) AS d STRAIGHT_JOIN torrents ON torrents.id = d.id \
+    SET torrents.seeders = torrents.seeders + d.seeders, torrents.leechers = torrents.leechers + d.leechers, \
+    torrents.times_completed = torrents.times_completed + d.completed, \
+    torrents.balance = torrents.balance + d.balance, torrents.updated_at = FROM_UNIXTIME(d.time_s)";
+
+/// Changes of a torrent.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct TorrentChange {
+    seeders: i64,
+    leechers: i64,
+    completed: i64,
+    balance: i64,
+}
+
+impl Tables for Unit3dTables {
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn write(&self, rows: &mut Rows<'_, '_>, records: &[Record]) -> Result<(), mysql::Error> {
+        let announced = || records.iter().filter_map(|record| Some((record, record.last()?)));
+        let history = announced().map(|(record, last)| history_row(record, last)).collect();
+        rows.insert(HISTORY, HISTORY_ROW, HISTORY_TAIL, history)?;
+        let peers = announced().flat_map(|(record, _)| {
+            let changes = record.sessions.iter().filter(|change| !change.expired);
+            changes.map(|change| peer_row(record, change))
+        });
+        rows.insert(PEERS, PEERS_ROW, PEERS_TAIL, peers.collect())?;
+        rows.update(USERS_UPDATE, &user_changes(records))?;
+        let changes = torrent_changes(records, rows.unix_s);
+        rows.update(TORRENTS_UPDATE, &changes)
+    }
+
+    fn write_rest(&self, rows: &mut Rows<'_, '_>, batch: &Batch) -> Result<(), mysql::Error> {
+        let time = Value::from(batch.unix_s);
+        let values = batch.unregistered.iter().map(|one| {
+            let hash = Value::from(one.info_hash.0.to_vec());
+            vec![one.user.into(), hash, time.clone(), time.clone()]
+        });
+        rows.insert(UNREGISTERED, UNREGISTERED_ROW, UNREGISTERED_TAIL, values.collect())
+    }
+}
+
+fn history_row(record: &Record, last: &SessionChange) -> Vec<Value> {
+    let session = &last.session;
+    let completed = Some(record.completed_s).filter(|time| *time > 0);
+    vec![
+        record.user.into(),
+        record.torrent.into(),
+        last.agent.as_str().into(),
+        record.credited_uploaded.into(),
+        record.uploaded.into(),
+        session.uploaded.into(),
+        record.credited_downloaded.into(),
+        record.downloaded.into(),
+        session.downloaded.into(),
+        session.seeder.into(),
+        record.active.into(),
+        record.seeded_s.into(),
+        record.immune.into(),
+        record.created_s.into(),
+        session.updated_s.into(),
+        completed.into(),
+    ]
+}
+
+fn peer_row(record: &Record, change: &SessionChange) -> Vec<Value> {
+    let session = &change.session;
+    let ip = match session.ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    vec![
+        record.user.into(),
+        record.torrent.into(),
+        session.peer_id.0.to_vec().into(),
+        ip.into(),
+        session.port.into(),
+        change.agent.as_str().into(),
+        session.uploaded.into(),
+        session.downloaded.into(),
+        session.left.into(),
+        session.active.into(),
+        session.seeder.into(),
+        session.visible.into(),
+        session.created_s.into(),
+        session.updated_s.into(),
+    ]
+}
+
+/// Returns what each user is credited, as JSON.
+fn user_changes(records: &[Record]) -> Vec<String> {
+    let mut changes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for record in records {
+        if record.credited_uploaded > 0 || record.credited_downloaded > 0 {
+            let change = changes.entry(record.user).or_default();
+            change.0 = change.0.saturating_add(record.credited_uploaded);
+            change.1 = change.1.saturating_add(record.credited_downloaded);
+        }
+    }
+    changes.iter().map(|(id, (up, down))| format!("[{id},{up},{down}]")).collect()
+}
+
+/// Returns the changes of each torrent, as JSON.
+fn torrent_changes(records: &[Record], unix_s: u32) -> Vec<String> {
+    let mut changes: BTreeMap<u32, TorrentChange> = BTreeMap::new();
+    for record in records {
+        let change = changes.entry(record.torrent).or_default();
+        change.seeders += i64::from(record.seeders);
+        change.leechers += i64::from(record.leechers);
+        change.completed += i64::from(record.completions);
+        change.balance = change.balance.saturating_add(balance_change(record));
+    }
+    changes.retain(|_, change| *change != TorrentChange::default());
+    let json = |(id, change): (&u32, &TorrentChange)| {
+        let TorrentChange { seeders, leechers, completed, balance } = change;
+        format!("[{id},{seeders},{leechers},{completed},{balance},{unix_s}]")
+    };
+    changes.iter().map(json).collect()
+}
+
+/// Returns by how much more was sent than received, as it is credited.
+fn balance_change(record: &Record) -> i64 {
+    let bytes = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    bytes(record.credited_uploaded).saturating_sub(bytes(record.credited_downloaded))
+}

@@ -1,0 +1,28 @@
+//! Files and calls of a site: the first byte names the reader. A batch that is read is the same after it is written.
+
+use site::spool::scan_segment;
+
+pub(crate) fn check(bytes: &[u8]) {
+    let Some((reader, bytes)) = bytes.split_first() else { return };
+    match reader % 6 {
+        0 => {
+            let mut last = 0;
+            let end = scan_segment(bytes, &mut |frame, offset| {
+                assert!(offset >= last && offset + frame.len <= bytes.len() as u64);
+                last = offset + frame.len;
+                frame.batch().map(drop).ok_or("no batch")
+            });
+            if let Ok(end) = end {
+                assert!(end.len <= bytes.len() as u64);
+            }
+        }
+        1 => assert!(site::reads_batch_as_written(bytes)),
+        2 => drop(site::read_body("torrents", bytes)),
+        3 => drop(site::read_body("users", bytes)),
+        4 => drop(site::read_body("groups", bytes)),
+        _ => {
+            let text = String::from_utf8_lossy(bytes);
+            assert!(site::read_query(&text) <= text.matches('=').count());
+        }
+    }
+}
