@@ -9,6 +9,7 @@ use types::Scope;
 
 use super::constants;
 use super::key::{Problem, unique};
+use super::site::SiteKind;
 use super::{AcmeConfig, Challenge, Config, ListenerGroup, ListenerPolicyConfig, Transport};
 
 /// Returns what to know of a listener's policy.
@@ -79,7 +80,9 @@ impl Config {
         }
         let is_private =
             self.listener_policies.iter().any(|policy| policy.access == Access::Private);
-        if is_private && self.keys.as_os_str().is_empty() && self.admin_listen.is_empty() {
+        let has_users = self.site.as_ref().is_some_and(|site| site.kind != SiteKind::Feed);
+        let may_add = !self.admin_listen.is_empty();
+        if is_private && self.keys.as_os_str().is_empty() && !has_users && !may_add {
             warnings.push(
                 "access.private is on, but no user has a key: name a file in access.keys, or turn on \
                  the API with admin.listen"

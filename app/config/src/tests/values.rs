@@ -191,6 +191,21 @@ fn memory_is_bounded_by_default() {
 }
 
 #[test]
+fn warns_of_private_listeners_without_users() {
+    let has_warning = |text: &str| {
+        let text = format!(
+            "[admin]\nlisten = []\n[access]\nprivate = true\n[state]\ndir = \"/s\"\n{text}"
+        );
+        let config = Config::from_settings(&read(&text).unwrap()).unwrap();
+        config.warnings().iter().any(|warning| warning.contains("no user has a key"))
+    };
+    assert!(has_warning("") && has_warning("[site]\nkind = \"feed\"\n"));
+    let site = "[site]\nkind = \"unit3d\"\ndatabase = \"mysql://t@127.0.0.1/u\"\nlisten = \"127.0.0.1:1\"\n\
+                tracker_key = \"/k\"\n";
+    assert!(!has_warning(site));
+}
+
+#[test]
 fn warns_of_more_memory_than_the_machine_has() {
     let warnings = |memory_mib: &str| {
         let settings = read(&format!("[limits]\nmemory_mib = {memory_mib}\n")).unwrap();
