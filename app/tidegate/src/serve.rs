@@ -129,7 +129,7 @@ pub(crate) fn serve(
     let watcher = access::FileWatcher::new(&config);
     let tracker = Arc::new(new_tracker(&config, &handoff, shared_secrets)?);
     cluster.iter().for_each(|cluster| cluster.attach(&tracker));
-    let mut access = AccessState::default();
+    let mut access = AccessState::new(&config);
     reload::apply(&config, &tracker, &mut access)?;
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
@@ -213,6 +213,7 @@ impl Opened {
         let engine = xdp::engine_text(&config, self.xdp.as_ref());
         let startup_text = bound.startup_text(&config, &engine, &urls);
         let dashboard = bound.dashboard_url(&config);
+        let next_steps = startup::next_steps(&config, dashboard.as_deref());
         let sandbox = confine::confine(&config, self.config_source.file.as_deref(), &self.cluster)
             .map(Arc::new);
         if config.cluster.is_some() {
@@ -232,8 +233,15 @@ impl Opened {
         listen_to_signals(self.signals, events.clone())?;
         let state = (Arc::clone(&records), writer, urls);
         let (open, names) = (journal.as_ref(), self.access.folders.names());
-        let shared =
-            Shared { tracker: &tracker, certificates: &certificates, clock, journal: open, names };
+        let old_dashboard = old_process.as_mut().map(OldProcess::take_dashboard);
+        let shared = Shared {
+            tracker: &tracker,
+            certificates: &certificates,
+            clock,
+            journal: open,
+            names,
+            old_dashboard,
+        };
         let (mut workers, api, first_token) =
             start_management(&mut bound, &config, &shared, state, events.clone())?;
         state::annotate_start(&api, old_process.is_some());
@@ -270,11 +278,21 @@ impl Opened {
             hub: Arc::clone(api.hub()),
             pace: swarms.as_ref().map(|swarms| swarms.pace.clone()),
         };
-        let startup_text = startup_text + &first_token.text(dashboard);
+        let token_text = first_token.text(dashboard.as_deref().unwrap_or_default());
+        let startup_text = startup_text + &token_text + &next_steps;
         let start = Start { bound, xdp: self.xdp, startup_text, old_process };
         let supervisor = self.supervisor;
-        let serving =
-            Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
+        let serving = Serving {
+            workers,
+            reloader,
+            upgrader,
+            supervisor,
+            records,
+            swarms,
+            cluster,
+            events,
+            api,
+        };
         serving.run(start, &event_receiver)
     }
 }
@@ -287,6 +305,8 @@ struct Shared<'a> {
     journal: Option<&'a OpenJournal>,
     /// The names of torrents.
     names: &'a Arc<TorrentNames>,
+    /// What the old process's dashboard hands over in an upgrade.
+    old_dashboard: Option<String>,
 }
 
 /// Starts the records and the admin listeners, which are served while swarms are restored.
@@ -305,6 +325,10 @@ fn start_management(
     let mut workers = Workers::new(shared, ended);
     workers.count_losses(&bound.udp);
     let (api, first_token) = state::start(&mut workers, config, state, shared.clock, events)?;
+    // Before it is served, which takes samples.
+    if let Some(text) = shared.old_dashboard.as_deref().filter(|text| !text.is_empty()) {
+        api.take_over(text);
+    }
     workers.start_admin(
         std::mem::take(&mut bound.admin),
         Service {
@@ -332,6 +356,7 @@ struct Serving {
     swarms: Option<Swarms>,
     cluster: ClusterState,
     events: Sender<Event>,
+    api: Arc<Api>,
 }
 
 /// What starts when swarms are restored.
@@ -520,7 +545,7 @@ impl Serving {
     }
 
     fn upgrade(&mut self) {
-        if let Err(error) = self.upgrader.start(&self.events) {
+        if let Err(error) = self.upgrader.start(&self.events, &self.api.hand_over()) {
             error!("upgrade failed: {error:#}");
             self.records.pause(false);
         }

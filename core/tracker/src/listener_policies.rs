@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use types::{Refusal, Scope};
 
@@ -44,31 +45,113 @@ pub enum Access {
     Open,
 }
 
-/// Public addresses for peers that are beside the tracker, behind the same router: others cannot reach
-/// the addresses that they announce from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Public addresses for peers that are beside the tracker, behind the same router or on the same machine: others cannot
+/// reach the addresses that they announce from.
+#[derive(Debug, Default)]
 pub struct ExternalAddress {
     /// The address of IPv4 peers; `None` = they keep their own.
-    pub v4: Option<Ipv4Addr>,
+    v4: Option<IpAddr>,
     /// The address of IPv6 peers; `None` = they keep their own.
-    pub v6: Option<Ipv6Addr>,
+    v6: Option<IpAddr>,
     /// The networks of the peers that get these addresses.
-    pub networks: Networks,
+    networks: Networks,
+    /// Which first bytes of addresses `networks` has, a bit each. Most peers are told apart by it.
+    first_bytes: [u64; 4],
+    /// Whether it is the machine's own address, which nobody has configured.
+    is_automatic: bool,
+    /// Whether a peer has got one of these addresses.
+    is_used: AtomicBool,
 }
 
+/// Addresses by which no other machine reaches a peer: loopback and link-local ones.
+const OF_THIS_MACHINE: [&str; 4] = ["127.0.0.0/8", "169.254.0.0/16", "::1", "fe80::/10"];
+
 impl ExternalAddress {
-    /// Returns the address that replaces `ip`, if one does.
-    fn replacement(&self, ip: IpAddr) -> Option<IpAddr> {
-        let external = match ip.to_canonical() {
-            IpAddr::V4(_) => self.v4.map(IpAddr::V4),
-            IpAddr::V6(_) => self.v6.map(IpAddr::V6),
+    /// Returns the configured addresses for peers in `networks`.
+    pub fn new(v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>, networks: Networks) -> Self {
+        let (v4, v6) = (v4.map(IpAddr::V4), v6.map(IpAddr::V6));
+        Self { v4, v6, first_bytes: first_bytes(&networks), networks, ..Self::default() }
+    }
+
+    /// Returns what replaces loopback and link-local addresses if nothing is configured: the machine's own, a public one
+    /// if there is one. A family without any gets that of the other. `None`: it has none at all.
+    pub fn of_machine(own: &[IpAddr]) -> Option<Self> {
+        let best = |is_of_family: fn(&IpAddr) -> bool| {
+            let of_family = own.iter().filter(|ip| is_of_family(ip));
+            let is_public = |ip: &&IpAddr| Scope::of(**ip) == Scope::Public;
+            of_family.clone().find(is_public).or(of_family.clone().next()).copied()
         };
-        external.filter(|_| self.networks.contains(ip))
+        let (v4, v6) = (best(IpAddr::is_ipv4), best(IpAddr::is_ipv6));
+        let networks = Networks::parse(OF_THIS_MACHINE).ok()?;
+        let first_bytes = first_bytes(&networks);
+        let (v4, v6) = (v4.or(v6)?, v6.or(v4)?);
+        let (v4, v6) = (Some(v4), Some(v6));
+        Some(Self { v4, v6, networks, first_bytes, is_automatic: true, ..Self::default() })
+    }
+
+    /// Returns the addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.v4.into_iter().chain(self.v6)
+    }
+
+    /// Returns the addresses under which others got peers of this machine although no one outside its network can reach
+    /// them: there is no public address, and none is configured.
+    pub fn unreachable(&self) -> Option<IpAddr> {
+        let is_needed = self.is_automatic && self.is_used.load(Ordering::Relaxed);
+        self.addresses().find(|ip| is_needed && Scope::of(*ip) != Scope::Public)
+    }
+
+    /// Returns the address that replaces `ip`, if one does.
+    #[inline]
+    fn replacement(&self, ip: IpAddr) -> Option<IpAddr> {
+        let first = match ip.to_canonical() {
+            IpAddr::V4(ip) => ip.octets()[0],
+            IpAddr::V6(ip) => ip.octets()[0],
+        };
+        let is_possible = self.first_bytes[usize::from(first / 64)] >> (first % 64) & 1 == 1;
+        if is_possible { self.find_replacement(ip.to_canonical()) } else { None }
+    }
+
+    #[cold]
+    fn find_replacement(&self, ip: IpAddr) -> Option<IpAddr> {
+        let external = if ip.is_ipv4() { self.v4 } else { self.v6 };
+        let found = external.filter(|_| self.networks.contains(ip));
+        if found.is_some() && !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::Relaxed);
+        }
+        found
     }
 
     pub(crate) fn contains(&self, ip: IpAddr) -> bool {
-        self.v4.is_some_and(|v4| ip == v4) || self.v6.is_some_and(|v6| ip == v6)
+        self.addresses().any(|external| external == ip)
     }
+}
+
+/// Whether it is used is no part of its value.
+impl PartialEq for ExternalAddress {
+    fn eq(&self, other: &Self) -> bool {
+        let of = |it: &Self| (it.v4, it.v6, it.is_automatic);
+        of(self) == of(other) && self.networks == other.networks
+    }
+}
+
+impl Eq for ExternalAddress {}
+
+/// Returns the first bytes that addresses of these networks have, a bit each.
+fn first_bytes(networks: &Networks) -> [u64; 4] {
+    let mut bits = [0; 4];
+    for prefix in networks.prefixes() {
+        let first = match prefix.address() {
+            IpAddr::V4(ip) => ip.octets()[0],
+            IpAddr::V6(ip) => ip.octets()[0],
+        };
+        let free = 8_u32.saturating_sub(u32::from(prefix.bits()));
+        let last = first | (0xff_u8.checked_shr(8 - free).unwrap_or_default());
+        for byte in first..=last {
+            bits[usize::from(byte / 64)] |= 1 << (byte % 64);
+        }
+    }
+    bits
 }
 
 /// The accepted peers among those with addresses that are not public ([`Scope::Local`]). Addresses that
@@ -106,6 +189,14 @@ impl ListenerPolicy {
         external.and_then(|external| external.replacement(ip)).unwrap_or(ip)
     }
 
+    /// Returns whether others get another address for a peer at `ip`, which an operator has chosen, or which is public.
+    fn is_replaced(&self, ip: IpAddr) -> bool {
+        let Some(external) = &self.external else { return false };
+        let is_accepted =
+            |given: IpAddr| !external.is_automatic || Scope::of(given) == Scope::Public;
+        external.replacement(ip).is_some_and(is_accepted)
+    }
+
     /// Refuses a peer at `ip` if its address is not accepted. `via_local_address` is true if it reached
     /// the tracker at an address that is not public.
     #[inline]
@@ -113,8 +204,7 @@ impl ListenerPolicy {
         match (Scope::of(ip), self.private_addresses) {
             (Scope::Public, _) | (Scope::Local, PrivateAddresses::Allow) => Ok(()),
             (Scope::Local, PrivateAddresses::Auto) if via_local_address => Ok(()),
-            // Others get another address.
-            (Scope::Local, _) if self.peer_ip(ip) != ip => Ok(()),
+            (Scope::Local, _) if self.is_replaced(ip) => Ok(()),
             _ => Err(Refusal::AddressNotPublic),
         }
     }
@@ -147,11 +237,8 @@ mod tests {
 
     #[test]
     fn peers_beside_the_tracker_get_its_address() {
-        let external = ExternalAddress {
-            v4: Some([192, 0, 2, 7].into()),
-            v6: None,
-            networks: Networks::parse(["10.0.0.0/8", "fc00::/7"]).unwrap(),
-        };
+        let networks = Networks::parse(["10.0.0.0/8", "fc00::/7"]).unwrap();
+        let external = ExternalAddress::new(Some([192, 0, 2, 7].into()), None, networks);
         let policy = ListenerPolicy {
             external: Some(Arc::new(external)),
             private_addresses: PrivateAddresses::Deny,
@@ -168,5 +255,64 @@ mod tests {
         assert_eq!(given("192.168.0.1"), refused, "not in the networks");
         assert_eq!(given("fd00::1"), refused, "no address of its family");
         assert_eq!(given("224.0.0.1"), refused);
+    }
+
+    /// Returns a policy at a machine with these addresses.
+    fn at_machine(own: &[&str], private_addresses: PrivateAddresses) -> ListenerPolicy {
+        let own: Vec<IpAddr> = own.iter().map(|ip| ip.parse().unwrap()).collect();
+        let external = ExternalAddress::of_machine(&own).map(Arc::new);
+        ListenerPolicy { external, private_addresses, ..ListenerPolicy::default() }
+    }
+
+    #[test]
+    fn peers_of_the_machine_get_its_own_address() {
+        use PrivateAddresses::{Auto, Deny};
+        let given = |policy: &ListenerPolicy, ip: &str| {
+            let ip = ip.parse().unwrap();
+            policy.admit_address(ip, true).map(|()| policy.peer_ip(ip).to_string())
+        };
+        let own = ["192.168.1.5", "1.2.3.4", "2600::1"];
+        for rule in [Auto, Deny] {
+            let policy = at_machine(&own, rule);
+            for (ip, expected) in [
+                ("127.0.0.1", "1.2.3.4"),
+                ("127.255.0.9", "1.2.3.4"),
+                ("::ffff:127.0.0.1", "1.2.3.4"),
+                ("169.254.7.7", "1.2.3.4"),
+                ("::1", "2600::1"),
+                ("fe80::7", "2600::1"),
+                ("8.8.8.8", "8.8.8.8"),
+                ("126.1.1.1", "126.1.1.1"),
+                ("2600::7", "2600::7"),
+            ] {
+                assert_eq!(given(&policy, ip), Ok(expected.into()), "{ip}");
+            }
+            assert_eq!(policy.external.as_ref().unwrap().unreachable(), None);
+        }
+        assert_eq!(given(&at_machine(&own, Auto), "192.168.1.7"), Ok("192.168.1.7".into()));
+
+        // Without a public address, the machine's network can reach it, and the operator is told.
+        let policy = at_machine(&["192.168.1.5"], Auto);
+        let external = policy.external.as_ref().unwrap();
+        assert_eq!(given(&policy, "8.8.8.8"), Ok("8.8.8.8".into()));
+        assert_eq!(external.unreachable(), None);
+        assert_eq!(given(&policy, "::1"), Ok("192.168.1.5".into()), "of the other family");
+        assert_eq!(external.unreachable(), Some([192, 168, 1, 5].into()));
+        let denied = given(&at_machine(&["192.168.1.5"], Deny), "127.0.0.1");
+        assert_eq!(denied, Err(Refusal::AddressNotPublic));
+        assert_eq!(given(&at_machine(&[], Auto), "127.0.0.1"), Ok("127.0.0.1".into()));
+    }
+
+    #[test]
+    fn first_bytes_are_those_of_all_addresses() {
+        let has = |networks: &[&str]| {
+            let bits = first_bytes(&Networks::parse(networks.iter().copied()).unwrap());
+            let is_set = |byte: &u8| bits[usize::from(byte / 64)] >> (byte % 64) & 1 == 1;
+            (0..=u8::MAX).filter(is_set).collect::<Vec<_>>()
+        };
+        assert_eq!(has(&[]), []);
+        assert_eq!(has(&["10.1.0.0/16", "127.0.0.1", "fe80::/10"]), [10, 127, 0xfe]);
+        assert_eq!(has(&["64.0.0.0/6", "fc00::/7"]), [64, 65, 66, 67, 0xfc, 0xfd]);
+        assert_eq!(has(&["0.0.0.0/0"]).len(), 256);
     }
 }
