@@ -77,10 +77,10 @@ mod tests {
             let line = format!("{}\0", words.replace(' ', "\0"));
             processes.write(&format!("{id}/cmdline"), &line).unwrap();
         }
-        symlink("/home/u", processes.path("9/cwd")).unwrap();
+        symlink("/srv/u", processes.path("9/cwd")).unwrap();
         fs::create_dir(processes.path("self")).unwrap();
         let found: Vec<_> = files_in(processes.root()).into_iter().collect();
-        let expected = [("/etc/tidegate/tidegate.toml", 7), ("/home/u/own.toml", 9)];
+        let expected = [("/etc/tidegate/tidegate.toml", 7), ("/srv/u/own.toml", 9)];
         assert_eq!(found, expected.map(|(file, id)| (PathBuf::from(file), id)));
         assert!(files_in(&processes.path("absent")).is_empty());
     }

@@ -208,12 +208,9 @@ impl Opened {
         let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
         let began_ms = swarms::unix_ms();
         // Before the sandbox, which may not ask for the machine's addresses.
-        let hosts = LocalHosts::of_machine(&config, &certificates);
-        let urls = bound.announce_urls(&hosts);
+        let urls = bound.announce_urls(&LocalHosts::of_machine(&config, &certificates));
         let engine = xdp::engine_text(&config, self.xdp.as_ref());
-        let startup_text = bound.startup_text(&config, &engine, &urls);
-        let dashboard = bound.dashboard_url(&config);
-        let next_steps = startup::next_steps(&config, dashboard.as_deref());
+        let startup = bound.startup_text(&config, &engine, &urls);
         let sandbox = confine::confine(&config, self.config_source.file.as_deref(), &self.cluster)
             .map(Arc::new);
         if config.cluster.is_some() {
@@ -228,23 +225,21 @@ impl Opened {
         let has_swarms = upgrade::receive_swarms(old_process.as_mut(), target, handoff.swarms)?;
         let source = SwarmSource::new(&tracker, &feed, clock);
         let parts = xdp::hand_over_parts(&bound, self.xdp.as_ref())?;
-        let upgrader = Upgrader::new(self.launcher, parts, handoff, source);
         let (events, event_receiver) = channel();
         listen_to_signals(self.signals, events.clone())?;
         let state = (Arc::clone(&records), writer, urls);
-        let (open, names) = (journal.as_ref(), self.access.folders.names());
-        let old_dashboard = old_process.as_mut().map(OldProcess::take_dashboard);
         let shared = Shared {
             tracker: &tracker,
             certificates: &certificates,
             clock,
-            journal: open,
-            names,
-            old_dashboard,
+            journal: journal.as_ref(),
+            names: self.access.folders.names(),
+            old_dashboard: old_process.as_mut().map(OldProcess::take_dashboard),
         };
         let (mut workers, api, first_token) =
             start_management(&mut bound, &config, &shared, state, events.clone())?;
         state::annotate_start(&api, old_process.is_some());
+        let upgrader = Upgrader::new(self.launcher, parts, handoff, source, Arc::clone(&api));
         // Set once.
         let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
         workers.set_engine(engine, self.udp_fallback);
@@ -252,14 +247,11 @@ impl Opened {
         let newest_round_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let restored_ms = has_swarms.then_some(began_ms).or(newest_round_ms);
         let of_cluster = || ClusterInputs::new(&tracker, clock, &feed, &records, restored_ms);
-        let prepare = |cluster: OpenCluster| cluster.prepare(&workers, of_cluster());
-        let cluster = self.cluster.map(prepare).unwrap_or_default();
+        let cluster = self.cluster.map(|it| it.prepare(&workers, of_cluster())).unwrap_or_default();
         let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
-        let start = |journal: OpenJournal| journal.start(&mut workers, &tracker, inputs);
-        let swarms = journal.map(start).transpose()?;
-        let xdp_rules = SharedRules::new(&config);
+        let swarms = journal.map(|it| it.start(&mut workers, &tracker, inputs)).transpose()?;
         let reloader = Reloader {
-            xdp_rules,
+            xdp_rules: SharedRules::new(&config),
             source: self.config_source,
             configured: self.settings.clone(),
             settings: self.settings,
@@ -278,21 +270,11 @@ impl Opened {
             hub: Arc::clone(api.hub()),
             pace: swarms.as_ref().map(|swarms| swarms.pace.clone()),
         };
-        let token_text = first_token.text(dashboard.as_deref().unwrap_or_default());
-        let startup_text = startup_text + &token_text + &next_steps;
+        let startup_text = startup.with(&first_token);
         let start = Start { bound, xdp: self.xdp, startup_text, old_process };
         let supervisor = self.supervisor;
-        let serving = Serving {
-            workers,
-            reloader,
-            upgrader,
-            supervisor,
-            records,
-            swarms,
-            cluster,
-            events,
-            api,
-        };
+        let serving =
+            Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
         serving.run(start, &event_receiver)
     }
 }
@@ -356,7 +338,6 @@ struct Serving {
     swarms: Option<Swarms>,
     cluster: ClusterState,
     events: Sender<Event>,
-    api: Arc<Api>,
 }
 
 /// What starts when swarms are restored.
@@ -545,7 +526,7 @@ impl Serving {
     }
 
     fn upgrade(&mut self) {
-        if let Err(error) = self.upgrader.start(&self.events, &self.api.hand_over()) {
+        if let Err(error) = self.upgrader.start(&self.events) {
             error!("upgrade failed: {error:#}");
             self.records.pause(false);
         }

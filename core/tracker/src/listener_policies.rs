@@ -55,11 +55,11 @@ pub struct ExternalAddress {
     v6: Option<IpAddr>,
     /// The networks of the peers that get these addresses.
     networks: Networks,
-    /// Which first bytes of addresses `networks` has, a bit each. Most peers are told apart by it.
+    /// The first bytes of the addresses in `networks`, a bit each. Most peers have another one, and need no search.
     first_bytes: [u64; 4],
-    /// Whether it is the machine's own address, which nobody has configured.
+    /// True if it is the machine's own address, and none is configured.
     is_automatic: bool,
-    /// Whether a peer has got one of these addresses.
+    /// True if a peer got one of these addresses.
     is_used: AtomicBool,
 }
 
@@ -79,7 +79,7 @@ impl ExternalAddress {
         let best = |is_of_family: fn(&IpAddr) -> bool| {
             let of_family = own.iter().filter(|ip| is_of_family(ip));
             let is_public = |ip: &&IpAddr| Scope::of(**ip) == Scope::Public;
-            of_family.clone().find(is_public).or(of_family.clone().next()).copied()
+            of_family.clone().find(is_public).or_else(|| of_family.clone().next()).copied()
         };
         let (v4, v6) = (best(IpAddr::is_ipv4), best(IpAddr::is_ipv6));
         let networks = Networks::parse(OF_THIS_MACHINE).ok()?;
@@ -127,7 +127,7 @@ impl ExternalAddress {
     }
 }
 
-/// Whether it is used is no part of its value.
+/// `is_used` is no part of the value.
 impl PartialEq for ExternalAddress {
     fn eq(&self, other: &Self) -> bool {
         let of = |it: &Self| (it.v4, it.v6, it.is_automatic);
@@ -291,7 +291,7 @@ mod tests {
         }
         assert_eq!(given(&at_machine(&own, Auto), "192.168.1.7"), Ok("192.168.1.7".into()));
 
-        // Without a public address, the machine's network can reach it, and the operator is told.
+        // Without a public address, the machine's network can reach it, and the operator can see that.
         let policy = at_machine(&["192.168.1.5"], Auto);
         let external = policy.external.as_ref().unwrap();
         assert_eq!(given(&policy, "8.8.8.8"), Ok("8.8.8.8".into()));

@@ -12,6 +12,7 @@ use pages::PublicUrl;
 use tracker::Access;
 
 use super::listeners::{BoundListener, BoundListeners};
+use super::tokens::FirstToken;
 use config::{Config, ListenerGroup, Transport};
 
 /// The port that URLs with https and wss need not name.
@@ -102,6 +103,22 @@ impl LocalHosts {
     }
 }
 
+/// What the start prints, but for the first token.
+pub(super) struct StartupText {
+    listeners: String,
+    /// The URL of the dashboard, if there is one.
+    dashboard: Option<String>,
+    /// What to do next.
+    next: String,
+}
+
+impl StartupText {
+    /// Returns all of it, with what there is to say of a token.
+    pub(super) fn with(self, token: &FirstToken) -> String {
+        self.listeners + &token.text(self.dashboard.as_deref().unwrap_or_default()) + &self.next
+    }
+}
+
 /// An announce URL, and how good it is.
 struct RankedUrl {
     url: AnnounceUrl,
@@ -178,13 +195,19 @@ impl BoundListeners {
     }
 
     /// Returns the startup text: listeners, and the URLs to announce to. `engine` is that of UDP.
-    // Writing to a `String` cannot fail, here and below.
     pub(super) fn startup_text(
         &self,
         config: &Config,
         engine: &str,
         urls: &[AnnounceUrl],
-    ) -> String {
+    ) -> StartupText {
+        let dashboard = self.dashboard_url(config);
+        let next = next_steps(config, dashboard.as_deref());
+        StartupText { listeners: self.listeners_text(config, engine, urls), dashboard, next }
+    }
+
+    // Writing to a `String` cannot fail, here and below.
+    fn listeners_text(&self, config: &Config, engine: &str, urls: &[AnnounceUrl]) -> String {
         let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
         for BoundListener { sockets, .. } in &self.udp {
             let Some(socket) = sockets.first() else { continue };
@@ -241,7 +264,7 @@ impl BoundListeners {
     }
 
     /// Returns the URL of the dashboard, as it is reached from this machine.
-    pub(super) fn dashboard_url(&self, config: &Config) -> Option<String> {
+    fn dashboard_url(&self, config: &Config) -> Option<String> {
         let address = self.admin.first()?.local_addr().ok()?;
         let host = LocalHosts::default().addresses(address).remove(0);
         let scheme = if config.admin_tls { "https" } else { "http" };
@@ -250,7 +273,7 @@ impl BoundListeners {
 }
 
 /// Returns the end of the startup text: what to do next. `dashboard` is its URL, if there is one.
-pub(super) fn next_steps(config: &Config, dashboard: Option<&str>) -> String {
+fn next_steps(config: &Config, dashboard: Option<&str>) -> String {
     if config.groups.is_empty() {
         return String::new();
     }

@@ -20,9 +20,11 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use admin::Api;
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use net::process::{InheritedSockets, Launcher, monotonic};
@@ -231,6 +233,8 @@ pub(super) struct Upgrader {
     attempt: Option<UnixStream>,
     /// Sends swarms to it.
     sender: Option<SwarmSender>,
+    /// What the dashboard hands over comes from it.
+    api: Arc<Api>,
     /// Since when a new process is to be started.
     requested: Option<Instant>,
 }
@@ -241,9 +245,10 @@ impl Upgrader {
         (sockets, hand_over): (Vec<(String, OwnedFd)>, Option<HandOver>),
         handoff: HandoffState,
         swarms: SwarmSource,
+        api: Arc<Api>,
     ) -> Self {
         let (attempt, sender, requested) = (None, None, None);
-        Self { launcher, sockets, hand_over, handoff, swarms, attempt, sender, requested }
+        Self { launcher, sockets, hand_over, handoff, swarms, attempt, sender, api, requested }
     }
 
     /// Leaves the AF_XDP sockets to the new process.
@@ -295,10 +300,10 @@ impl Upgrader {
         self.requested.is_some_and(|since| since.elapsed() >= RECORD_TIMEOUT)
     }
 
-    /// Starts the new process. `dashboard` is what the dashboard hands over. [`Event::NewProcess`] has the result.
-    pub(super) fn start(&mut self, events: &Sender<Event>, dashboard: &str) -> Result<()> {
+    /// Starts the new process. [`Event::NewProcess`] has the result.
+    pub(super) fn start(&mut self, events: &Sender<Event>) -> Result<()> {
         self.requested = None;
-        let launched = self.launch(events, dashboard);
+        let launched = self.launch(events);
         if launched.is_err() {
             self.cancel();
         }
@@ -307,14 +312,14 @@ impl Upgrader {
         Ok(())
     }
 
-    fn launch(&mut self, events: &Sender<Event>, dashboard: &str) -> Result<()> {
+    fn launch(&mut self, events: &Sender<Event>) -> Result<()> {
         let launcher = match (self.obstacle(), &self.launcher) {
             (None, Ok(launcher)) => launcher,
             (obstacle, _) => bail!(obstacle.unwrap_or_default()),
         };
         let (ours, theirs) = UnixStream::pair()?;
         let handoff = HandoffState { swarms: self.swarms.memory_bytes(), ..self.handoff };
-        let text = handoff.lines(dashboard);
+        let text = handoff.lines(&self.api.hand_over());
         let copy = |(name, socket): &'_ (String, OwnedFd)| Ok((name.clone(), socket.try_clone()?));
         let mut descriptors = self.sockets.iter().map(copy).collect::<io::Result<Vec<_>>>()?;
         match self.swarms.send() {

@@ -44,12 +44,15 @@ function choice(label, options, chosen, choose) {
 
 const HEADLINES = { ok: 'All is well', info: 'All is well', warning: 'Needs attention', error: 'Something is wrong' }
 
+/** Text with commands between backticks. */
+const marked = text => text.split('`').map((words, at) => (at % 2 === 1 ? h('code', words) : words))
+
 function problem({ level, area, text, remedy }, mayUpgrade) {
   return h(
     'li',
     { class: `problem ${level}` },
     h('span.mark', { 'aria-hidden': 'true' }),
-    h('div', h('p', unseen(`${level}, ${area}: `), text), remedy && h('p.soft', remedy)),
+    h('div', h('p', unseen(`${level}, ${area}: `), marked(text)), remedy && h('p.soft', marked(remedy))),
     area === 'upgrade' && mayUpgrade && h('a.button.small', { href: '#/settings/upgrade' }, 'Upgrade …')
   )
 }

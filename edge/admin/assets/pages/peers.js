@@ -26,6 +26,7 @@ export default async function peers(main, { may, rest, isHere }) {
   ]
   const table = liveTable({
     caption: 'Peers',
+    cards: true,
     key: one => `${one.info_hash} ${one.peer.address} ${one.peer.id}`,
     empty: address ? `No peer at ${address} at present.` : 'Search for an IP address, without a port.',
     columns
