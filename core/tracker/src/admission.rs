@@ -93,6 +93,8 @@ pub struct UnverifiedGrant {
 pub(crate) enum Admitted {
     /// It changes its peer.
     Announce,
+    /// The same, and others may get another address than its own: see [`View::peer_ip`].
+    AnnounceReplaced,
     /// It stops a peer that its key does not have, perhaps another user's at the same address: it changes nothing.
     OthersStop,
 }
@@ -433,17 +435,20 @@ impl View<'_> {
         // Step 4: the key. It stays locked until its quota is checked.
         let key = self.lock_key(grant)?;
         // Step 6: the endpoint. Other peers would only waste attempts to connect to it.
-        match endpoint {
+        let admitted = match endpoint {
             Endpoint::Socket { .. } if announce.port == 0 => return Err(Refusal::PortZero),
-            Endpoint::Socket { via_local_address } => {
-                listener.admit_address(grant.from, via_local_address)?;
+            Endpoint::Socket { via_local_address }
+                if listener.admit_address(grant.from, via_local_address)? =>
+            {
+                Admitted::AnnounceReplaced
             }
+            Endpoint::Socket { .. } => Admitted::Announce,
             // Others do not get its address, but caps count it.
             Endpoint::WebRtc(_) if Scope::of(grant.from) == Scope::Nowhere => {
                 return Err(Refusal::AddressNotPublic);
             }
-            Endpoint::WebRtc(_) => {}
-        }
+            Endpoint::WebRtc(_) => Admitted::Announce,
+        };
         // Step 7: the client software.
         listener.clients.admit(&announce.peer_id)?;
         // Steps 8 and 9: the torrent.
@@ -452,7 +457,7 @@ impl View<'_> {
             return Err(Refusal::Frozen);
         }
         // Step 10: the key's quota. Last, because it counts the announce.
-        let Some(key) = key else { return Ok(Admitted::Announce) };
+        let Some(key) = key else { return Ok(admitted) };
         let report = Report {
             info_hash: &announce.info_hash,
             prefix: self.prefix(grant.from).address(),
@@ -463,7 +468,7 @@ impl View<'_> {
             is_web: matches!(endpoint, Endpoint::WebRtc(_)),
         };
         let is_own = key.account(self.now, session, &report)?;
-        Ok(if is_own { Admitted::Announce } else { Admitted::OthersStop })
+        Ok(if is_own { admitted } else { Admitted::OthersStop })
     }
 
     /// Counts a download by the client of an admitted announce, as far as its count is durable.

@@ -362,6 +362,9 @@ impl View<'_> {
                     answer(slot, Ok(self.accept(request, jitter_seed, slot, answered)));
                 }
                 Ok(Admitted::Announce) => {
+                    admitted.push(store_announce(slot, request, grant.client_ip(), policy));
+                }
+                Ok(Admitted::AnnounceReplaced) => {
                     let ip = self.peer_ip(grant.listener_policy(), grant.client_ip());
                     admitted.push(store_announce(slot, request, ip, policy));
                 }

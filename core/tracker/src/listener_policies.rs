@@ -55,8 +55,6 @@ pub struct ExternalAddress {
     v6: Option<IpAddr>,
     /// The networks of the peers that get these addresses.
     networks: Networks,
-    /// The first bytes of the addresses in `networks`, a bit each. Most peers have another one, and need no search.
-    first_bytes: [u64; 4],
     /// True if it is the machine's own address, and none is configured.
     is_automatic: bool,
     /// True if a peer got one of these addresses.
@@ -70,7 +68,7 @@ impl ExternalAddress {
     /// Returns the configured addresses for peers in `networks`.
     pub fn new(v4: Option<Ipv4Addr>, v6: Option<Ipv6Addr>, networks: Networks) -> Self {
         let (v4, v6) = (v4.map(IpAddr::V4), v6.map(IpAddr::V6));
-        Self { v4, v6, first_bytes: first_bytes(&networks), networks, ..Self::default() }
+        Self { v4, v6, networks, ..Self::default() }
     }
 
     /// Returns what replaces loopback and link-local addresses if nothing is configured: the machine's own, a public one
@@ -83,10 +81,9 @@ impl ExternalAddress {
         };
         let (v4, v6) = (best(IpAddr::is_ipv4), best(IpAddr::is_ipv6));
         let networks = Networks::parse(OF_THIS_MACHINE).ok()?;
-        let first_bytes = first_bytes(&networks);
         let (v4, v6) = (v4.or(v6)?, v6.or(v4)?);
         let (v4, v6) = (Some(v4), Some(v6));
-        Some(Self { v4, v6, networks, first_bytes, is_automatic: true, ..Self::default() })
+        Some(Self { v4, v6, networks, is_automatic: true, ..Self::default() })
     }
 
     /// Returns the addresses.
@@ -102,18 +99,9 @@ impl ExternalAddress {
     }
 
     /// Returns the address that replaces `ip`, if one does.
-    #[inline]
-    fn replacement(&self, ip: IpAddr) -> Option<IpAddr> {
-        let first = match ip.to_canonical() {
-            IpAddr::V4(ip) => ip.octets()[0],
-            IpAddr::V6(ip) => ip.octets()[0],
-        };
-        let is_possible = self.first_bytes[usize::from(first / 64)] >> (first % 64) & 1 == 1;
-        if is_possible { self.find_replacement(ip.to_canonical()) } else { None }
-    }
-
     #[cold]
-    fn find_replacement(&self, ip: IpAddr) -> Option<IpAddr> {
+    fn replacement(&self, ip: IpAddr) -> Option<IpAddr> {
+        let ip = ip.to_canonical();
         let external = if ip.is_ipv4() { self.v4 } else { self.v6 };
         let found = external.filter(|_| self.networks.contains(ip));
         if found.is_some() && !self.is_used.load(Ordering::Relaxed) {
@@ -136,23 +124,6 @@ impl PartialEq for ExternalAddress {
 }
 
 impl Eq for ExternalAddress {}
-
-/// Returns the first bytes that addresses of these networks have, a bit each.
-fn first_bytes(networks: &Networks) -> [u64; 4] {
-    let mut bits = [0; 4];
-    for prefix in networks.prefixes() {
-        let first = match prefix.address() {
-            IpAddr::V4(ip) => ip.octets()[0],
-            IpAddr::V6(ip) => ip.octets()[0],
-        };
-        let free = 8_u32.saturating_sub(u32::from(prefix.bits()));
-        let last = first | (0xff_u8.checked_shr(8 - free).unwrap_or_default());
-        for byte in first..=last {
-            bits[usize::from(byte / 64)] |= 1 << (byte % 64);
-        }
-    }
-    bits
-}
 
 /// The accepted peers among those with addresses that are not public ([`Scope::Local`]). Addresses that
 /// no host can have are never accepted.
@@ -197,14 +168,26 @@ impl ListenerPolicy {
         external.replacement(ip).is_some_and(is_accepted)
     }
 
-    /// Refuses a peer at `ip` if its address is not accepted. `via_local_address` is true if it reached
-    /// the tracker at an address that is not public.
+    /// Returns whether others may get another address than `ip` for a peer there: then [`Self::peer_ip`] has it.
+    /// `via_local_address` is true if the peer reached the tracker at an address that is not public. An automatic
+    /// address replaces none that is public, so most peers need no search.
+    ///
+    /// # Errors
+    ///
+    /// If addresses like this are not accepted.
     #[inline]
-    pub(crate) fn admit_address(&self, ip: IpAddr, via_local_address: bool) -> Result<(), Refusal> {
+    pub(crate) fn admit_address(
+        &self,
+        ip: IpAddr,
+        via_local_address: bool,
+    ) -> Result<bool, Refusal> {
         match (Scope::of(ip), self.private_addresses) {
-            (Scope::Public, _) | (Scope::Local, PrivateAddresses::Allow) => Ok(()),
-            (Scope::Local, PrivateAddresses::Auto) if via_local_address => Ok(()),
-            (Scope::Local, _) if self.is_replaced(ip) => Ok(()),
+            (Scope::Public, _) => {
+                Ok(self.external.as_ref().is_some_and(|external| !external.is_automatic))
+            }
+            (Scope::Local, PrivateAddresses::Allow) => Ok(true),
+            (Scope::Local, PrivateAddresses::Auto) if via_local_address => Ok(true),
+            (Scope::Local, _) if self.is_replaced(ip) => Ok(true),
             _ => Err(Refusal::AddressNotPublic),
         }
     }
@@ -235,6 +218,18 @@ mod tests {
         }
     }
 
+    /// Returns the address under which others get a peer at `ip`.
+    fn given_at(
+        policy: &ListenerPolicy,
+        ip: &str,
+        via_local_address: bool,
+    ) -> Result<String, Refusal> {
+        let ip = ip.parse().unwrap();
+        let may_differ = policy.admit_address(ip, via_local_address)?;
+        let given = if may_differ { policy.peer_ip(ip) } else { ip };
+        Ok(given.to_string())
+    }
+
     #[test]
     fn peers_beside_the_tracker_get_its_address() {
         let networks = Networks::parse(["10.0.0.0/8", "fc00::/7"]).unwrap();
@@ -244,10 +239,7 @@ mod tests {
             private_addresses: PrivateAddresses::Deny,
             ..ListenerPolicy::default()
         };
-        let given = |ip: &str| {
-            let ip = ip.parse().unwrap();
-            policy.admit_address(ip, false).map(|()| policy.peer_ip(ip).to_string())
-        };
+        let given = |ip: &str| given_at(&policy, ip, false);
         let refused = Err(Refusal::AddressNotPublic);
         assert_eq!(given("10.1.2.3"), Ok("192.0.2.7".into()));
         assert_eq!(given("::ffff:10.1.2.3"), Ok("192.0.2.7".into()));
@@ -267,10 +259,7 @@ mod tests {
     #[test]
     fn peers_of_the_machine_get_its_own_address() {
         use PrivateAddresses::{Auto, Deny};
-        let given = |policy: &ListenerPolicy, ip: &str| {
-            let ip = ip.parse().unwrap();
-            policy.admit_address(ip, true).map(|()| policy.peer_ip(ip).to_string())
-        };
+        let given = |policy: &ListenerPolicy, ip: &str| given_at(policy, ip, true);
         let own = ["192.168.1.5", "1.2.3.4", "2600::1"];
         for rule in [Auto, Deny] {
             let policy = at_machine(&own, rule);
@@ -301,18 +290,5 @@ mod tests {
         let denied = given(&at_machine(&["192.168.1.5"], Deny), "127.0.0.1");
         assert_eq!(denied, Err(Refusal::AddressNotPublic));
         assert_eq!(given(&at_machine(&[], Auto), "127.0.0.1"), Ok("127.0.0.1".into()));
-    }
-
-    #[test]
-    fn first_bytes_are_those_of_all_addresses() {
-        let has = |networks: &[&str]| {
-            let bits = first_bytes(&Networks::parse(networks.iter().copied()).unwrap());
-            let is_set = |byte: &u8| bits[usize::from(byte / 64)] >> (byte % 64) & 1 == 1;
-            (0..=u8::MAX).filter(is_set).collect::<Vec<_>>()
-        };
-        assert_eq!(has(&[]), []);
-        assert_eq!(has(&["10.1.0.0/16", "127.0.0.1", "fe80::/10"]), [10, 127, 0xfe]);
-        assert_eq!(has(&["64.0.0.0/6", "fc00::/7"]), [64, 65, 66, 67, 0xfc, 0xfd]);
-        assert_eq!(has(&["0.0.0.0/0"]).len(), 256);
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! Argument: batches of 64 announces. The client's part, a few hundred instructions an announce, is
 //! counted with the rest. With the word `private` behind it the listener is private, and each announce has
-//! one of 256 keys in its URL; with `external` some networks' addresses are replaced, but not the client's.
+//! one of 256 keys in its URL.
 
 mod shared;
 
@@ -24,8 +24,7 @@ use tidegate_front::Clock;
 use tidegate_front::udp::{UdpFront, UdpListener};
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 use tracker::{
-    Access, ExternalAddress, IpPrefix, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId, Networks,
-    Tracker, UserKey,
+    Access, IpPrefix, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId, Tracker, UserKey,
 };
 use types::Tick;
 
@@ -58,12 +57,6 @@ fn main() {
     client.connect(address).expect("cannot connect");
     client.set_nonblocking(true).expect("cannot set an option");
     let tracker = tracker();
-    if std::env::args().any(|arg| arg == "external") {
-        let networks = Networks::parse(["10.0.0.0/8", "fe80::/10"]).expect("expected networks");
-        let external = ExternalAddress::new(Some([1, 2, 3, 4].into()), None, networks);
-        let external = Some(Arc::new(external));
-        tracker.replace_listeners(&[ListenerPolicy { external, ..ListenerPolicy::default() }]);
-    }
     let options = if is_private { add_keys(&tracker) } else { Vec::new() };
     let registry = MetricsRegistry::default();
     let listener_policy = ListenerPolicyId(0);
