@@ -219,15 +219,13 @@ pub(super) fn external_address(
     problems: &mut Vec<Problem>,
 ) -> Option<ExternalAddress> {
     let setting = &tracker.external_address;
-    let mut external = ExternalAddress {
-        networks: networks(&tracker.external_address_for, problems),
-        ..ExternalAddress::default()
-    };
+    let networks = networks(&tracker.external_address_for, problems);
+    let (mut v4, mut v6) = (None, None);
     for text in &setting.value {
         let ip = text.parse().ok().filter(|ip| Scope::of(*ip) != Scope::Nowhere);
         let has_another = match ip.map(|ip: std::net::IpAddr| ip.to_canonical()) {
-            Some(std::net::IpAddr::V4(ip)) => external.v4.replace(ip).is_some(),
-            Some(std::net::IpAddr::V6(ip)) => external.v6.replace(ip).is_some(),
+            Some(std::net::IpAddr::V4(ip)) => v4.replace(ip).is_some(),
+            Some(std::net::IpAddr::V6(ip)) => v6.replace(ip).is_some(),
             None => {
                 problems.push(setting.item_problem(text, "expected an IP address without a port"));
                 continue;
@@ -237,12 +235,12 @@ pub(super) fn external_address(
             let text_of = "is one address too many: expected at most one of each family";
             problems.push(setting.item_problem(text, text_of));
         }
-        if ip.is_some_and(|ip| external.networks.contains(ip)) {
+        if ip.is_some_and(|ip| networks.contains(ip)) {
             let text_of = "is in tracker.external_address_for, so it would replace itself";
             problems.push(setting.item_problem(text, text_of));
         }
     }
-    (external.v4.is_some() || external.v6.is_some()).then_some(external)
+    (v4.is_some() || v6.is_some()).then(|| ExternalAddress::new(v4, v6, networks))
 }
 
 #[cfg(test)]

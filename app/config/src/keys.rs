@@ -319,7 +319,9 @@ settings! {
             PrivateAddresses::Auto;
         /// Public addresses of this site, at most one of each family, e.g. ["203.0.113.7"]. Peers beside
         /// the tracker, whose address is in external_address_for, are given to others under it, so that
-        /// they can be reached from outside: the router must forward their ports. [] = off.
+        /// they can be reached from outside: the router must forward their ports. []: only
+        /// loopback and link-local addresses are replaced, by an address of this machine, unless all listeners are
+        /// on loopback.
         external_address: List, reloadable, per_listener = [];
         /// Addresses and networks of the peers that external_address replaces. By default private,
         /// loopback and link-local ones.

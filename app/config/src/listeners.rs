@@ -288,6 +288,16 @@ impl ListenerGroup {
         Self { transport, addresses, is_default: listen.is_default(), ..self }
     }
 
+    /// Returns whether clients may come by trusted proxies.
+    pub fn has_trusted_proxies(&self) -> bool {
+        match self.transport {
+            Transport::Udp => {
+                self.simple_proxies.as_ref().is_some_and(|proxies| !proxies.is_empty())
+            }
+            Transport::Http | Transport::Tls => !self.http.trusted_proxies.is_empty(),
+        }
+    }
+
     /// Returns a warning if the trusted proxies are dangerous.
     pub(super) fn warning(&self) -> Option<String> {
         let (proxies, name) = match self.transport {

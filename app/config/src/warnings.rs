@@ -1,6 +1,6 @@
 //! Warnings about a valid configuration that is probably not what the operator wants.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{self, Path};
 
 use net::process::memory_bytes;
@@ -16,9 +16,7 @@ use super::{AcmeConfig, Challenge, Config, ListenerGroup, ListenerPolicyConfig, 
 fn policy_warnings(policy: &ListenerPolicyConfig) -> Vec<String> {
     let mut warnings = Vec::new();
     let external = policy.external.as_ref();
-    let addresses = external.into_iter().flat_map(|external| {
-        external.v4.map(IpAddr::V4).into_iter().chain(external.v6.map(IpAddr::V6))
-    });
+    let addresses = external.into_iter().flat_map(|external| external.addresses());
     for ip in addresses.filter(|ip| Scope::of(*ip) != Scope::Public) {
         warnings.push(format!(
             "tracker.external_address has {ip}, which is not a public address: peers elsewhere cannot reach it"

@@ -9,16 +9,18 @@ mod user_keys;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::BufReader;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
+use net::process::own_addresses;
 use tracker::access::{AccessLists, HashList};
-use tracker::{ListenerPolicy, Networks, Tracker};
+use tracker::{ExternalAddress, ListenerPolicy, Networks, Tracker};
 use types::UserKey;
 
-use config::{Config, ListenerPolicyConfig, TokenConfig};
+use config::{Config, ListenerGroup, ListenerPolicyConfig, TokenConfig};
 use token_keys::TokenKeys;
 use user_keys::FileKeys;
 
@@ -30,6 +32,26 @@ pub(crate) struct AccessState {
     users: FileKeys,
     pub(crate) token_keys: TokenKeys,
     pub(crate) folders: TorrentFolders,
+    /// What others get instead of addresses of this machine only, at listeners without a configured address.
+    own_address: Option<Arc<ExternalAddress>>,
+}
+
+impl AccessState {
+    /// Asks for the addresses of the machine, which the sandbox does not permit later.
+    pub(crate) fn new(config: &Config) -> Self {
+        let own_address =
+            serves_others(config).then(|| ExternalAddress::of_machine(&own_addresses()));
+        Self { own_address: own_address.flatten().map(Arc::new), ..Self::default() }
+    }
+}
+
+/// Returns whether clients elsewhere may be served, directly or by a proxy on this machine.
+fn serves_others(config: &Config) -> bool {
+    let is_open = |group: &ListenerGroup| {
+        let is_loopback = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
+        group.has_trusted_proxies() || !group.addresses.iter().all(is_loopback)
+    };
+    config.groups.iter().any(is_open)
 }
 
 /// The contents of the files.
@@ -107,7 +129,10 @@ fn read_policies(config: &Config, folders: &TorrentFolders) -> Result<Vec<Listen
 
 impl AccessFiles {
     /// Applies lists, keys and networks.
-    pub(crate) fn apply(self, tracker: &Tracker, state: &mut AccessState) {
+    pub(crate) fn apply(mut self, tracker: &Tracker, state: &mut AccessState) {
+        for policy in &mut self.listener_policies {
+            policy.external = policy.external.take().or_else(|| state.own_address.clone());
+        }
         // Keys first, so that no private listener refuses a key that is about to be added.
         state.users.replace(tracker.passkeys(), &self.keys);
         state.token_keys.configure(tracker, self.tokens.as_ref(), self.token_keys);

@@ -12,6 +12,7 @@ mod event_stream;
 mod events;
 mod process;
 mod rules;
+mod status;
 mod table;
 mod torrents;
 mod upload;
@@ -65,7 +66,7 @@ enum AdminCommand {
     /// List, show, remove and freeze torrents.
     #[command(subcommand)]
     Torrents(torrents::TorrentsCommand),
-    /// Find or remove the peers at an IP address.
+    /// List or remove the peers at an IP address.
     #[command(subcommand)]
     Peers(torrents::PeersCommand),
     /// Show all statistics: swarms, traffic, memory, records, process.
@@ -76,6 +77,12 @@ enum AdminCommand {
     Clients,
     /// Show the part of the tracker for its site (site.kind): what reaches it, and what waits.
     Site,
+    /// Show whether all is well, what is wrong, and what to do. Exit code 1 if something needs attention.
+    Status(status::StatusArgs),
+    /// Start a new process from the program file, without downtime, and wait until it serves.
+    Upgrade,
+    /// List the autonomous systems and countries with the most peers.
+    Networks,
     /// Show whether the tracker serves. Exit code 1 if it does not. Needs no token.
     Health,
     /// Show and change the configuration.
@@ -127,6 +134,9 @@ impl Admin {
             AdminCommand::Listeners => process::listeners(&session),
             AdminCommand::Clients => process::clients(&session),
             AdminCommand::Site => session.show("GET /site", None),
+            AdminCommand::Status(status) => status.run(&session),
+            AdminCommand::Upgrade => status::upgrade(&session),
+            AdminCommand::Networks => status::networks(&session),
             AdminCommand::Health => process::health(&session),
             AdminCommand::Config(config) => config.run(&session),
             AdminCommand::Log(log) => log.run(&session),

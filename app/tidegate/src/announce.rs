@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use client::{AnnounceResponse, Session, SessionConfig, TrackerError, Url, peer_id};
+use client::{AnnounceResponse, Session, SessionConfig, TrackerError, Url, counted, peer_id};
 use serde_json::{Value, json};
 use types::{Event, Family, InfoHash, NumWant, PeerId};
 
@@ -233,10 +233,10 @@ fn write(
     }
     writeln!(out, ": {} in {took} ms", announcer.announce.info_hash)?;
     let number = |number: Option<u64>| number.map_or_else(|| "?".into(), |it| it.to_string());
-    let (seeders, leechers) = (number(said.seeders), number(said.leechers));
-    write!(out, "  {seeders} seeders, {leechers} leechers")?;
-    if let Some(downloads) = said.downloads {
-        write!(out, ", {downloads} downloads")?;
+    let (seeders, leechers) = (counted(said.seeders, "seeder"), counted(said.leechers, "leecher"));
+    write!(out, "  {seeders}, {leechers}")?;
+    if said.downloads.is_some() {
+        write!(out, ", {}", counted(said.downloads, "download"))?;
     }
     write!(out, "; announce again in {} s", number(said.interval_s))?;
     if let Some(min) = said.min_interval_s {

@@ -1,7 +1,7 @@
 //! Certificates from files: read at startup, on SIGHUP, and when the files change.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use net::tls::{Certificate, ChainStatus};
@@ -9,9 +9,6 @@ use net::tls::{Certificate, ChainStatus};
 use crate::permissions::is_readable_by_all;
 use config::Config;
 
-/// The longest time before its expiry at which a certificate is reported. One with a short lifetime is reported when less
-/// than a third of that is left.
-const EXPIRY_WARNING: Duration = Duration::from_secs(14 * DAY_S);
 const DAY_S: u64 = 24 * 3600;
 
 /// Reads the certificates that `config` names.
@@ -55,11 +52,10 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
 
 /// Returns a warning if a certificate should have been renewed.
 fn expiry_warning(certificate: &Certificate, now: SystemTime) -> Option<String> {
-    let left = certificate.expires().duration_since(now).unwrap_or_default();
-    let lifetime = certificate.expires().duration_since(certificate.begins()).unwrap_or_default();
-    if left >= EXPIRY_WARNING.min(lifetime / 3) {
+    if !admin::is_renewal_late(&(certificate.begins()..certificate.expires()), now) {
         return None;
     }
+    let left = certificate.expires().duration_since(now).unwrap_or_default();
     let days = left.as_secs() / DAY_S + 1;
     let plural = if days == 1 { "" } else { "s" };
     Some(format!("the certificate expires in less than {days} day{plural}: renew it"))

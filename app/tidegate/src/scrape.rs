@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use clap::Args;
-use client::{ScrapeStats, Session, SessionConfig, TrackerError};
+use client::{ScrapeStats, Session, SessionConfig, TrackerError, counted};
 use serde_json::json;
 use types::InfoHash;
 
@@ -98,6 +98,7 @@ fn line(stats: Option<ScrapeStats>) -> String {
     let Some(ScrapeStats { seeders, downloads, leechers }) = stats else {
         return "not in the response".into();
     };
-    let downloads = downloads.map_or_else(|| "?".into(), |it| it.to_string());
-    format!("{seeders} seeders, {leechers} leechers, {downloads} downloads")
+    let (seeders, leechers) =
+        (counted(Some(seeders), "seeder"), counted(Some(leechers), "leecher"));
+    format!("{seeders}, {leechers}, {}", counted(downloads, "download"))
 }

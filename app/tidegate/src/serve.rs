@@ -129,7 +129,7 @@ pub(crate) fn serve(
     let watcher = access::FileWatcher::new(&config);
     let tracker = Arc::new(new_tracker(&config, &handoff, shared_secrets)?);
     cluster.iter().for_each(|cluster| cluster.attach(&tracker));
-    let mut access = AccessState::default();
+    let mut access = AccessState::new(&config);
     reload::apply(&config, &tracker, &mut access)?;
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
@@ -211,11 +211,9 @@ impl Opened {
         let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
         let began_ms = swarms::unix_ms();
         // Before the sandbox, which may not ask for the machine's addresses.
-        let hosts = LocalHosts::of_machine(&config, &certificates);
-        let urls = bound.announce_urls(&hosts);
+        let urls = bound.announce_urls(&LocalHosts::of_machine(&config, &certificates));
         let engine = xdp::engine_text(&config, self.xdp.as_ref());
-        let startup_text = bound.startup_text(&config, &engine, &urls);
-        let dashboard = bound.dashboard_url(&config);
+        let startup = bound.startup_text(&config, &engine, &urls);
         let sandbox = confine::confine(&config, self.config_source.file.as_deref(), &self.cluster)
             .map(Arc::new);
         if config.cluster.is_some() {
@@ -230,27 +228,30 @@ impl Opened {
         let has_swarms = upgrade::receive_swarms(old_process.as_mut(), target, handoff.swarms)?;
         let source = SwarmSource::new(&tracker, &feed, clock);
         let parts = xdp::hand_over_parts(&bound, self.xdp.as_ref())?;
-        let upgrader = Upgrader::new(self.launcher, parts, handoff, source);
         let (events, event_receiver) = channel();
         listen_to_signals(self.signals, events.clone())?;
         let state = (Arc::clone(&records), writer, urls);
-        let (open, names) = (journal.as_ref(), self.access.folders.names());
-        let shared =
-            Shared { tracker: &tracker, certificates: &certificates, clock, journal: open, names };
+        let shared = Shared {
+            tracker: &tracker,
+            certificates: &certificates,
+            clock,
+            journal: journal.as_ref(),
+            names: self.access.folders.names(),
+            old_dashboard: old_process.as_mut().map(OldProcess::take_dashboard),
+        };
         let (mut workers, api, first_token) =
             start_management(&mut bound, &config, &shared, state, events.clone())?;
         state::annotate_start(&api, old_process.is_some());
+        let upgrader = Upgrader::new(self.launcher, parts, handoff, source, Arc::clone(&api));
         workers.set_status(engine, self.udp_fallback, upgrade_stats);
         self.site.as_ref().map_or(Ok(()), |site| start_site(site, &tracker, clock, &workers))?;
         // Without the swarms of the old process, a node of a cluster reads all of the log.
         let newest_round_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let restored_ms = has_swarms.then_some(began_ms).or(newest_round_ms);
         let of_cluster = || ClusterInputs::new(&tracker, clock, &feed, &records, restored_ms);
-        let prepare = |cluster: OpenCluster| cluster.prepare(&workers, of_cluster());
-        let cluster = self.cluster.map(prepare).unwrap_or_default();
+        let cluster = self.cluster.map(|it| it.prepare(&workers, of_cluster())).unwrap_or_default();
         let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
-        let start = |journal: OpenJournal| journal.start(&mut workers, &tracker, inputs);
-        let swarms = journal.map(start).transpose()?;
+        let swarms = journal.map(|it| it.start(&mut workers, &tracker, inputs)).transpose()?;
         let reloader = Reloader {
             xdp_rules: SharedRules::new(&config),
             source: self.config_source,
@@ -272,7 +273,7 @@ impl Opened {
             pace: swarms.as_ref().map(|swarms| swarms.pace.clone()),
             site: self.site,
         };
-        let startup_text = startup_text + &first_token.text(dashboard);
+        let startup_text = startup.with(&first_token);
         let start = Start { bound, xdp: self.xdp, startup_text, old_process };
         let supervisor = self.supervisor;
         let serving =
@@ -302,6 +303,8 @@ struct Shared<'a> {
     journal: Option<&'a OpenJournal>,
     /// The names of torrents.
     names: &'a Arc<TorrentNames>,
+    /// What the old process's dashboard hands over in an upgrade.
+    old_dashboard: Option<String>,
 }
 
 /// Starts the records and the admin listeners, which are served while swarms are restored.
@@ -320,6 +323,10 @@ fn start_management(
     let mut workers = Workers::new(shared, ended);
     workers.count_losses(&bound.udp);
     let (api, first_token) = state::start(&mut workers, config, state, shared.clock, events)?;
+    // Before it is served, which takes samples.
+    if let Some(text) = shared.old_dashboard.as_deref().filter(|text| !text.is_empty()) {
+        api.take_over(text);
+    }
     workers.start_admin(
         std::mem::take(&mut bound.admin),
         Service {

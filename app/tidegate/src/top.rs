@@ -73,8 +73,13 @@ impl Top {
     }
 
     fn print(&self, endpoint: Endpoint) -> Result<(), ApiError> {
-        let view =
-            View { url: endpoint.url.clone(), width: WIDTH, height: HEIGHT, sort: self.sort };
+        let view = View {
+            url: endpoint.url.clone(),
+            width: WIDTH,
+            height: HEIGHT,
+            sort: self.sort,
+            has_keys: false,
+        };
         let lines = frame::lines(&fetch::once(endpoint, self.sort)?, &view);
         let text: String = lines.iter().map(|line| format!("{}\n", line.text())).collect();
         cli::print(&text)?;
@@ -100,7 +105,7 @@ impl Top {
                 Err(_) => {}
             }
         }
-        let mut view = View { url, width: 0, height: 0, sort: self.sort };
+        let mut view = View { url, width: 0, height: 0, sort: self.sort, has_keys: true };
         let mut screen = Screen::enter()?;
         let mut last = None;
         while !ended.load(Ordering::Relaxed) {

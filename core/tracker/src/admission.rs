@@ -91,21 +91,21 @@ pub struct UnverifiedGrant {
 
 /// An announce that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admitted {
-    /// It changes its peer. Has the number of its key if it has one.
-    Announce(Option<KeyId>),
-    /// It stops a peer that its key does not have, perhaps another user's at the same address: it changes nothing.
-    OthersStop(KeyId),
+pub(crate) struct Admitted {
+    pub(crate) effect: Effect,
+    /// The number of its key, if it has one.
+    pub(crate) key: Option<KeyId>,
 }
 
-impl Admitted {
-    /// Returns the number of its key, if it has one.
-    pub(crate) fn key(self) -> Option<KeyId> {
-        match self {
-            Self::Announce(key) => key,
-            Self::OthersStop(key) => Some(key),
-        }
-    }
+/// The effect of an announce that is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// It changes its peer.
+    Announce,
+    /// The same, and others may get another address than its own: see [`View::peer_ip`].
+    AnnounceReplaced,
+    /// It stops a peer that its key does not have, perhaps another user's at the same address: it changes nothing.
+    OthersStop,
 }
 
 /// The way in which other peers reach a peer that announces.
@@ -444,17 +444,20 @@ impl View<'_> {
         // Step 4: the key. It stays locked until its quota is checked.
         let key = self.lock_key(grant)?;
         // Step 6: the endpoint. Other peers would only waste attempts to connect to it.
-        match endpoint {
+        let effect = match endpoint {
             Endpoint::Socket { .. } if announce.port == 0 => return Err(Refusal::PortZero),
-            Endpoint::Socket { via_local_address } => {
-                listener.admit_address(grant.from, via_local_address)?;
+            Endpoint::Socket { via_local_address }
+                if listener.admit_address(grant.from, via_local_address)? =>
+            {
+                Effect::AnnounceReplaced
             }
+            Endpoint::Socket { .. } => Effect::Announce,
             // Others do not get its address, but caps count it.
             Endpoint::WebRtc(_) if Scope::of(grant.from) == Scope::Nowhere => {
                 return Err(Refusal::AddressNotPublic);
             }
-            Endpoint::WebRtc(_) => {}
-        }
+            Endpoint::WebRtc(_) => Effect::Announce,
+        };
         // Step 7: the client software.
         listener.clients.admit(&announce.peer_id)?;
         // Steps 8 and 9: the torrent.
@@ -463,7 +466,7 @@ impl View<'_> {
             return Err(Refusal::Frozen);
         }
         // Step 10: the key's quota. Last, because it counts the announce.
-        let Some(key) = key else { return Ok(Admitted::Announce(None)) };
+        let Some(key) = key else { return Ok(Admitted { effect, key: None }) };
         let report = Report {
             info_hash: &announce.info_hash,
             prefix: self.prefix(grant.from).address(),
@@ -475,7 +478,8 @@ impl View<'_> {
         };
         let id = key.id();
         let is_own = key.account(self.now, session, &report)?;
-        Ok(if is_own { Admitted::Announce(Some(id)) } else { Admitted::OthersStop(id) })
+        let effect = if is_own { effect } else { Effect::OthersStop };
+        Ok(Admitted { effect, key: Some(id) })
     }
 
     /// Counts a download by the client of an admitted announce, as far as its count is durable.

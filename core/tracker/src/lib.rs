@@ -73,7 +73,7 @@ pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
 use access::{HashList, LiveLists};
-use admission::{Admitted, Endpoint};
+use admission::{Effect, Endpoint};
 use connection_id::ConnectionIds;
 use full_scrape::FullScrapes;
 use passkeys::{ImportTime, SessionTag};
@@ -377,15 +377,19 @@ impl View<'_> {
         }
         for (slot, (request, session)) in (0..).zip(requests.iter().zip(sessions)) {
             let AnnounceRequest { grant, announce, .. } = request;
-            match self.admit_torrent(grant, session, announce, request.endpoint()) {
+            let admission = self.admit_torrent(grant, session, announce, request.endpoint());
+            match admission.map(|admitted| admitted.effect) {
                 Err(refusal) => answer(slot, Err(refusal)),
-                Ok(Admitted::OthersStop(_)) => {
+                Ok(Effect::OthersStop) => {
                     let mut counts = SwarmCounts::default();
                     tracker.store.scrape(&[announce.info_hash], slice::from_mut(&mut counts));
                     let answered = Answer::without_peers(counts);
                     answer(slot, Ok(self.accept(request, jitter_seed, slot, answered)));
                 }
-                Ok(Admitted::Announce(_)) => {
+                Ok(Effect::Announce) => {
+                    admitted.push(store_announce(slot, request, grant.client_ip(), policy));
+                }
+                Ok(Effect::AnnounceReplaced) => {
                     let ip = self.peer_ip(grant.listener_policy(), grant.client_ip());
                     admitted.push(store_announce(slot, request, ip, policy));
                 }

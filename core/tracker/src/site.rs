@@ -11,7 +11,7 @@ use arrayvec::ArrayVec;
 use primitives::Random;
 use types::{Announce, Notice, PeerId, PeerKey, Refusal, SwarmCounts, Tick, limits};
 
-use crate::admission::Admitted;
+use crate::admission::Effect;
 use crate::{AnnounceOk, AnnounceRequest, KeyId, View, policy, store_announce};
 use swarm::{Action, Answer, StoreAnnounce};
 
@@ -215,7 +215,7 @@ impl View<'_> {
         let session = self.prefetch_torrent(grant, announce, request.endpoint());
         let admitted = self.admit_torrent(grant, session, announce, request.endpoint())?;
         let jitter_seed = random.next();
-        let verdict = match admitted.key() {
+        let verdict = match admitted.key {
             None => SiteVerdict::new(SiteOutcome::Serve),
             Some(key) => {
                 let Caller { site, agent, protocol } = caller;
@@ -224,7 +224,7 @@ impl View<'_> {
             }
         };
         let hidden = verdict.outcome.hidden()?;
-        if let Admitted::OthersStop(_) = admitted {
+        if admitted.effect == Effect::OthersStop {
             let mut counts = SwarmCounts::default();
             self.tracker.store.scrape(&[announce.info_hash], slice::from_mut(&mut counts));
             let accepted = self.accept(request, jitter_seed, slot, Answer::without_peers(counts));

@@ -280,11 +280,8 @@ fn websocket_intervals_have_the_same_share_of_jitter() {
 #[test]
 fn peers_beside_the_tracker_are_given_under_its_public_address() {
     let tracker = tracker(Policy::default());
-    let external = ExternalAddress {
-        v4: Some([8, 8, 8, 8].into()),
-        v6: None,
-        networks: Networks::parse(["10.0.0.0/8"]).unwrap(),
-    };
+    let networks = Networks::parse(["10.0.0.0/8"]).unwrap();
+    let external = ExternalAddress::new(Some([8, 8, 8, 8].into()), None, networks);
     let external = Some(Arc::new(external));
     set_policy(&tracker, ListenerPolicy { external, ..ListenerPolicy::default() });
     // The limits know them by their own addresses.

@@ -107,7 +107,7 @@ impl View<'_> {
         request: &WebAnnounceRequest,
         admitted: Admitted,
     ) -> Result<(Option<Hidden>, OwnPeers), Refusal> {
-        let (Some(site), Some(key)) = (self.tracker.site.get(), admitted.key()) else {
+        let (Some(site), Some(key)) = (self.tracker.site.get(), admitted.key) else {
             return Ok((None, OwnPeers::new()));
         };
         let announce = &request.announce;

@@ -175,6 +175,7 @@ export function charts(definitions) {
         grid: { stroke: colour('--grid'), width: 1 },
         ticks: { show: false }
       }
+      const steps = /** @type {any} */ (globalThis).uPlot.paths.stepped({ align: -1 })
       const lines = used.map(([name]) => {
         const hue = hueOf(series.findIndex(([known]) => known === name))
         return {
@@ -183,6 +184,8 @@ export function charts(definitions) {
           width: 1.5,
           fill: stacked ? undefined : used.length === 1 ? fade(hue, 0.13) : undefined,
           points: { show: false },
+          // A row is a mean over the time until it: after a restart, that may be a minute among seconds.
+          paths: steps,
           spanGaps: false
         }
       })

@@ -279,6 +279,12 @@ export function qr(text) {
 const showQr = (title, text) => dialog({ title, content: [qr(text), h('code.secret', text)] })
 
 /**
+ * A URL or path that breaks between its parts only, never inside a word.
+ * @param {string} url
+ */
+export const breakable = url => url.split(/(?<=\/)(?!\/)/).map(part => [h('span.unbroken', part), h('wbr')])
+
+/**
  * Finished announce URLs, each with its protocol, Copy and QR.
  * @param {{ url: string, protocol?: string }[]} urls
  */
@@ -289,7 +295,7 @@ export function announceUrls(urls) {
       h(
         'li',
         h('span.tag', protocol),
-        h('code', url),
+        h('code', breakable(url)),
         h(
           'span.row',
           copyButton(url, 'Copy', `Copy ${url}`),
@@ -350,9 +356,9 @@ export function searchBox({ label, placeholder, onSearch }) {
 // Tables.
 
 /**
- * Title, cell of a row, class, name to sort by.
+ * Title, cell of a row, class, name to sort by, and which rows have a value: without any, the column is hidden.
  * @template [Row=any]
- * @typedef {[title: string, cell: (row: Row) => Child, kind?: string, sort?: string]} Column
+ * @typedef {[title: string, cell: (row: Row) => Child, kind?: string, sort?: string, has?: (row: Row) => boolean]} Column
  */
 /**
  * @template [Row=any]
@@ -428,6 +434,12 @@ export function liveTable({ caption, columns, key, empty = 'None.', cards = fals
         rows.get(name).remove()
         rows.delete(name)
       }
+      columns.forEach(([, , , , has], at) => {
+        if (!has) return
+        const isHidden = !list.some(has)
+        heads[at].hidden = isHidden
+        for (const line of rows.values()) line.cells[at].hidden = isHidden
+      })
       // A row that moved has lost the focus.
       if (focused?.isConnected && document.activeElement !== focused) focused.focus({ preventScroll: true })
       scroll.hidden = list.length === 0

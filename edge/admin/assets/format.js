@@ -8,6 +8,15 @@ const whole = new Intl.NumberFormat('en')
 /** @param {Value} value */
 export const count = value => (value == null ? '–' : whole.format(Math.round(value)))
 
+/**
+ * A number and its noun. `form` writes the number.
+ * @param {number} value
+ * @param {string} one
+ * @param {{ many?: string, form?: (value: number) => string }} options
+ */
+export const counted = (value, one, { many = `${one}s`, form = count } = {}) =>
+  `${form(value)} ${value === 1 ? one : many}`
+
 /** @type {[number, string][]} */
 const SIZES = [
   [1e9, 'G'],
@@ -72,6 +81,12 @@ export function span(seconds) {
   }
   return `${Math.floor(seconds)} s`
 }
+
+/**
+ * The time since a peer's last announce, which the tracker knows to 16 s.
+ * @param {number} seconds
+ */
+export const silence = seconds => (seconds < 16 ? '< 16 s' : span(seconds))
 
 const clockForm = new Intl.DateTimeFormat('en-GB', {
   hour: '2-digit',

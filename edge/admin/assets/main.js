@@ -47,6 +47,14 @@ const table = [
   ['site', 'Site', 'stats:read', 's', 'M2.5 13.5v-7L8 3l5.5 3.5v7zM6.5 13.5v-4h3v4', later('site')],
   ['torrents', 'Torrents', 'torrents:read', 't', 'M3 4h10M3 8h10M3 12h6', later('torrents', 'torrents')],
   [
+    'peers',
+    'Peers',
+    'peers:read',
+    'e',
+    'M8 8a2.5 2.5 0 1 0 0-5 2.5 2.5 0 0 0 0 5M3 13.5a5 5 0 0 1 10 0',
+    later('peers')
+  ],
+  [
     'lists',
     'Access lists',
     'lists:read',
@@ -135,11 +143,17 @@ function themeChoice() {
 const brand = (name, attributes = {}) =>
   h(`${name}.brand`, attributes, h('img', { src: '/icon.svg', alt: '', width: 26, height: 26 }), 'tidegate')
 
+/** @param {string} text */
+const sentence = text => text.replace(/^./, first => first.toUpperCase())
+
 /** @param {string} [why] */
 function signIn(why) {
   leave()
   leave = () => {}
   turn++
+  // Without a session there are no pages.
+  window.onhashchange = null
+  window.onkeydown = null
   const token = h('input', {
     type: 'password',
     name: 'token',
@@ -159,7 +173,7 @@ function signIn(why) {
           start(await session.open(token.value.trim()))
         } catch (problem) {
           fault.hidden = false
-          fault.textContent = problem.message.replace(/^./, first => first.toUpperCase())
+          fault.textContent = sentence(problem.message)
           token.select()
         }
       }
@@ -170,9 +184,13 @@ function signIn(why) {
     h('button.primary', 'Sign in'),
     h(
       'p.soft',
-      'The first start writes a token to the file ',
+      'The first start prints a link that signs in, or writes a token to the file ',
       h('code', 'first-token'),
-      ' in state.dir, or prints it on a terminal.'
+      ' in its state directory: ',
+      h('code', '/var/lib/tidegate'),
+      ' for packages, ',
+      h('code', '~/.local/state/tidegate'),
+      ' for users.'
     ),
     h(
       'p.soft',
@@ -191,11 +209,12 @@ function signIn(why) {
 /** @param {string} path */
 const icon = path => s('svg', { viewBox: '0 0 16 16', 'aria-hidden': 'true' }, s('path', { d: path }))
 
-/** @param {{ name: string, scopes: string[] }} session */
-function start({ name, scopes }) {
+/** @param {{ name: string, scopes: string[], cluster: boolean }} session */
+function start({ name, scopes, cluster }) {
   /** @param {string} scope */
   const may = scope => scopes.includes('*') || scopes.includes(scope)
-  const open = pages.filter(({ scope }) => may(scope))
+  const allowed = pages.filter(({ scope }) => may(scope))
+  const open = allowed.filter(({ path }) => path !== 'nodes' || cluster)
   const links = new Map(
     open.map(page => [
       page.path,
@@ -266,7 +285,7 @@ function start({ name, scopes }) {
     const own = ++turn
     const [path = '', ...rest] = location.hash.replace(/^#\/?/, '').split('/')
     /** @type {Page} */
-    const page = [details, ...open].find(one => one.path === path) ??
+    const page = [details, ...allowed].find(one => one.path === path) ??
       open[0] ?? {
         path: '',
         title: 'No page',
@@ -370,13 +389,35 @@ function help(open) {
 // `detail` says why, if that is known.
 addEventListener('signed-out', (/** @type {any} */ { detail }) => {
   if (document.querySelector('.shell'))
-    signIn(
-      detail || 'The session has ended. It lasts 12 hours, or until tidegate is restarted or upgraded. Sign in again.'
-    )
+    signIn(detail || 'The session has ended. It lasts 12 hours, or until tidegate is restarted. Sign in again.')
 })
 
 setTheme(theme())
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => dispatchEvent(new Event('theme')))
-const known = await session.current().catch(() => null)
-if (known) start(known)
-else signIn()
+/** The token of a link that signs in. It leaves the address, and with it the history, before anything else happens. */
+function takeToken() {
+  const token = location.hash.match(/^#token=(.+)$/)?.[1]
+  if (token) history.replaceState(null, '', `${location.pathname}#/overview`)
+  return token
+}
+
+/**
+ * Signs in by a token, or by the cookie if there is none.
+ * @param {string} [token]
+ */
+async function enter(token) {
+  try {
+    const known = await (token ? session.open(token) : session.current().catch(() => null))
+    if (known) start(known)
+    else signIn()
+  } catch (problem) {
+    signIn(sentence(problem.message))
+  }
+}
+
+// A link that is opened where the dashboard is open already.
+addEventListener('hashchange', () => {
+  const token = takeToken()
+  if (token) enter(token)
+})
+await enter(takeToken())

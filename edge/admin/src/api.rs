@@ -18,6 +18,7 @@ mod cors;
 mod events;
 mod first_token;
 mod guard;
+mod hand_over;
 mod health;
 mod history;
 mod hosts;

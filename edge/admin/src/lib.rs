@@ -68,7 +68,7 @@ pub use restore::{ignored_nodes, restore};
 pub use site::{FeedBatch, FeedError, SiteSource, SiteStats};
 pub use sources::{
     AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, ReloadFailure, Status,
-    UpgradeStats, XdpInterface, XdpRingDrops, XdpStats,
+    UpgradeStats, XdpInterface, XdpRingDrops, XdpStats, is_renewal_late,
 };
 pub use torrent_names::{TorrentLabel, TorrentNames};
 

@@ -149,9 +149,9 @@ fn render_limits(page: &mut Page, sources: &MetricSources) {
 fn render_certificates(page: &mut Page, sources: &MetricSources) {
     let name = "tidegate_certificate_expiry_timestamp_seconds";
     page.family(name, "gauge", "Expiry of a host name's certificate, in Unix time.");
-    for (host, expires) in (sources.certificates)() {
+    for (host, validity) in (sources.certificates)() {
         // A certificate may name anything.
-        page.sample(name, ("name", &escape(&host)), since_epoch(expires).as_secs());
+        page.sample(name, ("name", &escape(&host)), since_epoch(validity.end).as_secs());
     }
     let name = "tidegate_acme_attempts_total";
     page.family(name, "counter", "Attempts to obtain a certificate, by result.");
@@ -418,7 +418,8 @@ pub(super) mod tests {
             receive_losses: std::sync::OnceLock::new(),
             certificates: Box::new(|| {
                 let names = ["t.example", "a\"b"].map(String::from);
-                names.map(|name| (name, SystemTime::UNIX_EPOCH + Duration::from_secs(7))).into()
+                let end = SystemTime::UNIX_EPOCH + Duration::from_secs(7);
+                names.map(|name| (name, SystemTime::UNIX_EPOCH..end)).into()
             }),
             acme: AcmeAttempts::default(),
             version: "1.2.3",

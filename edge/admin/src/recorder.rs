@@ -19,7 +19,7 @@ use types::Refusal;
 use crate::clients::samples_by_name;
 use crate::cluster::ClusterDigest;
 use crate::json::json_text;
-use crate::records::tables::history::PendingHistory;
+use crate::records::tables::history::{PendingHistory, StoredRow};
 use crate::records::tables::lists::List;
 use crate::sources::MetricSources;
 use crate::swarms::Swarms;
@@ -150,6 +150,16 @@ impl Recorder {
     /// Adds what the records have. Call before the first sample.
     pub(crate) fn restore(&self, stored: PendingHistory) {
         self.lock().history.restore(stored);
+    }
+
+    /// Returns the rows with steps too short for the records.
+    pub(crate) fn brief_rows(&self) -> Vec<StoredRow> {
+        self.lock().history.brief_rows()
+    }
+
+    /// Adds rows of an earlier process. Call before the first sample.
+    pub(crate) fn restore_rows(&self, rows: Vec<StoredRow>) {
+        self.lock().history.restore(PendingHistory { rows, annotations: Vec::new() });
     }
 
     /// Returns what is known of a span that ends `now`, a Unix time in seconds.

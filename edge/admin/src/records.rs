@@ -112,6 +112,11 @@ impl Records {
         self.file.is_some()
     }
 
+    /// Returns the directory of the records; `None` if they are in memory only.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.file.as_deref().and_then(Path::parent)
+    }
+
     /// Returns the state of the records.
     pub fn health(&self) -> &RecordsHealth {
         &self.health

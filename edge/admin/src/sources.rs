@@ -2,10 +2,11 @@
 //! application's own state.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use tracker::Tracker;
@@ -30,8 +31,8 @@ pub struct MetricSources {
     pub process: fn() -> ProcessStats,
     /// Returns the tracker's time.
     pub clock: Box<dyn Fn() -> Tick + Send + Sync>,
-    /// Returns every host name with the expiry of its certificate; called at each scrape.
-    pub certificates: Box<dyn Fn() -> BTreeMap<String, SystemTime> + Send + Sync>,
+    /// Returns every host name with the validity of its certificate; called at each scrape.
+    pub certificates: Box<dyn Fn() -> BTreeMap<String, Range<SystemTime>> + Send + Sync>,
     /// Attempts to obtain certificates from an ACME server.
     pub acme: AcmeAttempts,
     /// Returns what the journal of swarms is doing, or `None` if it is off.
@@ -62,6 +63,18 @@ impl MetricSources {
     pub(crate) fn cluster(&self) -> Option<ClusterStats> {
         self.cluster.get().map(|stats| stats())
     }
+}
+
+/// Longest time before its expiry at which a certificate should have been renewed. ACME renews those of 90 days 30 days
+/// before.
+const RENEWED_BEFORE_MAX: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// Returns whether a certificate should have been renewed by `now`: if less than 14 days are left, or less than a third of
+/// a short lifetime.
+pub fn is_renewal_late(validity: &Range<SystemTime>, now: SystemTime) -> bool {
+    let left = validity.end.duration_since(now).unwrap_or_default();
+    let lifetime = validity.end.duration_since(validity.start).unwrap_or_default();
+    left < RENEWED_BEFORE_MAX.min(lifetime / 3)
 }
 
 /// State that the application reports.

@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -131,10 +132,10 @@ impl Certificates {
         self.files.load_full()
     }
 
-    /// Returns each host name with the expiry of the certificate that its clients get. A certificate
+    /// Returns each host name with the validity of the certificate that its clients get. A certificate
     /// without names is listed under the empty name.
-    pub fn expiries(&self) -> BTreeMap<String, SystemTime> {
-        let mut expiries = BTreeMap::new();
+    pub fn validities(&self) -> BTreeMap<String, Range<SystemTime>> {
+        let mut validities = BTreeMap::new();
         for certificate in self.files.load().iter().chain(self.obtained.load().iter()) {
             let unnamed = [String::new()];
             let names = match certificate.names() {
@@ -142,10 +143,11 @@ impl Certificates {
                 names => names,
             };
             for name in names {
-                expiries.entry(name.clone()).or_insert_with(|| certificate.expires());
+                let validity = || certificate.begins()..certificate.expires();
+                validities.entry(name.clone()).or_insert_with(validity);
             }
         }
-        expiries
+        validities
     }
 
     /// Returns the first certificate for `host` with a signature scheme of the client, or else the first

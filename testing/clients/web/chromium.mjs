@@ -79,7 +79,7 @@ export async function open () {
     /** Answers requests whose URL matches a pattern with 200 and what `answer` returns, as JSON. */
     async answer (urlPattern, answer) {
       const part = urlPattern.replaceAll('*', '')
-      listeners.push((method, params) => {
+      const listener = (method, params) => {
         if (method !== 'Fetch.requestPaused' || !params.request.url.includes(part)) return
         send('Fetch.fulfillRequest', {
           requestId: params.requestId,
@@ -87,9 +87,15 @@ export async function open () {
           responseHeaders: [{ name: 'Content-Type', value: 'application/json' }],
           body: Buffer.from(JSON.stringify(answer(params.request))).toString('base64')
         })
-      })
-      answered.push({ urlPattern })
-      await send('Fetch.enable', { patterns: answered })
+      }
+      listeners.push(listener)
+      answered.push({ urlPattern, listener })
+      await send('Fetch.enable', { patterns: answered.map(({ urlPattern }) => ({ urlPattern })) })
+    },
+    /** Lets requests reach the tracker again. */
+    async stopAnswering () {
+      for (const { listener } of answered.splice(0)) listeners.splice(listeners.indexOf(listener), 1)
+      await send('Fetch.disable')
     },
     go: url => send('Page.navigate', { url }),
     /** Types text into the focused element. */

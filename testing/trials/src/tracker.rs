@@ -20,17 +20,22 @@ pub(crate) const ANNOUNCE_MAX: Duration = Duration::from_secs(120);
 /// Starts the tracker with defaults, but for what `configuration` says, and waits until it serves. Its log
 /// is `tracker.log` in `folder`.
 pub(crate) fn start(folder: &Path, configuration: &str) -> Result<Tracker> {
-    Tracker::start(serve(), folder, configuration)
+    start_program(&binary(), folder, configuration)
+}
+
+/// The same with another file of the program.
+pub(crate) fn start_program(program: &Path, folder: &Path, configuration: &str) -> Result<Tracker> {
+    Tracker::start(serve(program), folder, configuration)
 }
 
 /// The same on another host of a network.
 #[cfg(target_os = "linux")]
 pub(crate) fn start_in(host: &Namespace, folder: &Path, configuration: &str) -> Result<Tracker> {
-    Tracker::start_in(host, serve(), folder, configuration)
+    Tracker::start_in(host, serve(&binary()), folder, configuration)
 }
 
-fn serve() -> Command {
-    let mut command = Command::new(binary());
+fn serve(program: &Path) -> Command {
+    let mut command = Command::new(program);
     command.arg("serve").env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN);
     command
 }

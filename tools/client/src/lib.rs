@@ -30,7 +30,7 @@ pub use check::{CheckItem, CheckOptions, CheckReport, Verdict, check};
 pub use config::SessionConfig;
 pub use entropy::{peer_id, random};
 pub use error::{FailureKind, TrackerError};
-pub use response::{AnnounceResponse, ScrapeEntry, ScrapeStats};
+pub use response::{AnnounceResponse, ScrapeEntry, ScrapeStats, counted};
 pub use session::Session;
 pub use torrent::{Torrent, TorrentError};
 pub use url::{Scheme, Url, UrlError};

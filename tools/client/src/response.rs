@@ -59,3 +59,12 @@ impl ScrapeEntry {
 
 /// The violation of a compact peer list whose length is no multiple of a peer's.
 pub(crate) const TRUNCATED_PEERS: &str = "the peer list ends within a peer";
+
+/// Returns a number and its noun, such as "1 seeder". `None` is a number that the tracker did not send.
+pub fn counted(count: Option<u64>, noun: &str) -> String {
+    match count {
+        Some(1) => format!("1 {noun}"),
+        Some(count) => format!("{count} {noun}s"),
+        None => format!("? {noun}s"),
+    }
+}

@@ -53,7 +53,8 @@ impl ApiArgs {
         if needs_token && token.is_none() {
             return Err(ApiError::Usage(format!(
                 "missing token: set the variable {TOKEN_VARIABLE} or pass --token-file FILE. The first start \
-                 of the tracker writes a token to first-token in state.dir, or prints it on a terminal"
+                 of the tracker writes a token to {}, or prints it on a terminal",
+                first_token(config)
             )));
         }
         let authorities = client::tls::authorities(self.ca.as_deref());
@@ -74,6 +75,16 @@ impl ApiArgs {
         let due = || ApiError::Usage(format!("{TOKEN_VARIABLE}: {INVALID_TOKEN}"));
         token.map(Some).ok_or_else(due)
     }
+}
+
+/// Returns the path of the first token, as far as the configuration tells: the one in `file`, or else that of the only
+/// running tracker.
+fn first_token(file: Option<&Path>) -> String {
+    let running: Vec<PathBuf> = crate::running::files().into_keys().collect();
+    let only = if let [only] = running.as_slice() { Some(only.as_path()) } else { None };
+    let dir = crate::load(file.or(only)).ok().and_then(|(_, config)| config.state_dir);
+    let place = dir.map(|dir| dir.join("first-token").display().to_string());
+    place.unwrap_or_else(|| "first-token in its state directory".into())
 }
 
 /// Reads a token from a file.

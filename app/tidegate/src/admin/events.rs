@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::Session;
 use super::api::escape;
 use super::error::ApiError;
+use super::rules::id_of;
 use super::table::{Column, Format, column, date, plain};
 use crate::cli::{self, printable};
 
@@ -24,8 +25,8 @@ pub(super) enum WebhooksCommand {
     },
     /// Remove webhooks.
     Remove {
-        #[arg(required = true)]
-        ids: Vec<u32>,
+        #[arg(required = true, value_name = "ID|URL")]
+        webhooks: Vec<String>,
     },
 }
 
@@ -50,7 +51,8 @@ impl WebhooksCommand {
                     format!("Webhook {}  {secret}  (shown once)\n", plain(&made["id"]))
                 })
             }
-            Self::Remove { ids } => ids.iter().try_for_each(|id| {
+            Self::Remove { webhooks } => webhooks.iter().try_for_each(|webhook| {
+                let id = id_of(session, "webhooks", webhook)?;
                 session.api.request(&format!("DELETE /webhooks/{id}"), None)?;
                 session.print_done(format_args!("Webhook {id} removed"))
             }),

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
-use clap::{Subcommand, ValueEnum};
+use admin::LogLevels;
+use clap::Subcommand;
 use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -132,23 +133,17 @@ fn reloaded(outcome: &Value) -> String {
 
 #[derive(Subcommand)]
 pub(super) enum LogCommand {
-    /// Show the log level, or change it until the next reload.
-    Level { level: Option<Level> },
+    /// Show the log levels, or change them until the next reload.
+    Level {
+        /// error, warn, info, debug or trace, and other levels for areas of the log: info,front=debug.
+        level: Option<LogLevels>,
+    },
     /// Show the last lines.
     Show {
         /// Keep printing new lines.
         #[arg(long, short)]
         follow: bool,
     },
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(super) enum Level {
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
 }
 
 /// How often the log is polled.
@@ -158,19 +153,11 @@ impl LogCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
             Self::Level { level } => {
-                let name = match level {
-                    None => None,
-                    Some(Level::Error) => Some("error"),
-                    Some(Level::Warn) => Some("warn"),
-                    Some(Level::Info) => Some("info"),
-                    Some(Level::Debug) => Some("debug"),
-                    Some(Level::Trace) => Some("trace"),
-                };
-                let answer = match name {
+                let answer = match level {
                     None => session.api.request("GET /log/level", None)?,
-                    Some(name) => {
-                        session.api.request("PUT /log/level", Some(&json!({ "level": name })))?
-                    }
+                    Some(level) => session
+                        .api
+                        .request("PUT /log/level", Some(&json!({ "level": level.to_string() })))?,
                 };
                 session.print_value(&answer, |answer| format!("{}\n", plain(&answer["level"])))
             }
@@ -202,7 +189,8 @@ fn show_log(session: &Session, follow: bool) -> Result<(), ApiError> {
 #[derive(Subcommand)]
 pub(super) enum CertificatesCommand {
     /// List host names and the expiry of their certificates.
-    Status,
+    #[command(alias = "status")]
+    List,
     /// Reload certificates and lists.
     Reload,
 }
@@ -210,7 +198,7 @@ pub(super) enum CertificatesCommand {
 impl CertificatesCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
-            Self::Status => session.list("GET /certificates", "certificates", CERTIFICATES),
+            Self::List => session.list("GET /certificates", "certificates", CERTIFICATES),
             Self::Reload => {
                 session.api.request("POST /certificates/reload", None)?;
                 session.print_done("Reloaded certificates and lists")

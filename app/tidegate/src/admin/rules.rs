@@ -38,18 +38,22 @@ impl ExpiryArg {
 /// Stands for a key or token in the help.
 const ID_OR_NAME: &str = "ID|NAME";
 
-/// Returns the id of the key or token that `word` names: by its id, or by its name if no other has the same. `all` is
-/// the list in the API, `keys` or `tokens`.
-fn id_of(session: &Session, all: &str, word: &str) -> Result<u64, ApiError> {
+/// Returns the id of the key, token or webhook that `word` names: by its id, or by its name or URL if no other has the
+/// same. `all` is the list in the API: `keys`, `tokens` or `webhooks`.
+pub(super) fn id_of(session: &Session, all: &str, word: &str) -> Result<u64, ApiError> {
     if let Ok(id) = word.parse::<u32>() {
         return Ok(id.into());
     }
+    // Webhooks are few, and come at once.
+    let (name, query) = match all {
+        "webhooks" => ("url", String::new()),
+        _ => ("name", format!("?limit=1000&q={}", escape(word))),
+    };
     let mut ids = Vec::new();
     let mut cursor = String::new();
     loop {
-        let request = format!("GET /{all}?limit=1000&q={}{cursor}", escape(word));
-        let page = session.api.request(&request, None)?;
-        let of_name = items_of(&page, all)?.iter().filter(|item| item["name"] == *word);
+        let page = session.api.request(&format!("GET /{all}{query}{cursor}"), None)?;
+        let of_name = items_of(&page, all)?.iter().filter(|item| item[name] == *word);
         ids.extend(of_name.filter_map(|item| item["id"].as_u64()));
         if page["next"].is_null() {
             break;
@@ -62,13 +66,13 @@ fn id_of(session: &Session, all: &str, word: &str) -> Result<u64, ApiError> {
         [] | [_] => {
             let one = all.trim_end_matches('s');
             Err(ApiError::Failed(format!(
-                "no {one} has the id or the name `{word}`: `tidegate admin {all} list` shows them"
+                "no {one} has the id or the {name} `{word}`: `tidegate admin {all} list` shows them"
             )))
         }
         several => {
             let ids: Vec<_> = several.iter().map(u64::to_string).collect();
             Err(ApiError::Failed(format!(
-                "several {all} have the name `{word}`, with the ids {}: give the id",
+                "several {all} have the {name} `{word}`, with the ids {}: give the id",
                 ids.join(", ")
             )))
         }
@@ -102,8 +106,9 @@ pub(super) enum KeysCommand {
         #[command(flatten)]
         rules: KeyRulesArgs,
     },
-    /// Revoke keys: their users are no longer served.
-    Revoke {
+    /// Remove keys: their users are no longer served.
+    #[command(alias = "revoke")]
+    Remove {
         #[arg(required = true, value_name = ID_OR_NAME)]
         keys: Vec<String>,
     },
@@ -180,10 +185,10 @@ impl KeysCommand {
                 let key = session.api.request(&format!("PATCH /keys/{id}"), Some(&body.into()))?;
                 session.print_value(&key, with_urls)
             }
-            Self::Revoke { keys } => keys.iter().try_for_each(|key| {
+            Self::Remove { keys } => keys.iter().try_for_each(|key| {
                 let id = id_of(session, "keys", key)?;
                 session.api.request(&format!("DELETE /keys/{id}"), None)?;
-                session.print_done(format_args!("Key {id} revoked"))
+                session.print_done(format_args!("Key {id} removed"))
             }),
         }
     }
@@ -270,8 +275,8 @@ enum ListCommand {
         torrents: Vec<String>,
     },
     /// Print all entries, one per line. Those of list files have a comment that names the file.
-    #[command(visible_alias = "export")]
-    Show,
+    #[command(aliases = ["show", "export"])]
+    List,
     /// Add the entries of a file, one info hash per line, optionally followed by a note. # starts a
     /// comment. If a line is invalid, nothing is added.
     Import {
@@ -310,7 +315,7 @@ impl ListsArgs {
                 }
                 Ok(())
             }
-            ListCommand::Show => show(session, path),
+            ListCommand::List => show(session, path),
             ListCommand::Import { file, remove } => {
                 let (method, done) =
                     if *remove { ("DELETE", "Removed") } else { ("POST", "Added") };
@@ -334,7 +339,8 @@ fn changed(outcome: &Value, done: &str) -> String {
     let Value::Object(outcome) = outcome else { return lines(outcome) };
     let figure = |name: &str| plain(outcome.get(name).unwrap_or(&Value::Null));
     let (requested, changed, total) = (figure("requested"), figure("changed"), figure("total"));
-    format!("{done} {changed} of {requested}; the list has {total} entries\n")
+    let entries = if total == "1" { "entry" } else { "entries" };
+    format!("{done} {changed} of {requested}; the list has {total} {entries}\n")
 }
 
 /// Prints a list while it is received.
@@ -462,8 +468,9 @@ pub(super) enum TokensCommand {
         #[command(flatten)]
         expiry: ExpiryArg,
     },
-    /// Revoke tokens.
-    Revoke {
+    /// Remove tokens: who has one is refused.
+    #[command(alias = "revoke")]
+    Remove {
         #[arg(required = true, value_name = ID_OR_NAME)]
         tokens: Vec<String>,
     },
@@ -492,10 +499,10 @@ impl TokensCommand {
                     format!("Token {}  {secret}  (shown once)\n", plain(&token["id"]))
                 })
             }
-            Self::Revoke { tokens } => tokens.iter().try_for_each(|token| {
+            Self::Remove { tokens } => tokens.iter().try_for_each(|token| {
                 let id = id_of(session, "tokens", token)?;
                 session.api.request(&format!("DELETE /tokens/{id}"), None)?;
-                session.print_done(format_args!("Token {id} revoked"))
+                session.print_done(format_args!("Token {id} removed"))
             }),
         }
     }

@@ -162,7 +162,8 @@ fn detail(torrent: &Value) -> String {
 #[derive(Subcommand)]
 pub(super) enum PeersCommand {
     /// List the peers at an IP address, with their torrents.
-    Find {
+    #[command(alias = "find")]
+    List {
         /// IP address, without a port.
         address: IpAddr,
     },
@@ -177,7 +178,7 @@ impl PeersCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         let query = |address: &IpAddr| escape(&address.to_string());
         match self {
-            Self::Find { address } => {
+            Self::List { address } => {
                 session.list(&format!("GET /peers?address={}", query(address)), "peers", FOUND)
             }
             Self::Remove { address } => {

@@ -12,6 +12,7 @@ use pages::PublicUrl;
 use tracker::Access;
 
 use super::listeners::{BoundListener, BoundListeners};
+use super::tokens::FirstToken;
 use config::{Config, ListenerGroup, Transport};
 
 /// The port that URLs with https and wss need not name.
@@ -57,6 +58,16 @@ impl LocalHosts {
         Self { addresses: own_addresses(), names }
     }
 
+    /// Returns the rank of a listener's URLs. The best is 0; those at loopback addresses, because the machine has no
+    /// other of a wildcard's family, are worse.
+    fn rank(&self, bound: SocketAddr) -> u8 {
+        let has_family = self.addresses.iter().any(|ip| ip.is_ipv4() == bound.is_ipv4());
+        match bound.ip().is_unspecified() && !has_family {
+            true => 1 + u8::from(bound.is_ipv6()),
+            false => 0,
+        }
+    }
+
     /// Returns the addresses at which a listener can be reached: the bound one or, for a wildcard
     /// address, those of this machine, or else loopback.
     fn addresses(&self, bound: SocketAddr) -> Vec<SocketAddr> {
@@ -92,10 +103,47 @@ impl LocalHosts {
     }
 }
 
+/// What the start prints, but for the first token.
+pub(super) struct StartupText {
+    listeners: String,
+    /// The URL of the dashboard, if there is one.
+    dashboard: Option<String>,
+    /// What to do next.
+    next: String,
+}
+
+impl StartupText {
+    /// Returns all of it, with what there is to say of a token.
+    pub(super) fn with(self, token: &FirstToken) -> String {
+        self.listeners + &token.text(self.dashboard.as_deref().unwrap_or_default()) + &self.next
+    }
+}
+
+/// An announce URL, and how good it is.
+struct RankedUrl {
+    url: AnnounceUrl,
+    /// The best is 0.
+    rank: u8,
+    transport: Transport,
+}
+
+/// Returns the best URLs of each transport and listener policy.
+fn best(urls: &[RankedUrl]) -> Vec<AnnounceUrl> {
+    let is_best = |one: &&RankedUrl| {
+        let is_alike = |other: &&RankedUrl| {
+            let policy = other.url.listener_policy;
+            other.transport == one.transport && policy == one.url.listener_policy
+        };
+        urls.iter().filter(is_alike).all(|other| other.rank >= one.rank)
+    };
+    urls.iter().filter(is_best).map(|one| one.url.clone()).collect()
+}
+
 impl BoundListeners {
-    /// Returns the announce URLs of all listeners, without keys and each once.
+    /// Returns the announce URLs of all listeners, without keys and each once. A URL by loopback is there only if the
+    /// listener's group has no other, and by IPv6 only if it has none by IPv4.
     pub(super) fn announce_urls(&self, hosts: &LocalHosts) -> Vec<AnnounceUrl> {
-        let mut urls = Vec::new();
+        let mut urls: Vec<RankedUrl> = Vec::new();
         let udp = self
             .udp
             .iter()
@@ -105,16 +153,17 @@ impl BoundListeners {
             .iter()
             .filter_map(|open| Some((open.sockets.first()?.local_addr().ok()?, &open.group)));
         for (address, group) in udp.chain(tcp) {
+            let rank = hosts.rank(address);
             for host in hosts.of(address, group.transport == Transport::Tls) {
                 for url in group_urls(group, &host) {
                     let url = AnnounceUrl { listener_policy: group.listener_policy, url };
-                    if !urls.contains(&url) {
-                        urls.push(url);
+                    if !urls.iter().any(|known| known.url == url) {
+                        urls.push(RankedUrl { url, rank, transport: group.transport });
                     }
                 }
             }
         }
-        urls
+        best(&urls)
     }
 
     /// Returns the announce URLs of all listeners for the public page, each once for each port.
@@ -146,13 +195,19 @@ impl BoundListeners {
     }
 
     /// Returns the startup text: listeners, and the URLs to announce to. `engine` is that of UDP.
-    // Writing to a `String` cannot fail, here and below.
     pub(super) fn startup_text(
         &self,
         config: &Config,
         engine: &str,
         urls: &[AnnounceUrl],
-    ) -> String {
+    ) -> StartupText {
+        let dashboard = self.dashboard_url(config);
+        let next = next_steps(config, dashboard.as_deref());
+        StartupText { listeners: self.listeners_text(config, engine, urls), dashboard, next }
+    }
+
+    // Writing to a `String` cannot fail, here and below.
+    fn listeners_text(&self, config: &Config, engine: &str, urls: &[AnnounceUrl]) -> String {
         let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
         for BoundListener { sockets, .. } in &self.udp {
             let Some(socket) = sockets.first() else { continue };
@@ -186,7 +241,11 @@ impl BoundListeners {
             );
         }
         if let Some(bytes) = config.memory_budget {
-            let _ = writeln!(text, "  memory {} MiB for torrents and peers", bytes >> 20);
+            let mib = bytes >> 20;
+            let _ = writeln!(
+                text,
+                "  torrents and peers may use {mib} MiB of memory (limits.memory_mib)"
+            );
         }
         if config.assumes_memory {
             text += "  this system does not tell how much memory it has: set limits.memory_mib\n";
@@ -205,12 +264,23 @@ impl BoundListeners {
     }
 
     /// Returns the URL of the dashboard, as it is reached from this machine.
-    pub(super) fn dashboard_url(&self, config: &Config) -> Option<String> {
+    fn dashboard_url(&self, config: &Config) -> Option<String> {
         let address = self.admin.first()?.local_addr().ok()?;
         let host = LocalHosts::default().addresses(address).remove(0);
         let scheme = if config.admin_tls { "https" } else { "http" };
         Some(format!("{scheme}://{host}/"))
     }
+}
+
+/// Returns the end of the startup text: what to do next. `dashboard` is its URL, if there is one.
+fn next_steps(config: &Config, dashboard: Option<&str>) -> String {
+    if config.groups.is_empty() {
+        return String::new();
+    }
+    let watch = dashboard.map_or(String::new(), |url| format!(", and see its peers at {url}"));
+    let is_private = config.listener_policies.iter().all(|policy| policy.access == Access::Private);
+    let key = if is_private { "make a user's key, " } else { "" };
+    format!("Next: {key}put an announce URL into a torrent, open that in a client{watch}\n")
 }
 
 /// Returns the announce URLs of a listener at `host`.
@@ -253,6 +323,8 @@ fn plural(workers: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tracker::ListenerPolicyId;
+
     use super::*;
 
     #[test]
@@ -268,6 +340,28 @@ mod tests {
         assert_eq!(of(&own, "198.51.100.7:1"), "198.51.100.7:1");
         assert_eq!(of(&[], "0.0.0.0:1"), "127.0.0.1:1");
         assert_eq!(of(&[], "[::]:1"), "[::1]:1");
+    }
+
+    #[test]
+    fn loopback_urls_are_the_last_choice() {
+        let of = |own: &[&str], bound: &[&str]| {
+            let addresses = own.iter().map(|ip| ip.parse().unwrap()).collect();
+            let hosts = LocalHosts { addresses, names: Vec::new() };
+            let url = |bound: &&str| {
+                let address = bound.parse().unwrap();
+                let url = hosts.of(address, false).join(" ");
+                let url = AnnounceUrl { listener_policy: ListenerPolicyId(0), url };
+                RankedUrl { url, rank: hosts.rank(address), transport: Transport::Udp }
+            };
+            let urls: Vec<_> = bound.iter().map(url).collect();
+            best(&urls).into_iter().map(|one| one.url).collect::<Vec<_>>().join(" ")
+        };
+        let both = ["0.0.0.0:1", "[::]:1"];
+        assert_eq!(of(&["192.0.2.1"], &both), "192.0.2.1:1");
+        assert_eq!(of(&["2001:db8::1"], &both), "[2001:db8::1]:1");
+        assert_eq!(of(&[], &both), "127.0.0.1:1");
+        assert_eq!(of(&["192.0.2.1"], &both[1..]), "[::1]:1", "there is no other");
+        assert_eq!(of(&["192.0.2.1"], &["127.0.0.1:1", "[::]:1"]), "127.0.0.1:1");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //! is shown on a terminal or written to a file, but never to a log.
 
 use std::env;
-use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
@@ -87,28 +86,25 @@ impl FirstToken {
         FirstTokenDisplay { show: Box::new(show), remove: Box::new(remove) }
     }
 
-    /// Returns the startup text about a token that was just created, or could not be.
-    pub(super) fn text(&self, dashboard: Option<String>) -> String {
+    /// Returns the startup text about a token that was just created, or could not be. `dashboard` is the URL to sign in
+    /// at. A link with the token signs in by itself; browsers send what follows `#` to no server.
+    pub(super) fn text(&self, dashboard: &str) -> String {
+        const END: &str =
+            "  The token ends when another recorded token with full access is used.\n";
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = match shown.take() {
-            None => return String::new(),
-            Some(Shown::OnTerminal(token)) => {
-                format!("  First API token (full access, shown once): {token}\n")
-            }
-            Some(Shown::InFile(file)) => {
-                format!("  First API token (full access): in {}\n", file.display())
-            }
-            Some(Shown::Nowhere) => {
-                return format!(
-                    "  No API token: set state.dir, or {BOOTSTRAP_VARIABLE} to `tg_` and 32 letters and digits\n"
-                );
-            }
-        };
-        text += "  It ends when another recorded token with full access is used.\n";
-        if let Some(url) = dashboard {
-            let _ = writeln!(text, "  Sign in at {url}");
+        match shown.take() {
+            None => String::new(),
+            Some(Shown::OnTerminal(token)) => format!(
+                "  Sign in (shown once): {dashboard}#token={token}\n  First API token (full access): {token}\n{END}"
+            ),
+            Some(Shown::InFile(file)) => format!(
+                "  First API token (full access): in {}\n{END}  Sign in with it at {dashboard}\n",
+                file.display()
+            ),
+            Some(Shown::Nowhere) => format!(
+                "  No API token: set state.dir, or {BOOTSTRAP_VARIABLE} to `tg_` and 32 letters and digits\n"
+            ),
         }
-        text
     }
 }
 

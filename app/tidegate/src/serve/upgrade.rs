@@ -20,9 +20,11 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use admin::Api;
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use net::process::{InheritedSockets, Launcher, monotonic};
@@ -44,11 +46,14 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Ages of peers are counted in units of this.
 const PERIOD_MS: i64 = 16_000;
-/// Bytes that the two processes say to each other at most. They are some hundred; but code that broke into the old
-/// process may order a start, and say what it likes.
-const TEXT_MAX: u64 = 4096;
+/// Bytes that the two processes say to each other at most. They are some hundred thousand; but code that broke into the
+/// old process may order a start, and say what it likes.
+const TEXT_MAX: u64 = 4 << 20;
 /// How long the old process may take to reply, which it does at once.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The name of the line with what the dashboard needs.
+const DASHBOARD: &str = "dashboard";
 
 /// What the new process gets from the old one beside sockets and swarms, so that the connection ids of
 /// each are valid for the other, and sessions for the new one.
@@ -101,19 +106,20 @@ impl HandoffState {
         self.epoch_ns = self.epoch_ns.saturating_sub(back_ms * 1_000_000);
     }
 
-    /// Writes a line per value, and an empty line at the end.
-    fn lines(&self) -> String {
+    /// Writes a line per value, and an empty line at the end. `dashboard` is JSON without line breaks.
+    fn lines(&self, dashboard: &str) -> String {
         let [connection_ids, sessions] =
             [self.connection_ids, self.sessions].map(u128::from_be_bytes);
         format!(
-            "connection_ids {connection_ids:032x}\nsessions {sessions:032x}\nepoch_ns {}\nswarms_bytes {}\n\n",
+            "connection_ids {connection_ids:032x}\nsessions {sessions:032x}\nepoch_ns {}\nswarms_bytes {}\n\
+             {DASHBOARD} {dashboard}\n\n",
             self.epoch_ns, self.swarms
         )
     }
 
     /// Reads what [`Self::lines`] of this or another version wrote. Unknown lines are ignored; missing
-    /// values are as in a fresh process.
-    fn read(lines: &mut impl BufRead) -> Result<Self> {
+    /// values are as in a fresh process. `dashboard` gets the line of that name.
+    fn read(lines: &mut impl BufRead, dashboard: &mut String) -> Result<Self> {
         let mut handoff = Self::fresh()?;
         loop {
             let mut line = String::new();
@@ -129,6 +135,7 @@ impl HandoffState {
                 "connection_ids" => handoff.connection_ids = key(name, value)?,
                 "sessions" => handoff.sessions = key(name, value)?,
                 "swarms_bytes" => handoff.swarms = value.parse().context(name.to_owned())?,
+                DASHBOARD => value.clone_into(dashboard),
                 "epoch_ns" => handoff.epoch_ns = value.parse().context(name.to_owned())?,
                 _ => {}
             }
@@ -149,6 +156,8 @@ fn monotonic_ns() -> i64 {
 pub(super) struct OldProcess {
     stream: BufReader<UnixStream>,
     swarms: Option<UnixStream>,
+    /// What its dashboard hands over.
+    dashboard: String,
     /// When this process started.
     started: Instant,
 }
@@ -158,14 +167,21 @@ impl OldProcess {
     pub(super) fn from_inherited(inherited: &mut InheritedSockets) -> Option<Self> {
         let stream = inherited.take_stream(STREAM_NAME)?;
         let swarms = inherited.take_stream(transfer::STREAM_NAME);
-        Some(Self { stream: BufReader::new(stream), swarms, started: Instant::now() })
+        let (stream, dashboard) = (BufReader::new(stream), String::new());
+        Some(Self { stream, swarms, dashboard, started: Instant::now() })
     }
 
     /// Receives the old process's state.
     pub(super) fn handoff(&mut self) -> Result<HandoffState> {
         self.stream.get_ref().set_read_timeout(Some(REPLY_TIMEOUT))?;
         let mut lines = self.stream.by_ref().take(TEXT_MAX);
-        HandoffState::read(&mut lines).context("cannot take over from the old process")
+        HandoffState::read(&mut lines, &mut self.dashboard)
+            .context("cannot take over from the old process")
+    }
+
+    /// Returns what the old process's dashboard hands over, once; empty if that is nothing.
+    pub(super) fn take_dashboard(&mut self) -> String {
+        std::mem::take(&mut self.dashboard)
     }
 
     /// Tells the old process that this one serves, so that it stops. Fails if the old process has cancelled
@@ -217,6 +233,8 @@ pub(super) struct Upgrader {
     attempt: Option<UnixStream>,
     /// Sends swarms to it.
     sender: Option<SwarmSender>,
+    /// What the dashboard hands over comes from it.
+    api: Arc<Api>,
     /// Since when a new process is to be started.
     requested: Option<Instant>,
 }
@@ -227,9 +245,10 @@ impl Upgrader {
         (sockets, hand_over): (Vec<(String, OwnedFd)>, Option<HandOver>),
         handoff: HandoffState,
         swarms: SwarmSource,
+        api: Arc<Api>,
     ) -> Self {
         let (attempt, sender, requested) = (None, None, None);
-        Self { launcher, sockets, hand_over, handoff, swarms, attempt, sender, requested }
+        Self { launcher, sockets, hand_over, handoff, swarms, attempt, sender, api, requested }
     }
 
     /// Leaves the AF_XDP sockets to the new process.
@@ -300,7 +319,7 @@ impl Upgrader {
         };
         let (ours, theirs) = UnixStream::pair()?;
         let handoff = HandoffState { swarms: self.swarms.memory_bytes(), ..self.handoff };
-        (&ours).write_all(handoff.lines().as_bytes())?;
+        let text = handoff.lines(&self.api.hand_over());
         let copy = |(name, socket): &'_ (String, OwnedFd)| Ok((name.clone(), socket.try_clone()?));
         let mut descriptors = self.sockets.iter().map(copy).collect::<io::Result<Vec<_>>>()?;
         match self.swarms.send() {
@@ -316,6 +335,9 @@ impl Upgrader {
         let (stream, events) = (ours.try_clone()?, events.clone());
         self.attempt = Some(ours);
         let wait = move || {
+            // More than the socket holds, so the new process must read meanwhile. If it does not, it ends.
+            let _ = stream.set_write_timeout(Some(REPLY_TIMEOUT));
+            let _ = (&stream).write_all(text.as_bytes());
             // Fails only while the process is going down.
             let _ = events.send(Event::NewProcess(await_ready(&stream)));
         };
@@ -395,9 +417,12 @@ mod tests {
             epoch_ns: -123_456_789_012,
             swarms: 77 << 30,
         };
-        let read = |text: &str| HandoffState::read(&mut text.as_bytes());
-        assert_eq!(read(&handoff.lines()).unwrap(), handoff);
-        let newer = format!("peers elsewhere\nalone\n{}", handoff.lines());
+        let mut dashboard = String::new();
+        let lines = handoff.lines("{\"sessions\": []}");
+        assert_eq!(HandoffState::read(&mut lines.as_bytes(), &mut dashboard).unwrap(), handoff);
+        assert_eq!(dashboard, "{\"sessions\": []}");
+        let read = |text: &str| HandoffState::read(&mut text.as_bytes(), &mut String::new());
+        let newer = format!("peers elsewhere\nalone\n{lines}");
         assert_eq!(read(&newer).unwrap(), handoff);
         assert_ne!(read("\n").unwrap().connection_ids, read("\n").unwrap().connection_ids);
         for broken in
@@ -413,7 +438,8 @@ mod tests {
         assert!(handoff.clock().now() < Tick(60));
         for elapsed_s in [0, 100, 180 * 24 * 3600] {
             handoff.set_clock(Duration::from_secs(elapsed_s.into()));
-            let copy = HandoffState::read(&mut handoff.lines().as_bytes()).unwrap();
+            let lines = handoff.lines("{}");
+            let copy = HandoffState::read(&mut lines.as_bytes(), &mut String::new()).unwrap();
             let now = copy.clock().now();
             assert!(now >= Tick(elapsed_s) && now < Tick(elapsed_s + 60), "{now:?}");
         }
@@ -468,7 +494,8 @@ mod tests {
             (&old).write_all(word.as_bytes()).unwrap();
             old.shutdown(std::net::Shutdown::Write).unwrap();
             let stream = BufReader::new(new);
-            let old_process = OldProcess { stream, swarms: None, started: Instant::now() };
+            let (dashboard, started) = (String::new(), Instant::now());
+            let old_process = OldProcess { stream, swarms: None, dashboard, started };
             assert_eq!(old_process.take_over().is_ok(), goes_on);
             let mut said = String::new();
             BufReader::new(old).read_line(&mut said).unwrap();

@@ -87,7 +87,7 @@ impl Workers {
             status: Status { torrent_names: Arc::clone(shared.names), ..Status::default() },
             process,
             clock: Box::new(move || clock.now()),
-            certificates: Box::new(move || certificates.expiries()),
+            certificates: Box::new(move || certificates.validities()),
             acme: AcmeAttempts::default(),
             journal: Box::new(move || journal.as_ref().map(|stats| stats())),
             cluster: OnceLock::new(),

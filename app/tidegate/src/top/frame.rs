@@ -21,7 +21,14 @@ pub(super) struct View {
     pub(super) width: usize,
     pub(super) height: usize,
     pub(super) sort: Sort,
+    /// Whether there are keys to press.
+    pub(super) has_keys: bool,
 }
+
+/// The keys, for the last line.
+const KEYS: &str = "q quit   sort torrents by: s seeders   l leechers   d downloads   a age";
+/// Lines from which on there is room for them.
+const KEYS_HEIGHT: usize = 16;
 
 use Style::{Bold, Chart, Dim, Plain, Warning};
 
@@ -42,7 +49,9 @@ const AGE_STEP_S: u64 = 1024;
 /// Returns the lines of a frame, at most as many as the view has.
 pub(super) fn lines(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
     let mut lines = above(snapshot, view);
-    let room = view.height.saturating_sub(lines.len());
+    let has_keys = view.has_keys && view.height >= KEYS_HEIGHT;
+    let height = view.height - usize::from(has_keys);
+    let room = height.saturating_sub(lines.len());
     let reasons = [
         ("Refused, by reason", ranking(snapshot, "refusals", rate), Warning),
         ("Dropped, by reason", ranking(snapshot, "drops", rate), Warning),
@@ -59,7 +68,11 @@ pub(super) fn lines(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
     lines.extend(reasons);
     lines.extend(torrents(snapshot, view, left));
     lines.extend(load);
-    lines.truncate(view.height);
+    lines.truncate(height);
+    if has_keys {
+        lines.resize_with(height, StyledLine::default);
+        lines.push(StyledLine(vec![(Dim, KEYS.into())]));
+    }
     lines.into_iter().map(|line| line.cut(view.width)).collect()
 }
 
@@ -403,7 +416,7 @@ mod tests {
     }
 
     fn view(width: usize, height: usize) -> View {
-        View { url: "http://x".into(), width, height, sort: Sort::Seeders }
+        View { url: "http://x".into(), width, height, sort: Sort::Seeders, has_keys: false }
     }
 
     fn text(snapshot: &Snapshot, width: usize, height: usize) -> Vec<String> {
@@ -503,6 +516,22 @@ mod tests {
         snapshot.apply(Update::Torrents(Err("This is not allowed: x".into())));
         let all = text(&snapshot, 80, 24).join("\n");
         assert!(all.contains("no data: gone") && all.contains("This is not allowed: x"), "{all}");
+    }
+
+    #[test]
+    fn the_last_line_shows_the_keys() {
+        let snapshot = snapshot();
+        for (width, height) in [(60, 16), (80, 24), (100, 60)] {
+            let view = View { has_keys: true, ..view(width, height) };
+            let all: Vec<_> = lines(&snapshot, &view).iter().map(StyledLine::text).collect();
+            assert_eq!(all.len(), height, "{width}×{height}");
+            assert!(
+                all[height - 1].starts_with("q quit   sort torrents by: s seeders"),
+                "{all:#?}"
+            );
+        }
+        let small = View { has_keys: true, ..view(80, 15) };
+        assert!(!lines(&snapshot, &small).iter().any(|line| line.text().contains("q quit")));
     }
 
     #[test]

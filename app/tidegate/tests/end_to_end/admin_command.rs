@@ -117,16 +117,16 @@ fn keys() {
     assert_eq!((changed.get("expires"), &changed["announces_per_minute"]), (None, &json!(5)));
     assert_eq!(served.json("keys show 1")[0]["name"], "rob");
     assert_eq!(served.json("keys show rob")[0]["id"], 1);
-    let unknown = served.bad("keys revoke bob");
+    let unknown = served.bad("keys remove bob");
     let text = "no key has the id or the name `bob`: `tidegate admin keys list` shows them";
     assert_eq!(unknown, format!("tidegate: {text}\n"));
     for _ in 0..2 {
         served.good("keys create --name twin");
     }
-    let twins = served.bad("keys revoke twin");
+    let twins = served.bad("keys remove twin");
     let text = "several keys have the name `twin`, with the ids 4, 5: give the id";
     assert_eq!(twins, format!("tidegate: {text}\n"));
-    assert_eq!(served.good("keys revoke rob 2"), "Key 1 revoked\nKey 2 revoked\n");
+    assert_eq!(served.good("keys remove rob 2"), "Key 1 removed\nKey 2 removed\n");
     let gone = served.bad("keys show 1");
     assert_eq!(gone, "tidegate: Not Found: no key with id 1\n");
     // The file is there; what it holds is no key.
@@ -168,13 +168,15 @@ fn lists() {
     assert_eq!(added, "Added 2 of 2; the list has 2 entries\n");
     let refused = http_announce(served.tracker.http4(), 0xaa, 1);
     assert!(crate::clients::has(&refused, "deny list"), "it is in force");
-    assert_eq!(served.good("lists deny show"), format!("{a}\n{b}\n"));
-    assert_eq!(served.good("lists deny export"), format!("{a}\n{b}\n"));
+    // The latter are spellings of earlier versions.
+    for verb in ["list", "show", "export"] {
+        assert_eq!(served.good(&format!("lists deny {verb}")), format!("{a}\n{b}\n"));
+    }
     assert_eq!(
-        served.json("lists deny show"),
+        served.json("lists deny list"),
         [json!({ "info_hash": a }), json!({ "info_hash": b })]
     );
-    assert_eq!(served.good("lists allow show"), "");
+    assert_eq!(served.good("lists allow list"), "");
     // As in files of keys, the rest of a line is a note.
     let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
     let noted = served.feed("lists allow import", &noted);
@@ -201,7 +203,7 @@ fn imports_and_exports_lists() {
     let file = served.tracker.directory.write("hashes.txt", &text);
     let imported = served.good(&format!("lists deny import {}", file.display()));
     assert_eq!(imported, "Added 50000 of 50000; the list has 50000 entries\n");
-    assert!(served.good("lists deny show") == many, "all of them");
+    assert!(served.good("lists deny list") == many, "all of them");
     // A malformed line changes nothing, although the lines before it were sent.
     let bad =
         served.feed("lists deny import", &format!("{}{many}nonsense\n{}\n", "#\n", hash(0xaa)));
@@ -215,7 +217,7 @@ fn imports_and_exports_lists() {
     assert!(message.ends_with(" (nothing was changed)\n"), "{message}");
     let bad = served.feed("lists allow import -", "\n0123\n");
     assert!(stderr(&bad).contains("standard input:2: "), "{}", stderr(&bad));
-    assert_eq!(served.good("lists allow show"), "");
+    assert_eq!(served.good("lists allow list"), "");
     // As in files of keys, the rest of a line is a note.
     let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
     let noted = served.feed("lists allow import", &noted);
@@ -272,16 +274,75 @@ fn tokens() {
         command.env_remove(VARIABLE).arg("--token-file").arg(file).output().unwrap()
     };
     assert_eq!(ask("keys list").status.code(), Some(0));
-    let refused = ask("keys revoke 1");
+    let refused = ask("keys remove 1");
     assert_eq!(refused.status.code(), Some(1));
     assert!(stderr(&refused).starts_with("tidegate: Forbidden: "), "{}", stderr(&refused));
     let table = served.good("tokens list");
     assert!(table.contains("panel") && table.contains("stats:read keys:read"), "{table}");
     assert!(!table.contains(secret));
-    assert_eq!(served.good("tokens revoke panel"), format!("Token {} revoked\n", made["id"]));
+    assert_eq!(served.good("tokens remove panel"), format!("Token {} removed\n", made["id"]));
     assert!(stderr(&ask("keys list")).contains("Unauthorized"));
     assert!(served.bad("tokens create x --scope everything").contains("everything"));
     assert!(served.good("tokens create y --scope *").contains("(shown once)\n"));
+}
+
+#[test]
+fn spellings_of_earlier_versions_work_and_are_hidden() {
+    let served = Served::start("");
+    served.good("keys create --name bob");
+    assert_eq!(served.good("keys revoke bob"), "Key 1 removed\n");
+    let made = &served.json("tokens create panel --scope stats:read")[0];
+    assert_eq!(served.good("tokens revoke panel"), format!("Token {} removed\n", made["id"]));
+    assert_eq!(served.good("certificates status"), "expires  name\n");
+    assert!(served.good("peers find 127.0.0.1").starts_with("info hash "));
+    for (command, hidden) in [
+        ("keys", "revoke"),
+        ("tokens", "revoke"),
+        ("lists deny", "export"),
+        ("certificates", "status"),
+        ("peers", "find"),
+    ] {
+        let help = served.good(&format!("{command} --help"));
+        assert!(help.contains("  list ") && !help.contains(hidden), "{help}");
+    }
+}
+
+#[test]
+fn status_has_an_exit_code_for_cron() {
+    let state = Directory::new();
+    let well = Served::start(&format!("[state]\ndir = {:?}\n", state.path("state")));
+    let text = well.good("status");
+    assert!(text.starts_with("tidegate ") && text.contains(": all is well\n"), "{text}");
+    assert_eq!(well.good("status --quiet"), "");
+    assert_eq!(well.json("status")[0]["level"], "ok");
+    // Without a directory, a restart would lose everything.
+    let ill = Served::start("");
+    let output = ill.run("status --quiet");
+    assert_eq!(output.status.code(), Some(1));
+    let text = stdout(&output);
+    assert!(text.contains(": needs attention\nwarning: Records are in memory only: "), "{text}");
+    assert!(text.contains("\n  Start it without --memory, "), "{text}");
+    assert!(stderr(&output).ends_with(": needs attention\n"), "{}", stderr(&output));
+}
+
+#[test]
+fn upgrades_and_says_why_not() {
+    let served = Served::start("");
+    served.tracker.upgrade_by(|| {
+        let expected = format!("Upgraded: tidegate {} serves\n", env!("CARGO_PKG_VERSION"));
+        assert_eq!(served.good("upgrade"), expected);
+    });
+    // The next process finds a mistake.
+    served.tracker.configure("nonsense = 1\n");
+    let failed = served.bad("upgrade");
+    assert!(failed.starts_with("tidegate: upgrade failed"), "{failed}");
+    served.good("health");
+}
+
+#[test]
+fn networks_need_files() {
+    let text = Served::start("").bad("networks");
+    assert!(text.contains("set geo.asn and geo.country"), "{text}");
 }
 
 #[test]
@@ -305,8 +366,8 @@ fn torrents_and_peers() {
         detail.contains("v4.leechers    2\n") && detail.contains("127.0.0.1:2  leecher"),
         "{detail}"
     );
-    assert_eq!(served.json("peers find 127.0.0.1").len(), 3);
-    assert!(served.good("peers find ::1").starts_with("info hash "));
+    assert_eq!(served.json("peers list 127.0.0.1").len(), 3);
+    assert!(served.good("peers list ::1").starts_with("info hash "));
     served.good(&format!("torrents freeze {b}"));
     assert_eq!(served.json(&format!("torrents show {b}"))[0]["frozen"], true);
     served.good(&format!("torrents unfreeze {b}"));
@@ -338,12 +399,13 @@ fn the_process() {
     assert_eq!(served.good("log level"), "info\n");
     assert_eq!(served.json("log level debug"), [json!({ "level": "debug" })]);
     assert!(served.good("log show").contains("set the log levels to debug"));
-    assert_eq!(served.good("certificates status"), "expires  name\n");
+    assert_eq!(served.good("log level info,front=debug"), "info,front=debug\n");
+    assert_eq!(served.good("certificates list"), "expires  name\n");
     assert_eq!(served.good("certificates reload"), "Reloaded certificates and lists\n");
     let made = served.good("webhooks create https://hooks.example.org/ --event ban,reload");
     assert!(made.starts_with("Webhook 1  "), "{made}");
     assert_eq!(served.json("webhooks list")[0]["events"], json!(["ban", "reload"]));
-    assert_eq!(served.good("webhooks remove 1"), "Webhook 1 removed\n");
+    assert_eq!(served.good("webhooks remove https://hooks.example.org/"), "Webhook 1 removed\n");
     assert!(served.bad("webhooks create http://a:1/ --event ban").contains("webhook_ports"));
 }
 
@@ -471,6 +533,7 @@ fn rejects_bad_arguments() {
         "peers find any",
         "config set a",
         "log level loud",
+        "log level info,fornt=debug",
         "events --count x",
         "stats --timeout 0",
         "stats --token tg_x",

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,13 +11,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use geo::writer::{countries, systems};
 use jwt::signer::Signer;
 use serde_json::{Value, json};
-use types::{InfoHash, Refusal};
+use types::{InfoHash, Refusal, Scope};
 
-use crate::api::start_in;
+use crate::admin_command::VARIABLE;
+use crate::api::{Caller, TOKEN, start_in};
 use crate::clients::{
     Udp, announce_query, has, http, http_announce, open_websocket, u32_at, upgrade, ws_announce,
 };
-use crate::process::{Directory, Tracker};
+use crate::process::{Directory, Tracker, stdout, tidegate};
 use crate::site;
 
 crate::site::on_engines! {
@@ -290,6 +291,31 @@ fn peers_beside_the_tracker_are_given_under_its_address() {
     });
 }
 
+#[test]
+fn peers_on_the_machine_are_given_under_its_own_address() {
+    let own = site::given(Ipv4Addr::LOCALHOST);
+    let given = [&own.octets()[..], &1001_u16.to_be_bytes()].concat();
+    let local = [127, 0, 0, 1, 0x03, 0xe9];
+    let second = |tracker: &Tracker| {
+        http_announce(tracker.http4(), 0xaa, 1001);
+        http_announce(tracker.http4(), 0xaa, 1002)
+    };
+    let says = |caller: &Caller| {
+        let health = caller.expect(200, "GET /status", None)["health"].to_string();
+        health.contains("Peers on this machine are given to others by the address ")
+    };
+    // Listeners on loopback serve only clients that reach each other there.
+    let (tracker, caller) = start_in(Directory::new(), "");
+    assert!(has(&second(&tracker), local) && !says(&caller));
+    // One at all addresses serves others, too: then none of them gets a loopback address.
+    let more = "[[listener]]\nprotocol = \"udp\"\nlisten = [\"0.0.0.0:0\"]\n";
+    let (tracker, caller) = start_in(Directory::new(), more);
+    let body = second(&tracker);
+    assert!(has(&body, &given), "{}", body.escape_ascii());
+    assert!(own.is_loopback() || !has(&body, local), "{}", body.escape_ascii());
+    assert_eq!(says(&caller), !own.is_loopback() && Scope::of_v4(own) != Scope::Public);
+}
+
 /// Whether the tracker answers a connect of client 1 or 2.
 fn answers(tracker: &Tracker, client: u8) -> bool {
     let udp = Udp::unconnected(client, tracker.udp4());
@@ -347,6 +373,10 @@ fn peers_are_counted_by_system_and_country() {
     assert_eq!((&stats["systems_unknown"], &stats["peers"]), (&json!(1), &json!(3)));
     assert_eq!(stats["files"][0]["type"], "GeoLite2-ASN");
     assert!(stats["age_s"].as_f64().unwrap() >= 0.0 && stats["problems"] == json!([]));
+    let mut command = tidegate(&["admin", "networks", "--url"]);
+    command.arg(format!("http://{}", tracker.admin_address())).env(VARIABLE, TOKEN);
+    let expected = "peers  system  name\n    2   64500  Example\n\npeers  country\n    2  DE\n";
+    assert_eq!(stdout(&command.output().unwrap()), expected);
     fs::write(tracker.directory.path("country.mmdb"), "damaged").unwrap();
     tracker.wait_until("noticed", |_| {
         let problems = caller.expect(200, "GET /stats/networks", None)["problems"].clone();

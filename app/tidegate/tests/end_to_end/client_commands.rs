@@ -53,7 +53,7 @@ fn announces_over_every_protocol_and_leaves_no_peer() {
         let output = run(&["announce", &url, HASH]);
         assert_eq!(output.status.code(), Some(0), "{url}: {}", stderr(&output));
         let text = stdout(&output);
-        assert!(text.starts_with(&url) && text.contains("0 seeders, 1 leechers"), "{text}");
+        assert!(text.starts_with(&url) && text.contains("0 seeders, 1 leecher"), "{text}");
         let output = run(&["scrape", &url, HASH, "--json"]);
         assert_eq!(output.status.code(), Some(0), "{url}: {}", stderr(&output));
         let [line] = lines(&output).try_into().unwrap();

@@ -144,7 +144,8 @@ fn trusts_proxies_per_listener() {
     let strict = http_at(&tracker, strict);
     let forwarded = announce(0xaa, "X-Forwarded-For: 192.0.2.7\r\n");
     let proxied = format!("PROXY TCP4 192.0.2.8 192.0.2.1 1 2\r\n{}", announce(0xaa, ""));
-    let (here, seven, eight) = (proxy.octets(), [192, 0, 2, 7], [192, 0, 2, 8]);
+    let here = site::given(proxy).octets();
+    let (seven, eight) = ([192, 0, 2, 7], [192, 0, 2, 8]);
     let is_known_as = |to, request: &str, ip: [u8; 4]| {
         has(&talk(to, request), [b"external ip4:".as_slice(), &ip].concat())
     };

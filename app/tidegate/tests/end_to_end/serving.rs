@@ -95,7 +95,8 @@ fn says_where_the_dashboard_is_and_what_a_restart_loses() {
     assert!(tracker.output().contains(lost), "{}", tracker.output());
     // A default configuration bounds the memory.
     let memory = tracker.output().lines().find_map(|line| {
-        line.strip_prefix("  memory ")?.strip_suffix(" MiB for torrents and peers")?.parse().ok()
+        let rest = line.strip_prefix("  torrents and peers may use ")?;
+        rest.strip_suffix(" MiB of memory (limits.memory_mib)")?.parse().ok()
     });
     assert!(memory.is_some_and(|mib: u64| mib > 0), "{}", tracker.output());
     let state = Directory::new();

@@ -8,6 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
+use ::net::process::own_addresses;
+use tracker::ExternalAddress;
+
 #[cfg(not(target_os = "linux"))]
 pub(crate) use elsewhere::*;
 #[cfg(target_os = "linux")]
@@ -70,6 +73,15 @@ pub(crate) fn tracker_v6() -> Ipv6Addr {
 /// An IPv4 address of a client: `number` is 1 to 8.
 pub(crate) fn client(number: u8) -> Ipv4Addr {
     (addresses().client)(number)
+}
+
+/// Returns the address under which others get a client at `ip`, of a tracker that serves clients elsewhere, too.
+pub(crate) fn given(ip: Ipv4Addr) -> Ipv4Addr {
+    let of_machine = ExternalAddress::of_machine(&own_addresses()).filter(|_| ip.is_loopback());
+    match of_machine.and_then(|it| it.addresses().next()) {
+        Some(IpAddr::V4(given)) => given,
+        _ => ip,
+    }
 }
 
 /// The address with which a client reaches `tracker`.

@@ -4,7 +4,7 @@
 import { api } from '../client.js'
 import { announceUrls, attempt, button, confirm, copyButton, dialog, fail, pagedTable, say } from '../components.js'
 import { h, put } from '../dom.js'
-import { bytes, count, span, time } from '../format.js'
+import { bytes, counted, span, time } from '../format.js'
 import { checkboxes, expires, expiry, fileButton, labelled, number, textField } from '../forms.js'
 import { names } from '../names.js'
 
@@ -36,12 +36,20 @@ function layout(main, title, list, about, ...more) {
 // Keys.
 
 /** @typedef {'torrents' | 'addresses' | 'peers_per_torrent' | 'announces_per_minute'} Limit */
-/** @type {[Limit, string, { max?: number, hint: string }][]} */
+/** @type {[Limit, string, { one: string, max?: number, hint: string }][]} */
 const LIMITS = [
-  ['torrents', 'Torrents', { hint: 'At the same time. 0 = unlimited.' }],
-  ['addresses', 'Addresses', { max: 65535, hint: 'IP addresses at the same time. 0 = unlimited.' }],
-  ['peers_per_torrent', 'Peers per torrent', { max: 65535, hint: 'Clients in one torrent. 0 = unlimited.' }],
-  ['announces_per_minute', 'Announces per minute', { max: 65535, hint: 'More are refused. 0 = unlimited.' }]
+  ['torrents', 'Torrents', { one: 'torrent', hint: 'At the same time. 0 = unlimited.' }],
+  ['addresses', 'Addresses', { one: 'address', max: 65535, hint: 'IP addresses at the same time. 0 = unlimited.' }],
+  [
+    'peers_per_torrent',
+    'Peers per torrent',
+    { one: 'peer per torrent', max: 65535, hint: 'Clients in one torrent. 0 = unlimited.' }
+  ],
+  [
+    'announces_per_minute',
+    'Announces per minute',
+    { one: 'announce per minute', max: 65535, hint: 'More are refused. 0 = unlimited.' }
+  ]
 ]
 
 /** @param {Schemas['Key']} [key] */
@@ -96,7 +104,7 @@ const showKey = (title, key) =>
 /** @param {Schemas['Key']} key */
 const limitsOf = key =>
   LIMITS.filter(([field]) => key[field] > 0)
-    .map(([field, label]) => `${count(key[field])} ${label.toLowerCase()}`)
+    .map(([field, label, { one }]) => counted(key[field], one, { many: label.toLowerCase() }))
     .join(', ')
 
 export async function keys(main, { may, isHere }) {
@@ -111,14 +119,20 @@ export async function keys(main, { may, isHere }) {
     search: { label: 'Search by name, beginning of the key, or id', placeholder: 'Name, beginning of the key, id' },
     load: /** @type {import('../components.js').Loader<Schemas['Key']>} */ (loader('/keys', 'keys')),
     columns: [
-      ['Name', key => key.name || '–'],
+      ['Name', key => key.name || '–', undefined, undefined, key => key.name !== ''],
       ['Key', key => h('span.mono', `${key.key.slice(0, 6)}…`, copyButton(key.key, '', 'Copy key'))],
-      ['Uploaded', key => bytes(key.totals.uploaded), 'num'],
-      ['Downloaded', key => bytes(key.totals.downloaded), 'num'],
-      ['Seeding time', key => span(key.totals.seeding_s), 'num wide'],
-      ['First used', key => (key.first_used ? time(key.first_used) : h('span.soft', 'not yet')), 'wide'],
-      ['Limits', key => limitsOf(key) || h('span.soft', 'none'), 'wide'],
-      ['Expires', key => expires(key.expires)],
+      ['Uploaded', key => bytes(key.totals.uploaded), 'num', undefined, key => key.totals.uploaded > 0],
+      ['Downloaded', key => bytes(key.totals.downloaded), 'num', undefined, key => key.totals.downloaded > 0],
+      ['Seeding time', key => span(key.totals.seeding_s), 'num wide', undefined, key => key.totals.seeding_s > 0],
+      [
+        'First used',
+        key => (key.first_used ? time(key.first_used) : h('span.soft', 'not yet')),
+        'wide',
+        undefined,
+        key => Boolean(key.first_used)
+      ],
+      ['Limits', key => limitsOf(key) || h('span.soft', 'none'), 'wide', undefined, key => limitsOf(key) !== ''],
+      ['Expires', key => expires(key.expires), undefined, undefined, key => key.expires != null],
       [
         '',
         ({ id, name }) => [
@@ -268,7 +282,7 @@ export async function ban(network = '', changed = () => {}) {
     }
   })
   if (!done) return
-  if (Array.isArray(done)) say(`${count(done.length)} networks banned.`)
+  if (Array.isArray(done)) say(`${counted(done.length, 'network')} banned.`)
   else {
     const { network } = done
     const old = before.find(ban => ban.network === network)
@@ -305,7 +319,7 @@ export async function bans(main, { may, isHere }) {
         ]
       ],
       ['Banned', ban => time(ban.created), 'wide'],
-      ['Expires', ban => expires(ban.expires)],
+      ['Expires', ban => expires(ban.expires), undefined, undefined, ban => ban.expires != null],
       [
         '',
         ban => writes && button('Remove', () => remove(ban), 'small danger', `Remove the ban of ${ban.network}`),
@@ -374,8 +388,14 @@ export async function tokens(main, { may, isHere }) {
             ' '
           ])
       ],
-      ['Created', token => (token.created ? time(token.created) : '–'), 'wide'],
-      ['Expires', token => expires(token.expires)],
+      [
+        'Created',
+        token => (token.created ? time(token.created) : '–'),
+        'wide',
+        undefined,
+        token => Boolean(token.created)
+      ],
+      ['Expires', token => expires(token.expires), undefined, undefined, token => token.expires != null],
       [
         '',
         token =>

@@ -4,7 +4,7 @@
 import { api } from '../client.js'
 import { attempt, button, dialog, hash, pagedTable, say } from '../components.js'
 import { h, put } from '../dom.js'
-import { count } from '../format.js'
+import { count, counted } from '../format.js'
 import { fileButton, labelled } from '../forms.js'
 import { understand } from './torrents.js'
 
@@ -13,8 +13,16 @@ const LISTS = {
   allow: ['Allow list', 'Only these torrents are served.', ['allow', 'both']]
 }
 
+/** Returns the list that decides at some listener: the allow list, or else the deny list, which always holds. */
+async function listInForce(may) {
+  if (!may('stats:read')) return 'deny'
+  const { listeners } = await api.get('/status').catch(() => ({ listeners: [] }))
+  return listeners.some(one => LISTS.allow[2].includes(one.mode)) ? 'allow' : 'deny'
+}
+
 export default async function lists(main, { may, rest: [path], isHere }) {
-  const chosen = LISTS[path] ? path : 'deny'
+  const chosen = LISTS[path] ? path : await listInForce(may)
+  if (!isHere()) return
   const [title, effect, modes] = LISTS[chosen]
   const writes = may('lists:write')
   const url = entry => `/lists/${chosen}/${entry}`
@@ -76,7 +84,10 @@ export default async function lists(main, { may, rest: [path], isHere }) {
       changed > 0 &&
       changed === requested &&
       (() => api[method === 'post' ? 'delete' : 'post'](`/lists/${chosen}`, body).then(list.restart))
-    say(`${count(changed)} entries ${is}${before}. The list has ${count(total)} now.`, undo ? { undo } : {})
+    say(
+      `${counted(changed, 'entry', { many: 'entries' })} ${is}${before}. The list has ${count(total)} now.`,
+      undo ? { undo } : {}
+    )
     await list.restart()
   }
 

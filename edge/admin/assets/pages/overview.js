@@ -3,9 +3,9 @@
 
 import { bars, charts, isFailure, named } from '../charts.js'
 import { api, follow, repeat, store, stored } from '../client.js'
-import { announceUrls, button, hash } from '../components.js'
+import { announceUrls, breakable, button, hash } from '../components.js'
 import { card, h, put, renew, unseen } from '../dom.js'
-import { bits, bytes, count, day, micros, part, rate, short, span } from '../format.js'
+import { bits, bytes, count, counted, day, micros, part, rate, short, span } from '../format.js'
 import { names } from '../names.js'
 
 const STATUS_MS = 10_000
@@ -44,14 +44,45 @@ function choice(label, options, chosen, choose) {
 
 const HEADLINES = { ok: 'All is well', info: 'All is well', warning: 'Needs attention', error: 'Something is wrong' }
 
-function problem({ level, area, text, remedy }) {
+/** Text with commands between backticks. */
+const marked = text => text.split('`').map((words, at) => (at % 2 === 1 ? h('code', words) : words))
+
+function problem({ level, area, text, remedy }, mayUpgrade) {
   return h(
     'li',
     { class: `problem ${level}` },
     h('span.mark', { 'aria-hidden': 'true' }),
-    h('div', h('p', unseen(`${level}, ${area}: `), text), remedy && h('p.soft', remedy)),
-    area === 'upgrade' && h('a.button.small', { href: '#/settings' }, 'Upgrade …')
+    h('div', h('p', unseen(`${level}, ${area}: `), marked(text)), remedy && h('p.soft', marked(remedy))),
+    area === 'upgrade' && mayUpgrade && h('a.button.small', { href: '#/settings/upgrade' }, 'Upgrade …')
   )
+}
+
+// Engines that serve where nothing else was set.
+const USUAL_ENGINES = ['mmsg', 'portable']
+
+/** Listeners that differ in nothing but their addresses, and protocols that share addresses, together. */
+function grouped(listeners) {
+  const notesOf = one => [
+    ...(one.engine && !USUAL_ENGINES.includes(one.engine) ? [one.engine] : []),
+    ...(one.private ? ['private'] : []),
+    ...(one.mode === 'open' ? [] : [`${one.mode} list`])
+  ]
+  const groups = []
+  for (const one of listeners) {
+    const notes = notesOf(one)
+    const known = groups.find(group => group.protocols[0] === one.protocol && String(group.notes) === String(notes))
+    if (known) known.addresses.push(one.address)
+    else groups.push({ protocols: [one.protocol], addresses: [one.address], notes })
+  }
+  const merged = []
+  for (const group of groups) {
+    const known = merged.find(
+      other => String(other.addresses) === String(group.addresses) && String(other.notes) === String(group.notes)
+    )
+    if (known) known.protocols.push(...group.protocols)
+    else merged.push(group)
+  }
+  return merged
 }
 
 function facts({
@@ -70,14 +101,21 @@ function facts({
     [
       ['Version', `${version}${isPending ? ', upgrade pending' : ''}`],
       ['Up for', span(uptime)],
-      ['Records', records.failing ? 'cannot be written' : records.durable ? 'on the disk' : 'in memory only'],
-      ['Journal of swarms', swarms.journal === 'off' ? 'off' : `${swarms.journal}, ${bytes(swarms.disk_bytes)}`],
-      ['Cluster', cluster ? `node ${cluster.node}, ${cluster.heard} of ${cluster.others} others heard` : 'none'],
       [
+        'Records',
+        records.failing
+          ? 'cannot be written'
+          : records.durable
+            ? ['in ', breakable(records.directory)]
+            : 'in memory only'
+      ],
+      ['Journal of swarms', swarms.journal === 'off' ? 'off' : `${swarms.journal}, ${bytes(swarms.disk_bytes)}`],
+      cluster && ['Cluster', `node ${cluster.node}, ${cluster.heard} of ${cluster.others} others heard`],
+      first && [
         'Certificates',
-        first ? (first.days_left < 0 ? `${first.name} has expired` : `${count(first.days_left)} days left`) : 'none'
+        first.days_left < 0 ? `${first.name} has expired` : `${counted(first.days_left, 'day')} left`
       ]
-    ].map(([name, value]) => h('div', h('dt', name), h('dd', value))),
+    ].map(fact => fact && h('div', h('dt', fact[0]), h('dd', fact[1]))),
     h(
       '.listeners',
       h('dt', 'Listeners'),
@@ -85,14 +123,12 @@ function facts({
         'dd',
         listeners.length === 0
           ? 'none'
-          : listeners.map(one =>
+          : grouped(listeners).map(({ protocols, addresses, notes }) =>
               h(
                 'span.chip',
-                h('b', one.protocol.toUpperCase()),
-                h('span.mono', one.address),
-                [one.engine, one.private && 'private', one.mode !== 'open' && `${one.mode} list`].map(
-                  text => text && h('span.soft', text)
-                )
+                h('b', protocols.join(', ').toUpperCase()),
+                h('span.mono', addresses.join(', ')),
+                notes.map(text => h('span.soft', text))
               )
             )
       )
@@ -112,12 +148,16 @@ function urls(list) {
   return [
     announceUrls(first),
     others.length > 0 &&
-      h('details.more', h('summary', `${count(others.length)} at other addresses`), announceUrls(others)),
+      h(
+        'details.more',
+        h('summary', `${count(others.length)} at ${others.length === 1 ? 'another address' : 'other addresses'}`),
+        announceUrls(others)
+      ),
     list.some(one => one.private) && h('p.hint', 'Instead of KEY, each user has a key of their own: see User keys.')
   ]
 }
 
-function strip() {
+function strip(mayUpgrade) {
   const state = h('.state')
   const list = h('ul.problems')
   const body = h('div')
@@ -131,7 +171,10 @@ function strip() {
   const say = (level, headline, health) => {
     element.dataset.level = level
     renew(state, h('span.mark', { 'aria-hidden': 'true' }), h('strong', headline))
-    renew(list, health.map(problem))
+    renew(
+      list,
+      health.map(one => problem(one, mayUpgrade))
+    )
   }
   say('info', 'Asking…', [])
   let shown
@@ -179,20 +222,24 @@ function figures(protocols) {
       set(
         'Requests',
         rate(protocols.reduce((sum, { name }) => sum + now[`${name}_s`], 0)),
-        `${short(now.connections)} open connections`
+        counted(now.connections, 'open connection', { form: short })
       )
       set(
         'Response time',
         micros(now.p99_us),
         now.p50_us > 0 ? `p99; p50 ${micros(now.p50_us)}` : 'p99; no requests now'
       )
-      set('Peers', count(now.seeders + now.leechers), `${short(now.seeders)} seeders, ${short(now.leechers)} leechers`)
+      set(
+        'Peers',
+        count(now.seeders + now.leechers),
+        `${counted(now.seeders, 'seeder', { form: short })}, ${counted(now.leechers, 'leecher', { form: short })}`
+      )
       set('Torrents', count(now.torrents), downloads)
       set('Sent', bits(now.bytes_out_s), `${bits(now.bytes_in_s)} received`)
       set('CPU', part(now.cpu), `of one core; ${bytes(now.memory)} of memory`)
     },
     details(now) {
-      downloads = `${count(now.downloads)} downloads`
+      downloads = counted(now.downloads, 'download')
     }
   }
 }
@@ -268,7 +315,7 @@ export default async function overview(main, { may, isHere }) {
   let scale = stored('scale') ?? 'linear'
   let [fields, rows, annotations, stepS, lengthS] = [[], [], [], 10, 3600]
 
-  const status = strip()
+  const status = strip(may('config:write'))
   const figure = figures(word.lists.protocols)
   const group = charts(definitions(word))
   const panel = (title, note) => {

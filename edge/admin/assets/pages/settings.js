@@ -1,7 +1,7 @@
 // @ts-check
 // The configuration: every key with its description, typed inputs, and what a change would do before it is applied.
 
-import { api, session } from '../client.js'
+import { api } from '../client.js'
 import { attempt, button, confirm, dialog, fail, say, searchBox } from '../components.js'
 import { card, h, put } from '../dom.js'
 import { bytes, count, span } from '../format.js'
@@ -117,7 +117,7 @@ const diff = rows =>
     )
   )
 
-export default async function settings(main, { may, isHere }) {
+export default async function settings(main, { may, rest, isHere }) {
   const writes = may('config:write')
   // What was edited: the new value by name; null removes what the API has set.
   const edits = new Map()
@@ -301,10 +301,11 @@ export default async function settings(main, { may, isHere }) {
     const has = name => Boolean(changes[name] ?? before.get(name)?.value)
     const isAllow = ['allow', 'both'].includes(changes['access.mode'])
     if (!isAllow || has('access.allow') || has('access.allow_torrents')) return null
-    // A token that may not read lists gets no warning.
-    const { total } = await api.get('/lists/allow?limit=1').catch(() => ({ total: 1 }))
+    // Entries of list files are those of other listeners. A token that may not read lists gets no warning.
+    const { entries, files, next } = await api.get('/lists/allow?limit=1000').catch(() => ({ entries: [1], files: [] }))
     return (
-      total === 0 &&
+      entries.length === files.length &&
+      !next &&
       h(
         'p.offline.warn',
         'The allow list is empty: every torrent will be refused. Add torrents under Access lists first.'
@@ -356,24 +357,33 @@ export default async function settings(main, { may, isHere }) {
       title: 'Upgrade to a new process?',
       text: [
         'A new process starts from the program file on the disk, with the configuration as the files are now. It takes over the sockets and the swarms, so that no client notices, and this process ends. If it cannot start, this one continues.',
-        'You have to sign in again afterwards.'
+        'You stay signed in.'
       ],
       action: 'Upgrade',
       kind: 'primary'
     })
-    if (!go || !(await attempt(() => api.post('/process/upgrade'), 'The new process is starting.'))) return
-    // The new process knows no sessions.
+    if (!go) return
+    const uptime = () =>
+      api.get('/status').then(
+        status => status.uptime_s,
+        () => Infinity
+      )
+    const begun = Date.now()
+    if (!(await attempt(() => api.post('/process/upgrade'), 'The new process is starting.'))) return
     for (let tries = 0; tries < UPGRADE_TRIES && isHere(); tries++) {
       await new Promise(resolve => setTimeout(resolve, POLL_MS))
-      if (await session.current().catch(() => true)) continue
-      return dispatchEvent(
-        new CustomEvent('signed-out', {
-          detail: 'The upgrade is done: a new process serves. The session has ended with the old one. Sign in again.'
-        })
-      )
+      // The old process started before.
+      if ((await uptime()) * 1000 >= Date.now() - begun) continue
+      say('The upgrade is done: a new process serves.')
+      return load()
     }
     if (isHere()) fail('This process still serves: the upgrade has failed. The log says why.')
   }
 
   await load()
+  // Where a notice of a new program leads.
+  if (rest[0] === 'upgrade' && writes && isHere()) {
+    history.replaceState(null, '', '#/settings')
+    upgrade()
+  }
 }

@@ -5,7 +5,7 @@ import { bars } from '../charts.js'
 import { api, repeat } from '../client.js'
 import { attempt, button, confirm, fail, hash, liveTable, pagedTable } from '../components.js'
 import { card, facts, h, put, renew } from '../dom.js'
-import { bytes, count, part, span } from '../format.js'
+import { bytes, count, counted, part, silence, span } from '../format.js'
 
 const REFRESH_MS = 5000
 // The tracker knows the age of a torrent to 1024 s: the first announce was up to that much later than stated.
@@ -29,9 +29,15 @@ function base32(text) {
 }
 
 /**
- * A search: a whole info hash, the beginning of one, a name, or nothing.
- * @typedef {{ hash?: string, prefix?: string, name?: string }} Wanted
+ * A search: a whole info hash, the beginning of one, an IP address, a name, or nothing.
+ * @typedef {{ hash?: string, prefix?: string, address?: string, name?: string }} Wanted
  */
+
+/**
+ * Returns true for an IP address, whose details the API checks.
+ * @param {string} text
+ */
+export const isAddress = text => /^(\d{1,3}(\.\d{1,3}){3}|[0-9a-f]*:[0-9a-f]*:[0-9a-f:.]*)$/i.test(text)
 
 /**
  * Reads a search. Takes magnet links, too.
@@ -44,13 +50,14 @@ export function understand(text) {
   const whole = (id ? (id[1] ?? id[2]) : words).toLowerCase()
   if (/^([0-9a-f]{40}|[0-9a-f]{64})$/.test(whole)) return { hash: whole }
   if (/^[a-z2-7]{32}$/.test(whole)) return { hash: base32(whole) }
+  if (isAddress(whole)) return { address: whole }
   if (/^[0-9a-f]{1,39}$/.test(whole)) return { prefix: whole }
   return words ? { name: words } : {}
 }
 
 const title = torrent => torrent.name && h('.name', torrent.name)
 
-export async function torrents(main, { isHere }) {
+export async function torrents(main, { may, isHere }) {
   let [sort, order] = ['seeders', 'desc']
   /** @type {Wanted} */
   let wanted = {}
@@ -62,8 +69,8 @@ export async function torrents(main, { isHere }) {
     empty: 'No torrents yet. They appear when the first client announces.',
     every: REFRESH_MS,
     search: {
-      label: 'Search by info hash, its beginning, magnet link or name',
-      placeholder: 'Info hash, magnet link or name'
+      label: 'Search by info hash, its beginning, magnet link, name, or the IP address of a peer',
+      placeholder: 'Info hash, magnet link, name or IP address'
     },
     noMatch: text =>
       wanted.name
@@ -77,7 +84,13 @@ export async function torrents(main, { isHere }) {
     },
     columns: [
       ['Torrent', torrent => [title(torrent), hash(torrent.info_hash, `#/torrent/${torrent.info_hash}`)]],
-      ['Size', torrent => (torrent.size == null ? '' : bytes(torrent.size)), 'num wide'],
+      [
+        'Size',
+        torrent => (torrent.size == null ? '' : bytes(torrent.size)),
+        'num wide',
+        undefined,
+        torrent => torrent.size != null
+      ],
       ['Seeders', torrent => count(torrent.seeders), 'num', 'seeders'],
       ['Leechers', torrent => count(torrent.leechers), 'num', 'leechers'],
       ['Downloads', torrent => count(torrent.downloads), 'num wide', 'downloads'],
@@ -87,6 +100,10 @@ export async function torrents(main, { isHere }) {
       wanted = understand(text)
       if (wanted.hash) {
         location.hash = `#/torrent/${wanted.hash}`
+        return
+      }
+      if (wanted.address && may('peers:read')) {
+        location.hash = `#/peers/${wanted.address}`
         return
       }
       const query = new URLSearchParams({ sort, order, limit: '50' })
@@ -115,7 +132,7 @@ const FAMILIES = [
   ['v6', 'IPv6'],
   ['web', 'WebTorrent']
 ]
-const ROLES = { seeder: 'seeder', leecher: 'leecher', partial_seed: 'partial seed' }
+export const ROLES = { seeder: 'seeder', leecher: 'leecher', partial_seed: 'partial seed' }
 
 /** Bars for counts: `rows` are [name, count]. */
 function shares(heading, rows, note) {
@@ -174,15 +191,30 @@ export async function torrent(main, { rest: [id], may, isHere }) {
   const name = h('h1', 'Torrent')
   const breakdown = h('.grid.span12')
   const shown = h('span.soft')
+  /** The address without its port. */
+  const ipOf = peer => peer.address.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
+  const address = peer => {
+    if (!peer.address) return h('span.mono', 'WebTorrent')
+    const text = h('span.mono', peer.address)
+    return may('peers:read') ? h('a', { href: `#/peers/${ipOf(peer)}` }, text) : text
+  }
+  const banAt = async peer => (await import('./access.js')).ban(ipOf(peer), load)
   const peers = liveTable({
     caption: 'Peers',
     key: peer => `${peer.address ?? ''} ${peer.id ?? ''} ${peer.place}`,
     empty: 'No peers.',
     columns: [
-      ['Address', peer => h('span.mono', peer.address ?? 'WebTorrent')],
+      ['Address', peer => address(peer)],
       ['Role', peer => ROLES[peer.role] ?? String(peer.role)],
-      ['Silent for', peer => (peer.age_s < 16 ? '< 16 s' : span(peer.age_s)), 'num'],
-      ['Peer id', peer => h('span.mono', peer.id ?? ''), 'wide']
+      ['Silent for', peer => silence(peer.age_s), 'num'],
+      ['Peer id', peer => h('span.mono', peer.id ?? ''), 'wide', undefined, peer => Boolean(peer.id)],
+      [
+        '',
+        peer => may('bans:write') && peer.address && button('Ban …', () => banAt(peer), 'small', `Ban ${ipOf(peer)} …`),
+        'actions',
+        undefined,
+        peer => may('bans:write') && Boolean(peer.address)
+      ]
     ]
   })
   const body = h(
@@ -302,20 +334,23 @@ export async function torrent(main, { rest: [id], may, isHere }) {
         [
           'Leechers',
           one.partial_seeds > 0
-            ? `${count(one.leechers)}, of them ${count(one.partial_seeds)} partial seeds`
+            ? `${count(one.leechers)}, of them ${counted(one.partial_seeds, 'partial seed')}`
             : count(one.leechers)
         ],
         ['Downloads', count(one.downloads)],
         ['First seen', `${age(one.age_s)} ago`],
         ...FAMILIES.filter(([family]) => one[family] && one[family].seeders + one[family].leechers > 0).map(
-          ([family, text]) => [text, `${count(one[family].seeders)} seeders, ${count(one[family].leechers)} leechers`]
+          ([family, text]) => [
+            text,
+            `${counted(one[family].seeders, 'seeder')}, ${counted(one[family].leechers, 'leecher')}`
+          ]
         )
       ])
     )
     const wanted = JSON.stringify([one.frozen, one.access])
     if (shownActions !== wanted) put(actions, buttons(one))
     shownActions = wanted
-    const { counted, clients, ages, networks } = one.breakdown
+    const { counted: looked, clients, ages, networks } = one.breakdown
     const total = one.seeders + one.leechers
     const known = clients.reduce((sum, client) => sum + client.peers, 0)
     breakdown.hidden = total === 0
@@ -324,13 +359,13 @@ export async function torrent(main, { rest: [id], may, isHere }) {
       shares(
         'Clients',
         clients.map(client => [client.name ?? 'other', client.peers]),
-        known > 0 && known < total && `known of ${count(known)} peers`
+        known > 0 && known < total && `known of ${counted(known, 'peer')}`
       ),
-      shares('Last announce', ageBars(ages), counted < total && `of ${count(counted)} peers looked at`),
+      shares('Last announce', ageBars(ages), looked < total && `of ${counted(looked, 'peer')} looked at`),
       shares(
         'Networks',
         networks.map(({ network, peers }) => [network, peers]),
-        counted < total && 'most peers first'
+        looked < total && 'most peers first'
       )
     )
     shown.textContent = one.peers.length < total ? `${count(one.peers.length)} of ${count(total)}` : count(total)

@@ -2,7 +2,7 @@
 // Webhooks: URLs that events are posted to, their tests and their deliveries.
 
 import { api, repeat } from '../client.js'
-import { attempt, button, confirm, copyButton, dialog, liveTable, pagedTable } from '../components.js'
+import { attempt, breakable, button, confirm, copyButton, dialog, liveTable, pagedTable } from '../components.js'
 import { h, put } from '../dom.js'
 import { clock, time } from '../format.js'
 import { checkboxes, textField } from '../forms.js'
@@ -43,7 +43,7 @@ export default async function webhooks(main, { may, isHere }) {
       return { rows, next: null, total: rows.length }
     },
     columns: [
-      ['URL', webhook => h('span.mono.break', webhook.url)],
+      ['URL', webhook => h('span.mono', breakable(webhook.url))],
       [
         'Events',
         webhook =>

@@ -1,6 +1,7 @@
 //! `/config`, `/log`, `/certificates`: what the application manages.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::SystemTime;
 
 use axum::extract::State;
@@ -213,8 +214,8 @@ async fn set_level(
 }
 
 async fn certificates(State(api): State<Shared>) -> Result<Json<Certificates>, Problem> {
-    let certificate = |(name, expires): (String, SystemTime)| {
-        let expires = since_epoch(expires).as_secs();
+    let certificate = |(name, validity): (String, Range<SystemTime>)| {
+        let expires = since_epoch(validity.end).as_secs();
         Certificate { name, expires }
     };
     let all = (api.sources().certificates)().into_iter().map(certificate);

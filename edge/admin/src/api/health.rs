@@ -1,6 +1,8 @@
 //! What is wrong with the tracker, in sentences: what it is, and what to do. The dashboard shows them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
@@ -14,10 +16,8 @@ use crate::cluster::{self, ProblemKind};
 use crate::recorder::{AnnotationKind, Cause, CommonEnding};
 use crate::schema::ToSchema;
 use crate::site::SiteStats;
-use crate::sources::{JournalState, JournalStats, MetricSources, ReloadFailure};
+use crate::sources::{JournalState, JournalStats, MetricSources, ReloadFailure, is_renewal_late};
 
-/// Days before the expiry of a certificate from which it is a warning. ACME renews 30 days before.
-const CERTIFICATE_WARNING_DAYS: i64 = 14;
 /// Percent of the memory budget from which it is a warning.
 const MEMORY_WARNING_PERCENT: u64 = 90;
 /// Age of unwritten changes of the journal that is a warning, seconds. It is written a few times a second.
@@ -84,9 +84,11 @@ pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
     process(api, &mut items);
     items.extend(udp_engine(sources));
     items.extend(receive_losses(api.recorder.recent_losses()));
+    items.extend(unreachable_external(api).map(unreachable_peers));
     items.extend(api.recorder.common_ending().as_ref().map(common_ending));
     records(api, &mut items);
-    items.extend((sources.journal)().as_ref().and_then(journal));
+    let place = disk_of_state(api);
+    items.extend((sources.journal)().as_ref().and_then(|stats| journal(stats, &place)));
     cluster_items(sources, &mut items);
     items.extend(sources.site().as_ref().and_then(site));
     certificates(&(sources.certificates)(), SystemTime::now(), &mut items);
@@ -120,7 +122,7 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
     if api.is_upgrade_pending() {
         let text = "The program file has changed since the start: a new version is installed, but not running.";
         let remedy = format!(
-            "Upgrade without downtime: `kill -USR2 {}`, or Upgrade under Configuration.",
+            "Upgrade without downtime: Upgrade on the dashboard, `tidegate admin upgrade`, or `kill -USR2 {}`.",
             std::process::id()
         );
         let pending = item(Level::Info, HealthArea::Upgrade, text, None);
@@ -134,6 +136,23 @@ fn udp_engine(sources: &MetricSources) -> Option<HealthItem> {
     let remedy = "Clients notice nothing, but a flood costs more. Remove the cause and restart; or set udp.engine to \
                   auto. See docs/xdp.md.";
     Some(item(Level::Warning, HealthArea::Xdp, text, remedy))
+}
+
+/// Returns the address by which others cannot reach the peers on this machine, if they were given it.
+fn unreachable_external(api: &Api) -> Option<IpAddr> {
+    let settings = api.tracker().settings();
+    let mut externals = settings.listeners.iter().filter_map(|policy| policy.external.as_ref());
+    externals.find_map(|external| external.unreachable())
+}
+
+/// `given` is the address under which others get the peers on this machine.
+fn unreachable_peers(given: IpAddr) -> HealthItem {
+    let text = format!(
+        "Peers on this machine are given to others by the address {given}, which only this network can reach."
+    );
+    let remedy = "If clients elsewhere should reach them, set tracker.external_address to the public address, and \
+                  forward their ports to this machine.";
+    item(Level::Info, HealthArea::Listeners, text, remedy)
 }
 
 fn receive_losses(lost: u64) -> Option<HealthItem> {
@@ -235,8 +254,11 @@ fn records(api: &Api, items: &mut Vec<HealthItem>) {
             "Records are not written ({why}). The tracker serves, but changes are refused, and counters of the \
              last minutes would be lost with the process."
         );
-        let remedy = "Free space on the disk of state.dir and check its permissions. Writing continues by itself.";
-        items.push(add(Level::Error, text, Some(remedy)));
+        let remedy = format!(
+            "Free space on {} and check its permissions. Writing continues by itself.",
+            disk_of_state(api)
+        );
+        items.push(HealthItem { remedy: Some(remedy), ..add(Level::Error, text, None) });
     }
     if !api.records().is_durable() {
         let text = "Records are in memory only: keys, lists, bans, tokens, statistics and swarms are lost when \
@@ -249,8 +271,19 @@ fn records(api: &Api, items: &mut Vec<HealthItem>) {
     }
 }
 
-fn journal(stats: &JournalStats) -> Option<HealthItem> {
-    let add = |level, text, remedy: Option<_>| Some(item(level, HealthArea::Journal, text, remedy));
+/// Returns the disk of the records and the journal, in words.
+fn disk_of_state(api: &Api) -> String {
+    match api.records().directory() {
+        Some(dir) => format!("the disk of {}", dir.display()),
+        None => "the disk of state.dir".into(),
+    }
+}
+
+/// `place` is the disk of the journal, in words.
+fn journal(stats: &JournalStats, place: &str) -> Option<HealthItem> {
+    let add = |level, text, remedy: Option<String>| {
+        Some(HealthItem { remedy, ..item(level, HealthArea::Journal, text, None) })
+    };
     match stats.state {
         JournalState::Stopped => {
             let reasons: Vec<&str> = stats
@@ -267,7 +300,8 @@ fn journal(stats: &JournalStats) -> Option<HealthItem> {
                 "Swarms are not written to the disk{reasons}: after a restart, clients that have not announced yet \
                  would be missing."
             );
-            let remedy = "Free space on the disk of state.dir, and make sure that no other tidegate uses it.";
+            let remedy =
+                format!("Free space on {place}, and make sure that no other tidegate uses it.");
             add(Level::Error, text, Some(remedy))
         }
         JournalState::Restoring => {
@@ -276,7 +310,8 @@ fn journal(stats: &JournalStats) -> Option<HealthItem> {
         }
         JournalState::Writing if stats.lag_s > JOURNAL_LAG_MAX_S => {
             let text = format!("The journal of swarms is {:.0} s behind.", stats.lag_s);
-            add(Level::Warning, text, Some("The disk of state.dir is too slow, or overloaded."))
+            let remedy = format!("Too slow, or overloaded: {place}.");
+            add(Level::Warning, text, Some(remedy))
         }
         JournalState::Off | JournalState::Writing => None,
     }
@@ -317,13 +352,13 @@ pub(super) fn days_left(expires: SystemTime, now: SystemTime) -> i64 {
 }
 
 fn certificates(
-    expiries: &BTreeMap<String, SystemTime>,
+    validities: &BTreeMap<String, Range<SystemTime>>,
     now: SystemTime,
     items: &mut Vec<HealthItem>,
 ) {
-    for (name, expires) in expiries {
+    for (name, validity) in validities {
         let name = if name.is_empty() { "without a name" } else { name };
-        let (level, text) = match days_left(*expires, now) {
+        let (level, text) = match days_left(validity.end, now) {
             days if days < 0 => {
                 let ago = plural(-days - 1);
                 (
@@ -331,7 +366,7 @@ fn certificates(
                     format!("The certificate {name} expired {ago} ago: clients refuse it."),
                 )
             }
-            days if days < CERTIFICATE_WARNING_DAYS => {
+            days if is_renewal_late(validity, now) => {
                 (Level::Warning, format!("The certificate {name} expires in {}.", plural(days)))
             }
             _ => continue,
@@ -406,11 +441,20 @@ mod tests {
             let shift = Duration::from_secs(hours.unsigned_abs() * 3600);
             if hours < 0 { now - shift } else { now + shift }
         };
-        let names =
-            [("far", 24 * 40), ("near", 24 * 3 + 1), ("today", 5), ("late", -30), ("now", -1)];
-        let expiries = names.map(|(name, left)| (name.to_owned(), hours(left))).into();
+        // Name, days of its lifetime, hours that are left.
+        let all = [
+            ("far", 90, 24 * 40),
+            ("near", 90, 24 * 3 + 1),
+            ("today", 90, 5),
+            ("late", 90, -30),
+            ("now", 90, -1),
+            ("short, fresh", 6, 24 * 6),
+            ("short, to renew", 6, 24 * 2 - 1),
+        ];
+        let validity = |days: i64, left: i64| hours(left - 24 * days)..hours(left);
+        let validities = all.map(|(name, days, left)| (name.to_owned(), validity(days, left)));
         let mut items = Vec::new();
-        certificates(&expiries, now, &mut items);
+        certificates(&validities.into(), now, &mut items);
         let texts: Vec<_> = items.iter().map(|item| (item.level, item.text.as_str())).collect();
         assert_eq!(
             texts,
@@ -421,6 +465,7 @@ mod tests {
                     Level::Error,
                     "The certificate now expired less than a day ago: clients refuse it."
                 ),
+                (Level::Warning, "The certificate short, to renew expires in 1 day."),
                 (Level::Warning, "The certificate today expires in less than a day."),
             ]
         );
@@ -447,11 +492,12 @@ mod tests {
             failures: vec![("disk_full", 2), ("locked", 0)],
             ..JournalStats::default()
         };
-        let stopped = journal(&stats(JournalState::Stopped, 0.0)).unwrap();
+        let stopped = journal(&stats(JournalState::Stopped, 0.0), "the disk of /x").unwrap();
         assert_eq!((stopped.level, stopped.area), (Level::Error, HealthArea::Journal));
         assert!(stopped.text.contains("(disk full)"), "{}", stopped.text);
-        assert_eq!(journal(&stats(JournalState::Writing, 31.0)).unwrap().level, Level::Warning);
-        assert_eq!(journal(&stats(JournalState::Restoring, 0.0)).unwrap().level, Level::Info);
-        assert_eq!(journal(&stats(JournalState::Writing, 1.0)), None);
+        assert!(stopped.remedy.unwrap().contains("the disk of /x, "));
+        assert_eq!(journal(&stats(JournalState::Writing, 31.0), "").unwrap().level, Level::Warning);
+        assert_eq!(journal(&stats(JournalState::Restoring, 0.0), "").unwrap().level, Level::Info);
+        assert_eq!(journal(&stats(JournalState::Writing, 1.0), ""), None);
     }
 }

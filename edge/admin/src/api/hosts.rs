@@ -92,7 +92,7 @@ mod tests {
     fn finds_foreign_hosts() {
         let certificates = Box::new(|| {
             let names = ["tracker.example.org", "*.wild.example.org", ""];
-            names.map(|name| (name.into(), SystemTime::UNIX_EPOCH)).into()
+            names.map(|name| (name.into(), SystemTime::UNIX_EPOCH..SystemTime::now())).into()
         });
         let sources = Arc::new(MetricSources { certificates, ..crate::metrics::tests::sources() });
         let names = HostNames { allowed: vec!["panel.example.org".into()], sources };

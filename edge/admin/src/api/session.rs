@@ -45,11 +45,13 @@ struct Login {
     token: String,
 }
 
-/// The name and scopes of a session's token.
+/// The name and scopes of a session's token, and what the navigation depends on.
 #[derive(Serialize)]
 struct SessionInfo {
     name: String,
     scopes: Vec<Scope>,
+    /// Whether this tracker is a node of a cluster.
+    cluster: bool,
 }
 
 async fn open(
@@ -100,7 +102,8 @@ async fn close(State(api): State<Shared>, headers: HeaderMap) -> Response {
 
 fn session_info(api: &Shared, header: &[u8], client: IpAddr) -> Result<SessionInfo, AuthError> {
     let caller = api.authenticator().authenticate(Some(header), client, api.now())?;
-    Ok(SessionInfo { name: caller.name, scopes: caller.scopes.list() })
+    let cluster = api.sources().cluster.get().is_some();
+    Ok(SessionInfo { name: caller.name, scopes: caller.scopes.list(), cluster })
 }
 
 /// Converts an error to the response for the sign-in form. Its user has a token and sees no headers.

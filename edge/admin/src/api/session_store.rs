@@ -3,6 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::auth::fingerprint;
 
 /// Lifetime of a session.
@@ -11,7 +13,10 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(12 * 3600);
 /// token, never that of another. The tokens are limited, so their sessions are in all.
 pub(super) const SESSIONS_PER_TOKEN_MAX: usize = 32;
 
-/// The open sessions, oldest first. They end with the process.
+/// Sessions that an upgrade hands over: the newest.
+const HANDED_OVER_MAX: usize = 500;
+
+/// The open sessions, oldest first. They survive upgrades, and end with the last process.
 #[derive(Default)]
 pub(crate) struct Sessions(Mutex<Vec<Session>>);
 
@@ -34,14 +39,48 @@ struct Session {
     expires: Instant,
 }
 
+/// A session as an upgrade hands it over.
+#[derive(Serialize, Deserialize)]
+pub(super) struct OpenSession {
+    id: [u8; 32],
+    token: String,
+    left_s: u64,
+}
+
 impl Sessions {
+    /// Returns the open sessions for the process that replaces this one.
+    pub(super) fn to_hand_over(&self) -> Vec<OpenSession> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = all.get(all.len().saturating_sub(HANDED_OVER_MAX)..).unwrap_or_default();
+        let now = Instant::now();
+        let open = newest.iter().filter(|session| session.expires > now);
+        let handed_over = open.map(|session| OpenSession {
+            id: session.id.0,
+            token: session.token.clone(),
+            left_s: session.expires.duration_since(now).as_secs(),
+        });
+        handed_over.collect()
+    }
+
+    /// Opens the sessions of the process that this one replaces. Their tokens are checked with each request.
+    pub(super) fn take_over(&self, sessions: Vec<OpenSession>) {
+        for OpenSession { id, token, left_s } in sessions {
+            let lifetime = Duration::from_secs(left_s).min(LIFETIME);
+            self.open_for(SessionId(id), &token, lifetime);
+        }
+    }
+
     /// Opens a session for a token.
     pub(super) fn open(&self, id: SessionId, token: &str) {
+        self.open_for(id, token, LIFETIME);
+    }
+
+    fn open_for(&self, id: SessionId, token: &str, lifetime: Duration) {
         let session = Session {
             id,
             token: token.into(),
             token_digest: fingerprint(token),
-            expires: Instant::now() + LIFETIME,
+            expires: Instant::now() + lifetime,
         };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|session| session.expires > Instant::now());
@@ -82,6 +121,24 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_upgrade_hands_sessions_over() {
+        let old = Sessions::default();
+        for number in 0..HANDED_OVER_MAX + 2 {
+            old.open(SessionId::of(&number.to_string()), &format!("tg_{number}"));
+        }
+        old.0.lock().unwrap()[2].expires = Instant::now();
+        let new = Sessions::default();
+        new.take_over(old.to_hand_over());
+        let token = |number: usize| new.token(&SessionId::of(&number.to_string()));
+        assert_eq!([0, 1, 2].map(token), [None, None, None], "too many, or expired");
+        assert_eq!(token(3).as_deref(), Some("tg_3"));
+        let last = HANDED_OVER_MAX + 1;
+        assert_eq!(token(last), Some(format!("tg_{last}")));
+        let left = new.0.lock().unwrap()[0].expires.duration_since(Instant::now());
+        assert!(left <= LIFETIME && left > LIFETIME - Duration::from_secs(60), "{left:?}");
+    }
 
     #[test]
     fn sessions_expire_and_are_limited() {

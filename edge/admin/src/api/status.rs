@@ -1,5 +1,6 @@
 //! `/status`: whether the tracker is well, and what an operator should know.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
@@ -85,6 +86,8 @@ struct StatusCertificate {
 struct StatusRecords {
     /// Whether they survive a restart: `[state] dir` is set.
     durable: bool,
+    /// Where they are kept; null if in memory only.
+    directory: Option<String>,
     /// Why the last write failed; null if it succeeded.
     failing: Option<String>,
     /// Age of the oldest count that could not be written, seconds.
@@ -107,10 +110,10 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
     let health = health_items(&api);
     let process = (sources.process)();
     let now = SystemTime::now();
-    let certificate = |(name, expires)| StatusCertificate {
+    let certificate = |(name, validity): (String, Range<SystemTime>)| StatusCertificate {
         name,
-        expires: since_epoch(expires).as_secs(),
-        days_left: days_left(expires, now),
+        expires: since_epoch(validity.end).as_secs(),
+        days_left: days_left(validity.end, now),
     };
     let failures = api.records().health();
     Ok(Json(Status {
@@ -125,6 +128,7 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
         certificates: (sources.certificates)().into_iter().map(certificate).collect(),
         records: StatusRecords {
             durable: api.records().is_durable(),
+            directory: api.records().directory().map(|dir| dir.display().to_string()),
             failing: failures.failing().map(|why| why.to_string()),
             lag_s: failures.lag_s.load(Ordering::Relaxed),
         },

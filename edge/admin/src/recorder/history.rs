@@ -187,7 +187,13 @@ impl History {
         pending.append(&mut self.unwritten);
     }
 
-    /// Adds what the records have. Call before the first sample.
+    /// Returns the rows with steps that are not written to the records.
+    pub(super) fn brief_rows(&self) -> Vec<StoredRow> {
+        let brief = self.tiers.iter().filter(|tier| tier.step_s < STORED_STEP_S);
+        brief.flat_map(|tier| tier.rows.iter().map(HistoryRow::to_stored)).collect()
+    }
+
+    /// Adds what the records or an earlier process have. Call before the first sample.
     pub(super) fn restore(&mut self, stored: PendingHistory) {
         for row in stored.rows.iter().filter_map(HistoryRow::from_stored) {
             if let Some(tier) = self.tiers.iter_mut().find(|tier| tier.step_s == row.step_s) {
@@ -351,6 +357,20 @@ mod tests {
         assert_eq!((span.refusals["denied"], span.drops["too_short"]), (16, 8));
         assert_eq!(span.rows[5], json!([801]), "a gap");
         assert_eq!(times(&history.span(HistorySpan::TenMinutes, 1810)), [1798, 1799, 1804, 1806]);
+    }
+
+    #[test]
+    fn an_upgrade_hands_over_what_the_records_do_not_have() {
+        let mut old = History::default();
+        for (tier, time) in [(0, 1798), (0, 1800), (1, 1790), (1, 1800), (2, 1800), (3, 1800)] {
+            old.tiers[tier].push(row(TIERS[tier].0, time));
+        }
+        let rows = old.brief_rows();
+        assert_eq!(rows.iter().map(|row| row.step_s).collect::<Vec<_>>(), [2, 2, 10, 10]);
+        let mut new = History::default();
+        new.restore(PendingHistory { rows, annotations: Vec::new() });
+        // 1791: nothing is known from there to the next row.
+        assert_eq!(times(&new.span(HistorySpan::TenMinutes, 1810)), [1790, 1791, 1798, 1800]);
     }
 
     #[test]

@@ -12,6 +12,9 @@ async function lists ({ page, has, click, visit, write, text, call }) {
   await page.until(has('This list has no effect now'), 'the note on the mode')
   // Those of list files are here, too.
   await page.until(`${rows} === 1 && ${has('/torrents')}`, 'the torrent of the folder')
+  // Without a choice, it is the list that decides: at one listener, the allow list.
+  await visit('lists', 'Access lists')
+  await page.until('document.querySelector("h2").textContent === "Allow list"', 'the list in force')
   await visit('lists/deny', 'Access lists')
   await page.until(`!${has('This list has no effect now')} && ${has('No entries.')}`, 'that deny lists hold in every mode')
   await click('Add …')
@@ -75,6 +78,10 @@ async function keys ({ page, has, click, visit, write, text, call }) {
   await setPrivate(null)
   await write('[data-search]', 'ada')
   await page.until(`${rows} === 1 && ${has('7 torrents')}`, 'the new key')
+  // Columns without any value are not shown, and a key is one line.
+  const shown = await page.value('[...document.querySelectorAll("thead th")].filter(one => one.checkVisibility()).map(one => one.innerText)')
+  assert.deepEqual(shown.slice(0, 3), ['Name', 'Key', 'Limits'], String(shown))
+  assert.ok(await page.value('document.querySelector("tbody tr").getBoundingClientRect().height') < 50, 'a row is one line')
   await click('Change')
   await page.until(`${dialog}?.querySelector('input[name=torrents]')`, 'the form')
   await write('dialog input[name=torrents]', '0')

@@ -5,6 +5,8 @@ import { readFileSync } from 'node:fs'
 
 export default async function (dashboard) {
   const { page, has, click, visit, text } = dashboard
+  const paths = (await dashboard.pages()).map(([path]) => path)
+  assert.ok(paths.includes('torrents') && !paths.includes('nodes'), `a single tracker has no nodes: ${paths}`)
   await visit('nodes', 'Nodes')
   await page.until(has('not part of a cluster'), 'what a cluster is')
   const partition = JSON.parse(readFileSync(new URL('../partition.json', import.meta.url)))
@@ -41,4 +43,5 @@ export default async function (dashboard) {
   Object.assign(partition, { state: 'linked', summary: 'All nodes are heard.', problems: [] })
   await page.until('document.querySelector("h1 + .tag.good")', 'the end of the partition')
   assert.ok(!await page.value(has('None of the 2')))
+  await page.stopAnswering()
 }

@@ -10,13 +10,27 @@ export default async function (dashboard) {
   const status = await (await call('GET', '/status')).json()
   await page.until(`document.querySelector('.status').dataset.level === '${status.level}'`, 'the level')
   for (const { text: what, remedy } of status.health) {
-    assert.ok(await page.value(has(what)), what)
-    if (remedy) assert.ok(await page.value(has(remedy)), remedy)
+    // Commands are set as code.
+    for (const words of [what, remedy ?? '']) assert.ok(await page.value(has(words.replaceAll('`', ''))), words)
   }
   assert.ok(await page.value(has(status.version)))
   await page.value('for (const more of document.querySelectorAll(".status details")) more.open = true')
   for (const { url } of status.announce_urls) assert.ok(await page.value(has(url)), url)
   assert.ok(await page.value(`document.querySelector('button[aria-label="Copy ${status.announce_urls[0].url}"]') != null`))
+
+  // URLs break between their parts only: each part is one box.
+  const boxes = '[...document.querySelectorAll(".urls .unbroken")].map(one => one.getClientRects().length)'
+  for (const [width, height, isPhone] of [[390, 844, true], [1280, 800, false]]) {
+    await page.size(width, height, isPhone)
+    const all = await page.value(boxes)
+    assert.ok(all.length >= 6 && all.every(count => count === 1), `${width}: ${all}`)
+  }
+  // Listeners of one protocol are together, and the usual engine is not worth a word.
+  const chips = await page.value('[...document.querySelectorAll(".listeners .chip")].map(one => one.innerText)')
+  const udp = status.listeners.filter(one => one.protocol === 'udp')
+  assert.ok(chips[0].startsWith('UDP') && udp.every(one => chips[0].includes(one.address)), String(chips))
+  assert.ok(chips.some(chip => chip.startsWith('HTTP, WS')), String(chips))
+  assert.ok(!/mmsg/.test(String(chips)), String(chips))
 
   // Live figures: a torrent is added while the page is open, and a request is refused.
   await announce(1, 0)
@@ -25,6 +39,7 @@ export default async function (dashboard) {
   const figure = number => `document.querySelectorAll('.stat .value')[${number}].innerText`
   await page.until(`${figure(2)} === '2'`, 'peers to be counted')
   await page.until(`${figure(3)} === '1'`, 'the torrent to be counted')
+  await page.until(has('1 seeder, 1 leecher'), 'the singular')
 
   // Charts: each has a name, and values that arrow keys move through. All show the same moment.
   await page.until('document.querySelectorAll(".chart canvas").length >= 8', 'charts')

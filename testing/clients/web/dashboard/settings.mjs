@@ -34,8 +34,28 @@ export default async function ({ page, has, click, visit, write, call }) {
   await click('Undo')
   await page.until(has('in force again'), 'the value before')
   assert.equal((await value('tracker.interval_s')).origin, 'default')
+
+  // A mode that would refuse every torrent.
+  await write('[data-search]', 'access.mode')
+  const mode = 'document.querySelector(\'[aria-label="access.mode"]\')'
+  await page.until(`${mode}?.checkVisibility()`, 'the mode')
+  await page.value(`${mode}.value = 'allow'; ${mode}.dispatchEvent(new Event('input'))`)
+  await click('Review and apply …')
+  await page.until(has('The allow list is empty: every torrent will be refused.'), 'the warning')
+  assert.deepEqual(await findings(page), [], 'the warning')
+  await click('Cancel')
+  const entry = 'ab'.repeat(20)
+  await call('PUT', `/lists/allow/${entry}`)
+  await click('Review and apply …')
+  await page.until('document.querySelector("dialog ins")', 'the differences')
+  assert.ok(!await page.value(has('The allow list is empty')), 'it has an entry')
+  await click('Cancel')
+  await call('DELETE', `/lists/allow/${entry}`)
+  await click('Discard')
+  await page.until('document.querySelector(".apply").hidden', 'the end of the change')
+
   await click('Upgrade …')
-  await page.until(has('You have to sign in again'), 'what an upgrade does')
+  await page.until(has('You stay signed in'), 'what an upgrade does')
   assert.deepEqual(await findings(page), [], 'the question')
   await click('Cancel')
 }

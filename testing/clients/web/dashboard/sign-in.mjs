@@ -1,4 +1,4 @@
-// Sign-in with a token; a wrong one is refused.
+// Sign-in with a token, or by a link that has one; a wrong one is refused.
 
 import assert from 'node:assert/strict'
 
@@ -17,4 +17,27 @@ export default async function (dashboard) {
   await click('Sign in')
   await page.until(has('Announce URLs'), 'the overview')
   assert.equal(await page.value('document.cookie'), '', 'the cookie must not be visible to scripts')
+  await click('Sign out')
+  await page.until('document.querySelector("input[name=token]")', 'the form')
+
+  // A link as the start prints it: opened where the dashboard is open already, and in a new page.
+  const entries = await page.value('history.length')
+  const isIn = `${has('Announce URLs')} && location.hash === '#/overview'`
+  await page.go(`${url}#token=${token}`)
+  await page.until(isIn, 'the overview')
+  assert.equal(await page.value('history.length'), entries + 1)
+  await click('Sign out')
+  await page.until('document.querySelector("input[name=token]")', 'the form')
+  await page.go('about:blank')
+  await page.go(`${url}#token=${token}`)
+  await page.until(isIn, 'the overview')
+  const { entries: visited } = await page.send('Page.getNavigationHistory')
+  assert.deepEqual(visited.filter(one => one.url.includes(token)), [], 'the token is in no history')
+  await page.go(`${url}#token=tg_${'y'.repeat(32)}`)
+  await page.until(has('Unknown or revoked token'), 'the refusal of a wrong link')
+  assert.equal(page.errors.splice(0).length, 1)
+  assert.ok(!await page.value('location.href.includes("token")'))
+  await write('input[name=token]', token)
+  await click('Sign in')
+  await page.until(has('Announce URLs'), 'the overview')
 }

@@ -46,6 +46,29 @@ export default async function (dashboard) {
   await page.until(`location.hash === '#/torrent/${hash}'`, 'the torrent of the magnet link')
 
   await page.until(has('Last announce'), 'its peers')
+  // The beginning of a peer id is not stored, so no row has a value of that column, or all have.
+  const column = name => `[...document.querySelectorAll('thead th')].find(one => one.innerText === '${name}' || one.textContent === '${name}')`
+  const hasIds = await page.value("[...document.querySelectorAll('tbody td[data-label=\"Peer id\"]')].some(one => one.textContent !== '')")
+  assert.equal(await page.value(`${column('Peer id')}.hidden`), !hasIds)
+
+  // An address: its peers, and a ban of it.
+  const [address] = await page.value("[...document.querySelectorAll('tbody a[href^=\"#/peers/\"]')].map(one => one.hash.slice('#/peers/'.length))")
+  await visit('torrents', 'Torrents')
+  await write('[data-search]', address)
+  await page.until(`location.hash === '#/peers/${address}' && ${has(`Peers at ${address}`)}`, 'the peers of the address')
+  await page.until(`${rows} >= 3 && ${has(hash)} && ${has(other)}`, 'its torrents')
+  await click('Ban …')
+  await page.until(`document.querySelector('dialog textarea')?.value === '${address}'`, 'the form with the address')
+  await click('Cancel')
+  await visit('peers', 'Peers')
+  await page.until(has('Search for an IP address'), 'what to search for')
+  await write('[data-search]', '192.0.2.1')
+  await page.until(has('No peer at 192.0.2.1 at present.'), 'that there is none')
+  await write('[data-search]', '192.0.2')
+  await page.until(has('Expected an IP address without a port'), 'what is wrong')
+  await click('✕')
+  await visit(`torrent/${hash}`)
+  await page.until(has('Last announce'), 'the torrent')
   await page.until(has('127.0.0.0/24') + ' || ' + has('10.'), 'the networks of its peers')
   await click('Freeze')
   await page.until('document.querySelector(".tag.bad")?.innerText.includes("frozen")', 'the torrent to be frozen')

@@ -3,7 +3,7 @@
 use super::network::Family;
 use super::torrent::Torrent;
 use crate::tracker::{self, TOKEN};
-use crate::workspace::root;
+use crate::workspace::{binary, root};
 use anyhow::{Context, Result, ensure};
 use harness::Process;
 use std::fs;
@@ -20,20 +20,29 @@ pub(super) fn play(name: &str, folder: &Path) -> Result<()> {
     tracker.stop()
 }
 
-/// Runs the test of the dashboard, which upgrades the tracker at its end. The tracker knows the name of one torrent.
+/// Runs the test of the dashboard, which replaces the program and upgrades the tracker at its end. The tracker knows the
+/// name of one torrent.
 pub(super) fn play_dashboard(folder: &Path) -> Result<()> {
     let torrents = folder.join("torrents");
     fs::create_dir(&torrents)?;
     let torrent = Torrent::new("udp://localhost:6969/announce");
     fs::write(torrents.join("payload.torrent"), &torrent.file)?;
-    let listener = format!(
-        "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:6971\"]\naccess.mode = \"allow\"\n\
+    let state = folder.join("state");
+    let configuration = format!(
+        "[state]\ndir = {state:?}\n[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:6971\"]\naccess.mode = \"allow\"\n\
          access.allow_torrents = {torrents:?}\n"
     );
-    let tracker = tracker::start(folder, &listener)?;
+    let program = folder.join("tidegate");
+    fs::copy(binary(), &program)?;
+    let tracker = tracker::start_program(&program, folder, &configuration)?;
     let hash = torrent.info_hash_hex();
     let pid = tracker.pid().to_string();
-    let variables = [("TIDEGATE_TORRENT", hash.as_str()), ("TIDEGATE_PID", pid.as_str())];
+    let program = program.to_string_lossy();
+    let variables = [
+        ("TIDEGATE_TORRENT", hash.as_str()),
+        ("TIDEGATE_PID", pid.as_str()),
+        ("TIDEGATE_PROGRAM", &program),
+    ];
     tracker.upgrade_by(|| run("dashboard.mjs", folder, &variables))?;
     // The cost of the first page, for records.
     let log = fs::read_to_string(folder.join("script.log"))?;

@@ -95,7 +95,7 @@ fn installs(guest: &Running) -> Result<()> {
         systemd-analyze verify tidegate.service
         rm -r /etc/systemd/system/tidegate.service.d
         systemctl daemon-reload
-        journalctl --unit tidegate | grep 'memory [0-9]* MiB for torrents' | grep -v 'memory [0-9]\\{9,\\} MiB'
+        journalctl --unit tidegate | grep 'may use [0-9]* MiB of memory' | grep -v 'use [0-9]\\{9,\\} MiB'
         tidegate-import --help
         test -s /usr/share/man/man1/tidegate.1.gz || ls /usr/share/bash-completion/completions/tidegate",
     )?;

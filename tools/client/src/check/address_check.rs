@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use types::{Announce, Event, InfoHash, NumWant};
 
 use super::{CheckOptions, Findings, Verdict, describe};
-use crate::{FailureKind, ScrapeStats, Session, SessionConfig, Url, peer_id, random};
+use crate::{FailureKind, ScrapeStats, Session, SessionConfig, Url, counted, peer_id, random};
 
 /// The check of one address.
 pub(super) struct AddressCheck<'a> {
@@ -63,9 +63,11 @@ impl<'a> AddressCheck<'a> {
             Ok(Some(figures)) => {
                 let ScrapeStats { seeders, leechers, .. } = figures;
                 let took = milliseconds(start.elapsed());
-                let text = format!("in {took}: {seeders} seeders, {leechers} leechers");
+                let [of_seeders, of_leechers] = [(seeders, "seeder"), (leechers, "leecher")]
+                    .map(|(n, it)| counted(Some(n), it));
+                let text = format!("in {took}: {of_seeders}, {of_leechers}");
                 if self.own_torrent && (seeders, leechers) != (0, peers) {
-                    let text = format!("{text}, expected {peers} leechers");
+                    let text = format!("{text}, expected {}", counted(Some(peers), "leecher"));
                     self.findings.add(name, Verdict::Warning, text);
                 } else {
                     self.findings.add(name, Verdict::Ok, text);

@@ -10,7 +10,7 @@ use super::address_check::{AddressCheck, milliseconds};
 use super::{Verdict, certificate, describe, webtorrent};
 use crate::session::Protocol;
 use crate::udp::Udp;
-use crate::{AnnounceResponse, FailureKind, Session, TrackerError, random};
+use crate::{AnnounceResponse, FailureKind, Session, TrackerError, counted, random};
 
 /// Timeout of a request with a wrong connection id.
 const BAD_ID_TIMEOUT: Duration = Duration::from_secs(1);
@@ -122,7 +122,9 @@ impl AddressCheck<'_> {
                     }
                     (None, Some(leechers)) => {
                         let seeders = announced.seeders.unwrap_or(0);
-                        (Verdict::Ok, format!("in {took}: {seeders} seeders, {leechers} leechers"))
+                        let seeders = counted(Some(seeders), "seeder");
+                        let leechers = counted(Some(leechers), "leecher");
+                        (Verdict::Ok, format!("in {took}: {seeders}, {leechers}"))
                     }
                 };
                 self.findings.add("announce", verdict, text);

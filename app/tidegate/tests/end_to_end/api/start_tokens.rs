@@ -88,15 +88,19 @@ fn prints_the_first_token_only_on_a_terminal() {
     drop(command);
     let (mut master, mut text) = (fs::File::from(terminal.master), String::new());
     let mut buffer = [0; 4096];
-    while !text.contains("Sign in at ") {
+    while !text.contains("\nNext: ") {
         let len = master.read(&mut buffer).unwrap();
         assert!(len > 0, "{text}");
         text += &String::from_utf8_lossy(&buffer[..len]);
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    let token = text.split("shown once): ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    let after =
+        |start| text.split(start).nth(1).and_then(|rest: &str| rest.lines().next()).unwrap();
+    let token = after("First API token (full access): ");
     assert!(token.starts_with("tg_") && token.len() == 35, "{text}");
+    let link = after("Sign in (shown once): ");
+    assert!(link.starts_with("http://127.0.0.1:") && link.ends_with(&format!("/#token={token}")));
     assert!(!folder.join("first-token").exists());
 }
 

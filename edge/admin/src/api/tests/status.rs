@@ -19,7 +19,7 @@ fn status_says_what_is_wrong_and_what_to_do() {
     assert_eq!(status["upgrade_pending"], true);
     assert_eq!(
         status["records"],
-        serde_json::json!({ "durable": false, "failing": null, "lag_s": 0 })
+        serde_json::json!({ "durable": false, "directory": null, "failing": null, "lag_s": 0 })
     );
     assert_eq!(item(&status, "upgrade")["level"], "info");
     let records = item(&status, "records");

@@ -1,6 +1,7 @@
 //! Statistics of the last days, and annotations. Each node of a cluster has its own.
 
 use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
 
 use crate::recorder::{ANNOTATIONS_MAX, Annotation, AnnotationKind};
 
@@ -10,7 +11,7 @@ const PENDING_MAX: usize = 1000;
 const ROWS_MAX: u32 = 360;
 
 /// Figures of one step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredRow {
     pub(crate) step_s: u64,
     /// The end of the step, Unix time in seconds.
