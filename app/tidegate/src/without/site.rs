@@ -13,7 +13,6 @@ use tracker::Tracker;
 pub(crate) struct OpenSite(Infallible);
 
 impl OpenSite {
-    #[expect(clippy::unnecessary_wraps, reason = "a build with a site can fail here")]
     pub(crate) fn open(
         _: &Config,
         _: Option<&TcpListener>,

@@ -10,7 +10,8 @@ const WIDTH: usize = 100;
 
 /// Sections that drafts have keys of, in the order of the tracker's table of keys.
 const SECTIONS: &[&str] = &[
-    "udp", "http", "tls", "tracker", "access", "limits", "bans", "admin", "state", "process", "log",
+    "udp", "http", "tls", "tracker", "access", "limits", "bans", "admin", "state", "process",
+    "log", "site",
 ];
 
 /// A configuration file.
