@@ -207,6 +207,7 @@ fn sources() -> MetricSources {
         acme: AcmeAttempts::default(),
         journal: Box::new(|| None),
         cluster: OnceLock::new(),
+            site: OnceLock::new(),
         receive_losses: OnceLock::new(),
         version: "0.0.0",
     }

@@ -1,4 +1,4 @@
-//! Fuzzing: replaying the corpora on the stable toolchain, and searching for new inputs.
+//! Fuzzing: searching for new inputs, and packing the corpora, which the tests of `fuzz` replay.
 
 mod minimize;
 mod parallel;
@@ -6,25 +6,16 @@ mod parallel;
 pub(crate) use minimize::minimize;
 pub(crate) use parallel::search_all;
 
-use crate::{archive, nextest};
+use crate::archive;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use trials::command::{Tally, command, output, run};
-use trials::workspace::{root, target};
+use trials::command::{command, output, run};
+use trials::workspace::root;
 
-/// The fuzz targets are a workspace of their own.
-pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
 /// SQLite, compiled as several units, has constants of one name.
 const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "detect_odr_violation=0");
-
-/// Runs every committed input, and mutations of it, through its target, so that fixed bugs stay fixed.
-pub(crate) fn replay() -> Result<Tally> {
-    // In the workspace's target folder, where most of its dependencies are compiled already.
-    let folder = target().display().to_string();
-    nextest::run(&["--manifest-path", MANIFEST, "--target-dir", &folder])
-}
 
 /// Searches for new inputs by cargo-fuzz on nightly, for 60 s by default. It starts from the committed
 /// corpus; new interesting inputs are stored in `fuzz/target`. No test depends on it, so the nightly toolchain is not
@@ -48,7 +39,16 @@ impl Program {
                  rustup toolchain install nightly && cargo install cargo-fuzz@0.13.2 --locked"
             );
         }
-        let mut build = command(&["cargo", "+nightly", "fuzz", "build", "--features", "search"]);
+        let mut build = command(&[
+            "cargo",
+            "+nightly",
+            "fuzz",
+            "build",
+            "--target-dir",
+            "fuzz/target",
+            "--features",
+            "search",
+        ]);
         build.args(name);
         build.env(SANITIZER.0, SANITIZER.1);
         run(build)?;

@@ -1,6 +1,6 @@
 //! The steps of `test` and `check`: in which order and beside which others they run, and the final count.
 
-use crate::{book, bpf, deny, foreign, fuzz, nextest, release, spec, tidy};
+use crate::{book, bpf, deny, foreign, nextest, release, spec, tidy};
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,6 @@ const TESTS: Step = Step { name: "tests", run: tests };
 const DASHBOARD: Step = Step { name: "dashboard scripts", run: dashboard::check };
 const DOCS: Step = Step { name: "docs", run: docs };
 const FOREIGN: Step = Step { name: "foreign target", run: foreign::check };
-const FUZZ: Step = Step { name: "fuzz corpora", run: fuzz::replay };
 const API: Step = Step { name: "management API", run: || api::try_everything(&[]) };
 const CLIENTS: Step = Step { name: "real clients", run: || clients::run(&[]) };
 const CLUSTER: Step = Step { name: "cluster", run: cluster::run_short };
@@ -60,7 +59,7 @@ pub(crate) const TEST: &[Stage] = &[
     &[&[FMT, TIDY, SPEC]],
     &[&[CLIPPY], &[SETUP, DEPENDENCIES, LICENCES, BPF, BOOK, DASHBOARD]],
     &[&[TESTS]],
-    &[&[DOCS, FOREIGN, FEATURES, FUZZ], &[API, CLUSTER], &[CLIENTS]],
+    &[&[DOCS, FOREIGN, FEATURES], &[API, CLUSTER], &[CLIENTS]],
 ];
 
 /// Stages that `test --all` adds: the release build, under everything that speaks to it.
@@ -70,7 +69,7 @@ const RELEASES: &[Stage] = &[&[&[RELEASE]], &[&[RELEASE_API], &[RELEASE_CLIENTS]
 pub(crate) const CHECK: &[Stage] = &[&[&[FMT, TIDY, CLIPPY, UNIT_TESTS]]];
 
 /// Features of the tracker that are checked by themselves. The empty one stands for none.
-const FEATURE_SETS: &[&str] = &["", "acme", "geo", "jwt", "xdp"];
+const FEATURE_SETS: &[&str] = &["", "acme", "geo", "jwt", "site", "xdp"];
 
 /// Runs [`TEST`], and then the same checks from outside with the release build.
 pub(crate) fn run_all() -> Result<()> {
@@ -183,10 +182,7 @@ pub(crate) fn set_up() -> Result<Tally> {
 }
 
 fn fmt() -> Result<Tally> {
-    let mut tally = run_command(command(&["cargo", "fmt", "--all", "--check"]))?;
-    let words = ["cargo", "fmt", "--check", "--manifest-path", fuzz::MANIFEST];
-    tally.add(run_command(command(&words))?);
-    Ok(tally)
+    run_command(command(&["cargo", "fmt", "--all", "--check"]))
 }
 
 fn clippy() -> Result<Tally> {

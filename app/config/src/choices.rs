@@ -50,6 +50,7 @@ choices! {
     Transport { "udp" => Udp, "http" => Http, "tls" => Tls }
     ProxyProtocol { "off" => Off, "v1v2" => V1V2 }
     Challenge { "tls-alpn-01" => TlsAlpn, "http-01" => Http }
+    SiteChoice { "off" => Off, "feed" => Feed, "unit3d" => Unit3d, "gazelle" => Gazelle }
     Sandboxing { "auto" => Auto, "off" => Off }
     LogFormat { "text" => Text, "json" => Json }
 }
@@ -107,6 +108,16 @@ impl Challenge {
     pub fn label(self) -> &'static str {
         self.word()
     }
+}
+
+/// The kind of the site whose users announce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SiteChoice {
+    Off,
+    /// Any site, which reads the feed.
+    Feed,
+    Unit3d,
+    Gazelle,
 }
 
 /// Whether the process gives up the rights it does not need.

@@ -11,10 +11,11 @@ struct Feature {
     keys: &'static [&'static str],
 }
 
-const FEATURES: [Feature; 4] = [
+const FEATURES: [Feature; 5] = [
     Feature { name: "acme", is_built: cfg!(feature = "acme"), keys: &["tls.acme."] },
     Feature { name: "geo", is_built: cfg!(feature = "geo"), keys: &["geo."] },
     Feature { name: "jwt", is_built: cfg!(feature = "jwt"), keys: &["access.jwt"] },
+    Feature { name: "site", is_built: cfg!(feature = "site"), keys: &["site.kind"] },
     Feature { name: "xdp", is_built: XDP, keys: &["xdp."] },
 ];
 
@@ -46,7 +47,7 @@ pub(super) fn lacks(name: &str) -> String {
 fn is_off(value: &Json) -> bool {
     match value {
         Json::Bool(is_on) => !is_on,
-        Json::String(text) => text.is_empty(),
+        Json::String(text) => text.is_empty() || text == "off",
         Json::Array(items) => items.is_empty(),
         _ => false,
     }
@@ -58,7 +59,7 @@ mod tests {
 
     #[test]
     fn keys_of_missing_features_are_refused_unless_they_are_off() {
-        let all = ["tls.acme.domains", "geo.asn", "access.jwt_keys", "xdp.interfaces"];
+        let all = ["tls.acme.domains", "geo.asn", "access.jwt_keys", "site.kind", "xdp.interfaces"];
         for (feature, key) in FEATURES.iter().zip(all) {
             assert_eq!(check(key, &Json::from("x")).is_ok(), feature.is_built, "{key}");
             assert_eq!(check(key, &Json::from("")), Ok(()));

@@ -16,8 +16,9 @@ use types::limits;
 use xdp::Mode as XdpMode;
 
 use super::choices::{
-    Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, StatsChoice, Transport,
+    Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, SiteChoice, StatsChoice, Transport,
 };
+use super::defaults::{LOCAL_NETWORKS, PRIVATE_NETWORKS};
 use super::key::{Key, Kind, Section};
 use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
@@ -39,21 +40,6 @@ const WORKERS_MAX: u32 = limits::WORKERS_MAX as u32;
 const CONNECTIONS_MAX: u32 = limits::CONNECTIONS_MAX as u32;
 const PEERS_MAX: u32 = limits::PEERS_HTTP_MAX as u32;
 const NETWORK_PEERS_MAX: u32 = limits::PEERS_PER_NETWORK_MAX as u32;
-/// `limits.exempt` and `http.stats_networks` by default: loopback and private networks.
-const PRIVATE_NETWORKS: [&str; 6] =
-    ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"];
-
-/// `tracker.external_address_for` by default: the same, and link-local networks.
-const LOCAL_NETWORKS: [&str; 8] = [
-    "127.0.0.0/8",
-    "10.0.0.0/8",
-    "172.16.0.0/12",
-    "192.168.0.0/16",
-    "169.254.0.0/16",
-    "::1",
-    "fc00::/7",
-    "fe80::/10",
-];
 
 settings! {
     /// What survives a restart: changes made through the API, counters, and swarms.
@@ -504,6 +490,45 @@ settings! {
         warm_wait_s: Int(0, 3600), constant = 30;
         /// MiB per second of WebTorrent messages to other nodes.
         relay_mib_per_s: Int(1, 65_536), constant = 32;
+    }
+
+    /// A site whose users announce with keys: what each transfers of each torrent is counted for it. Needs private
+    /// listeners and state.dir. Other values than that of kind are those of the site's own settings. A new value of a
+    /// key here applies after a restart or an upgrade (SIGUSR2). See docs/run/site.md.
+    ["site"] site: SiteSection {
+        /// off, feed (any site reads what its users transferred from the API), unit3d or gazelle (the site's
+        /// own database is read and written, and its calls are answered).
+        kind: Choice(SiteChoice) = SiteChoice::Off;
+        /// The site's database, e.g. "mysql://tidegate@127.0.0.1:3306/unit3d". Of unit3d and gazelle.
+        database: Text = "";
+        /// File with the password of the database's user. Empty = the URL has it, or there is none.
+        database_password: Text = "";
+        /// Address on which the site's calls are answered, e.g. "127.0.0.1:6971". Only the site should reach it.
+        listen: Text = "";
+        /// File with TRACKER_KEY of unit3d, which the site's calls have in their paths. At least 32 characters.
+        tracker_key: Text = "";
+        /// File with the password of gazelle's updates (TRACKER_SECRET). At least 32 characters.
+        site_password: Text = "";
+        /// File with the password of gazelle's reports (TRACKER_REPORTKEY). At least 32 characters.
+        report_password: Text = "";
+        /// Seconds between writes of what users transferred. A kill loses at most this much.
+        flush_s: Int(1, 60) = 3;
+        /// Maximum size in MiB of what waits on the disk while the database is away.
+        spool_mib: Int(16, 1 << 20) = 4096;
+        /// Percent of uploaded bytes that are credited to everyone, unless more are by another rule.
+        upload_factor: Int(0, 10_000) = 100;
+        /// Percent of downloaded bytes that are credited to everyone, unless fewer are by another rule.
+        download_factor: Int(0, 10_000) = 100;
+        /// Percent of uploaded bytes that are credited to donors. "auto" = as to their group.
+        donor_upload_factor: AutoInt(0, 10_000) = None;
+        /// Percent of downloaded bytes that are credited to donors. "auto" = as to their group.
+        donor_download_factor: AutoInt(0, 10_000) = None;
+        /// Percent of uploaded bytes that are credited to lifetime donors. "auto" = as to their group.
+        lifetime_donor_upload_factor: AutoInt(0, 10_000) = None;
+        /// Percent of downloaded bytes that are credited to lifetime donors. "auto" = as to their group.
+        lifetime_donor_download_factor: AutoInt(0, 10_000) = None;
+        /// Clients of one user in one torrent; more are refused.
+        clients_per_torrent: Int(1, 1000) = 3;
     }
 
     /// The XDP program of the engines shield and xdp. See docs/xdp.md.

@@ -14,6 +14,7 @@ mod acme;
 mod choices;
 mod cluster;
 mod constants;
+mod defaults;
 mod features;
 mod key;
 mod keys;
@@ -25,6 +26,7 @@ mod read;
 mod schema;
 mod setting;
 mod show;
+mod site;
 mod source;
 mod swarms;
 mod warnings;
@@ -59,6 +61,7 @@ pub use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_
 pub use log::{LogConfig, LogRateLimit};
 pub use read::{Settings, load, parse};
 pub use show::{init, list, show, without_secrets};
+pub use site::{SiteConfig, SiteDatabase, SiteFactors, SiteKind};
 pub use swarms::SwarmsConfig;
 pub use xdp::XdpConfig;
 
@@ -143,6 +146,8 @@ pub struct Config {
     pub swarms: Option<SwarmsConfig>,
     /// The cluster that this node is part of, if any.
     pub cluster: Option<ClusterConfig>,
+    /// The site whose users announce, if any.
+    pub site: Option<SiteConfig>,
     /// The user to switch to, or an empty string.
     pub user: String,
     /// The group to switch to. Empty = that of the user.
@@ -220,6 +225,7 @@ impl Config {
             flush_s: state.flush_s.value,
             swarms: SwarmsConfig::from_sections(sections),
             cluster: ClusterConfig::from_section(&sections.cluster, &mut problems),
+            site: SiteConfig::from_section(&sections.site, &mut problems),
             user: process.user.value.clone(),
             group: process.group.value.clone(),
             sandbox: process.sandbox.value == Sandboxing::Auto,
@@ -265,6 +271,7 @@ impl Config {
             problems.push(udp.engine.problem(features::lacks("xdp")));
         }
         sections.state.check(problems);
+        self.check_site(sections, problems);
         if self.user.is_empty() && !self.group.is_empty() {
             problems.push(process.group.problem("requires process.user"));
         }

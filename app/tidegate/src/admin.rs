@@ -74,6 +74,8 @@ enum AdminCommand {
     Listeners,
     /// List the client software that announces, from a sample.
     Clients,
+    /// Show the part of the tracker for its site (site.kind): what reaches it, and what waits.
+    Site,
     /// Show whether the tracker serves. Exit code 1 if it does not. Needs no token.
     Health,
     /// Show and change the configuration.
@@ -124,6 +126,7 @@ impl Admin {
             AdminCommand::Stats => session.show("GET /stats", None),
             AdminCommand::Listeners => process::listeners(&session),
             AdminCommand::Clients => process::clients(&session),
+            AdminCommand::Site => session.show("GET /site", None),
             AdminCommand::Health => process::health(&session),
             AdminCommand::Config(config) => config.run(&session),
             AdminCommand::Log(log) => log.run(&session),

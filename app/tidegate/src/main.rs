@@ -30,6 +30,8 @@ mod mistakes;
 mod permissions;
 mod scrape;
 mod serve;
+#[cfg_attr(not(feature = "site"), path = "without/site.rs")]
+mod site;
 mod top;
 mod version;
 

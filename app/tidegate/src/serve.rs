@@ -55,6 +55,7 @@ use tracker::Tracker;
 use crate::ConfigSource;
 use crate::access::{self, AccessState};
 use crate::acme::{self, CertStore};
+use crate::site::OpenSite;
 use build::{check_leftover, new_tracker, read_certificates};
 pub(crate) use check::{Findings, check};
 use cluster::{ClusterInputs, ClusterState, OpenCluster};
@@ -69,7 +70,7 @@ use swarms::{JournalInputs, OpenJournal, Swarms};
 use tokens::FirstToken;
 use transfer::{SwarmSender, SwarmSource, SwarmTarget};
 use upgrade::{HandoffState, OldProcess, Upgrader};
-use workers::{ThreadExit, Workers};
+use workers::{ThreadExit, Workers, unix_offset_s};
 use xdp::{OpenXdp, SharedRules};
 
 /// How often files are checked for changes.
@@ -101,9 +102,8 @@ pub(crate) fn serve(
     mut settings: Settings,
     mut config: Config,
 ) -> Result<()> {
-    let file = source.file.clone();
     let mut log = Log::start(&config);
-    places::check(&config, file.as_deref())?;
+    places::check(&config, source.file.as_deref())?;
     // Before anything else is opened: inherited sockets are known only by their numbers.
     let mut inherited = InheritedSockets::from_environment(listeners::SOCKET_NAMES)?;
     if let Err(error) = process::raise_descriptor_limit() {
@@ -134,6 +134,7 @@ pub(crate) fn serve(
     let certificates = read_certificates(&config)?;
     let bound = bind(&config, &mut inherited)?;
     let of_xdp = InheritedXdp::from_inherited(&mut inherited);
+    let site = OpenSite::open(&config, bound.site.as_ref(), join.map(|join| join.node), &tracker)?;
     let (xdp, udp_fallback) = xdp::open(&mut config, &bound, of_xdp)?;
     check_leftover(inherited, old_process.is_some())?;
     confine::become_user(&config)?;
@@ -141,7 +142,7 @@ pub(crate) fn serve(
     acme::load(&config, &certificates)?;
     let (records, writer) = state::open(&config)?;
     let overrides = state::settings(&writer)?;
-    if overrides::apply(&overrides, &mut settings, &mut config, file.as_deref())? {
+    if overrides::apply(&overrides, &mut settings, &mut config, source.file.as_deref())? {
         reload::apply(&config, &tracker, &mut access)?;
         log.configure(&config.log);
     }
@@ -171,6 +172,7 @@ pub(crate) fn serve(
         overrides,
         journal,
         cluster,
+        site,
     };
     opened.serve()
 }
@@ -199,6 +201,7 @@ struct Opened {
     overrides: Vec<(String, Value)>,
     journal: Option<OpenJournal>,
     cluster: Option<OpenCluster>,
+    site: Option<OpenSite>,
 }
 
 impl Opened {
@@ -237,9 +240,8 @@ impl Opened {
         let (mut workers, api, first_token) =
             start_management(&mut bound, &config, &shared, state, events.clone())?;
         state::annotate_start(&api, old_process.is_some());
-        // Set once.
-        let _ = workers.metric_sources().status.upgrade.set(upgrade_stats);
-        workers.set_engine(engine, self.udp_fallback);
+        workers.set_status(engine, self.udp_fallback, upgrade_stats);
+        self.site.as_ref().map_or(Ok(()), |site| start_site(site, &tracker, clock, &workers))?;
         // Without the swarms of the old process, a node of a cluster reads all of the log.
         let newest_round_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let restored_ms = has_swarms.then_some(began_ms).or(newest_round_ms);
@@ -249,9 +251,8 @@ impl Opened {
         let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
         let start = |journal: OpenJournal| journal.start(&mut workers, &tracker, inputs);
         let swarms = journal.map(start).transpose()?;
-        let xdp_rules = SharedRules::new(&config);
         let reloader = Reloader {
-            xdp_rules,
+            xdp_rules: SharedRules::new(&config),
             source: self.config_source,
             configured: self.settings.clone(),
             settings: self.settings,
@@ -269,6 +270,7 @@ impl Opened {
             pending: PendingReplies::default(),
             hub: Arc::clone(api.hub()),
             pace: swarms.as_ref().map(|swarms| swarms.pace.clone()),
+            site: self.site,
         };
         let startup_text = startup_text + &first_token.text(dashboard);
         let start = Start { bound, xdp: self.xdp, startup_text, old_process };
@@ -277,6 +279,19 @@ impl Opened {
             Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
         serving.run(start, &event_receiver)
     }
+}
+
+/// Starts the threads of the site, and shows what they do.
+fn start_site(
+    site: &OpenSite,
+    tracker: &Arc<Tracker>,
+    clock: Clock,
+    workers: &Workers,
+) -> Result<()> {
+    site.start(tracker, unix_offset_s(clock))?;
+    // Set once.
+    let _ = workers.metric_sources().site.set(site.source());
+    Ok(())
 }
 
 /// What threads share.
@@ -462,6 +477,7 @@ impl Serving {
     fn handle(&mut self, event: Event) -> Option<End> {
         match event {
             Event::Signal(SIGHUP) => {
+                self.reloader.site.iter().for_each(OpenSite::reload);
                 if self.reloader.reload(&self.events) {
                     self.supervisor.reloading();
                 }
@@ -560,6 +576,7 @@ impl Serving {
             swarms.close(Instant::now() + STOP_TIMEOUT);
         }
         self.cluster.close(Instant::now() + STOP_TIMEOUT);
+        self.reloader.site.iter().for_each(OpenSite::stop);
         state::close(&self.records, Instant::now() + STOP_TIMEOUT);
         if !left.is_empty() {
             let (threads, seconds) = (left.join(", "), time.as_secs());

@@ -35,7 +35,7 @@ use merge::Stopped;
 use torrent::PeerIds;
 
 pub(crate) use announce::StagedAnnounce;
-pub use answer::Answer;
+pub use answer::{Answer, LeftOut};
 pub(crate) use inspect::Found;
 pub(crate) use merge::{Merger, StagedGroup, WebWalk};
 pub(crate) use sweep::Lifetimes;

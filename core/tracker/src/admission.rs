@@ -22,8 +22,9 @@
 //! | 8 | its torrent is served | `Denied`, `NotAllowed` | announce, scrape |
 //! | 9 | its torrent is not frozen | `Frozen` | announce |
 //! | 10 | the key is within its quota | `KeyPeers`, `KeyTorrents`, `KeyAddresses`, `KeySessions`, `KeyTableFull` | announce with a key |
-//! | 11 | it does not announce too soon | `TooSoon` | announce; decided by the store |
-//! | 12 | full scrapes are served, and there were not too many | `FullScrape`, `FullScrapeTooSoon`, `FullScrapesBusy` | scrape of all torrents |
+//! | 11 | its site serves it | `Site` | announce with a key, if there is a [site](crate::Site) |
+//! | 12 | it does not announce too soon | `TooSoon` | announce; decided by the store |
+//! | 13 | full scrapes are served, and there were not too many | `FullScrape`, `FullScrapeTooSoon`, `FullScrapesBusy` | scrape of all torrents |
 //!
 //! Steps 1 to 3 need the client only; [`View::authorize_unverified`] does them and prefetches the
 //! key's record. Step 4 waits for that record: [`View::announce`] does it after all requests of a
@@ -43,8 +44,8 @@ use types::{
 use crate::bans::BansView;
 use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
-    Access, BanReason, HeavyHitters, IpPrefix, ListenerPolicy, ListenerPolicyId, RequestKind,
-    Settings, Tracker,
+    Access, BanReason, HeavyHitters, IpPrefix, KeyId, ListenerPolicy, ListenerPolicyId,
+    RequestKind, Settings, Tracker,
 };
 
 /// Everything the operator decides, as it is at one moment: the settings and the bans.
@@ -85,16 +86,26 @@ pub struct UnverifiedGrant {
     from: IpAddr,
     kind: RequestKind,
     /// Present exactly on private listeners.
-    key: Option<KeyHash>,
+    pub(crate) key: Option<KeyHash>,
 }
 
 /// An announce that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admitted {
-    /// It changes its peer.
-    Announce,
+    /// It changes its peer. Has the number of its key if it has one.
+    Announce(Option<KeyId>),
     /// It stops a peer that its key does not have, perhaps another user's at the same address: it changes nothing.
-    OthersStop,
+    OthersStop(KeyId),
+}
+
+impl Admitted {
+    /// Returns the number of its key, if it has one.
+    pub(crate) fn key(self) -> Option<KeyId> {
+        match self {
+            Self::Announce(key) => key,
+            Self::OthersStop(key) => Some(key),
+        }
+    }
 }
 
 /// The way in which other peers reach a peer that announces.
@@ -419,7 +430,7 @@ impl View<'_> {
         self.tracker.passkeys.prefetch_session(key, info_hash, peer_id, &identity)
     }
 
-    /// Does the steps of the [order of checks](self) from 4 on, except for 5 and 11, and counts the
+    /// Does the steps of the [order of checks](self) from 4 to 10, except for 5, and counts the
     /// announce for its key. The same for peers with an address and for browsers.
     #[inline]
     pub(crate) fn admit_torrent(
@@ -452,7 +463,7 @@ impl View<'_> {
             return Err(Refusal::Frozen);
         }
         // Step 10: the key's quota. Last, because it counts the announce.
-        let Some(key) = key else { return Ok(Admitted::Announce) };
+        let Some(key) = key else { return Ok(Admitted::Announce(None)) };
         let report = Report {
             info_hash: &announce.info_hash,
             prefix: self.prefix(grant.from).address(),
@@ -462,8 +473,9 @@ impl View<'_> {
             downloaded: announce.downloaded,
             is_web: matches!(endpoint, Endpoint::WebRtc(_)),
         };
+        let id = key.id();
         let is_own = key.account(self.now, session, &report)?;
-        Ok(if is_own { Admitted::Announce } else { Admitted::OthersStop })
+        Ok(if is_own { Admitted::Announce(Some(id)) } else { Admitted::OthersStop(id) })
     }
 
     /// Counts a download by the client of an admitted announce, as far as its count is durable.

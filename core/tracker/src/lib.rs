@@ -25,17 +25,20 @@ mod passkeys;
 mod policy;
 mod request_kind;
 mod settings;
+mod site;
 mod tokens;
 mod webtorrent;
 
 use std::net::IpAddr;
 use std::slice;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::{ArcSwap, Guard};
 use arrayvec::ArrayVec;
 use swarm::{Action, Store, StoreAnnounce};
-use types::{Announce, Event, Families, InfoHash, PeerKey, Refusal, SwarmCounts, Tick, limits};
+use types::{
+    Announce, Event, Families, InfoHash, Notice, PeerKey, Refusal, SwarmCounts, Tick, limits,
+};
 
 pub use admission::{Credentials, Grant, UnverifiedGrant, View};
 pub use bans::{BanReason, BanRules, BannedRanges, Bans};
@@ -58,6 +61,9 @@ pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
 pub use request_kind::RequestKind;
 pub use settings::Settings;
+pub use site::{
+    OwnPeer, OwnPeers, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol, SiteVerdict,
+};
 pub use swarm::{
     Answer, FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentEvent,
     TorrentStats, Totals,
@@ -132,6 +138,8 @@ pub struct AnnounceOk<'a> {
     pub interval_s: u32,
     /// When it may announce again at the earliest, seconds.
     pub interval_min_s: u32,
+    /// A warning that the client shows its user, if its protocol has one.
+    pub warning: Option<Notice>,
 }
 
 /// The tracker. Shared by all workers.
@@ -149,6 +157,7 @@ pub struct Tracker {
     downloads: Downloads,
     full_scrapes: FullScrapes,
     offer_keys: ArcSwap<OfferKeys>,
+    site: OnceLock<Arc<dyn Site>>,
 }
 
 /// Keys of the tags of WebTorrent offers.
@@ -187,7 +196,19 @@ impl Tracker {
                 current: keys.offers,
                 previous: keys.previous.map(|previous| previous.offers),
             }),
+            site: OnceLock::new(),
         }
+    }
+
+    /// Has a site judge and account the announces with keys, from the next batch on. Returns false, and does nothing,
+    /// if there is a site already: it has the sessions of its users.
+    pub fn set_site(&self, site: Arc<dyn Site>) -> bool {
+        self.site.set(site).is_ok()
+    }
+
+    /// Returns the site, if there is one.
+    pub fn site(&self) -> Option<&dyn Site> {
+        self.site.get().map(|site| &**site)
     }
 
     /// Replaces the secrets that nodes of a cluster share, but for that of sessions: issues by `current` from now on,
@@ -343,6 +364,9 @@ impl View<'_> {
         answer: &mut impl FnMut(u8, Result<AnnounceOk<'_>, Refusal>),
     ) {
         debug_assert!(requests.len() <= limits::BATCH_MAX, "{} requests", requests.len());
+        if let Some(site) = self.tracker.site.get() {
+            return self.announce_by_site(&**site, random, requests, answer);
+        }
         let (tracker, policy) = (self.tracker, &self.settings.policy);
         let jitter_seed = random.next();
         let mut admitted: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
@@ -355,13 +379,13 @@ impl View<'_> {
             let AnnounceRequest { grant, announce, .. } = request;
             match self.admit_torrent(grant, session, announce, request.endpoint()) {
                 Err(refusal) => answer(slot, Err(refusal)),
-                Ok(Admitted::OthersStop) => {
+                Ok(Admitted::OthersStop(_)) => {
                     let mut counts = SwarmCounts::default();
                     tracker.store.scrape(&[announce.info_hash], slice::from_mut(&mut counts));
                     let answered = Answer::without_peers(counts);
                     answer(slot, Ok(self.accept(request, jitter_seed, slot, answered)));
                 }
-                Ok(Admitted::Announce) => {
+                Ok(Admitted::Announce(_)) => {
                     let ip = self.peer_ip(grant.listener_policy(), grant.client_ip());
                     admitted.push(store_announce(slot, request, ip, policy));
                 }
@@ -401,6 +425,7 @@ impl View<'_> {
             answer,
             interval_s: self.settings.policy.jittered_interval_s(jitter_seed, slot),
             interval_min_s: self.settings.policy.interval_min_s,
+            warning: None,
         }
     }
 }

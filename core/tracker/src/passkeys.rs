@@ -55,6 +55,9 @@ pub struct KeyId(pub u32);
 impl KeyId {
     /// Ids from this one on belong to keys of files, which have no record.
     pub const FILE_FIRST: u32 = 1 << 31;
+    /// Ids from this one up to [`KeyId::FILE_FIRST`] belong to the users of a [site](crate::Site), which have no
+    /// record either.
+    pub const SITE_FIRST: u32 = 1 << 30;
 }
 
 /// The limits of a key. 0 = unlimited.

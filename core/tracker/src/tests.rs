@@ -14,15 +14,16 @@ use types::{Families, NumWant, PeerId};
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) answers: Vec<(usize, Result<Accepted, Refusal>)>,
-    peers: Vec<PeerKey>,
+    pub(crate) peers: Vec<PeerKey>,
 }
 
 /// The figures of an answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Accepted {
-    counts: SwarmCounts,
-    interval_s: u32,
-    interval_min_s: u32,
+    pub(crate) counts: SwarmCounts,
+    pub(crate) interval_s: u32,
+    pub(crate) interval_min_s: u32,
+    pub(crate) warning: Option<Notice>,
 }
 
 impl Seen {
@@ -31,15 +32,16 @@ impl Seen {
         self.answers.iter().map(|(_, answer)| answer.err()).collect()
     }
 
-    fn push(&mut self, slot: u8, answer: Result<AnnounceOk<'_>, Refusal>) {
+    pub(crate) fn push(&mut self, slot: u8, answer: Result<AnnounceOk<'_>, Refusal>) {
         let slot = usize::from(slot);
         if let Ok(AnnounceOk { answer, .. }) = &answer {
             answer.each_with_id(|peer, _| self.peers.push(peer));
         }
-        let accepted = answer.map(|AnnounceOk { answer, interval_s, interval_min_s }| Accepted {
-            counts: answer.counts,
-            interval_s,
-            interval_min_s,
+        let accepted = answer.map(|accepted| Accepted {
+            counts: accepted.answer.counts,
+            interval_s: accepted.interval_s,
+            interval_min_s: accepted.interval_min_s,
+            warning: accepted.warning,
         });
         self.answers.push((slot, accepted));
     }

@@ -9,14 +9,15 @@ use primitives::Random;
 use primitives::siphash::{siphash, siphash_ip};
 use swarm::{Action, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
-    Announce, ConnectionKey, Event, InfoHash, OfferId, PeerId, Refusal, SwarmCounts, Tick, WebPeer,
-    limits,
+    Announce, ConnectionKey, Event, InfoHash, Notice, OfferId, PeerId, Refusal, SwarmCounts, Tick,
+    WebPeer, limits,
 };
 
-use crate::admission::Endpoint;
+use crate::admission::{Admitted, Endpoint};
 use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
-use crate::{Tracker, UnverifiedGrant, View};
+use crate::site::Hidden;
+use crate::{OwnPeers, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View};
 
 pub use offers::Offers;
 
@@ -40,6 +41,8 @@ pub struct WebAnnounceOk {
     pub counts: SwarmCounts,
     /// When the client should announce again, seconds.
     pub interval_s: u32,
+    /// A warning that the client shows its user.
+    pub warning: Option<Notice>,
 }
 
 /// Identifies an outstanding offer: a keyed hash of the torrent, the offer's id, its sender and its
@@ -60,7 +63,7 @@ impl View<'_> {
     ///
     /// # Errors
     ///
-    /// Returns the refusal of the first of the steps 4 and 6 to 11 that fails.
+    /// Returns the refusal of the first of the steps 4 and 6 to 12 that fails.
     pub fn announce_web(
         &self,
         random: &mut Random,
@@ -72,19 +75,47 @@ impl View<'_> {
         let endpoint = Endpoint::WebRtc(*connection);
         let session = self.prefetch_torrent(grant, announce, endpoint);
         // A connection stops its own peers only, whether its key has them or not.
-        self.admit_torrent(grant, session, announce, endpoint)?;
+        let admitted = self.admit_torrent(grant, session, announce, endpoint)?;
+        let (hidden, own) = self.judge_web(request, admitted)?;
         let info_hash = announce.info_hash;
-        let announce = self.store_announce(request);
+        let mut announce = self.store_announce(request);
+        if hidden.is_some() {
+            (announce.action, announce.want) = (Action::Stop, 0);
+        }
         let done = tracker.store.announce_web(self.now, random, &announce, chosen);
         let refusal = |soon| too_soon(policy.websocket_interval_min_s(), soon);
         let WebAnnounceSummary { mut counts, downloaded } = done.map_err(refusal)?;
+        chosen.retain(|peer| !own.iter().any(|own| own.peer_id == peer.peer_id));
         if tracker.downloads.is_on() {
             if downloaded {
                 self.count_download(grant, &info_hash);
             }
             tracker.downloads.raise(&info_hash, &mut counts.downloads);
         }
-        Ok(WebAnnounceOk { counts, interval_s: policy.jittered_websocket_interval_s(random) })
+        let interval_s = policy.jittered_websocket_interval_s(random);
+        Ok(WebAnnounceOk {
+            counts,
+            interval_s: hidden.and_then(|hidden| hidden.interval_s).unwrap_or(interval_s),
+            warning: hidden.map(|hidden| hidden.notice),
+        })
+    }
+
+    /// Has the site, if there is one, judge a WebTorrent announce. Returns how its peer is hidden, if it is, and the
+    /// other peers of its user.
+    fn judge_web(
+        &self,
+        request: &WebAnnounceRequest,
+        admitted: Admitted,
+    ) -> Result<(Option<Hidden>, OwnPeers), Refusal> {
+        let (Some(site), Some(key)) = (self.tracker.site.get(), admitted.key()) else {
+            return Ok((None, OwnPeers::new()));
+        };
+        let announce = &request.announce;
+        let from = self.peer_ip(request.grant.listener_policy(), request.grant.client_ip());
+        let protocol = SiteProtocol::WebTorrent;
+        let verdict =
+            site.announce(self.now, &SiteAnnounce { key, announce, from, agent: b"", protocol });
+        Ok((verdict.outcome.hidden()?, verdict.own))
     }
 
     /// Returns how many of a client's offers may be relayed: those within the rate of its prefix. Call it

@@ -75,7 +75,8 @@ fn request(tracker: &Tracker, users: &[UserKey], number: u32, round: u32) -> Ann
         want: NumWant::Default,
     };
     let policy = AnnouncePolicy { peers_max: 50, families: Families::Both, with_downloads: true };
-    AnnounceRequest { grant: grant.expect("a grant"), via_local_address: false, announce, policy }
+    let grant = grant.expect("a grant");
+    AnnounceRequest { grant, via_local_address: false, announce, policy }
 }
 
 fn check(keeps_ids: bool) {

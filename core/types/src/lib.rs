@@ -8,6 +8,7 @@
 mod announce;
 mod hash;
 pub mod limits;
+mod notice;
 mod peer;
 mod refusal;
 mod reply;
@@ -18,6 +19,7 @@ mod web;
 
 pub use announce::{Announce, Event, Families, NumWant, Role};
 pub use hash::{InfoHash, OfferId, ParseInfoHashError, PeerId};
+pub use notice::Notice;
 pub use peer::{Family, PackedV4, PackedV6, PeerKey};
 pub use refusal::{Refusal, Retry};
 pub use reply::{FamilyCounts, SwarmCounts, TooSoon};

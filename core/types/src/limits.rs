@@ -288,6 +288,12 @@ pub const KEY_SESSIONS_OF_ONE_MAX: u32 = 1 << 17;
 /// in the table, and each of its announces visits all. A host has an address of each family and
 /// provider, and some more as IPv6 privacy addresses change.
 pub const KEY_SESSIONS_OF_CLIENT_MAX: usize = 16;
+/// Other peers of a user that an answer leaves out. Few have more clients in one torrent.
+pub const SITE_OWN_PEERS_MAX: usize = 8;
+/// Texts of a site for refusals and warnings, which are kept until the end of the process. A site has some ten.
+pub const SITE_NOTICES_MAX: usize = 256;
+/// Bytes of such a text: more would not fit a line of a client's list.
+pub const SITE_NOTICE_LEN_MAX: usize = 200;
 /// Sessions of key holders' peers that changed since the other nodes of a cluster were told, a second or so
 /// ago: 16 bytes each, and 80 for each that ended. Further ones are not told: what such a peer transferred
 /// since it was told last counts twice if it announces at another node next.

@@ -1,6 +1,8 @@
 //! Why a request was refused: one value for every audience. The client gets [`Refusal::text`], the
 //! operator a counter with [`Refusal::label`].
 
+use crate::Notice;
+
 /// When a refused client may try again (BEP 31).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
@@ -20,23 +22,31 @@ const AFTER_A_SESSION: Retry = Retry::Minutes(15);
 const AFTER_A_MOMENT: Retry = Retry::Minutes(1);
 
 /// Makes [`Refusal`] from one row for each variant: its documentation, `Variant => label, retry, text;`.
-/// A variant with a field gives the value that it has in `ALL`.
+/// A variant with fields gives the values that they have in `ALL`.
 macro_rules! refusals {
+    // A text or retry may use the fields, and need not.
+    (@text $value:expr $(, $($field:ident)+)?) => {{
+        $($(let _ = $field;)+)?
+        $value
+    }};
     ($(
         $(#[doc = $doc:literal])*
-        $variant:ident $({ $(#[doc = $field_doc:literal])* $field:ident: $type:ty = $zero:literal })?
-        => $label:literal, $retry:expr, $text:literal;
+        $variant:ident $({ $($(#[doc = $field_doc:literal])* $field:ident: $type:ty = $zero:expr),+ })?
+        => $label:literal, $retry:expr, $text:expr;
     )+) => {
         /// A refusal that is sent to the client. Faults that are met with silence are not here.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Refusal {
-            $($(#[doc = $doc])* $variant $({ $(#[doc = $field_doc])* $field: $type })?,)+
+            $($(#[doc = $doc])* $variant $({ $($(#[doc = $field_doc])* $field: $type),+ })?,)+
         }
+
+        // It is passed in a register.
+        const _: () = assert!(size_of::<Refusal>() == 4);
 
         impl Refusal {
             /// Every refusal, in the order of [`Refusal::index`].
             pub const ALL: [Self; [$($label),+].len()] =
-                [$(Self::$variant $({ $field: $zero })?),+];
+                [$(Self::$variant $({ $($field: $zero),+ })?),+];
 
             /// Returns the refusal's index into tables of counters. It depends on the reason only, not
             /// on the fields.
@@ -50,9 +60,9 @@ macro_rules! refusals {
             }
 
             /// Returns the sentence for the client, in lower case and without a full stop.
-            pub const fn text(self) -> &'static str {
+            pub fn text(self) -> &'static str {
                 match self {
-                    $(Self::$variant { .. } => $text,)+
+                    $(Self::$variant $({ $($field),+ })? => refusals!(@text $text $(, $($field)+)?),)+
                 }
             }
 
@@ -73,7 +83,7 @@ macro_rules! refusals {
             /// Returns when the client may try again.
             pub const fn retry(self) -> Retry {
                 match self {
-                    $(Self::$variant $({ $field })? => $retry,)+
+                    $(Self::$variant $({ $($field),+ })? => refusals!(@text $retry $(, $($field)+)?),)+
                 }
             }
         }
@@ -223,6 +233,14 @@ refusals! {
         wait_min: u16 = 0
     } => "too_soon", Retry::Minutes(wait_min),
         "you announced this torrent too recently: wait for the interval";
+    /// The site refuses the user, or this torrent to him.
+    Site {
+        /// The reason.
+        notice: Notice = Notice::UNSPECIFIED,
+        /// Seconds after which the client may announce again.
+        interval_s: u16 = 0
+    } => "site", Retry::Minutes(interval_s.div_ceil(60)),
+        notice.text();
 }
 
 #[cfg(test)]

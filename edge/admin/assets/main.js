@@ -44,6 +44,7 @@ const later =
 const table = [
   ['overview', 'Overview', 'stats:read', 'o', 'M2 13h12M4 10v3M8 4v9M12 7v6', overview],
   ['nodes', 'Nodes', 'stats:read', 'n', 'M8 3v4M8 7 4 12M8 7l4 5M6.5 3h3M2.5 12.5h3M10.5 12.5h3', later('nodes')],
+  ['site', 'Site', 'stats:read', 's', 'M2.5 13.5v-7L8 3l5.5 3.5v7zM6.5 13.5v-4h3v4', later('site')],
   ['torrents', 'Torrents', 'torrents:read', 't', 'M3 4h10M3 8h10M3 12h6', later('torrents', 'torrents')],
   [
     'lists',

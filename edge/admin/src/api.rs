@@ -35,6 +35,7 @@ mod route;
 mod scope;
 mod session;
 mod session_store;
+mod site;
 mod state;
 mod stats;
 mod stats_stream;
@@ -106,6 +107,7 @@ fn routes() -> Vec<Route> {
         peers::routes(),
         cluster::routes(),
         webhooks::routes(),
+        site::routes(),
     ];
     tables.into_iter().flatten().collect()
 }

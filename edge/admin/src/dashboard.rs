@@ -45,10 +45,11 @@ static DOCUMENTS: [Asset; 6] = [
     file!("/licences.json", "application/json", "licences.json"),
 ];
 
-static SCRIPTS: [Asset; 19] = scripts![
+static SCRIPTS: [Asset; 20] = scripts![
     "main.js" "client.js" "dom.js" "charts.js" "format.js" "names.js" "components.js" "forms.js"
     "pages/overview.js" "pages/torrents.js" "pages/lists.js" "pages/access.js" "pages/settings.js"
-    "pages/log.js" "pages/nodes.js" "pages/webhooks.js" "pages/about.js" "vendor/uplot.js" "vendor/lean-qr.js"
+    "pages/log.js" "pages/nodes.js" "pages/site.js" "pages/webhooks.js" "pages/about.js" "vendor/uplot.js"
+    "vendor/lean-qr.js"
 ];
 
 /// Permits no resources from other origins, no inline code, no framing by other sites, and no markup made from

@@ -27,6 +27,7 @@ mod recorder;
 pub mod records;
 mod restore;
 mod schema;
+mod site;
 mod sources;
 mod swarms;
 mod torrent_list;
@@ -64,6 +65,7 @@ pub use public_address::is_public_address;
 pub use recorder::{Annotation, AnnotationKind};
 pub use records::{OpenError, Records};
 pub use restore::{ignored_nodes, restore};
+pub use site::{FeedBatch, FeedError, SiteSource, SiteStats};
 pub use sources::{
     AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, ReloadFailure, Status,
     UpgradeStats, XdpInterface, XdpRingDrops, XdpStats,

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use serde_json::json;
 use tracing::warn;
 use tracker::access::HashList;
-use tracker::{DownloadsChange, IpPrefix, KeyId, KeyTotals, Tracker};
+use tracker::{DownloadsChange, IpPrefix, KeyId, KeyTotals, SiteKeyRule, Tracker};
 use types::InfoHash;
 
 use crate::api::Api;
@@ -152,6 +152,9 @@ impl LiveState for Live {
             RecordOp::KeyPut(row) => apply_key(tracker, &row, api.clock_reading()),
             RecordOp::KeyRemoved { id } => {
                 tracker.passkeys().remove(KeyId(id));
+                if let Some(site) = tracker.site() {
+                    site.set_key_rule(KeyId(id), SiteKeyRule::default());
+                }
             }
             RecordOp::BansPut(rows) => self.put_bans(&rows),
             RecordOp::BanRemoved { network } => {

@@ -5,6 +5,7 @@ mod journal;
 mod listeners;
 mod networks;
 mod page;
+mod site;
 mod xdp;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,6 +33,7 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     render_swarms(&mut page, sources);
     journal::render_journal(&mut page, (sources.journal)().as_ref());
     cluster::render_cluster(&mut page, sources.cluster().as_ref());
+    site::render_site(&mut page, sources.site().as_ref());
     render_memory(&mut page, sources);
     render_access(&mut page, sources, &listeners);
     networks::render_networks(&mut page, &sources.status.networks());
@@ -272,6 +274,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::networks::{NetworkBreakdown, NetworkCount, NetworkStats};
+    use crate::site::{FeedBatch, FeedError, SiteSource, SiteStats};
     use crate::{
         AcmeAttempts, ClusterNode, ClusterStats, ClusterStream, JournalStats, LogState, NodeState,
         ProcessStats, Status, XdpInterface, XdpRingDrops, XdpStats,
@@ -411,6 +414,7 @@ pub(super) mod tests {
                 })
             }),
             cluster: std::sync::OnceLock::new(),
+            site: std::sync::OnceLock::new(),
             receive_losses: std::sync::OnceLock::new(),
             certificates: Box::new(|| {
                 let names = ["t.example", "a\"b"].map(String::from);
@@ -532,6 +536,22 @@ pub(super) mod tests {
     }
 
     /// The documentation lists exactly the metrics rendered: dashboards and alerts depend on their names.
+    struct Site;
+
+    impl SiteSource for Site {
+        fn stats(&self) -> SiteStats {
+            SiteStats { kind: "feed".into(), ..SiteStats::default() }
+        }
+
+        fn read_feed(&self, _: Option<&str>, _: usize) -> Result<Vec<FeedBatch>, FeedError> {
+            Err(FeedError::NoFeed)
+        }
+
+        fn confirm_feed(&self, _: &str) -> Result<(), FeedError> {
+            Err(FeedError::NoFeed)
+        }
+    }
+
     #[test]
     fn docs_list_every_metric() {
         let text = include_str!("../../../docs/metrics.md");
@@ -550,6 +570,7 @@ pub(super) mod tests {
         let tracker = Arc::get_mut(&mut sources.tracker).unwrap();
         *tracker = tracker_with(Some(1 << 20));
         let _ = sources.cluster.set(Box::new(cluster));
+        let _ = sources.site.set(Arc::new(Site));
         let counts = Some(NetworkBreakdown::default());
         let (systems, countries) = (counts.clone(), counts);
         sources.status.set_networks(NetworkStats { systems, countries, ..NetworkStats::default() });

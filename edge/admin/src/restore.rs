@@ -3,7 +3,7 @@
 
 use rusqlite::Connection;
 use tracing::warn;
-use tracker::{IpPrefix, KeyId, KeyRules, Tracker, UserKey};
+use tracker::{IpPrefix, KeyId, KeyRules, SiteKeyRule, Tracker, UserKey};
 use types::InfoHash;
 
 use crate::clock::ClockReading;
@@ -84,9 +84,13 @@ fn restore_keys(
 
 /// Applies a recorded key to the tracker. A key that cannot be applied is logged and skipped.
 pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, now: ClockReading) {
-    let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
-    let expires = expires.map(|time| now.tick_at(time));
+    let Rules { peers_per_torrent, torrents, addresses, announces_per_minute, .. } = row.rules;
+    let expires = row.rules.expires.map(|time| now.tick_at(time));
     let rules = KeyRules { expires, peers_per_torrent, torrents, addresses, announces_per_minute };
+    if let Some(site) = tracker.site() {
+        let Rules { seed_only, download_slots, .. } = row.rules;
+        site.set_key_rule(KeyId(row.id), SiteKeyRule { can_leech: !seed_only, download_slots });
+    }
     let key = row.id;
     let Ok(user_key) = UserKey::parse(&row.key) else {
         return warn!(key, "recorded key is malformed and was not loaded");

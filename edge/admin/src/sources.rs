@@ -15,6 +15,7 @@ use types::Tick;
 use crate::cluster::ClusterStats;
 use crate::networks::NetworkStats;
 use crate::schema::ToSchema;
+use crate::site::{SiteSource, SiteStats};
 use crate::torrent_names::TorrentNames;
 
 /// Everything that `/metrics`, `/health` and the API's statistics read.
@@ -37,6 +38,8 @@ pub struct MetricSources {
     pub journal: Box<dyn Fn() -> Option<JournalStats> + Send + Sync>,
     /// Returns what the cluster is doing; called at each request. Set once if this node is in a cluster.
     pub cluster: OnceLock<Box<dyn Fn() -> ClusterStats + Send + Sync>>,
+    /// The site whose users announce. Set once if there is one.
+    pub site: OnceLock<Arc<dyn SiteSource>>,
     /// Returns the datagrams that the kernel has dropped since the start because the receive buffers of the UDP
     /// sockets were full; called each second. Set once if the system counts them.
     pub receive_losses: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
@@ -48,6 +51,11 @@ impl MetricSources {
     /// Returns the datagrams that did not fit into the receive buffers of UDP sockets.
     pub(crate) fn receive_losses(&self) -> u64 {
         self.receive_losses.get().map_or(0, |losses| losses())
+    }
+
+    /// Returns what the site's part is doing, or `None` if there is no site.
+    pub(crate) fn site(&self) -> Option<SiteStats> {
+        self.site.get().map(|site| site.stats())
     }
 
     /// Returns what the cluster is doing, or `None` if this node is in none.

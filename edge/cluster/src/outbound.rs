@@ -263,11 +263,10 @@ impl Outbound {
         }
     }
 
-    /// Notes that the log has lost what it stored since `since_ms`, by the steady clock. Publishes again which peers went
-    /// since.
-    pub(crate) fn lost_removals(&mut self, now: Time, since_ms: i64) {
-        let since_unix_ms = now.unix_ms.saturating_sub(age_ms(now, since_ms));
-        self.gone.add_since(&self.told_gone, since_unix_ms);
+    /// Notes that the log has lost removals. Publishes again all that are remembered: from when on they are lost, no one
+    /// knows for sure, because the log may have stored something new before it was found to be shorter.
+    pub(crate) fn lost_removals(&mut self, now: Time) {
+        self.gone.add(&self.told_gone);
         self.missed(now.steady_ms as i64);
     }
 

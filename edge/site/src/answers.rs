@@ -9,14 +9,15 @@ use types::{Announce, Event, Tick, UserKey};
 
 use crate::config::{SiteConfig, SiteKind};
 use crate::contract::{
-    Notice, OwnPeers, SITE_FIRST, Site, SiteAnnounce, SiteOutcome, SiteProtocol, SiteVerdict,
+    Notice, OwnPeers, SITE_FIRST, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol,
+    SiteVerdict,
 };
 use crate::keys::Keys;
 use crate::ledger::{Counted, Ledger, LedgerLimits, NotCounted, Report, Terms};
 use crate::model::{Generosity, Model, Moderation, User};
 use crate::names::Names;
 use crate::rates::Rates;
-use crate::rules::Rules;
+use crate::rules::{KeyRule, Rules};
 
 /// Seconds after which a refused client may announce again.
 const REFUSED_S: u16 = 5_400;
@@ -372,6 +373,15 @@ impl Site for Answers {
         match judged {
             Ok(judged) => self.count(user, announce, &judged, now_s),
             Err(outcome) => SiteVerdict::new(outcome),
+        }
+    }
+
+    fn set_key_rule(&self, key: KeyId, rule: SiteKeyRule) {
+        // Other sites know it themselves.
+        if self.kind == SiteKind::Feed {
+            let SiteKeyRule { can_leech, download_slots } = rule;
+            let download_slots = Some(download_slots).filter(|slots| *slots > 0);
+            self.rules.write().set_key(key, KeyRule { can_leech, download_slots });
         }
     }
 }

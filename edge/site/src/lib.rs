@@ -38,7 +38,6 @@ pub use batch::reads_batch_as_written;
 pub use config::{DonorRule, SiteConfig, SiteError, SiteKind};
 #[doc(hidden)]
 pub use gazelle::calls::read_query;
-pub use rules::KeyRule;
 pub use status::{SiteProblem, SiteStatus};
 pub use subsystem::{Feed, SiteSubsystem};
 #[doc(hidden)]

@@ -8,11 +8,11 @@ use crate::contract::Notice;
 
 /// The rights of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyRule {
+pub(crate) struct KeyRule {
     /// False if it may only seed.
-    pub can_leech: bool,
+    pub(crate) can_leech: bool,
     /// Torrents that it may download at a time, if limited. Over them it is served without peers.
-    pub download_slots: Option<u32>,
+    pub(crate) download_slots: Option<u32>,
 }
 
 impl Default for KeyRule {

@@ -20,14 +20,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, watch};
-use tracker::{KeyId, Tracker};
+use tracker::Tracker;
 use types::InfoHash;
 
 use crate::answers::Answers;
 use crate::batch::Batch;
 use crate::config::{SiteConfig, SiteError, SiteKind};
 use crate::contract::Site;
-use crate::rules::KeyRule;
 use crate::server::{self, Calls, Passwords};
 use crate::spool::{Spool, SpoolError};
 use crate::status::{SiteProblem, SiteStatus};
@@ -258,11 +257,6 @@ impl SiteSubsystem {
         self.shared.changed.notify_all();
     }
 
-    /// Sets what the user of a key may do. Kind `feed` only: other sites know it themselves.
-    pub fn set_key_rule(&self, key: KeyId, rule: KeyRule) {
-        self.shared.answers.rules.write().set_key(key, rule);
-    }
-
     /// Sets why a torrent is not served, or that it is. Kind `feed` only.
     pub fn set_torrent_reason(&self, info_hash: InfoHash, reason: Option<&str>) {
         self.shared.answers.rules.write().set_reason(info_hash, reason);
@@ -327,6 +321,11 @@ impl Feed {
             Some(spool) => spool.after(cursor),
             None => Ok(None),
         }
+    }
+
+    /// Returns the number that tells this spool from another one in its place, or `None` while another process has it.
+    pub fn id(&self) -> Option<u64> {
+        self.0.spool.lock().as_ref().map(Spool::id)
     }
 
     /// Returns the last batch that was confirmed.

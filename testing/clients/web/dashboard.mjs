@@ -21,11 +21,12 @@ import keyboard from './dashboard/keyboard.mjs'
 import accessibility from './dashboard/accessibility.mjs'
 import phone from './dashboard/phone.mjs'
 import nodes from './dashboard/nodes.mjs'
+import site from './dashboard/site.mjs'
 import session from './dashboard/session.mjs'
 import policy from './dashboard/policy.mjs'
 import upgrade from './dashboard/upgrade.mjs'
 
-const areas = { signIn, overview, torrents, access, webhooks, settings, log, keyboard, accessibility, phone, nodes, session, policy, upgrade }
+const areas = { signIn, overview, torrents, access, webhooks, settings, log, keyboard, accessibility, phone, nodes, site, session, policy, upgrade }
 
 const dashboard = await start({
   tracker: process.argv[2],

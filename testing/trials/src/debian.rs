@@ -56,6 +56,9 @@ fn is_installed(package: &str) -> bool {
     output(command(&words)).is_ok_and(|status| status == "installed")
 }
 
+/// Has apt wait for another installation that runs, seconds.
+const WAIT: &str = "-oDPkg::Lock::Timeout=300";
+
 /// Installs packages.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let by_hand = format!("install by hand: {}", packages.join(" "));
@@ -64,7 +67,7 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     }
     let prefix: &[&str] = if is_root() { &[] } else { &["sudo", "-n"] };
     let apt = |words: &[&str]| {
-        let mut command = command(&[prefix, &["apt-get", "-qq"], words].concat());
+        let mut command = command(&[prefix, &["apt-get", "-qq", WAIT], words].concat());
         command.env("DEBIAN_FRONTEND", "noninteractive");
         run(command).with_context(|| by_hand.clone())
     };

@@ -12,6 +12,7 @@ const KEYWORDS: &[&str] = &["struct", "enum", "union", "trait", "type"];
 const ALTERNATIVES: &[&str] = &[
     "app/tidegate/src/without/acme.rs",
     "app/tidegate/src/without/geo.rs",
+    "app/tidegate/src/without/site.rs",
     "edge/admin/src/api/operation.rs",
     "edge/net/src/process/unsupported.rs",
     "edge/xdp/src/unsupported.rs",

@@ -92,10 +92,13 @@ pub(super) enum KeysCommand {
         #[arg(value_name = ID_OR_NAME)]
         key: String,
     },
-    /// Change a key's name or limits. Options that are not given stay as they are.
+    /// Change a key's name or limits, or the key itself. Options that are not given stay as they are.
     Change {
         #[arg(value_name = ID_OR_NAME)]
         key: String,
+        /// Replace the key by the one in this file (`-` = standard input). Totals stay, and the old key is unknown.
+        #[arg(long, value_name = "FILE")]
+        key_file: Option<PathBuf>,
         #[command(flatten)]
         rules: KeyRulesArgs,
     },
@@ -126,6 +129,12 @@ pub(super) struct KeyRulesArgs {
     /// Maximum number of announces per minute.
     #[arg(long, value_name = "N")]
     announces_per_minute: Option<u16>,
+    /// Whether the user may only seed (with site.kind = "feed").
+    #[arg(long, value_name = "BOOL")]
+    seed_only: Option<bool>,
+    /// Maximum number of torrents that are downloaded at a time (with site.kind = "feed").
+    #[arg(long, value_name = "N")]
+    download_slots: Option<u32>,
 }
 
 const KEYS: &[Column] = &[
@@ -162,10 +171,13 @@ impl KeysCommand {
                 let key = session.api.request(&format!("GET /keys/{id}"), None)?;
                 session.print_value(&key, with_urls)
             }
-            Self::Change { key, rules } => {
+            Self::Change { key, key_file, rules } => {
                 let id = id_of(session, "keys", key)?;
-                let body = rules.body().into();
-                let key = session.api.request(&format!("PATCH /keys/{id}"), Some(&body))?;
+                let mut body = rules.body();
+                if let Some(file) = key_file {
+                    body.insert("key".into(), read_key(file)?.into());
+                }
+                let key = session.api.request(&format!("PATCH /keys/{id}"), Some(&body.into()))?;
                 session.print_value(&key, with_urls)
             }
             Self::Revoke { keys } => keys.iter().try_for_each(|key| {
@@ -180,18 +192,18 @@ impl KeysCommand {
 impl KeyRulesArgs {
     /// Returns a request body with the options that are given.
     fn body(&self) -> Map<String, Value> {
-        let Self { name, expiry, torrents, peers_per_torrent, addresses, announces_per_minute } =
-            self;
         let mut body = Map::new();
         let mut put = |name: &str, value: Option<Value>| {
             value.map(|value| body.insert(name.into(), value));
         };
-        put("name", name.clone().map(Value::from));
-        put("torrents", torrents.map(Value::from));
-        put("peers_per_torrent", peers_per_torrent.map(Value::from));
-        put("addresses", addresses.map(Value::from));
-        put("announces_per_minute", announces_per_minute.map(Value::from));
-        expiry.body(&mut body);
+        put("name", self.name.clone().map(Value::from));
+        put("torrents", self.torrents.map(Value::from));
+        put("peers_per_torrent", self.peers_per_torrent.map(Value::from));
+        put("addresses", self.addresses.map(Value::from));
+        put("announces_per_minute", self.announces_per_minute.map(Value::from));
+        put("seed_only", self.seed_only.map(Value::from));
+        put("download_slots", self.download_slots.map(Value::from));
+        self.expiry.body(&mut body);
         body
     }
 }

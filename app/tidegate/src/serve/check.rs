@@ -12,7 +12,7 @@ use crate::access::{self, TorrentFolders};
 use crate::cluster::secret::Secrets;
 use crate::cluster::{Join, nats_options};
 use crate::geo::Database;
-use crate::{acme, certificates};
+use crate::{acme, certificates, site};
 use config::Config;
 
 /// What [`check`] finds.
@@ -39,6 +39,7 @@ pub(crate) fn check(config: &Config, file: Option<&Path>) -> Findings {
     }
     problems.extend(geo_problems(config));
     problems.extend(acme::check(config));
+    problems.extend(site::check(config));
     problems.extend(state::check(config));
     problems.extend(file_system::check(config));
     let listeners::BindProblems { in_use_by_tidegate, others } = listeners::check(config);

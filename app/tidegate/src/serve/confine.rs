@@ -10,7 +10,7 @@ use tracing::{info, warn};
 use super::cluster::OpenCluster;
 use super::{places, state, swarms};
 use crate::acme;
-use config::{AcmeConfig, Config, TokenConfig};
+use config::{AcmeConfig, Config, SiteConfig, SiteDatabase, TokenConfig};
 
 /// Where the C library reads how to resolve host names.
 const RESOLVER: &str = "/etc/resolv.conf";
@@ -81,6 +81,7 @@ fn allowed(config: &Config, file: Option<&Path>, cluster: &Option<OpenCluster>) 
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
     ports.extend(&config.webhook_ports);
     ports.extend(config.tokens.as_ref().and_then(TokenConfig::port));
+    ports.extend(config.site.as_ref().and_then(SiteConfig::database).map(SiteDatabase::port));
     ports.extend(cluster.iter().flat_map(|cluster| cluster.join().ports()));
     // Connecting to hosts requires resolving their names.
     let resolver = (!ports.is_empty()).then_some(Path::new(RESOLVER));

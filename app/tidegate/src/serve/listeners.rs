@@ -11,7 +11,7 @@ use net::{
 };
 use tracing::{info, warn};
 
-use config::{Config, ListenerGroup, Transport, worker_count};
+use config::{Config, ListenerGroup, SiteConfig, Transport, worker_count};
 
 /// Bound sockets.
 pub(super) struct BoundListeners {
@@ -19,6 +19,8 @@ pub(super) struct BoundListeners {
     /// HTTP's, with TLS or without.
     pub(super) tcp: Vec<BoundListener<TcpListener>>,
     pub(super) admin: Vec<TcpListener>,
+    /// Where the site calls, if there is one.
+    pub(super) site: Option<TcpListener>,
 }
 
 /// A listener.
@@ -29,15 +31,18 @@ pub(super) struct BoundListener<S> {
     pub(super) group: ListenerGroup,
 }
 
+/// The name of the socket of the site's calls.
+const SITE: &str = "site";
 /// The names of inherited sockets (LISTEN_FDNAMES), one for each kind of listener.
-pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin"];
+pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin", SITE];
 
 /// Takes over or binds every listener of `config`. The error says which one cannot be bound, and why.
 pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<BoundListeners> {
     let udp_options = udp_options(config);
     let udp_workers = worker_count(config.udp_workers);
     let http_workers = worker_count(config.http_workers);
-    let mut bound = BoundListeners { udp: Vec::new(), tcp: Vec::new(), admin: Vec::new() };
+    let mut bound =
+        BoundListeners { udp: Vec::new(), tcp: Vec::new(), admin: Vec::new(), site: None };
     for group in &config.groups {
         let name = group.transport.label();
         if group.transport == Transport::Udp {
@@ -66,6 +71,12 @@ pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<
         bind_tcp(at, sockets, 1, &admin_options())
     })?;
     bound.admin = admin.into_iter().flatten().collect();
+    let of_site = config.site.as_ref().and_then(SiteConfig::database).map(|site| site.listen);
+    let site = bind_all(of_site.as_slice(), false, |at| {
+        let sockets = take_inherited(SITE, at, 1, inherited, InheritedSockets::take_tcp);
+        bind_tcp(at, sockets, 1, &admin_options())
+    })?;
+    bound.site = site.into_iter().flatten().next();
     Ok(bound)
 }
 
@@ -131,7 +142,8 @@ pub(super) fn check(config: &Config) -> BindProblems {
             check(address, group.is_default, bound);
         }
     }
-    for address in &config.admin_listen {
+    let of_site = config.site.as_ref().and_then(SiteConfig::database).map(|site| &site.listen);
+    for address in config.admin_listen.iter().chain(of_site) {
         check(address, false, bind_tcp(*address, Vec::new(), 1, &admin_options()).map(drop));
     }
     problems
@@ -193,6 +205,7 @@ impl BoundListeners {
             open.sockets.iter().map(move |socket| copy(name, socket))
         });
         let admin = self.admin.iter().map(|socket| copy("admin", socket));
-        udp.chain(tcp).chain(admin).collect()
+        let site = self.site.iter().map(|socket| copy(SITE, socket));
+        udp.chain(tcp).chain(admin).chain(site).collect()
     }
 }

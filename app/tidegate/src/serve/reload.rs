@@ -25,6 +25,7 @@ use crate::ConfigSource;
 use crate::access::{self, AccessFiles, AccessState, TorrentFolders};
 use crate::acme;
 use crate::certificates;
+use crate::site::OpenSite;
 use config::{AcmeConfig, Config, Problem, Settings};
 
 /// The configuration in use, and everything that a reload changes.
@@ -56,6 +57,8 @@ pub(super) struct Reloader {
     pub(super) xdp_rules: SharedRules,
     /// The pace of the journal of swarms, if there is one.
     pub(super) pace: Option<SharedPace>,
+    /// The site whose users announce, if there is one.
+    pub(super) site: Option<OpenSite>,
 }
 
 /// The result of a reload, or the mistakes that prevented it.

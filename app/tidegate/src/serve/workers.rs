@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status};
+use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status, UpgradeStats};
 use anyhow::{Context, Result};
 use front::Clock;
 use front::http::{HttpListener, HttpWorker, StopOrder};
@@ -91,6 +91,7 @@ impl Workers {
             acme: AcmeAttempts::default(),
             journal: Box::new(move || journal.as_ref().map(|stats| stats())),
             cluster: OnceLock::new(),
+            site: OnceLock::new(),
             receive_losses: OnceLock::new(),
             version: env!("CARGO_PKG_VERSION"),
         };
@@ -145,9 +146,16 @@ impl Workers {
         Traffic { requests, web_sockets }
     }
 
-    /// Sets the engine of UDP that is reported, and why it is not the configured one, if so. Call once.
-    pub(super) fn set_engine(&self, engine: String, fallback: Option<String>) {
+    /// Sets the engine of UDP that is reported, why it is not the configured one, if so, and what the old process sends
+    /// in an upgrade. Call once.
+    pub(super) fn set_status(
+        &self,
+        engine: String,
+        fallback: Option<String>,
+        upgrade: Arc<UpgradeStats>,
+    ) {
         let status = &self.metric_sources.status;
+        let _ = status.upgrade.set(upgrade);
         let _ = status.udp_engine.set(engine);
         let _ = fallback.map(|why| status.udp_fallback.set(why));
     }
@@ -492,7 +500,7 @@ impl Workers {
 }
 
 /// Returns the unix time at tick 0, seconds. It changes when the system's clock is set.
-fn unix_offset_s(clock: Clock) -> u64 {
+pub(super) fn unix_offset_s(clock: Clock) -> u64 {
     let elapsed_ms = clock.elapsed().as_millis() as u64;
     // To the nearest: ticks begin with seconds of unix time, but for what the clocks differ by.
     (unix_ms().saturating_sub(elapsed_ms) + 500) / 1000

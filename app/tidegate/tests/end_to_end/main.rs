@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
 
 mod access_lists;
+mod accounting;
 mod admin_command;
 mod api;
 mod approval;

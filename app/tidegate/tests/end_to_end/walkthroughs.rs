@@ -57,8 +57,10 @@ pages! {
     private: "run/private.md", needs(&[]);
     proxy: "run/proxy.md", needs(&["nginx", "haproxy", "caddy"]);
     public: "run/public.md", needs(&[]);
+    site: "run/site.md", needs(&["python3"]);
     start: "start.md", needs(&[]);
     tls: "run/tls.md", Needs { tools: pebble::programs, prelude: Some("acme.sh"), ..needs(&["openssl"]) };
+    unit3d: "run/unit3d.md", Needs { prelude: Some("unit3d.sh"), ..needs(&["mariadb", "mariadbd"]) };
     upgrade: "operate/upgrade.md", Needs { prelude: Some("running.sh"), ..needs(&[]) };
     webtorrent: "run/webtorrent.md", needs(&[]);
     xdp: "xdp.md", needs(&[]);

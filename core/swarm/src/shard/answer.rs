@@ -21,6 +21,16 @@ pub struct Answer<'a> {
     /// True if the announce was counted as a download.
     pub downloaded: bool,
     chosen: Option<Chosen<'a>>,
+    /// Peers that are left out, of users of a site.
+    left_out: Option<&'a LeftOut<'a>>,
+}
+
+/// Peers that an answer leaves out, and how many of each family it has chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct LeftOut<'a> {
+    peers: &'a [PeerKey],
+    v4: u16,
+    v6: u16,
 }
 
 /// The choice of a torrent's peers for an answer.
@@ -37,29 +47,50 @@ struct Chosen<'a> {
     sample_seed: u64,
 }
 
-impl Answer<'_> {
+impl<'a> Answer<'a> {
     /// Returns an answer without peers.
     pub fn without_peers(counts: SwarmCounts) -> Self {
-        Self { counts, downloaded: false, chosen: None }
+        Self { counts, downloaded: false, chosen: None, left_out: None }
+    }
+
+    /// Returns which of `peers`, of which there are a few, it has chosen.
+    pub fn find<'p>(&self, peers: &'p [PeerKey]) -> LeftOut<'p> {
+        let (mut v4, mut v6) = (0, 0);
+        if !peers.is_empty() {
+            self.each_v4(|run| v4 += count(run, peers));
+            self.each_v6(|run| v6 += count(run, peers));
+        }
+        LeftOut { peers, v4, v6 }
+    }
+
+    /// Returns the same answer without these peers: it has fewer then than were wanted.
+    #[must_use]
+    pub fn without(self, left_out: &'a LeftOut<'a>) -> Self {
+        Self { left_out: Some(left_out).filter(|it| it.v4 + it.v6 > 0), ..self }
     }
 
     /// Returns the number of v4 peers.
     #[inline]
     pub fn v4_len(&self) -> u16 {
         self.chosen.map_or(0, |chosen| chosen.v4.iter().sum::<u32>() as u16)
+            - self.left_out.map_or(0, |left_out| left_out.v4)
     }
 
     /// Returns the number of v6 peers.
     #[inline]
     pub fn v6_len(&self) -> u16 {
         self.chosen.map_or(0, |chosen| chosen.v6.iter().sum::<u32>() as u16)
+            - self.left_out.map_or(0, |left_out| left_out.v6)
     }
 
     /// Calls `visit` with the v4 peers in runs, [`Self::v4_len`] in all. Each call visits the same peers.
     #[inline]
     pub fn each_v4(&self, visit: impl FnMut(&[PackedV4])) {
         if let Some(chosen) = self.chosen {
-            chosen.each(Family::V4, chosen.v4, visit);
+            match self.left_out {
+                None => chosen.each(Family::V4, chosen.v4, visit),
+                Some(it) => chosen.each(Family::V4, chosen.v4, others(it.peers, visit)),
+            }
         }
     }
 
@@ -67,7 +98,10 @@ impl Answer<'_> {
     #[inline]
     pub fn each_v6(&self, visit: impl FnMut(&[PackedV6])) {
         if let Some(chosen) = self.chosen {
-            chosen.each(Family::V6, chosen.v6, visit);
+            match self.left_out {
+                None => chosen.each(Family::V6, chosen.v6, visit),
+                Some(it) => chosen.each(Family::V6, chosen.v6, others(it.peers, visit)),
+            }
         }
     }
 
@@ -77,6 +111,19 @@ impl Answer<'_> {
         let mut visit = |peer| visit(peer, shard.id(record.info_hash, peer));
         self.each_v4(|peers| peers.iter().for_each(|peer| visit(peer.peer_key())));
         self.each_v6(|peers| peers.iter().for_each(|peer| visit(peer.peer_key())));
+    }
+}
+
+/// Returns how many peers of a run are among `peers`.
+fn count<E: Entry>(run: &[E], peers: &[PeerKey]) -> u16 {
+    run.iter().filter(|peer| peers.contains(&peer.peer_key())).count() as u16
+}
+
+/// Returns a visitor that passes the parts of each run between `peers` on.
+fn others<E: Entry>(peers: &[PeerKey], mut visit: impl FnMut(&[E])) -> impl FnMut(&[E]) {
+    move |run| {
+        let parts = run.split(|peer| peers.contains(&peer.peer_key()));
+        parts.filter(|part| !part.is_empty()).for_each(&mut visit);
     }
 }
 
@@ -136,7 +183,7 @@ impl Shard {
         let announce = staged.announce;
         let counts = self.counts_at(number);
         if announce.want == 0 {
-            return Answer { counts, downloaded, chosen: None };
+            return Answer { downloaded, ..Answer::without_peers(counts) };
         }
         let own = place.map(|place| (announce.peer.family(), place));
         let others = |family, role, count: u32| {
@@ -163,7 +210,7 @@ impl Shard {
             own,
             sample_seed: staged.sample_seed,
         };
-        Answer { counts, downloaded, chosen: Some(chosen) }
+        Answer { downloaded, chosen: Some(chosen), ..Answer::without_peers(counts) }
     }
 
     pub(super) fn id(&self, info_hash: InfoHash, peer: PeerKey) -> PeerId {

@@ -8,7 +8,7 @@ use super::record::KeyRecord;
 use super::session::{Reported, Session};
 use super::sessions::{QuotaPlace, SessionRecord, Sessions};
 use super::shard::{Shard, find_key};
-use super::{KeyHash, KeyTotals, PasskeyStore, Report, SessionTag};
+use super::{KeyHash, KeyId, KeyTotals, PasskeyStore, Report, SessionTag};
 
 /// A key that may make a request, with its shard locked.
 pub(crate) struct LockedKey<'a> {
@@ -34,6 +34,14 @@ struct Announcing<'a> {
 }
 
 impl LockedKey<'_> {
+    /// Returns the key's number.
+    #[inline]
+    pub(crate) fn id(&self) -> KeyId {
+        let key = self.shard.keys.get_bucket(self.bucket);
+        debug_assert!(key.is_some(), "the shard is locked since the key was found");
+        key.map_or(KeyId(0), |key| key.id)
+    }
+
     /// Counts an announce for the key. Returns false if it is a stop for a peer that the key does not have.
     ///
     /// # Errors

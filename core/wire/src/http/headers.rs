@@ -35,6 +35,11 @@ impl<'a> RequestHead<'a> {
         })
     }
 
+    /// Returns the name that the client gives itself; empty if it has no `User-Agent` header.
+    pub fn user_agent(&self) -> &'a [u8] {
+        self.values("user-agent").next().unwrap_or_default()
+    }
+
     /// Returns whether the client asks for JSON and nothing else.
     pub fn wants_json(&self) -> bool {
         self.values("accept").eq([b"application/json".as_slice()])

@@ -164,6 +164,13 @@ pub fn failure(body: &mut Vec<u8>, refusal: Refusal) {
     encoder.dict();
     encoder.bytes(b"failure reason");
     encoder.bytes(refusal.text().as_bytes());
+    if let Refusal::Site { interval_s, .. } = refusal {
+        // As sites have always answered: clients that do not know BEP 31 wait, too.
+        encoder.bytes(b"interval");
+        encoder.int(interval_s.into());
+        encoder.bytes(b"min interval");
+        encoder.int(interval_s.into());
+    }
     match refusal.retry() {
         Retry::Unspecified => {}
         Retry::Never => {

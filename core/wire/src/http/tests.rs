@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use types::{
-    Event, FamilyCounts, InfoHash, NumWant, PackedV4, PackedV6, PeerId, PeerKey, Refusal, Retry,
-    SwarmCounts, limits,
+    Event, FamilyCounts, InfoHash, Notice, NumWant, PackedV4, PackedV6, PeerId, PeerKey, Refusal,
+    Retry, SwarmCounts, limits,
 };
 
 use super::*;
@@ -338,16 +338,23 @@ fn writes_a_scrape_response() {
 //= type=test
 #[test]
 fn failures_have_a_reason_and_a_retry() {
-    for refusal in Refusal::ALL {
+    let site = Refusal::Site { notice: Notice::new("your account is disabled"), interval_s: 5400 };
+    for refusal in Refusal::ALL.into_iter().chain([site]) {
         let mut body = Vec::new();
         failure(&mut body, refusal);
+        let intervals = match refusal {
+            Refusal::Site { interval_s, .. } => {
+                format!("8:intervali{interval_s}e12:min intervali{interval_s}e")
+            }
+            _ => String::new(),
+        };
         let retry = match refusal.retry() {
             Retry::Unspecified => String::new(),
             Retry::Never => "8:retry in5:never".into(),
             Retry::Minutes(minutes) => format!("8:retry ini{minutes}e"),
         };
         let text = refusal.text();
-        let expected = format!("d14:failure reason{}:{text}{retry}e", text.len());
+        let expected = format!("d14:failure reason{}:{text}{intervals}{retry}e", text.len());
         assert_eq!(body, expected.as_bytes());
     }
 }

@@ -2,7 +2,7 @@
 //! frame.
 
 use arrayvec::ArrayVec;
-use types::{InfoHash, OfferId, PeerId, Refusal, Retry, SwarmCounts};
+use types::{InfoHash, Notice, OfferId, PeerId, Refusal, Retry, SwarmCounts};
 
 use super::{Action, Offer};
 use crate::bencode::append_decimal;
@@ -14,6 +14,7 @@ pub fn announce_reply(
     info_hash: &InfoHash,
     counts: &SwarmCounts,
     interval_s: u32,
+    warning: Option<Notice>,
 ) {
     out.extend_from_slice(b"{\"action\":\"announce\",\"info_hash\":");
     append_binary_string(out, &info_hash.0);
@@ -23,6 +24,12 @@ pub fn announce_reply(
     append_decimal(out, counts.leechers().into());
     out.extend_from_slice(b",\"interval\":");
     append_decimal(out, interval_s.into());
+    if let Some(warning) = warning {
+        out.extend_from_slice(b",\"warning message\":\"");
+        // Notices need no escapes.
+        out.extend_from_slice(warning.text().as_bytes());
+        out.push(b'"');
+    }
     out.push(b'}');
 }
 

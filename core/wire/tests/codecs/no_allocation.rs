@@ -232,7 +232,7 @@ fn append_masked(out: &mut Vec<u8>, opcode: ws::Opcode, payload: &[u8]) {
 fn answer_message(text: &str, out: &mut Vec<u8>) {
     match read(text) {
         Ok(Message::Announce(announce)) => {
-            ws::text_with(out, |out| announce_reply(out, &announce.info_hash, &COUNTS, 120));
+            ws::text_with(out, |out| announce_reply(out, &announce.info_hash, &COUNTS, 120, None));
             let relay = Relay::new(&announce.info_hash, &announce.peer_id);
             for offer in &announce.offers {
                 ws::text_with(out, |out| relay.offer(out, offer));

@@ -468,7 +468,7 @@ fn writes_replies() {
     };
     for (seeders, leechers, interval_s) in [(0, 0, 0), (1, 2, 120), (u32::MAX, 9, u32::MAX)] {
         let counts = counts(seeders, leechers, 1);
-        let reply = written(|out| announce_reply(out, &HASH, &counts, interval_s));
+        let reply = written(|out| announce_reply(out, &HASH, &counts, interval_s, None));
         let expected = json!({
             "action": "announce", "info_hash": "aaaaaaaaaaaaaaaaaaaa",
             "complete": seeders, "incomplete": leechers, "interval": interval_s,

@@ -13,6 +13,7 @@ use crate::clock::since_epoch;
 use crate::cluster::{self, ProblemKind};
 use crate::recorder::{AnnotationKind, Cause, CommonEnding};
 use crate::schema::ToSchema;
+use crate::site::SiteStats;
 use crate::sources::{JournalState, JournalStats, MetricSources, ReloadFailure};
 
 /// Days before the expiry of a certificate from which it is a warning. ACME renews 30 days before.
@@ -53,6 +54,7 @@ pub(super) enum HealthArea {
     Config,
     Upgrade,
     Xdp,
+    Site,
 }
 
 /// Something that an operator should know.
@@ -86,6 +88,7 @@ pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
     records(api, &mut items);
     items.extend((sources.journal)().as_ref().and_then(journal));
     cluster_items(sources, &mut items);
+    items.extend(sources.site().as_ref().and_then(site));
     certificates(&(sources.certificates)(), SystemTime::now(), &mut items);
     memory(sources, &mut items);
     let down = sources.status.xdp().interfaces.into_iter().filter(|it| !it.is_up);
@@ -291,6 +294,22 @@ fn cluster_items(sources: &MetricSources, items: &mut Vec<HealthItem>) {
     }));
 }
 
+/// Seconds for which what users transferred may wait until it is a warning. It is written every few seconds.
+const SITE_LAG_MAX_S: f64 = 60.0;
+
+fn site(stats: &SiteStats) -> Option<HealthItem> {
+    let add = |level, text: String, remedy| Some(item(level, HealthArea::Site, text, remedy));
+    if let Some(error) = &stats.error {
+        // The text has the remedy.
+        return add(Level::Error, error.clone(), None);
+    }
+    if stats.kind != "feed" && stats.lag_s > SITE_LAG_MAX_S {
+        let text = format!("What users transferred reaches the site {:.0} s late.", stats.lag_s);
+        return add(Level::Warning, text, Some("The site's database is too slow, or overloaded."));
+    }
+    None
+}
+
 /// Returns the whole days until `expires`, below 0 after it.
 pub(super) fn days_left(expires: SystemTime, now: SystemTime) -> i64 {
     let seconds = |time| i64::try_from(since_epoch(time).as_secs()).unwrap_or(i64::MAX);
@@ -405,6 +424,19 @@ mod tests {
                 (Level::Warning, "The certificate today expires in less than a day."),
             ]
         );
+    }
+
+    #[test]
+    fn a_site_that_gets_nothing_is_an_error() {
+        let well = SiteStats { kind: "unit3d".into(), lag_s: 3.0, ..SiteStats::default() };
+        assert_eq!(site(&well), None);
+        let late = site(&SiteStats { lag_s: 61.0, ..well.clone() }).unwrap();
+        assert_eq!((late.level, late.area), (Level::Warning, HealthArea::Site));
+        let text = "access denied: correct site.database_password".to_owned();
+        let away = site(&SiteStats { error: Some(text.clone()), ..well.clone() }).unwrap();
+        assert_eq!((away.level, away.text), (Level::Error, text));
+        // The reader of a feed may come once a day.
+        assert_eq!(site(&SiteStats { kind: "feed".into(), lag_s: 9e4, ..well }), None);
     }
 
     #[test]

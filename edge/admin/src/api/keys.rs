@@ -15,6 +15,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::json::nullable;
+use crate::records::tables::ids;
 use crate::records::tables::keys::{self, KeyRow, Rules};
 use crate::records::{RecordOp, RecordsError};
 use crate::schema::{IntoParams, ToSchema};
@@ -30,7 +31,12 @@ pub(super) fn routes() -> Vec<Route> {
         route("GET /keys", KeysRead, "List keys", list),
         route("POST /keys", KeysWrite, "Create a key", create),
         route("GET /keys/{id}", KeysRead, "Show a key with its totals", get),
-        route("PATCH /keys/{id}", KeysWrite, "Change the name or the limits of a key", change),
+        route(
+            "PATCH /keys/{id}",
+            KeysWrite,
+            "Change the key itself, its name or its limits",
+            change,
+        ),
         route("DELETE /keys/{id}", KeysWrite, "Revoke a key", revoke),
     ]
 }
@@ -56,6 +62,11 @@ struct Key {
     torrents: u32,
     addresses: u16,
     announces_per_minute: u16,
+    /// Whether the user may only seed. In force with `site.kind = "feed"`, as is the next.
+    seed_only: bool,
+    /// Torrents that the user may download at a time. In further ones he is served without peers, and warned.
+    #[schema(format = Int64)]
+    download_slots: u32,
     /// Unix time of the first use, seconds; absent: not used yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_used: Option<i64>,
@@ -115,12 +126,23 @@ struct NewKey {
     #[serde(default)]
     #[schema(maximum = 65535)]
     announces_per_minute: u16,
+    /// Whether the user may only seed.
+    #[serde(default)]
+    seed_only: bool,
+    /// Torrents that the user may download at a time.
+    #[serde(default)]
+    #[schema(format = Int64, maximum = 4294967295u64)]
+    download_slots: u32,
 }
 
 /// A change of a key; absent fields stay as they are.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct KeyUpdate {
+    /// Another key in place of the present one, which is unknown then; totals stay. Its clients are refused until they
+    /// announce with the new one.
+    #[schema(pattern = "^[A-Za-z0-9_-]{16,64}$")]
+    key: Option<String>,
     #[schema(max_length = 100)]
     name: Option<String>,
     /// Unix time in seconds; null: never.
@@ -135,6 +157,9 @@ struct KeyUpdate {
     addresses: Option<u16>,
     #[schema(maximum = 65535)]
     announces_per_minute: Option<u16>,
+    seed_only: Option<bool>,
+    #[schema(format = Int64, maximum = 4294967295u64)]
+    download_slots: Option<u32>,
 }
 
 /// Which page to return.
@@ -148,23 +173,28 @@ struct KeyPageQuery {
     /// Only keys with this in their names (in any case), keys that begin with it, or the key with this id.
     #[param(max_length = 100, nullable = false)]
     q: Option<String>,
+    /// Only keys whose totals have changed at or after this Unix time in seconds, or that were created then. Not
+    /// together with `q`.
+    #[param(minimum = 0, maximum = 253402300799i64, nullable = false)]
+    changed_since: Option<i64>,
 }
 
 impl From<KeyRow> for Key {
     fn from(row: KeyRow) -> Self {
         let KeyTotals { uploaded, downloaded, seeding_s, announces } = row.totals;
-        let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } =
-            row.rules;
+        let rules = row.rules;
         Self {
             id: row.id,
             key: Some(row.key),
             name: row.name,
             created: row.created,
-            expires,
-            peers_per_torrent,
-            torrents,
-            addresses,
-            announces_per_minute,
+            expires: rules.expires,
+            peers_per_torrent: rules.peers_per_torrent,
+            torrents: rules.torrents,
+            addresses: rules.addresses,
+            announces_per_minute: rules.announces_per_minute,
+            seed_only: rules.seed_only,
+            download_slots: rules.download_slots,
             first_used: row.first_used,
             totals: Totals { uploaded, downloaded, seeding_s, announces },
             announce_urls: None,
@@ -175,16 +205,17 @@ impl From<KeyRow> for Key {
 impl KeyUpdate {
     /// Returns the change of the key with this id.
     fn of(self, id: u32) -> keys::KeyUpdate {
-        let Self { name, expires, peers_per_torrent, torrents, addresses, announces_per_minute } =
-            self;
         keys::KeyUpdate {
             id,
-            name,
-            expires,
-            peers_per_torrent,
-            torrents,
-            addresses,
-            announces_per_minute,
+            key: self.key,
+            name: self.name,
+            expires: self.expires,
+            peers_per_torrent: self.peers_per_torrent,
+            torrents: self.torrents,
+            addresses: self.addresses,
+            announces_per_minute: self.announces_per_minute,
+            seed_only: self.seed_only,
+            download_slots: self.download_slots,
         }
     }
 }
@@ -202,7 +233,12 @@ async fn list(
     let limit = page_limit(query.limit, 100, PAGE_MAX)?;
     let after = query.cursor.unwrap_or(0);
     let text = search_text(query.q)?;
-    let (rows, total) = if text.is_empty() {
+    if query.changed_since.is_some() && !text.is_empty() {
+        return Err(Problem::bad_request("changed_since: expected no q beside it"));
+    }
+    let (rows, total) = if let Some(since) = query.changed_since {
+        api.records().read(move |db| keys::changed(db, since, after, limit)).await?
+    } else if text.is_empty() {
         let rows = api.records().read(move |db| keys::page(db, after, limit)).await?;
         (rows, api.tracker().passkeys().keys() as u64)
     } else {
@@ -236,7 +272,7 @@ async fn create(
         Some(key) => key,
         None => random_text(LEN).map_err(|_| Problem::no_random())?,
     };
-    UserKey::parse(&key).map_err(|error| Problem::bad_request(format!("key: {error}")))?;
+    check_key(&key)?;
     let row = KeyRow {
         id: 0,
         key,
@@ -248,6 +284,8 @@ async fn create(
             torrents: new.torrents,
             addresses: new.addresses,
             announces_per_minute: new.announces_per_minute,
+            seed_only: new.seed_only,
+            download_slots: new.download_slots,
         },
         totals: KeyTotals::default(),
         first_used: None,
@@ -266,6 +304,15 @@ async fn change(
 ) -> Result<Json<Key>, Problem> {
     if let Some(name) = &update.name {
         check_name("name", name)?;
+    }
+    if let Some(key) = &update.key {
+        check_key(key)?;
+        // Another node may have another key under the same id, and would take this one for it.
+        if ids::is_early(id.into()) && api.sources().cluster().is_some() {
+            return Err(Problem::conflict(format!(
+                "key {id} is from before the cluster and cannot be replaced: create another one, and revoke this one"
+            )));
+        }
     }
     check_expiry(update.expires.flatten(), api.now())?;
     let change = RecordOp::KeyChanged(update.of(id));
@@ -288,6 +335,10 @@ async fn revoke(
     }
     api.audit(&caller, format_args!("revoked key {id}"));
     Ok(NoContent)
+}
+
+fn check_key(key: &str) -> Result<(), Problem> {
+    UserKey::parse(key).map(drop).map_err(|error| Problem::bad_request(format!("key: {error}")))
 }
 
 fn not_found(id: u32) -> Problem {

@@ -46,6 +46,10 @@ pub(crate) enum Scope {
     CertificatesWrite,
     #[serde(rename = "events:read")]
     EventsRead,
+    #[serde(rename = "accounting:read")]
+    AccountingRead,
+    #[serde(rename = "accounting:write")]
+    AccountingWrite,
 }
 
 impl Scope {
@@ -53,7 +57,7 @@ impl Scope {
     pub(super) const COUNT: usize = Self::LABELS.len();
 
     /// Name, and what it permits.
-    const LABELS: [(Self, &'static str, &'static str); 18] = [
+    const LABELS: [(Self, &'static str, &'static str); 20] = [
         (Self::All, "*", "Everything, including what later versions add."),
         (
             Self::StatsRead,
@@ -76,6 +80,8 @@ impl Scope {
         (Self::ConfigWrite, "config:write", "Change settings, reload, and manage the cluster."),
         (Self::CertificatesWrite, "certificates:write", "Reload certificates and lists."),
         (Self::EventsRead, "events:read", "Follow events as they happen."),
+        (Self::AccountingRead, "accounting:read", "Read what users transferred of each torrent."),
+        (Self::AccountingWrite, "accounting:write", "Confirm what was read of it."),
     ];
 
     /// Returns all scopes.

@@ -49,6 +49,8 @@ struct Status {
     swarms: Swarms,
     /// null outside a cluster.
     cluster: Option<ClusterDigest>,
+    /// Whether users are accounted for a site: `/site`.
+    site: bool,
     announce_urls: Vec<StatusUrl>,
 }
 
@@ -128,6 +130,7 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
         },
         swarms: Swarms::new((sources.journal)().as_ref()),
         cluster: sources.cluster().as_ref().map(ClusterDigest::new),
+        site: sources.site.get().is_some(),
         announce_urls: api.all_announce_urls().iter().map(|url| status_url(&api, url)).collect(),
     }))
 }

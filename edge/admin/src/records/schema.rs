@@ -156,6 +156,11 @@ const MIGRATIONS: &[&str] = &[
      ALTER TABLE keys DROP COLUMN announces;
      ALTER TABLE keys DROP COLUMN first_used;
      DROP TABLE replica; DROP TABLE outbox; DROP TABLE heard; DROP TABLE positions; DROP TABLE unsent_totals;",
+    // Rules of keys for sites, and when totals have changed.
+    "ALTER TABLE keys ADD COLUMN seed_only INTEGER NOT NULL DEFAULT 0;
+     ALTER TABLE keys ADD COLUMN download_slots INTEGER NOT NULL DEFAULT 0;
+     ALTER TABLE key_totals ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
+     CREATE INDEX key_totals_changed ON key_totals (changed);",
 ];
 
 /// Opens the records for writing and migrates them.

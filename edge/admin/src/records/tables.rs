@@ -3,7 +3,7 @@
 pub(crate) mod bans;
 pub(crate) mod counts;
 pub(crate) mod history;
-pub(super) mod ids;
+pub(crate) mod ids;
 pub(crate) mod ignored_nodes;
 pub(crate) mod key_totals;
 pub(crate) mod keys;

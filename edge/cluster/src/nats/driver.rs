@@ -86,6 +86,8 @@ pub(super) struct Driver<'a> {
     lookup_at: Option<Instant>,
     /// Looks the stream up.
     looking_up: Option<JoinHandle<()>>,
+    /// Why reading the log ended, until something is read again.
+    read_failure: String,
     /// Look-ups that failed since the last one that did not.
     failed_lookups: u32,
     has_connected: bool,
@@ -150,6 +152,7 @@ impl<'a> Driver<'a> {
             forgot_at: Instant::now(),
             lookup_at: None,
             looking_up: None,
+            read_failure: String::new(),
             failed_lookups: 0,
             has_connected: false,
             failures: Vec::new(),
@@ -306,6 +309,7 @@ impl<'a> Driver<'a> {
     fn handle_logged(&mut self, stored: StoredMessage, permit: mpsc::OwnedPermit<Work>) {
         let StoredMessage { sequence, stored_ms, message } = stored;
         self.log.note(sequence);
+        self.read_failure.clear();
         match self.link.origin("d", &message) {
             Ok(from) => {
                 let message = message.payload;
@@ -320,7 +324,11 @@ impl<'a> Driver<'a> {
     fn handle_log_end(&mut self, why: &str) {
         self.log.stop();
         if self.link.is_connected() && self.ending.is_none() {
-            info!(why, "reading the log again");
+            // A server that starts says the same twice a second.
+            if self.read_failure != why {
+                info!(why, "reading the log again");
+                why.clone_into(&mut self.read_failure);
+            }
             self.look_up(RETRY_PAUSE);
         }
     }

@@ -62,10 +62,9 @@ impl Node {
             if was_read {
                 self.events.warn(now, "the log was made anew".to_owned(), out);
                 // Nodes that start later find all peers in it, and what journals do not know.
-                let since_ms = now.steady_ms as i64 - self.lifetime_ms() as i64;
-                self.outbound.lost_removals(now, since_ms);
+                self.outbound.lost_removals(now);
                 if self.members.is_first() {
-                    self.outbound.missed(since_ms);
+                    self.outbound.missed(now.steady_ms as i64 - self.lifetime_ms() as i64);
                 }
             }
         }
@@ -135,9 +134,8 @@ impl Node {
         self.shorter = None;
         self.outbound.begin_stream();
         let lost_ms = self.clock.stream_time(now).unix_ms.saturating_sub(left_ms);
-        let since_ms = now.steady_ms as i64 - lost_ms.min(self.lifetime_ms()) as i64;
-        self.outbound.lost_removals(now, since_ms);
-        self.outbound.missed(since_ms);
+        self.outbound.missed(now.steady_ms as i64 - lost_ms.min(self.lifetime_ms()) as i64);
+        self.outbound.lost_removals(now);
         Start::Time(self.stored_ms + 1)
     }
 

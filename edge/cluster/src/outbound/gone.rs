@@ -61,12 +61,10 @@ impl Gone {
         }
     }
 
-    /// Adds the peers of `other` that went at `since_ms` or later, by the wall clock.
-    pub(super) fn add_since(&mut self, other: &Self, since_ms: u64) {
-        let first_unit = since_ms / UNIT_MS;
-        let recent = other.peers.iter().filter(|(_, unit)| **unit >= first_unit);
+    /// Adds the peers of `other`, as far as there is room.
+    pub(super) fn add(&mut self, other: &Self) {
         let room = self.peers_max.saturating_sub(self.peers.len());
-        self.peers.extend(recent.take(room));
+        self.peers.extend(other.peers.iter().take(room));
     }
 
     /// Forgets the peers that went before `since_ms`, by the wall clock, and more of the oldest ones if a quarter of the
@@ -129,9 +127,7 @@ mod tests {
         gone.forget_before(600 * UNIT_MS, 1000 * UNIT_MS);
         assert_eq!((gone.peers.len(), gone.peers.values().min()), (400, Some(&600)));
         let mut told = Gone { peers: BTreeMap::new(), peers_max: 100 };
-        told.add_since(&gone, 990 * UNIT_MS);
-        assert_eq!(told.peers.len(), 10);
-        told.add_since(&gone, 0);
+        told.add(&gone);
         assert_eq!(told.peers.len(), 100);
     }
 }

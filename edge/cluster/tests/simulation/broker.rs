@@ -266,13 +266,30 @@ impl Broker {
         self.stream.limbo_ms = now_ms + 150;
         if loses_end {
             for _ in 0..self.random.below(6) {
-                let Some(message) = self.stream.messages.pop_back() else { break };
-                self.stream.last -= 1;
-                self.stream.sequences.remove(&message.id);
-                self.lost.push(message);
+                self.lose_last();
             }
         }
-        // Readers end, and look the stream up again.
+        self.end_readers(now_ms);
+    }
+
+    /// The stream falls back to a copy that is older by `by_ms`.
+    pub(crate) fn fall_back(&mut self, now_ms: u64, by_ms: u64) {
+        let since_ms = EPOCH_MS + now_ms - by_ms;
+        while self.stream.messages.back().is_some_and(|last| last.stored_ms >= since_ms) {
+            self.lose_last();
+        }
+        self.end_readers(now_ms);
+    }
+
+    fn lose_last(&mut self) {
+        let Some(message) = self.stream.messages.pop_back() else { return };
+        self.stream.last -= 1;
+        self.stream.sequences.remove(&message.id);
+        self.lost.push(message);
+    }
+
+    /// Readers end, and look the stream up again.
+    fn end_readers(&mut self, now_ms: u64) {
         for link in &mut self.links {
             link.next = None;
             link.lookup_ms = Some(now_ms + 500);
@@ -284,10 +301,7 @@ impl Broker {
         self.lost.extend(self.stream.messages.drain(..));
         self.stream.sequences.clear();
         self.stream.id = 0;
-        for link in &mut self.links {
-            link.next = None;
-            link.lookup_ms = Some(now_ms + 500);
-        }
+        self.end_readers(now_ms);
     }
 
     /// Moves everything on.

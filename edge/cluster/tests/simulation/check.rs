@@ -30,7 +30,9 @@ pub(crate) fn bounds(world: &World<'_>) -> Result<(), String> {
 /// (h): the lag that is shown is no less than the true one, but for a second and the steps of time.
 pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
     // Where the log has lost its end, positions say little until something follows.
-    let has_lost_end = |it: &Planned| matches!(it.fault, Fault::LeaderLoss { loses_end: true });
+    let has_lost_end = |it: &Planned| {
+        matches!(it.fault, Fault::LeaderLoss { loses_end: true } | Fault::FallBack { .. })
+    };
     // Heartbeats that take minutes are late by more than is shown.
     let is_slow_world = matches!(world.scenario, Scenario::Stuck | Scenario::WrongClocks);
     if is_slow_world || world.has_clock_faults || world.faults.iter().any(has_lost_end) {
@@ -74,8 +76,13 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
             if node.lag_ms + 1000 + 400 + delay_ms < true_ms {
                 let (number, lag_ms) = (process.number, node.lag_ms);
                 return Err(format!(
-                    "node {number} shows a lag of {lag_ms} ms behind node {}, found {true_ms}",
-                    node.says.node
+                    "at {} ms node {number} shows a lag of {lag_ms} ms behind node {}, found {true_ms}; that one says \
+                     {} ms, {:?} at {:?}",
+                    world.now_ms,
+                    node.says.node,
+                    node.says.unstored_ms,
+                    node.says.outbound,
+                    node.says.stored
                 ));
             }
         }

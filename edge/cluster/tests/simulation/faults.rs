@@ -19,11 +19,20 @@ pub(crate) enum Scenario {
     WrongClocks,
     /// Nodes are cut off or away for up to three lifetimes of peers.
     Lifetimes,
+    /// The stream falls back to an older copy while a node is cut off, which has not read what is lost then.
+    FallsBack,
 }
 
 impl Scenario {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Mixed, Self::Storm, Self::Apart, Self::Stuck, Self::WrongClocks, Self::Lifetimes];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Mixed,
+        Self::Storm,
+        Self::Apart,
+        Self::Stuck,
+        Self::WrongClocks,
+        Self::Lifetimes,
+        Self::FallsBack,
+    ];
 
     pub(crate) fn times(self) -> Times {
         if self == Self::Lifetimes { Times::SHORT } else { Times::USUAL }
@@ -45,6 +54,8 @@ pub(crate) enum Fault {
     Part { links: u32 },
     /// The stream has no leader.
     LeaderLoss { loses_end: bool },
+    /// The stream loses what it has stored for this long.
+    FallBack { by_ms: u64 },
     /// The stream is deleted.
     Delete,
     /// The stream loses its oldest messages.
@@ -99,6 +110,17 @@ pub(crate) fn apart(random: &mut Random, slots: usize) -> Vec<Planned> {
     let at = random.below(slots as u32) as usize;
     let until_ms = 140_000 + u64::from(random.below(60_000));
     vec![Planned { fault: Fault::Cut { at }, from_ms: 10_000, until_ms }]
+}
+
+/// Returns a cut, at whose end the stream loses most of what it stored meanwhile.
+pub(crate) fn falls_back(random: &mut Random, slots: usize) -> Vec<Planned> {
+    let at = random.below(slots as u32) as usize;
+    let (from_ms, until_ms) = (20_000, 60_000);
+    let by_ms = 10_000 + u64::from(random.below(25_000));
+    vec![
+        Planned { fault: Fault::Cut { at }, from_ms, until_ms },
+        Planned { fault: Fault::FallBack { by_ms }, from_ms: until_ms - 1000, until_ms },
+    ]
 }
 
 /// Returns faults that last for one to three lifetimes of peers.

@@ -41,6 +41,8 @@ pub(crate) enum Canary {
     RemovalsForgotten,
     /// Removals in blocks that were dropped are not told.
     RemovalsNotTold,
+    /// Removals that the log has lost are not told again.
+    LostRemovalsNotTold,
     /// What dropped blocks said of peers that are there is not told.
     NoWalks,
     /// Announces that change nothing are not told.
@@ -48,7 +50,7 @@ pub(crate) enum Canary {
 }
 
 impl Canary {
-    pub(crate) const ALL: [(Self, Scenario); 10] = [
+    pub(crate) const ALL: [(Self, Scenario); 11] = [
         (Self::CopiesStored, Scenario::Storm),
         (Self::OwnBlocksSkipped, Scenario::Storm),
         (Self::NoRepairs, Scenario::Storm),
@@ -57,9 +59,16 @@ impl Canary {
         (Self::ClocksNotCompared, Scenario::WrongClocks),
         (Self::RemovalsForgotten, Scenario::Stuck),
         (Self::RemovalsNotTold, Scenario::Apart),
+        (Self::LostRemovalsNotTold, Scenario::FallsBack),
         (Self::NoWalks, Scenario::Apart),
         (Self::NoRefreshes, Scenario::Lifetimes),
     ];
+
+    /// Returns whether messages about removals of long ago are lost. Nodes send them for two reasons, of which each
+    /// scenario has one.
+    fn drops_old_removals(self) -> bool {
+        matches!(self, Self::RemovalsNotTold | Self::LostRemovalsNotTold)
+    }
 }
 
 /// What a process has: it outlives its encoder.
@@ -356,7 +365,7 @@ impl<'a> Process<'a> {
         for output in outputs {
             match output {
                 Output::PublishLog { ticket, message }
-                    if self.canary == Canary::RemovalsNotTold && has_old_removals(&message) =>
+                    if self.canary.drops_old_removals() && has_old_removals(&message) =>
                 {
                     let sequence = self.node.position().sequence;
                     self.input(now_ms, at, broker, Input::Stored { ticket, sequence });

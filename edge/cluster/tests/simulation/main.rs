@@ -115,6 +115,11 @@ fn clusters_agree_after_lifetimes() {
 }
 
 #[test]
+fn clusters_agree_after_the_stream_fell_back() {
+    assert_all(0..24, Scenario::FallsBack);
+}
+
+#[test]
 fn clusters_agree_with_wrong_clocks() {
     assert_all(0..24, Scenario::WrongClocks);
 }
@@ -130,6 +135,7 @@ fn without_any_of_the_mechanisms_they_do_not() {
         (Canary::ClocksNotCompared, 0..8),
         (Canary::RemovalsForgotten, 18..22),
         (Canary::RemovalsNotTold, 0..8),
+        (Canary::LostRemovalsNotTold, 0..8),
         (Canary::NoWalks, 0..8),
         (Canary::NoRefreshes, 0..8),
     ] {

@@ -11,7 +11,7 @@ use types::InfoHash;
 
 use crate::broker::{Broker, Link, Up};
 use crate::clients::Client;
-use crate::faults::{Fault, Planned, Scenario, apart, lifetimes, plan, storm, stuck};
+use crate::faults::{Fault, Planned, Scenario, apart, falls_back, lifetimes, plan, storm, stuck};
 use crate::host::{Canary, Copy, Home, Parts, Process, blocks, each_peer};
 use crate::rows::{Key, Map, STAMPS, TestRows};
 use crate::{Peer, check};
@@ -90,6 +90,7 @@ impl<'a> World<'a> {
             Scenario::Stuck => (stuck(&mut random, nodes), 30),
             Scenario::Storm | Scenario::WrongClocks => (storm(&mut random, nodes), 4),
             Scenario::Lifetimes => (lifetimes(&mut random, nodes, times.lifetime_s), 30),
+            Scenario::FallsBack => (falls_back(&mut random, nodes), 30),
         };
         let torrents = 5 + random.below(20);
         let clients = 40 + random.below(160);
@@ -319,14 +320,15 @@ impl<'a> World<'a> {
                 let (boot, cut_ms) = (block.header.boot, broker.earliest_ms(block.header.cut_ms));
                 let process = processes.iter_mut().find(|process| process.boot == boot);
                 let mut unstored = process.map(|process| &mut process.unstored);
-                each_peer(&block, |peer, _| {
+                each_peer(&block, |peer, word| {
                     if let Some(unstored) = &mut unstored
                         && unstored.get(&peer).is_some_and(|last_ms| *last_ms <= cut_ms)
                     {
                         unstored.remove(&peer);
                     }
-                    // What a walk says may be what was lost with a node.
-                    let is_new = block.header.kind == Kind::CHANGES;
+                    // What a walk says may be what was lost with a node, and removals of long ago are told again.
+                    let is_told_again = word.is_gone() && word.age() > 0;
+                    let is_new = block.header.kind == Kind::CHANGES && !is_told_again;
                     if is_new {
                         walked.remove(&peer);
                     } else {
@@ -343,19 +345,30 @@ impl<'a> World<'a> {
     /// Notes what walks have told.
     fn note_walked(&mut self) {
         for process in self.slots.iter_mut().filter_map(|slot| slot.process.as_mut()) {
-            if !process.unstored.is_empty() && is_flowing(&process.snapshot(self.now_ms)) {
+            if process.unstored.is_empty() {
+                continue;
+            }
+            let snapshot = process.snapshot(self.now_ms);
+            if is_flowing(&snapshot) {
                 process.unstored.clear();
+            } else if snapshot.outbound == OutboundState::Flowing {
+                // Only what is in the blocks that are not stored is not told.
+                let oldest_ms = self.now_ms.saturating_sub((snapshot.unstored_s + 1) * 1000);
+                process.unstored.retain(|_, last_ms| *last_ms >= oldest_ms);
             }
         }
     }
 
-    /// Notes what the stream has lost: only nodes that applied it know it.
+    /// Notes what the stream has lost: only nodes that applied it know it. Their own removals are told again.
     fn note_lost(&mut self) {
+        let tells_removals = self.scenario == Scenario::FallsBack;
         for message in std::mem::take(&mut self.broker.lost) {
             self.has_lost = true;
             for block in blocks(&message.message) {
-                each_peer(&block, |peer, _| {
-                    self.tainted.insert(peer, self.now_ms);
+                each_peer(&block, |peer, word| {
+                    if !(tells_removals && word.is_gone()) {
+                        self.tainted.insert(peer, self.now_ms);
+                    }
                 });
             }
         }
@@ -389,6 +402,7 @@ impl<'a> World<'a> {
                 let for_ms = 4000 + u64::from(self.random.below(5000));
                 self.broker.lose_leader(now_ms, for_ms, loses_end);
             }
+            Fault::FallBack { by_ms } => self.broker.fall_back(now_ms, by_ms),
             Fault::Delete => self.broker.delete_stream(now_ms),
             Fault::LoseBeginning => self.broker.lose_beginning(),
             Fault::Replay => self.broker.replay(now_ms),

@@ -10,7 +10,7 @@ use tracker::{
     AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, Credentials, ListenerPolicyId, Random,
     RequestKind, Tracker, View,
 };
-use types::{Families, Family, InfoHash, Refusal, SwarmCounts, Tick, UserKey, limits};
+use types::{Families, Family, InfoHash, Notice, Refusal, SwarmCounts, Tick, UserKey, limits};
 use wire::http::{
     self, AnnounceReply, Method, ParsedRequest, PeerFormat, RequestError, RequestHead,
     ResponseFraming, ScrapeQuery, ScrapedHash, Status, Target, Upgrade,
@@ -398,8 +398,8 @@ impl HttpService {
     ///
     /// Returns the reason if the announce is refused.
     fn announce(&mut self, exchange: Exchange<'_>, query: &[u8]) -> Result<(), Refusal> {
-        let Exchange { client: HttpClient { listener, remote, .. }, view, policy_id, ip, .. } =
-            exchange;
+        let Exchange { client, view, request: head, policy_id, ip, .. } = exchange;
+        let HttpClient { listener, remote, .. } = client;
         let mut peer_format = PeerFormat::Compact;
         let credentials = exchange.credentials();
         let (grant, announce) = view.authorize_announce(policy_id, ip, credentials, || {
@@ -421,7 +421,8 @@ impl HttpService {
         let request = AnnounceRequest { grant, via_local_address, announce, policy };
         let external_ip = view.peer_ip(policy_id, ip);
         let (body, mut peers_sent) = (&mut self.body, Err(Refusal::Truncated));
-        view.announce(&mut self.random, &[request], &mut |_, answer| {
+        let agent = || head.user_agent();
+        view.announce_http(&mut self.random, &request, agent, &mut |_, answer| {
             peers_sent = answer.map(|accepted| write(body, peer_format, external_ip, &accepted));
         });
         let peers_sent = peers_sent?;
@@ -482,7 +483,7 @@ fn write(
         external_ip,
         interval_s: accepted.interval_s,
         interval_min_s: accepted.interval_min_s,
-        warning: None,
+        warning: accepted.warning.map(Notice::text),
     };
     reply.begin(body);
     if peer_format == PeerFormat::Dict {

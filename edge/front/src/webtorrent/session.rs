@@ -4,7 +4,9 @@ use std::mem::take;
 use std::rc::Rc;
 
 use tracker::counters::DropReason;
-use tracker::{BanReason, Offers, RelayTargets, RequestKind, View, WebAnnounceRequest};
+use tracker::{
+    BanReason, Offers, RelayTargets, RequestKind, View, WebAnnounceOk, WebAnnounceRequest,
+};
 use types::{
     ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits,
 };
@@ -252,7 +254,8 @@ impl Session {
         targets.truncate(view.admit_offers(ip, chosen));
         self.keep_peer(context, (info_hash, peer_id), position, event);
         self.reply(context, |out| {
-            webtorrent::announce_reply(out, &info_hash, &accepted.counts, accepted.interval_s);
+            let WebAnnounceOk { counts, interval_s, warning } = &accepted;
+            webtorrent::announce_reply(out, &info_hash, counts, *interval_s, *warning);
         });
         self.relay_offers(context, announce, &targets);
         self.count_response(RequestKind::Announce);

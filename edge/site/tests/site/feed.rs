@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use harness::{Directory, wait_until};
+use tidegate_site::SiteConfig;
 use tidegate_site::batch::{Batch, Record};
 use tidegate_site::contract::SITE_FIRST;
-use tidegate_site::{KeyRule, SiteConfig};
+use tidegate_site::contract::SiteKeyRule;
 use tracker::KeyId;
 use types::{Event, InfoHash};
 
@@ -72,17 +73,17 @@ fn a_reader_gets_each_record_once_through_restarts() {
 fn rules_of_keys_and_torrents_decide() {
     let site = start();
     let client = Client::new(1, 1, 1);
-    let seeds_only = KeyRule { can_leech: false, ..KeyRule::default() };
-    site.subsystem.set_key_rule(key(1), seeds_only);
+    let seeds_only = SiteKeyRule { can_leech: false, ..SiteKeyRule::default() };
+    site.subsystem.site().set_key_rule(key(1), seeds_only);
     let refused = "Your downloading privileges have been disabled.";
     assert_eq!(text(&site.announce(&client)).0, refused);
     assert_eq!(text(&site.announce(&Client { left: 0, ..client })).0, "");
-    let one_slot = KeyRule { download_slots: Some(1), ..KeyRule::default() };
-    site.subsystem.set_key_rule(key(2), one_slot);
+    let one_slot = SiteKeyRule { download_slots: 1, ..SiteKeyRule::default() };
+    site.subsystem.site().set_key_rule(key(2), one_slot);
     assert_eq!(text(&site.announce(&Client::new(2, 1, 2))).0, "");
     let over = site.announce(&Client::new(2, 2, 2));
     assert_eq!(text(&over).0, "Download slot limit reached");
-    site.subsystem.set_key_rule(key(2), KeyRule::default());
+    site.subsystem.site().set_key_rule(key(2), SiteKeyRule::default());
     assert_eq!(text(&site.announce(&Client::new(2, 2, 2))).0, "");
     let hash = InfoHash([1; 20]);
     site.subsystem.set_torrent_reason(hash, Some("Replaced by a better one"));

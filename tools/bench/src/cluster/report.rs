@@ -91,7 +91,7 @@ fn lag(runs: &Runs<'_>) -> Content {
         ("received", |row| row.cell("received_bytes", bytes)),
     ];
     let text = "One node answers announces each of which starts or stops a peer, so that each is a record; another \
-                one receives them twice, live and by the log. One NATS server stores the log. CPU time of nodes \
+                one reads them from the log. One NATS server stores the log. CPU time of nodes \
                 is that of their threads for the cluster; bytes are those of Ethernet frames at the node's \
                 interface, with TLS. Everything shares the machine's processors.";
     with_goals("What another node takes at full load", text, runs, (&LAG_GOALS, COLUMNS))

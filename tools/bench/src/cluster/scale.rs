@@ -59,7 +59,7 @@ impl Costs {
         let Self { publisher_ns, receiver_ns, nats_ns, sent_bytes, received_bytes, .. } = self;
         format!(
             "P peers on N nodes are R = {records_per_peer:.2} P / 3000 s records a second. A record takes {publisher_ns:.0} \
-             ns of a core where it arises, {receiver_ns:.0} ns where it is received (live and by the log), and \
+             ns of a core where it arises, {receiver_ns:.0} ns where it is received, and \
              {nats_ns:.0} ns at NATS for two nodes; {sent_bytes:.0} bytes to NATS and {received_bytes:.0} bytes to \
              each node, with all frames. In the log it has {block_bytes:.1} bytes. A peer takes \
              {memory_per_peer:.0} bytes of a node's memory.\n\n{}",

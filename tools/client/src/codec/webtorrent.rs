@@ -177,6 +177,7 @@ pub fn read(text: &str) -> Option<TrackerMessage<'_>> {
         interval_s: members.number("interval"),
         seeders: Some(members.number("complete")?),
         leechers: Some(members.number("incomplete")?),
+        warning: members.value("warning message"),
         ..AnnounceResponse::default()
     };
     Some(TrackerMessage::AnnounceReply { info_hash, response })

@@ -46,16 +46,15 @@ pub(crate) const KEYS: &[KeyRow] = &[
     ),
     without(
         "site_host site_path site_password report_password",
-        "the site uses the API, with a token of its own: `tidegate admin tokens create`",
+        "[site] reads Gazelle's tables and answers its calls (docs/run/gazelle.md); without it the site uses the API",
     ),
 ];
 
 pub(crate) const DIFFERENCES: &[&str] = &[
-    "The site no longer calls /PASSWORD/update: it uses the API for keys and lists. See docs/api.md.",
-    "Totals of a user are what clients report, with implausible reports left out. There is no freeleech, and no table of \
-     who has downloaded what: the site reads totals from the API and computes ratios itself.",
-    "A user who may only seed has no state here: such keys are imported as expired, or as valid with \
-     --allow-seed-only.",
+    "With site.kind = \"gazelle\" the site's tables are read and written, and its calls answered, at a listener of its own, \
+     site.listen. See docs/run/gazelle.md.",
+    "Without it, from a dump: totals of a user are what clients report, there is no freeleech and no table of who has \
+     downloaded what, and a user who may only seed is imported as expired, or as valid with --allow-seed-only.",
     "The `ip` parameter is ignored: a client could name any address as its own.",
     "Announces, scrapes and connections of one prefix have limits here, [limits].",
 ];

@@ -17,9 +17,10 @@ pub(crate) const KEYS: &[KeyRow] = &[
     number("ANNOUNCE_MIN", &["tracker.interval_s"], (1, DAY_S), ""),
     without("ANNOUNCE_MAX", "intervals vary by up to a twentieth"),
     without("ACTIVE_PEER_TTL", "peers are kept for one and a half intervals"),
-    without(
+    key(
         "MAX_PEERS_PER_TORRENT_PER_USER",
-        "each imported key has it as its own limit, peers_per_torrent",
+        &["site.clients_per_torrent"],
+        "Without a site, each imported key has it as its own limit, peers_per_torrent.",
     ),
     key(
         "REVERSE_PROXY_CLIENT_IP_HEADER_NAME",
@@ -27,11 +28,13 @@ pub(crate) const KEYS: &[KeyRow] = &[
         "Proxies must write X-Forwarded-For or Forwarded. Any sender of the header is trusted there; here only \
                  trusted proxies are.",
     ),
-    without(
+    key(
         "DATABASE_URL",
-        "give a dump of the database as one more FILE; records are in state.dir here",
+        &["site.database", "site.database_password"],
+        "The password goes to a file. Without a site, give a dump of the database as one more FILE.",
     ),
-    without("FLUSH_INTERVAL FLUSH_INTERVAL_MILLISECONDS", "fixed: 5 s"),
+    key("FLUSH_INTERVAL", &["site.flush_s"], ""),
+    without("FLUSH_INTERVAL_MILLISECONDS", "site.flush_s has seconds"),
     key(
         "ANNOUNCE_MIN_ENFORCED",
         &["tracker.interval_min_s", "tracker.enforce_interval_min"],
@@ -50,18 +53,18 @@ pub(crate) const KEYS: &[KeyRow] = &[
         "MAX_BATCHES_PER_FLUSH MAX_RECORDS_PER_BATCH RUST_LOG",
         "nothing to choose; log.level has other areas",
     ),
-    without(
-        "UPLOAD_FACTOR DOWNLOAD_FACTOR DONOR_* LIFETIME_DONOR_*",
-        "totals are what clients report: the site multiplies",
-    ),
+    key("UPLOAD_FACTOR", &["site.upload_factor"], ""),
+    key("DOWNLOAD_FACTOR", &["site.download_factor"], ""),
+    key("DONOR_UPLOAD_FACTOR_OVERRIDE", &["site.donor_upload_factor"], ""),
+    key("DONOR_DOWNLOAD_FACTOR_OVERRIDE", &["site.donor_download_factor"], ""),
+    key("LIFETIME_DONOR_UPLOAD_FACTOR_OVERRIDE", &["site.lifetime_donor_upload_factor"], ""),
+    key("LIFETIME_DONOR_DOWNLOAD_FACTOR_OVERRIDE", &["site.lifetime_donor_download_factor"], ""),
+    without("DONOR_* LIFETIME_DONOR_*", "is_immune of groups decides who is immune"),
     without(
         "PEER_EXPIRY_INTERVAL INACTIVE_PEER_TTL",
         "peers expire one by one; a peer that returns counts from what it reports then",
     ),
-    without(
-        "APIKEY",
-        "the site uses the API with a token of its own: `tidegate admin tokens create`",
-    ),
+    key("APIKEY", &["site.tracker_key"], "It goes to a file. It is TRACKER_KEY of the site."),
     without(
         "IS_CONNECTIVITY_CHECK_ENABLED CONNECTIVITY_CHECK_INTERVAL REQUIRE_PEER_CONNECTIVITY",
         "the tracker does not connect to peers, which would also reveal its address",
@@ -73,11 +76,10 @@ pub(crate) const KEYS: &[KeyRow] = &[
 ];
 
 pub(crate) const DIFFERENCES: &[&str] = &[
-    "The site's calls of /announce/APIKEY/… are others here: it uses the API for keys and lists. See docs/api.md.",
-    "Totals of a user are what clients report, with implausible reports left out. There is no freeleech, and no history \
-     of who has downloaded what: the site reads totals from the API and computes ratios itself.",
-    "A user who may only seed has no state here: such keys are imported as expired, or as valid with \
-     --allow-seed-only. Download slots of groups are not limited.",
+    "With site.kind = \"unit3d\" the site's tables are read and written, and its calls answered, at a listener of its own, \
+     site.listen: TRACKER_HOST and TRACKER_PORT of the site name that one. See docs/run/unit3d.md.",
+    "Without it, from a dump: totals of a user are what clients report, there is no freeleech and no history, and a user \
+     who may only seed is imported as expired, or as valid with --allow-seed-only.",
     "Web browsers are refused by their headers, as there. Peer id prefixes are: access.clients_deny.",
     "Announces, scrapes and connections of one prefix have limits here, [limits]. Scrapes are served.",
 ];
@@ -96,11 +98,62 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         mapper.set_bounded(&found, "tracker.interval_min_s", seconds, (1, DAY_S));
         mapper.draft.set("tracker.enforce_interval_min", json!(seconds > 0), found.comment());
     }
-    if let Some((count, _)) = mapper.number("MAX_PEERS_PER_TORRENT_PER_USER")? {
+    if let Some((count, found)) = mapper.number("MAX_PEERS_PER_TORRENT_PER_USER")? {
         plan.peers_per_torrent = u16::try_from(count.max(0)).unwrap_or(u16::MAX);
+        let clients = count.clamp(1, 1000);
+        mapper.draft.set("site.clients_per_torrent", json!(clients), found.comment());
     }
     if let Some((header, found)) = mapper.text("REVERSE_PROXY_CLIENT_IP_HEADER_NAME")? {
         mapper.trust_proxies(&Mapper::header_comment(&header, &found));
     }
+    configure_site(mapper)
+}
+
+/// Factors, which may be empty, and their keys.
+const FACTORS: [(&str, &str); 6] = [
+    ("UPLOAD_FACTOR", "site.upload_factor"),
+    ("DOWNLOAD_FACTOR", "site.download_factor"),
+    ("DONOR_UPLOAD_FACTOR_OVERRIDE", "site.donor_upload_factor"),
+    ("DONOR_DOWNLOAD_FACTOR_OVERRIDE", "site.donor_download_factor"),
+    ("LIFETIME_DONOR_UPLOAD_FACTOR_OVERRIDE", "site.lifetime_donor_upload_factor"),
+    ("LIFETIME_DONOR_DOWNLOAD_FACTOR_OVERRIDE", "site.lifetime_donor_download_factor"),
+];
+
+/// Suggests `[site]`. It is not in force: it needs files with secrets, which the user makes.
+fn configure_site(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    for (theirs, ours) in FACTORS {
+        if let Some((text, found)) = mapper.text(theirs)? {
+            let factor = text.trim().parse().map_err(|_| found.expected("an integer"))?;
+            mapper.set_bounded(&found, ours, factor, (0, 10_000));
+        }
+    }
+    if let Some((seconds, found)) = mapper.number("FLUSH_INTERVAL")? {
+        mapper.set_bounded(&found, "site.flush_s", seconds, (1, 60));
+    }
+    let key = mapper.text("APIKEY")?;
+    let Some((url, found)) = mapper.text("DATABASE_URL")? else { return Ok(()) };
+    let remark = "To read and write the site's database and answer its calls: make the files below, remove these # and \
+                  access.mode, which the site decides then.";
+    mapper.draft.suggest("site.kind", json!("unit3d"), remark);
+    mapper.draft.suggest("site.database", json!(without_password(&url)), found.comment());
+    let file = "/etc/tidegate/site/database";
+    let remark = "A file with the password of DATABASE_URL, which only the tracker may read.";
+    mapper.draft.suggest("site.database_password", json!(file), remark);
+    let remark = "TRACKER_HOST and TRACKER_PORT of the site name it.";
+    mapper.draft.suggest("site.listen", json!("127.0.0.1:6971"), remark);
+    let remark = match key {
+        Some(_) => "A file with APIKEY, which is TRACKER_KEY of the site.",
+        None => "A file with TRACKER_KEY of the site.",
+    };
+    mapper.draft.suggest("site.tracker_key", json!("/etc/tidegate/site/tracker-key"), remark);
     Ok(())
+}
+
+/// Returns a URL without the password.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return String::new() };
+    let (user, place) = rest.rsplit_once('@').unwrap_or(("", rest));
+    let user = user.split(':').next().unwrap_or_default();
+    let at = if user.is_empty() { "" } else { "@" };
+    format!("{scheme}://{user}{at}{place}")
 }

@@ -315,6 +315,9 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "interval_s = 1800",
             "private = true",
             "mode = \"allow\"",
+            "clients_per_torrent = 3",
+            "# kind = \"unit3d\"",
+            "# database = \"mysql://u@h/db\"",
         ],
     ),
     (

@@ -117,7 +117,7 @@ fn answer(stream: &mut TcpStream, text: &str, behavior: TrackerBehavior, memory:
             if !memory.peers.iter().any(|peer| peer.1 == id) {
                 memory.peers.push((hash, id, stream.try_clone().unwrap()));
             }
-            say(stream, &|out| announce_reply(out, &hash, &counts, behavior.interval_s));
+            say(stream, &|out| announce_reply(out, &hash, &counts, behavior.interval_s, None));
             let relay = Relay::new(&hash, &id);
             let others = memory.peers.iter_mut().filter(|peer| peer.0 == hash && peer.1 != id);
             for ((_, _, other), offer) in others.zip(&announce.offers) {
@@ -134,7 +134,7 @@ fn answer(stream: &mut TcpStream, text: &str, behavior: TrackerBehavior, memory:
             }
             if behavior.acknowledges {
                 say(stream, &|out| {
-                    announce_reply(out, &answer.info_hash, &counts, behavior.interval_s);
+                    announce_reply(out, &answer.info_hash, &counts, behavior.interval_s, None);
                 });
             }
         }
@@ -352,7 +352,9 @@ fn conversation(key: &[u8; 24]) -> Vec<u8> {
     frames::switching_protocols(&mut out, key);
     frames::ping(&mut out, b"?");
     frames::text_with(&mut out, |out| relay.offer(out, &offer));
-    frames::text_with(&mut out, |out| announce_reply(out, &hash, &SwarmCounts::default(), 90));
+    frames::text_with(&mut out, |out| {
+        announce_reply(out, &hash, &SwarmCounts::default(), 90, None)
+    });
     frames::text_with(&mut out, |out| relay.answer(out, &offer.id, &json));
     frames::text(&mut out, "[]");
     out

@@ -16,6 +16,7 @@ use crate::api::events::EventStream;
 use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query};
 use crate::api::lists::{Entries, EntryPage, InfoHashes, WantsText};
 use crate::api::peers::AddressQuery;
+use crate::api::site::{FeedClient, FeedResponse};
 use crate::api::state::Shared;
 use crate::api::stats::{Health, HealthResponse};
 use crate::api::stats_stream::StatsStream;
@@ -27,6 +28,8 @@ impl Input for State<Shared> {}
 impl Input for Caller {}
 
 impl Input for WantsText {}
+
+impl Input for FeedClient {}
 
 impl<T: ToSchema> Input for Body<T> {
     fn describe(operation: &mut Operation) {
@@ -164,6 +167,26 @@ impl Output for EventStream {
             "Events, until the client disconnects.",
             &[("text/event-stream", text)],
         );
+    }
+}
+
+impl Output for FeedResponse {
+    fn describe(operation: &mut Operation) {
+        let line = json!({
+            "type": "string",
+            "description": "A batch per line, in JSON: `cursor`, `time` (Unix time in seconds) and `records`. A record \
+                has `user` (the id of a key), `info_hash`, what was `uploaded` and `downloaded` since the last batch \
+                in which it was, `seeded_s`, `completed` (Unix time; absent if no client has just completed the \
+                torrent), `event`, and `clients`, each as its last announce left it.",
+        });
+        let stream = json!({
+            "type": "string",
+            "description": "Events `batch` with the cursor as `id:` and the same JSON as `data:`. A client that \
+                connects again continues behind its `Last-Event-ID`.",
+        });
+        let content = [("application/x-ndjson", line), ("text/event-stream", stream)];
+        let text = "Batches; with `Accept: text/event-stream`, further ones as they are made.";
+        operation.response(200, text, &content);
     }
 }
 

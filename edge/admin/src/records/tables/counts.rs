@@ -113,7 +113,7 @@ fn write_keys(
     let mut all: BTreeMap<u32, Totals> = pending.totals.clone();
     pending.first_uses.keys().for_each(|key| _ = all.entry(*key).or_default());
     // Keys in files have no rows.
-    all.retain(|key, _| *key < KeyId::FILE_FIRST);
+    all.retain(|key, _| *key < KeyId::SITE_FIRST);
     let (mut changed, mut first_uses) = (Vec::new(), Vec::new());
     for (key, delta) in all {
         let used = pending.first_uses.get(&key).copied();

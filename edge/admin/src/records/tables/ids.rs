@@ -55,7 +55,7 @@ pub(super) fn note(db: &Connection, table: &str, id: i64) -> Result<(), rusqlite
 }
 
 /// Returns true if an id was assigned outside a cluster.
-pub(in super::super) fn is_early(id: i64) -> bool {
+pub(crate) fn is_early(id: i64) -> bool {
     id < i64::from(CLUSTER_BASE)
 }
 

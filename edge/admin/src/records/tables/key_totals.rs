@@ -93,7 +93,7 @@ fn change(
         return Ok(new);
     }
     let sql = format!(
-        "INSERT OR REPLACE INTO key_totals (node, {COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+        "INSERT OR REPLACE INTO key_totals (node, {COLUMNS}, changed) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
     );
     db.prepare_cached(&sql)?.execute(params![
         node,
@@ -102,7 +102,8 @@ fn change(
         new.downloaded.cast_signed(),
         new.seeding_s.cast_signed(),
         new.announces.cast_signed(),
-        new.first_used
+        new.first_used,
+        to.clock.now_s()
     ])?;
     to.digests.replace(Kind::KeyTotals, &Row::Key(id).key(), old.hash(node), new.hash(node));
     Ok(new)

@@ -30,24 +30,32 @@ pub(crate) struct Rules {
     pub(crate) torrents: u32,
     pub(crate) addresses: u16,
     pub(crate) announces_per_minute: u16,
+    /// True if the user may only seed. Nodes of earlier versions do not send it.
+    #[serde(default)]
+    pub(crate) seed_only: bool,
+    #[serde(default)]
+    pub(crate) download_slots: u32,
 }
 
 /// A change of a key; fields that are `None` stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyUpdate {
     pub(crate) id: u32,
+    pub(crate) key: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) expires: Option<Option<i64>>,
     pub(crate) peers_per_torrent: Option<u16>,
     pub(crate) torrents: Option<u32>,
     pub(crate) addresses: Option<u16>,
     pub(crate) announces_per_minute: Option<u16>,
+    pub(crate) seed_only: Option<bool>,
+    pub(crate) download_slots: Option<u32>,
 }
 
 /// Keys with their totals over all nodes.
 const SELECT: &str = "SELECT keys.id, key, name, created, expires, peers_per_torrent, torrents, addresses,
-    announces_per_minute, coalesce(sum(uploaded), 0), coalesce(sum(downloaded), 0), coalesce(sum(seeding_s), 0),
-    coalesce(sum(announces), 0), min(first_used) FROM keys LEFT JOIN key_totals ON key_totals.id = keys.id";
+    announces_per_minute, seed_only, download_slots, coalesce(sum(uploaded), 0), coalesce(sum(downloaded), 0),
+    coalesce(sum(seeding_s), 0), coalesce(sum(announces), 0), min(first_used) FROM keys LEFT JOIN key_totals ON key_totals.id = keys.id";
 
 fn read(row: &Row<'_>) -> Result<KeyRow, rusqlite::Error> {
     // Never negative: `key_totals` caps what it writes.
@@ -63,14 +71,16 @@ fn read(row: &Row<'_>) -> Result<KeyRow, rusqlite::Error> {
             torrents: row.get(6)?,
             addresses: row.get(7)?,
             announces_per_minute: row.get(8)?,
+            seed_only: row.get(9)?,
+            download_slots: row.get(10)?,
         },
         totals: Totals {
-            uploaded: total(9)?,
-            downloaded: total(10)?,
-            seeding_s: total(11)?,
-            announces: total(12)?,
+            uploaded: total(11)?,
+            downloaded: total(12)?,
+            seeding_s: total(13)?,
+            announces: total(14)?,
         },
-        first_used: row.get(13)?,
+        first_used: row.get(15)?,
     })
 }
 
@@ -79,21 +89,23 @@ pub(crate) fn insert(connection: &Connection, row: &mut KeyRow) -> Result<(), ru
     if row.id == 0 {
         row.id = ids::next(connection, "keys")?;
     }
-    let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } = row.rules;
+    let rules = &row.rules;
     let mut insert = connection.prepare_cached(
         "INSERT INTO keys (id, key, name, created, expires, peers_per_torrent, torrents, addresses,
-             announces_per_minute) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+             announces_per_minute, seed_only, download_slots) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
     )?;
     insert.execute(params![
         row.id,
         row.key,
         row.name,
         row.created,
-        expires,
-        peers_per_torrent,
-        torrents,
-        addresses,
-        announces_per_minute
+        rules.expires,
+        rules.peers_per_torrent,
+        rules.torrents,
+        rules.addresses,
+        rules.announces_per_minute,
+        rules.seed_only,
+        rules.download_slots
     ])?;
     Ok(())
 }
@@ -104,6 +116,9 @@ pub(crate) fn update(
     update: &KeyUpdate,
 ) -> Result<Option<KeyRow>, rusqlite::Error> {
     let Some(mut row) = get(connection, update.id)? else { return Ok(None) };
+    if let Some(key) = &update.key {
+        row.key.clone_from(key);
+    }
     if let Some(name) = &update.name {
         row.name.clone_from(name);
     }
@@ -113,6 +128,8 @@ pub(crate) fn update(
     rules.torrents = update.torrents.unwrap_or(rules.torrents);
     rules.addresses = update.addresses.unwrap_or(rules.addresses);
     rules.announces_per_minute = update.announces_per_minute.unwrap_or(rules.announces_per_minute);
+    rules.seed_only = update.seed_only.unwrap_or(rules.seed_only);
+    rules.download_slots = update.download_slots.unwrap_or(rules.download_slots);
     put(connection, &row)?;
     Ok(Some(row))
 }
@@ -120,16 +137,18 @@ pub(crate) fn update(
 impl KeyUpdate {
     /// Returns the change that leads to `row`.
     pub(crate) fn to(row: &KeyRow) -> Self {
-        let Rules { expires, peers_per_torrent, torrents, addresses, announces_per_minute } =
-            row.rules;
+        let rules = &row.rules;
         Self {
             id: row.id,
+            key: Some(row.key.clone()),
             name: Some(row.name.clone()),
-            expires: Some(expires),
-            peers_per_torrent: Some(peers_per_torrent),
-            torrents: Some(torrents),
-            addresses: Some(addresses),
-            announces_per_minute: Some(announces_per_minute),
+            expires: Some(rules.expires),
+            peers_per_torrent: Some(rules.peers_per_torrent),
+            torrents: Some(rules.torrents),
+            addresses: Some(rules.addresses),
+            announces_per_minute: Some(rules.announces_per_minute),
+            seed_only: Some(rules.seed_only),
+            download_slots: Some(rules.download_slots),
         }
     }
 }
@@ -171,6 +190,25 @@ pub(crate) fn page(
     let mut page = connection.prepare(&sql)?;
     let rows = page.query_map(params![after, limit], read)?;
     rows.collect()
+}
+
+/// Like [`page`], of the keys whose totals have changed at or after a time, or that were created then.
+pub(crate) fn changed(
+    connection: &Connection,
+    since: i64,
+    after: u32,
+    limit: u32,
+) -> Result<(Vec<KeyRow>, u64), rusqlite::Error> {
+    const CHANGED: &str = "(SELECT id FROM key_totals WHERE changed >= ?1
+        UNION SELECT id FROM keys WHERE created >= ?1)";
+    let sql = format!("SELECT count(*) FROM keys WHERE id IN {CHANGED}");
+    let count: i64 = connection.query_row(&sql, [since], |row| row.get(0))?;
+    let sql = format!(
+        "{SELECT} WHERE keys.id > ?2 AND keys.id IN {CHANGED} GROUP BY keys.id ORDER BY keys.id LIMIT ?3"
+    );
+    let mut page = connection.prepare(&sql)?;
+    let rows = page.query_map(params![since, after, limit], read)?;
+    Ok((rows.collect::<Result<_, _>>()?, count.unsigned_abs()))
 }
 
 /// Whether a key matches the text `?1`: an empty one, a part of its name, the beginning of the key, or its id.

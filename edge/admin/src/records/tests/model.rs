@@ -14,6 +14,7 @@ use primitives::Random;
 use super::super::replication::PartReader;
 use super::super::rows::Kind;
 use super::super::tables::bans::{self, BanRow};
+use super::super::tables::ids;
 use super::super::tables::ignored_nodes;
 use super::super::tables::keys::{KeyRow, KeyUpdate, Rules};
 use super::super::tables::settings;
@@ -113,7 +114,12 @@ fn rows(db: &Connection) -> Vec<String> {
     ];
     let mut all = Vec::new();
     for table in tables {
-        let mut select = db.prepare(&format!("SELECT * FROM {table}")).unwrap();
+        // When totals have changed, each node knows for itself.
+        let columns = match table {
+            "key_totals" => "id, node, uploaded, downloaded, seeding_s, announces, first_used",
+            _ => "*",
+        };
+        let mut select = db.prepare(&format!("SELECT {columns} FROM {table}")).unwrap();
         let columns = select.column_count();
         let mut found = select.query([]).unwrap();
         while let Some(row) = found.next().unwrap() {
@@ -442,12 +448,17 @@ impl World {
             0 | 1 => RecordOp::list(list, &[hash], true).remove(0),
             2 => RecordOp::list(list, &[hash], false).remove(0),
             3 | 4 => key_put(0, key, &name),
-            5 => RecordOp::KeyChanged(KeyUpdate {
-                id: pick(&existing, &mut self.random),
-                name: Some(name),
-                torrents: Some(self.below(9) as u32),
-                ..KeyUpdate::default()
-            }),
+            5 => {
+                let id = pick(&existing, &mut self.random);
+                let is_replaced = self.below(2) == 0 && !ids::is_early(id.into());
+                RecordOp::KeyChanged(KeyUpdate {
+                    id,
+                    key: is_replaced.then_some(key),
+                    name: Some(name),
+                    torrents: Some(self.below(9) as u32),
+                    ..KeyUpdate::default()
+                })
+            }
             6 => RecordOp::KeyRemoved { id: pick(&existing, &mut self.random) },
             7 => {
                 let now_s = (self.now_ms / 1000) as i64;

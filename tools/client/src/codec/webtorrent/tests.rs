@@ -61,7 +61,7 @@ fn reply(seeders: u64, leechers: u64, interval_s: u64) -> TrackerMessage<'static
 fn reads_messages_of_our_tracker() {
     let web = FamilyCounts { seeders: u32::MAX, leechers: 2 };
     let counts = SwarmCounts { web, downloads: 3, ..SwarmCounts::default() };
-    let text = written(|out| announce_reply(out, &HASH, &counts, 120));
+    let text = written(|out| announce_reply(out, &HASH, &counts, 120, None));
     assert_eq!(read(&text), Some(reply(u32::MAX.into(), 2, 120)));
     let hashes = [InfoHash([0xff; 20]), HASH];
     let text = written(|out| scrape_reply(out, &hashes, &[counts, SwarmCounts::default()]));
@@ -89,7 +89,9 @@ fn reads_messages_of_our_tracker() {
 fn reads_replies_of_other_trackers() {
     // bittorrent-tracker's server sends the action last; other trackers' counts may be floats.
     let text = r#"{"complete":0.5,"incomplete":0,"action":"announce","interval":120,"info_hash":"aaaaaaaaaaaaaaaaaaaa","warning message":"w"}"#;
-    assert_eq!(read(text), Some(reply(1, 0, 120)));
+    let Some(TrackerMessage::AnnounceReply { response, .. }) = read(text) else { panic!("{text}") };
+    assert_eq!((response.seeders, response.interval_s), (Some(1), Some(120)));
+    assert_eq!(response.warning.as_deref(), Some("w"));
     let text = r#"{"action":"scrape","files":{"aaaaaaaaaaaaaaaaaaaa":{"complete":1,"incomplete":2,"downloaded":3,"x":[]}},"flags":{"min_request_interval":600}}"#;
     let stats = ScrapeStats { seeders: 1, downloads: Some(3), leechers: 2 };
     let entry = ScrapeEntry { info_hash: HASH, stats };

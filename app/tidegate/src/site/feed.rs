@@ -1,0 +1,153 @@
+//! The feed: batches as JSON, and their cursors.
+//!
+//! A cursor is `SPOOL-SEQUENCE`. The spool's number tells a feed from another one that began anew in its place, whose
+//! sequences mean other batches.
+
+use std::fmt::Write;
+
+use ::site::Feed;
+use ::site::batch::{Batch, Record, SessionChange};
+use admin::{FeedBatch, FeedError};
+use serde_json::{Map, Value, json};
+use types::Event;
+
+/// Returns up to `limit` batches after the one with this cursor.
+///
+/// # Errors
+///
+/// If the cursor is not one of this feed, or the disk cannot be read.
+pub(super) fn read(
+    feed: &Feed,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Vec<FeedBatch>, FeedError> {
+    let spool = spool(feed)?;
+    let mut last = after.map_or(Ok(0), |cursor| sequence(spool, cursor))?;
+    let mut batches = Vec::new();
+    while batches.len() < limit {
+        let next = feed.after(last).map_err(|error| FeedError::Failed(error.to_string()))?;
+        let Some(batch) = next else { break };
+        last = batch.sequence;
+        let cursor = format!("{spool:x}-{last}");
+        let json = json_of(feed, &batch, &cursor).to_string();
+        batches.push(FeedBatch { cursor, json });
+    }
+    Ok(batches)
+}
+
+/// Confirms the batches up to the one with this cursor.
+///
+/// # Errors
+///
+/// If the cursor is not one of this feed, or the disk cannot be written.
+pub(super) fn confirm(feed: &Feed, cursor: &str) -> Result<(), FeedError> {
+    let sequence = sequence(spool(feed)?, cursor)?;
+    feed.confirm(sequence).map_err(|error| FeedError::Failed(error.to_string()))
+}
+
+/// Returns the number of the spool.
+fn spool(feed: &Feed) -> Result<u64, FeedError> {
+    feed.id().ok_or_else(|| {
+        FeedError::Failed(
+            "the feed is not open yet: the process that this one replaces has it".into(),
+        )
+    })
+}
+
+/// Returns the sequence in a cursor.
+fn sequence(spool: u64, cursor: &str) -> Result<u64, FeedError> {
+    let parts = cursor.split_once('-').and_then(|(id, sequence)| {
+        Some((u64::from_str_radix(id, 16).ok()?, sequence.parse::<u64>().ok()?))
+    });
+    match parts {
+        Some((id, sequence)) if id == spool => Ok(sequence),
+        Some(_) => Err(FeedError::BadCursor(
+            "cursor: expected one of the present feed, found one of a feed that was here before: state.dir is another \
+             one, or was restored from a backup. Read without a cursor, and add what comes"
+                .into(),
+        )),
+        None => Err(FeedError::BadCursor(format!(
+            "cursor: expected the cursor of a batch, as in `{spool:x}-1`, found `{}`",
+            cursor.escape_default()
+        ))),
+    }
+}
+
+fn json_of(feed: &Feed, batch: &Batch, cursor: &str) -> Value {
+    let records: Vec<_> = batch.records.iter().map(|record| record_json(feed, record)).collect();
+    json!({ "cursor": cursor, "time": batch.unix_s, "records": records })
+}
+
+fn record_json(feed: &Feed, record: &Record) -> Value {
+    let info_hash = feed.info_hash(record.torrent).map(|hash| hash.to_string());
+    let mut json = json!({
+        "user": record.user,
+        "info_hash": info_hash,
+        "uploaded": record.uploaded,
+        "downloaded": record.downloaded,
+        "seeded_s": record.seeded_s,
+        "announces": record.announces,
+        "active": record.active,
+        "event": event(record.event),
+        "clients": record.sessions.iter().map(client_json).collect::<Vec<_>>(),
+    });
+    if record.completed_s > 0 {
+        json["completed"] = record.completed_s.into();
+    }
+    json
+}
+
+/// Returns a client as its last announce left it.
+fn client_json(change: &SessionChange) -> Value {
+    let session = &change.session;
+    let mut json = Map::new();
+    let mut put = |name: &str, value: Value| _ = json.insert(name.into(), value);
+    put("peer_id", hex(&session.peer_id.0).into());
+    put("agent", change.agent.as_str().into());
+    put("ip", session.ip.to_string().into());
+    put("port", session.port.into());
+    put("uploaded", session.uploaded.into());
+    put("downloaded", session.downloaded.into());
+    put("left", session.left.into());
+    put("first_announce", session.created_s.into());
+    put("last_announce", session.updated_s.into());
+    put("active", session.active.into());
+    put("seeder", session.seeder.into());
+    Value::Object(json)
+}
+
+fn event(event: Event) -> &'static str {
+    match event {
+        Event::None => "none",
+        Event::Started => "started",
+        Event::Completed => "completed",
+        Event::Stopped => "stopped",
+        Event::Paused => "paused",
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_belong_to_a_feed() {
+        assert_eq!(sequence(0xab, "ab-7"), Ok(7));
+        let text = |cursor| match sequence(0xab, cursor) {
+            Err(FeedError::BadCursor(text)) => text,
+            other => panic!("{cursor}: {other:?}"),
+        };
+        assert!(text("ac-7").contains("was here before"));
+        for bad in ["", "7", "ab-", "-7", "ab-x", "xy-7"] {
+            assert!(text(bad).contains("as in `ab-1`"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Stands for the accounts of a site in a build without the feature `site`. The configuration has no site then.
+
+use std::convert::Infallible;
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use admin::SiteSource;
+use anyhow::Result;
+use config::Config;
+use tracker::Tracker;
+
+/// A site that does not exist.
+pub(crate) struct OpenSite(Infallible);
+
+impl OpenSite {
+    #[expect(clippy::unnecessary_wraps, reason = "a build with a site can fail here")]
+    pub(crate) fn open(
+        _: &Config,
+        _: Option<&TcpListener>,
+        _: Option<u8>,
+        _: &Tracker,
+    ) -> Result<Option<Self>> {
+        Ok(None)
+    }
+
+    pub(crate) fn start(&self, _: &Arc<Tracker>, _: u64) -> Result<()> {
+        match self.0 {}
+    }
+
+    pub(crate) fn source(&self) -> Arc<dyn SiteSource> {
+        match self.0 {}
+    }
+
+    pub(crate) fn reload(&self) {
+        match self.0 {}
+    }
+
+    pub(crate) fn stop(&self) {
+        match self.0 {}
+    }
+}
+
+pub(crate) fn check(_: &Config) -> Option<String> {
+    None
+}

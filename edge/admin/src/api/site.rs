@@ -1,0 +1,217 @@
+//! `/site` and `/accounting`: the site whose users announce, and the feed of what they transferred.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::response::sse::{Event as Line, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{StreamExt, unfold};
+use serde::Deserialize;
+
+use super::auth::Caller;
+use super::input::{Body, Json, NoContent, Query, page_limit};
+use super::problem::Problem;
+use super::route::{Route, route};
+use super::scope::Scope;
+use super::state::Shared;
+use crate::schema::{IntoParams, ToSchema};
+use crate::site::{FeedBatch, FeedError, SiteSource, SiteStats};
+
+/// Batches in one response. Each has what was announced in some seconds.
+const BATCHES_MAX: u32 = 1000;
+/// Bytes after which a response ends, whatever the limit.
+const BYTES_MAX: usize = 16 << 20;
+/// Batches that a stream reads at a time.
+const STREAM_BATCHES: usize = 16;
+/// How often a stream looks for the next batch.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Interval of keep-alive comments.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Bytes of a cursor.
+const CURSOR_LEN_MAX: usize = 64;
+
+pub(super) fn routes() -> Vec<Route> {
+    use Scope::{AccountingRead, AccountingWrite, StatsRead};
+    let confirm_summary = "Confirm batches of the feed, which are deleted then";
+    vec![
+        route("GET /site", StatsRead, "Show the part of the tracker for its site", show),
+        route(
+            "GET /accounting",
+            AccountingRead,
+            "Read what users transferred, batch by batch",
+            read,
+        ),
+        route("POST /accounting/confirm", AccountingWrite, confirm_summary, confirm),
+    ]
+}
+
+/// Which batches to return.
+#[derive(Deserialize, IntoParams)]
+struct FeedQuery {
+    /// The cursor of the last batch that the reader has; absent: from the oldest one that is kept.
+    #[param(max_length = 64, nullable = false)]
+    after: Option<String>,
+    /// Batches in a response; of a stream, this means nothing.
+    #[param(minimum = 1, maximum = 1000, nullable = false)]
+    limit: Option<u32>,
+}
+
+/// The batches that a reader has stored.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Confirmation {
+    /// The cursor of the last one.
+    #[schema(max_length = 64)]
+    cursor: String,
+}
+
+/// Batches as lines of JSON, or a stream of them.
+pub(super) struct FeedResponse(Response);
+
+impl IntoResponse for FeedResponse {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+/// Says whether the client follows the feed, and from where on it does if its connection was interrupted.
+pub(super) struct FeedClient {
+    wants_stream: bool,
+    last_event_id: Option<String>,
+}
+
+impl<S: Sync> axum::extract::FromRequestParts<S> for FeedClient {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let accepts = header(ACCEPT.as_str()).unwrap_or_default();
+        Ok(Self {
+            wants_stream: accepts.trim_start().starts_with("text/event-stream"),
+            last_event_id: header("last-event-id").map(String::from),
+        })
+    }
+}
+
+async fn show(State(api): State<Shared>) -> Result<Json<SiteStats>, Problem> {
+    Ok(Json(source(&api)?.stats()))
+}
+
+async fn read(
+    State(api): State<Shared>,
+    caller: Caller,
+    client: FeedClient,
+    Query(query): Query<FeedQuery>,
+) -> Result<FeedResponse, Problem> {
+    let limit = page_limit(query.limit, 100, BATCHES_MAX)?;
+    let after = query.after.or(client.last_event_id);
+    if client.wants_stream {
+        return follow(api, caller, after).await;
+    }
+    let batches = batches(&source(&api)?, after, limit as usize).await?;
+    let mut text = String::new();
+    for batch in batches {
+        text += &batch.json;
+        text.push('\n');
+        if text.len() >= BYTES_MAX {
+            break;
+        }
+    }
+    Ok(FeedResponse(([(CONTENT_TYPE, "application/x-ndjson")], text).into_response()))
+}
+
+/// Streams batches as they are made.
+async fn follow(
+    api: Shared,
+    caller: Caller,
+    after: Option<String>,
+) -> Result<FeedResponse, Problem> {
+    let source = source(&api)?;
+    // Mistakes get an answer before the stream begins.
+    let first = batches(&source, after.clone(), STREAM_BATCHES).await?;
+    let permit = api.event_streams.open(caller.token)?;
+    let state = FeedStream { source, after, ready: first.into() };
+    let lines = unfold(state, |mut state| async move {
+        let batch = state.next().await?;
+        let line = Line::default().event("batch").id(batch.cursor).data(batch.json);
+        Some((Ok::<_, Infallible>(line), state))
+    });
+    let lines = lines.take_until(Box::pin(permit.ended(api, caller)));
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    Ok(FeedResponse(Sse::new(lines).keep_alive(keep_alive).into_response()))
+}
+
+/// A stream of batches.
+struct FeedStream {
+    source: Arc<dyn SiteSource>,
+    after: Option<String>,
+    ready: std::collections::VecDeque<FeedBatch>,
+}
+
+impl FeedStream {
+    /// Waits for the next batch. Returns `None` if the feed can no longer be read: the client gets the reason when it
+    /// connects again.
+    async fn next(&mut self) -> Option<FeedBatch> {
+        while self.ready.is_empty() {
+            tokio::time::sleep(PERIOD).await;
+            self.ready =
+                batches(&self.source, self.after.clone(), STREAM_BATCHES).await.ok()?.into();
+        }
+        let batch = self.ready.pop_front()?;
+        self.after = Some(batch.cursor.clone());
+        Some(batch)
+    }
+}
+
+async fn confirm(
+    State(api): State<Shared>,
+    Body(Confirmation { cursor }): Body<Confirmation>,
+) -> Result<NoContent, Problem> {
+    let source = source(&api)?;
+    check_cursor(Some(&cursor))?;
+    blocking(move || source.confirm_feed(&cursor)).await?;
+    Ok(NoContent)
+}
+
+async fn batches(
+    source: &Arc<dyn SiteSource>,
+    after: Option<String>,
+    limit: usize,
+) -> Result<Vec<FeedBatch>, Problem> {
+    check_cursor(after.as_deref())?;
+    let source = Arc::clone(source);
+    blocking(move || source.read_feed(after.as_deref(), limit)).await
+}
+
+/// Does what may wait for the disk.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, FeedError> + Send + 'static,
+) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|_| Problem::unavailable("the tracker is shutting down"))?;
+    done.map_err(|error| match error {
+        FeedError::NoFeed => Problem::not_found(
+            "no feed: the site's own database gets what users transferred; site.kind = \"feed\" has one",
+        ),
+        FeedError::BadCursor(text) => Problem::bad_request(text),
+        FeedError::Failed(text) => Problem::unavailable(text),
+    })
+}
+
+fn check_cursor(cursor: Option<&str>) -> Result<(), Problem> {
+    let is_long = cursor.is_some_and(|cursor| cursor.len() > CURSOR_LEN_MAX);
+    let text = || format!("cursor: expected at most {CURSOR_LEN_MAX} characters");
+    if is_long { Err(Problem::bad_request(text())) } else { Ok(()) }
+}
+
+fn source(api: &Shared) -> Result<Arc<dyn SiteSource>, Problem> {
+    api.sources().site.get().cloned().ok_or_else(|| {
+        Problem::not_found(
+            "no site: set site.kind and restart, so that users are accounted for one",
+        )
+    })
+}

@@ -1,0 +1,99 @@
+//! Answers as a site wants them, in the form of each protocol.
+
+use std::sync::{Arc, Mutex};
+
+use tracker::{
+    Access, KeyId, KeyRules, OwnPeer, OwnPeers, Site, SiteAnnounce, SiteKeyRule, SiteOutcome,
+    SiteVerdict,
+};
+use types::{Notice, PeerId, PeerKey, Refusal, Tick, UserKey};
+
+use crate::testing::*;
+
+const KEY: &str = "user-key-012345678";
+
+/// A site that says what the test wants, and keeps the agents of the clients that ask.
+struct TestSite {
+    outcome: Mutex<SiteOutcome>,
+    agents: Mutex<Vec<String>>,
+}
+
+impl Site for TestSite {
+    fn announce(&self, _: Tick, announce: &SiteAnnounce<'_>) -> SiteVerdict {
+        let agent = String::from_utf8_lossy(announce.agent).into_owned();
+        self.agents.lock().unwrap().push(agent);
+        let peer = PeerKey::new([127, 0, 0, 1].into(), 2);
+        let own = OwnPeers::from_iter([OwnPeer { peer, peer_id: PeerId([9; 20]) }]);
+        SiteVerdict { outcome: *self.outcome.lock().unwrap(), own }
+    }
+
+    fn set_key_rule(&self, _: KeyId, _: SiteKeyRule) {}
+}
+
+fn site(tracker: &tracker::Tracker) -> Arc<TestSite> {
+    set_access(tracker, Access::Private);
+    tracker.passkeys().put(KeyId(1), UserKey::parse(KEY).unwrap(), KeyRules::default());
+    let (outcome, agents) = (Mutex::new(SiteOutcome::Serve), Mutex::default());
+    let site = Arc::new(TestSite { outcome, agents });
+    assert!(tracker.set_site(site.clone()));
+    site
+}
+
+impl TestSite {
+    fn decide(&self, outcome: SiteOutcome) {
+        *self.outcome.lock().unwrap() = outcome;
+    }
+}
+
+#[test]
+fn http_has_warnings_and_intervals_of_the_site() {
+    let server = HttpServer::start();
+    let site = site(&server.tracker);
+    let mut client = server.client();
+    let mut ask = |port: u16| {
+        let target = announce(port, "").replace("/announce", &format!("/{KEY}/announce"));
+        client.request(get(&target, "User-Agent: qBittorrent/5.1.0\r\n"))
+    };
+    (1..=3).for_each(|port| _ = ask(port));
+    let response = ask(4);
+    assert!(response.has("5:peers12:") && !response.has("warning"), "{}", response.text());
+    assert!(!response.has("\x7f\0\0\x01\0\x02"), "the user's own peer");
+    let notice = Notice::new("you are over your download slots");
+    site.decide(SiteOutcome::Hide(notice));
+    let response = ask(3);
+    assert!(response.has("10:incompletei3e"), "its peer is gone: {}", response.text());
+    assert!(response.has("5:peers0:15:warning message32:you are over your download slotse"));
+    site.decide(SiteOutcome::Quiet { notice, interval_s: 30 });
+    let response = ask(3);
+    assert!(response.has("8:intervali30e12:min intervali30e5:peers0:15:warning message32:"));
+    site.decide(SiteOutcome::Refuse { notice, interval_s: 5400 });
+    let response = ask(3);
+    let failure = "d14:failure reason32:you are over your download slots\
+                   8:intervali5400e12:min intervali5400e8:retry ini90ee";
+    assert!(response.has(failure), "{}", response.text());
+    assert!(site.agents.lock().unwrap().iter().all(|agent| agent == "qBittorrent/5.1.0"));
+    let counters = server.finish(tracker::counters::Protocol::Http);
+    let refusal = Refusal::Site { notice, interval_s: 0 };
+    assert_eq!(counters.refusals[refusal.index()], 1);
+}
+
+#[test]
+fn webtorrent_has_warnings_too() {
+    let server = HttpServer::start();
+    let site = site(&server.tracker);
+    let notice = Notice::new("this torrent is pending");
+    site.decide(SiteOutcome::Quiet { notice, interval_s: 30 });
+    let mut client = WebClient::open(server.client(), &format!("/{KEY}"));
+    client.announce(&leecher(1));
+    let Received::Message(Message::AnnounceReply { response, .. }) = client.receive() else {
+        panic!("expected a reply to the announce");
+    };
+    assert_eq!((response.leechers, response.interval_s), (Some(0), Some(30)));
+    assert_eq!(response.warning.as_deref(), Some("this torrent is pending"));
+    site.decide(SiteOutcome::Refuse { notice, interval_s: 60 });
+    client.announce(&leecher(1));
+    let Received::Message(Message::Failure { reason, .. }) = client.receive() else {
+        panic!("expected a failure");
+    };
+    assert_eq!(reason, "this torrent is pending");
+}
