@@ -109,7 +109,7 @@ fn announce(subsystem: &SiteSubsystem) {
 
 fn fill(server: &MariaDb) {
     let options = OptsBuilder::new()
-        .ip_or_hostname(Some("127.0.0.1"))
+        .ip_or_hostname(Some(server.address().ip().to_string()))
         .tcp_port(server.address().port())
         .user(Some("root"))
         .prefer_socket(false);
