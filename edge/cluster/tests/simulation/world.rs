@@ -326,7 +326,7 @@ impl<'a> World<'a> {
                     {
                         unstored.remove(&peer);
                     }
-                    // What a walk says may be what was lost with a node, and removals of long ago are told again.
+                    // What a walk says may be what was lost with a node, and nodes tell removals of long ago again.
                     let is_told_again = word.is_gone() && word.age() > 0;
                     let is_new = block.header.kind == Kind::CHANGES && !is_told_again;
                     if is_new {
@@ -359,7 +359,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Notes what the stream has lost: only nodes that applied it know it. Their own removals are told again.
+    /// Notes what the stream has lost: only nodes that applied it know it. They tell their own removals again.
     fn note_lost(&mut self) {
         let tells_removals = self.scenario == Scenario::FallsBack;
         for message in std::mem::take(&mut self.broker.lost) {
