@@ -97,13 +97,12 @@ fn announce(subsystem: &SiteSubsystem) {
     let status = subsystem.status();
     println!(
         "flush: {} announces/s, {} ns each; at most {lag_s} s and {batches} batches behind; written {:.1} s after the last; \
-         {} rows in all; spool {} KiB, {} bytes an announce",
+         {} rows in all; spool {} KiB after confirmation",
         PER_S,
         busy.as_nanos() / u128::from(PER_S * SECONDS),
         ended.elapsed().as_secs_f64(),
         status.rows,
-        status.spool_bytes / 1_024,
-        status.spool_bytes / u64::from(PER_S * SECONDS)
+        status.spool_bytes / 1_024
     );
 }
 
