@@ -239,8 +239,9 @@ fn torrent_changes(records: &[Record], unix_s: u32) -> Vec<String> {
     changes.iter().map(json).collect()
 }
 
-/// Returns by how much more was sent than received, as it is credited.
+/// Returns by how much more was sent than received. Not as it is credited: the site sums `actual_uploaded` and
+/// `actual_downloaded` of all users, and what is left over was made up by somebody.
 fn balance_change(record: &Record) -> i64 {
     let bytes = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    bytes(record.credited_uploaded).saturating_sub(bytes(record.credited_downloaded))
+    bytes(record.uploaded).saturating_sub(bytes(record.downloaded))
 }

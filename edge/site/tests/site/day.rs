@@ -107,7 +107,7 @@ impl Model {
         torrent.seeders += new_role.0 - old_role.0;
         torrent.leechers += new_role.1 - old_role.1;
         torrent.completed += i64::from(!stops && seeder && old.is_some_and(|old| !old.seeder));
-        torrent.balance += credited.0 as i64 - credited.1 as i64;
+        torrent.balance += moved.0 as i64 - moved.1 as i64;
         let sums = self.users.entry(client.user).or_default();
         sums.0 += credited.0;
         sums.1 += credited.1;
