@@ -195,6 +195,11 @@ impl Config {
             let text = "requires state.dir, where it keeps what the site does not have yet";
             problems.push(kind.problem(text));
         }
+        if self.cluster.is_some() {
+            let text = "cannot be used with cluster.join yet: nodes do not share sessions, so what a client \
+                        transferred would be credited by each node that it announces to";
+            problems.push(kind.problem(text));
+        }
         if !self.listener_policies.iter().any(|policy| policy.access == Access::Private) {
             let text =
                 "requires a private listener (access.private): only users with keys have accounts";
@@ -246,5 +251,7 @@ mod tests {
         let found = says("[site]\nkind = \"feed\"\n[state]\ndir = \"\"\n");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("requires state.dir") && found[1].contains("a private listener"));
+        let found = says(&format!("{PRIVATE}[site]\nkind = \"feed\"\n[cluster]\njoin = \"/j\"\n"));
+        assert!(found.iter().any(|text| text.contains("with cluster.join yet")), "{found:?}");
     }
 }
