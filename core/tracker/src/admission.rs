@@ -21,7 +21,7 @@
 //! | 7 | its client software is served | `ClientRefused` | announce |
 //! | 8 | its torrent is served | `Denied`, `NotAllowed` | announce, scrape |
 //! | 9 | its torrent is not frozen | `Frozen` | announce |
-//! | 10 | the key is within its quota | `KeyPeers`, `KeyTorrents`, `KeyAddresses`, `KeySessions`, `KeyTableFull` | announce with a key |
+//! | 10 | the key is within its quota | `KeyPeers`, `KeyTorrents`, `KeyAddresses`, `KeySeedOnly`, `KeySessions`, `KeyTableFull` | announce with a key |
 //! | 11 | its site serves it | `Site` | announce with a key, if there is a [site](crate::Site) |
 //! | 12 | it does not announce too soon | `TooSoon` | announce; decided by the store |
 //! | 13 | full scrapes are served, and there were not too many | `FullScrape`, `FullScrapeTooSoon`, `FullScrapesBusy` | scrape of all torrents |

@@ -73,6 +73,8 @@ pub struct KeyRules {
     pub addresses: u16,
     /// Announces per minute, of all its peers together.
     pub announces_per_minute: u16,
+    /// True if its peers may only seed.
+    pub seed_only: bool,
 }
 
 /// The totals of a key's peers since they were last taken.
@@ -358,6 +360,11 @@ impl KeyRules {
     /// Returns whether they bound the key's peers.
     fn bound_peers(&self) -> bool {
         self.peers_per_torrent > 0 || self.torrents > 0 || self.addresses > 0
+    }
+
+    /// Returns whether they bound anything but the key's lifetime.
+    fn are_bounds(&self) -> bool {
+        self.bound_peers() || self.announces_per_minute > 0 || self.seed_only
     }
 }
 

@@ -27,18 +27,10 @@ pub trait Site: Send + Sync {
 }
 
 /// The permissions of the user of a recorded key, by which the site judges announces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteKeyRule {
-    /// False if it may only seed.
-    pub can_leech: bool,
     /// Torrents that it may download at a time; 0 = unlimited. In further ones it is hidden.
     pub download_slots: u32,
-}
-
-impl Default for SiteKeyRule {
-    fn default() -> Self {
-        Self { can_leech: true, download_slots: 0 }
-    }
 }
 
 /// An announce that a site judges.

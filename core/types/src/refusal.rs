@@ -169,6 +169,9 @@ refusals! {
     /// The key is used from as many addresses as its quota allows.
     KeyAddresses => "key_addresses", AFTER_A_SESSION,
         "your key has reached its limit of addresses";
+    /// The key may only seed, and its client lacks a part of the torrent.
+    KeySeedOnly => "key_seed_only", AFTER_AN_HOUR,
+        "your key may only seed: downloading is not permitted with it";
     /// The key, or one of its clients in this torrent, has as many sessions as it may have.
     KeySessions => "key_sessions", AFTER_A_SESSION,
         "your key has more clients at once than this tracker keeps track of";

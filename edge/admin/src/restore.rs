@@ -84,12 +84,17 @@ fn restore_keys(
 
 /// Applies a recorded key to the tracker. A key that cannot be applied is logged and skipped.
 pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, now: ClockReading) {
-    let Rules { peers_per_torrent, torrents, addresses, announces_per_minute, .. } = row.rules;
-    let expires = row.rules.expires.map(|time| now.tick_at(time));
-    let rules = KeyRules { expires, peers_per_torrent, torrents, addresses, announces_per_minute };
+    let Rules { download_slots, .. } = row.rules;
+    let rules = KeyRules {
+        expires: row.rules.expires.map(|time| now.tick_at(time)),
+        peers_per_torrent: row.rules.peers_per_torrent,
+        torrents: row.rules.torrents,
+        addresses: row.rules.addresses,
+        announces_per_minute: row.rules.announces_per_minute,
+        seed_only: row.rules.seed_only,
+    };
     if let Some(site) = tracker.site() {
-        let Rules { seed_only, download_slots, .. } = row.rules;
-        site.set_key_rule(KeyId(row.id), SiteKeyRule { can_leech: !seed_only, download_slots });
+        site.set_key_rule(KeyId(row.id), SiteKeyRule { download_slots });
     }
     let key = row.id;
     let Ok(user_key) = UserKey::parse(&row.key) else {

@@ -259,10 +259,6 @@ impl Answers {
             return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
         }
         let rule = rules.key(key);
-        if announce.left != Some(0) && !rule.can_leech {
-            let notice = self.notices.no_download;
-            return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
-        }
         let Some(torrent) = self.names.number(announce.info_hash) else {
             let notice = self.notices.full;
             return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
@@ -379,9 +375,8 @@ impl Site for Answers {
     fn set_key_rule(&self, key: KeyId, rule: SiteKeyRule) {
         // Other sites know it themselves.
         if self.kind == SiteKind::Feed {
-            let SiteKeyRule { can_leech, download_slots } = rule;
-            let download_slots = Some(download_slots).filter(|slots| *slots > 0);
-            self.rules.write().set_key(key, KeyRule { can_leech, download_slots });
+            let download_slots = Some(rule.download_slots).filter(|slots| *slots > 0);
+            self.rules.write().set_key(key, KeyRule { download_slots });
         }
     }
 }

@@ -7,18 +7,10 @@ use types::InfoHash;
 use crate::contract::Notice;
 
 /// The rights of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyRule {
-    /// False if it may only seed.
-    pub(crate) can_leech: bool,
     /// Torrents that it may download at a time, if limited. Over them it is served without peers.
     pub(crate) download_slots: Option<u32>,
-}
-
-impl Default for KeyRule {
-    fn default() -> Self {
-        Self { can_leech: true, download_slots: None }
-    }
 }
 
 /// Rules that differ from the default.

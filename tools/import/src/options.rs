@@ -15,8 +15,6 @@ pub struct Options {
     pub compiled: Vec<String>,
     /// Addresses and networks of reverse proxies. Empty: this machine.
     pub proxies: Vec<String>,
-    /// True if users who may only seed get a valid key.
-    pub keeps_seed_only: bool,
 }
 
 /// Questions of an import to the machine that tidegate will run on.

@@ -32,6 +32,8 @@ pub struct ImportedKey {
     pub expires: Option<i64>,
     /// Peers in one torrent; 0 = unlimited.
     pub peers_per_torrent: u16,
+    /// True if the user may only seed.
+    pub seed_only: bool,
     /// Bytes.
     pub uploaded: u64,
     /// Bytes.

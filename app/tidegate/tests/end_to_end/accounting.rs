@@ -201,7 +201,7 @@ fn rules_of_keys_are_answers_with_warnings() {
     let change = format!("PATCH /keys/{}", leecher.user);
     api.expect(200, &change, Some(&json!({ "seed_only": true })));
     let refused = leecher.announce(tracker.http4(), [0, 0], "&event=started&left=1");
-    assert!(has(&refused, "failure reason") && has(&refused, "12:min interval"));
+    assert!(has(&refused, "your key may only seed") && has(&refused, "8:retry in"));
     assert!(!has(&leecher.announce(tracker.http4(), [0, 0], "&left=0"), "failure reason"));
     api.expect(200, &change, Some(&json!({ "seed_only": false, "download_slots": 1 })));
     assert!(!has(&leecher.announce(tracker.http4(), [0, 0], "&left=1"), "warning message"));

@@ -46,7 +46,7 @@ impl LockedKey<'_> {
     ///
     /// # Errors
     ///
-    /// If the peer exceeds the key's quota, or there is no room for its session although the key has bounds. Nothing
+    /// If the peer exceeds the key's quota, or the key may only seed, or there is no room for its session although the key has bounds. Nothing
     /// is counted then.
     #[inline]
     pub(crate) fn account(
@@ -58,6 +58,7 @@ impl LockedKey<'_> {
         let store = self.store;
         let Shard { keys, sessions, changed, .. } = &mut *self.shard;
         let key = keys.get_bucket_mut(self.bucket).ok_or(Refusal::KeyUnknown)?;
+        key.check_role(report.event, report.role)?;
         key.sessions.advance(now, store.lifetime_max_s());
         let hash = key.hash;
         let place = key.peer_quota().map(|_| store.quota_place(hash, report));

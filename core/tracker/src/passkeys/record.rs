@@ -1,6 +1,6 @@
 //! A key's record: its rules, and what is counted for it.
 
-use types::{Refusal, Tick};
+use types::{Event, Refusal, Role, Tick};
 
 use super::credit::Credit;
 use super::quota::QuotaState;
@@ -60,7 +60,7 @@ impl KeyRecord {
     pub(super) fn set_rules(&mut self, rules: KeyRules) {
         self.expires = rules.expires.unwrap_or(NEVER);
         // Keep the counts, even while there are no bounds: the key's peers are still there under the next ones.
-        if rules.bound_peers() || rules.announces_per_minute > 0 || self.quota.is_some() {
+        if rules.are_bounds() || self.quota.is_some() {
             self.quota.get_or_insert_default().rules = rules;
         }
     }
@@ -69,6 +69,20 @@ impl KeyRecord {
     #[inline]
     pub(super) fn peer_quota(&mut self) -> Option<&mut QuotaState> {
         self.quota.as_deref_mut().filter(|quota| quota.rules.bound_peers())
+    }
+
+    /// Checks that the key's peers may do what this one does. Peers may always stop.
+    ///
+    /// # Errors
+    ///
+    /// If the key may only seed, and the peer is no seeder.
+    #[inline]
+    pub(super) fn check_role(&self, event: Event, role: Role) -> Result<(), Refusal> {
+        let may_only_seed = self.quota.as_deref().is_some_and(|quota| quota.rules.seed_only);
+        if may_only_seed && role != Role::Seeder && event != Event::Stopped {
+            return Err(Refusal::KeySeedOnly);
+        }
+        Ok(())
     }
 
     /// Adds to the totals. `changed` are the keys of the shard whose totals were not taken yet.

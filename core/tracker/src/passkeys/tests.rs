@@ -203,6 +203,25 @@ fn a_client_has_a_bounded_number_of_sessions() {
 }
 
 #[test]
+fn peers_of_keys_that_may_only_seed_are_seeders() {
+    let store = store();
+    store.put(KeyId(1), key(1), KeyRules { seed_only: true, ..KeyRules::default() });
+    let by = |role, event| {
+        let report = TestReport { role, event, ..TestReport::new(1, 1, 1) };
+        announce(&store, Tick(0), &key(1), &report).err()
+    };
+    let refused = Some(Refusal::KeySeedOnly);
+    assert_eq!(by(Role::Leecher, Event::Started), refused);
+    assert_eq!(by(Role::PartialSeed, Event::Paused), refused);
+    assert_eq!(store.sessions(), 0);
+    assert_eq!(by(Role::Seeder, Event::Started), None);
+    // A client that may not go on may stop.
+    assert_eq!(by(Role::Leecher, Event::Stopped), None);
+    store.put(KeyId(1), key(1), KeyRules::default());
+    assert_eq!(by(Role::Leecher, Event::Started), None);
+}
+
+#[test]
 fn keys_with_bounds_are_refused_without_room_and_others_served() {
     let limits = SessionLimits { of_key_max: 3, all_max: 6, ..SessionLimits::default() };
     let store = store_with(limits);

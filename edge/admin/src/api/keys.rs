@@ -62,9 +62,10 @@ struct Key {
     torrents: u32,
     addresses: u16,
     announces_per_minute: u16,
-    /// Whether the user may only seed. In force with `site.kind = "feed"`, as is the next.
+    /// Whether the user may only seed.
     seed_only: bool,
-    /// Torrents that the user may download at a time. In further ones he is served without peers, and warned.
+    /// Torrents that the user may download at a time, with `site.kind = "feed"`. In further ones he is served without
+    /// peers, and warned.
     #[schema(format = Int64)]
     download_slots: u32,
     /// Unix time of the first use, seconds; absent: not used yet.
@@ -263,6 +264,7 @@ async fn create(
 ) -> Result<Created<Key>, Problem> {
     check_name("name", &new.name)?;
     check_expiry(new.expires, api.now())?;
+    check_slots(new.download_slots, &api)?;
     if api.tracker().passkeys().keys() >= USER_KEYS_MAX {
         return Err(Problem::conflict(format!(
             "the limit of {USER_KEYS_MAX} keys is reached: revoke some first"
@@ -315,6 +317,7 @@ async fn change(
         }
     }
     check_expiry(update.expires.flatten(), api.now())?;
+    check_slots(update.download_slots.unwrap_or_default(), &api)?;
     let change = RecordOp::KeyChanged(update.of(id));
     let row = api.records().change(change).await?.key.ok_or_else(|| not_found(id))?;
     api.audit(&caller, format_args!("changed key {id}"));
@@ -339,6 +342,18 @@ async fn revoke(
 
 fn check_key(key: &str) -> Result<(), Problem> {
     UserKey::parse(key).map(drop).map_err(|error| Problem::bad_request(format!("key: {error}")))
+}
+
+/// Checks that slots for downloads have an effect, if there are any.
+fn check_slots(slots: u32, api: &Shared) -> Result<(), Problem> {
+    let counts_downloads = || api.sources().site().is_some_and(|site| site.kind == "feed");
+    if slots > 0 && !counts_downloads() {
+        return Err(Problem::conflict(
+            "download_slots: a tracker without site.kind = \"feed\" does not count what users download: set that, \
+             or leave out this",
+        ));
+    }
+    Ok(())
 }
 
 fn not_found(id: u32) -> Problem {

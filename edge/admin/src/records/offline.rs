@@ -34,6 +34,8 @@ pub struct OfflineKey {
     pub expires: Option<i64>,
     /// 0 = unlimited.
     pub peers_per_torrent: u16,
+    /// True if the user may only seed.
+    pub seed_only: bool,
     /// Bytes.
     pub uploaded: u64,
     /// Bytes.
@@ -98,6 +100,7 @@ impl OfflineRecords {
             Some(mut row) => {
                 row.name.clone_from(&new.name);
                 row.rules.expires = new.expires;
+                row.rules.seed_only = new.seed_only;
                 self.apply(RecordOp::KeyChanged(keys::KeyUpdate::to(&row)))?;
                 row
             }
@@ -140,6 +143,7 @@ impl OfflineRecords {
         let rules = Rules {
             expires: new.expires,
             peers_per_torrent: new.peers_per_torrent,
+            seed_only: new.seed_only,
             ..Rules::default()
         };
         KeyRow {

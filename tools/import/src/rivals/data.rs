@@ -187,48 +187,34 @@ impl<'a> Data<'a> {
         let group = row.text("group_slug").map(|slug| slug.into_owned()).or(group);
         let is_out = matches!(group.as_deref(), Some("banned" | "validating" | "disabled"));
         let is_seed_only = row.number("can_download") == Some(0);
-        let expires = self.expires(is_out, is_seed_only);
         let peers_per_torrent = self.plan.peers_per_torrent;
-        self.user(row, "passkey", &["username"], (expires, peers_per_torrent))
+        let rights = Rights { is_out, is_seed_only, peers_per_torrent };
+        self.user(row, "passkey", "username", rights)
     }
 
     fn ocelot_user(&mut self, row: &Row<'_>) -> Result<(), ImportError> {
         let is_out = row.text("Enabled").is_some_and(|enabled| enabled != "1");
         let is_seed_only = row.number("can_leech") == Some(0);
-        let expires = self.expires(is_out, is_seed_only);
-        self.user(row, "torrent_pass", &["Username"], (expires, 0))
-    }
-
-    /// Returns the expiry of a user's key.
-    fn expires(&mut self, is_out: bool, is_seed_only: bool) -> Option<i64> {
-        if is_seed_only && !is_out {
-            self.report.note(match self.options.keeps_seed_only {
-                true => "Some users may only seed; their keys are valid here (--allow-seed-only).",
-                false => {
-                    "Some users may only seed. There is no such state here: their keys are imported as expired. \
-                     --allow-seed-only imports them as valid."
-                }
-            });
-        }
-        let is_locked = is_out || (is_seed_only && !self.options.keeps_seed_only);
-        is_locked.then_some(0)
+        let rights = Rights { is_out, is_seed_only, peers_per_torrent: 0 };
+        self.user(row, "torrent_pass", "Username", rights)
     }
 
     fn user(
         &mut self,
         row: &Row<'_>,
         column: &str,
-        names: &[&str],
-        (expires, peers_per_torrent): (Option<i64>, u16),
+        name: &str,
+        rights: Rights,
     ) -> Result<(), ImportError> {
-        let name = names.iter().find_map(|name| row.text(name));
+        let name = row.text(name);
         let by_id = || row.text("id").map(|id| format!("user {id}")).unwrap_or_default();
         let name = name.map_or_else(by_id, |name| name.into_owned());
         let uploaded = row.number("uploaded").unwrap_or(0);
         let downloaded = row.number("downloaded").unwrap_or(0);
         self.key(row, column, |key| ImportedKey {
-            expires,
-            peers_per_torrent,
+            expires: rights.is_out.then_some(0),
+            seed_only: rights.is_seed_only,
+            peers_per_torrent: rights.peers_per_torrent,
             uploaded,
             downloaded,
             ..blank(key, &name)
@@ -282,6 +268,15 @@ impl<'a> Data<'a> {
     }
 }
 
+/// The rights of a user.
+struct Rights {
+    /// True if the user is locked out.
+    is_out: bool,
+    is_seed_only: bool,
+    /// 0 = unlimited.
+    peers_per_torrent: u16,
+}
+
 fn title<'a>(row: &Row<'a>) -> &'a str {
     if row.table.is_empty() { "row" } else { row.table }
 }
@@ -294,6 +289,7 @@ fn blank(key: UserKey, name: &str) -> ImportedKey {
         name: name.chars().take(NAME_MAX).map(plain).collect(),
         expires: None,
         peers_per_torrent: 0,
+        seed_only: false,
         uploaded: 0,
         downloaded: 0,
     }

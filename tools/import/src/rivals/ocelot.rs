@@ -54,7 +54,7 @@ pub(crate) const DIFFERENCES: &[&str] = &[
     "With site.kind = \"gazelle\" the site's tables are read and written, and its calls answered, at a listener of its own, \
      site.listen. See docs/run/gazelle.md.",
     "Without it, from a dump: totals of a user are what clients report, there is no freeleech and no table of who has \
-     downloaded what, and a user who may only seed is imported as expired, or as valid with --allow-seed-only.",
+     downloaded what. A user who may only seed gets a key with that rule.",
     "The `ip` parameter is ignored: a client could name any address as its own.",
     "Announces, scrapes and connections of one prefix have limits here, [limits].",
 ];

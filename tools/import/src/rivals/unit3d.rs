@@ -78,8 +78,8 @@ pub(crate) const KEYS: &[KeyRow] = &[
 pub(crate) const DIFFERENCES: &[&str] = &[
     "With site.kind = \"unit3d\" the site's tables are read and written, and its calls answered, at a listener of its own, \
      site.listen: TRACKER_HOST and TRACKER_PORT of the site name that one. See docs/run/unit3d.md.",
-    "Without it, from a dump: totals of a user are what clients report, there is no freeleech and no history, and a user \
-     who may only seed is imported as expired, or as valid with --allow-seed-only.",
+    "Without it, from a dump: totals of a user are what clients report, there is no freeleech and no history. A user who \
+     may only seed gets a key with that rule.",
     "Web browsers are refused by their headers, as there. Peer id prefixes are: access.clients_deny.",
     "Announces, scrapes and connections of one prefix have limits here, [limits]. Scrapes are served.",
 ];

@@ -19,6 +19,8 @@ const KEY: &str = "0123456789abcdef0123456789ABCDEF";
 /// The folder of those databases.
 const WRITTEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program/written");
 const EXPIRED: &str = "expired-0123456789abcdef01234567";
+/// That of a user who may only seed.
+const SEEDS_ONLY: &str = "seeds-0123456789abcdef0123456789";
 const UNKNOWN: &str = "unknown key in the announce URL";
 
 /// Returns the tracker's program, which another package builds.
@@ -252,13 +254,26 @@ fn serves_users_and_torrents_of_ocelot() {
     let dump = format!(
         "INSERT INTO torrents (ID, info_hash, Snatched) VALUES (1, 0x{}, 7);\n\
          INSERT INTO users_main (ID, Username, torrent_pass, Enabled, can_leech, Uploaded, Downloaded) VALUES\n\
-         (1, 'a', '{KEY}', '1', 1, 18446744073709551615, 3), (2, 'b', '{EXPIRED}', '2', 1, 0, 0);\n\
+         (1, 'a', '{KEY}', '1', 1, 18446744073709551615, 3), (2, 'b', '{EXPIRED}', '2', 1, 0, 0),\n\
+         (3, 'c', '{SEEDS_ONLY}', '1', 0, 0, 0);\n\
          INSERT INTO xbt_client_whitelist (id, peer_id) VALUES (1, '-TR');\n",
         "aa".repeat(20)
     );
     directory.write("gazelle.sql", &dump).unwrap();
-    import_twice(&directory, "ocelot", "gazelle.sql");
+    let (is_done, text) = import(&directory, "ocelot", &["gazelle.sql"], &[]);
+    assert!(is_done && text.contains("3 new keys, 1 new entries of lists, 1 higher"), "{text}");
     check_served(&directory, 7);
+    let state = directory.path("state").display().to_string();
+    let tracker =
+        start(&directory, &format!("[access]\nprivate = true\n[state]\ndir = \"{state}\"\n"));
+    let announce = |left: u8| {
+        let hash = "%aa".repeat(20);
+        let peer = format!("peer_id=-XX0001-000000000000&port=1001&left={left}&compact=1");
+        let target = format!("/announce/{SEEDS_ONLY}?info_hash={hash}&{peer}");
+        harness::http::get(http(&tracker), &target).unwrap()
+    };
+    assert!(announce(1).has("your key may only seed"), "{}", announce(1).text());
+    assert!(announce(0).has("8:completei1e"), "{}", announce(0).text());
 }
 
 #[test]

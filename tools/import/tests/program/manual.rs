@@ -5,14 +5,14 @@ use crate::{directory, run, run_program, stderr, stdout, tidegate};
 #[test]
 fn prints_the_manual_page_and_completions() {
     let page = stdout(&run(&["--man"]));
-    assert!(page.contains("tidegate\\-import") && page.contains("allow\\-seed\\-only"), "{page}");
+    assert!(page.contains("tidegate\\-import") && page.contains("dry\\-run"), "{page}");
     assert!(
         page.contains("tidegate\\-import config") && !page.contains("import\\-config"),
         "{page}"
     );
     for shell in ["bash", "fish", "zsh"] {
         let script = stdout(&run(&["--completions", shell]));
-        assert!(script.contains("allow-seed-only"), "{shell}");
+        assert!(script.contains("dry-run"), "{shell}");
     }
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(2));

@@ -80,9 +80,6 @@ struct Import {
     /// Address or network of a reverse proxy that may name clients. May be repeated [default: this machine].
     #[arg(long, value_name = "ADDRESS")]
     proxy: Vec<String>,
-    /// Import keys of users who may only seed as valid. Otherwise they are imported as expired.
-    #[arg(long)]
-    allow_seed_only: bool,
 }
 
 fn trackers() -> impl TypedValueParser<Value = Rival> {
@@ -171,7 +168,6 @@ impl Import {
             list: list.map(|list| if list == "deny" { ListKind::Deny } else { ListKind::Allow }),
             compiled: self.compiled.clone(),
             proxies: self.proxy.clone(),
-            keeps_seed_only: self.allow_seed_only,
         }
     }
 

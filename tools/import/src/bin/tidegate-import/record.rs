@@ -58,6 +58,7 @@ impl Sink for Recorder {
             name: key.name.clone(),
             expires: key.expires,
             peers_per_torrent: key.peers_per_torrent,
+            seed_only: key.seed_only,
             uploaded: key.uploaded,
             downloaded: key.downloaded,
         };
