@@ -7,7 +7,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `lock` | locked by the process that writes here |
-//! | `SEQUENCE.tgs` | a [segment](frame) that begins with this batch |
+//! | `SEQUENCE.tgs` | a segment (see `frame`) that begins with this batch |
 //! | `snapshot` | names and sessions up to a batch; replaced as a whole |
 //! | `confirmed` | the cursor that the reader of the feed has confirmed |
 //!

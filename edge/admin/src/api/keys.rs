@@ -16,7 +16,7 @@ use super::scope::Scope;
 use super::state::Shared;
 use crate::json::nullable;
 use crate::records::tables::ids;
-use crate::records::tables::keys::{self, KeyRow, Rules};
+use crate::records::tables::keys::{self, KeyFilter, KeyRow, Rules};
 use crate::records::{RecordOp, RecordsError};
 use crate::schema::{IntoParams, ToSchema};
 
@@ -174,8 +174,7 @@ struct KeyPageQuery {
     /// Only keys with this in their names (in any case), keys that begin with it, or the key with this id.
     #[param(max_length = 100, nullable = false)]
     q: Option<String>,
-    /// Only keys whose totals have changed at or after this Unix time in seconds, or that were created then. Not
-    /// together with `q`.
+    /// Only keys whose totals have changed at or after this Unix time in seconds, or that were created then.
     #[param(minimum = 0, maximum = 253402300799i64, nullable = false)]
     changed_since: Option<i64>,
 }
@@ -234,16 +233,12 @@ async fn list(
     let limit = page_limit(query.limit, 100, PAGE_MAX)?;
     let after = query.cursor.unwrap_or(0);
     let text = search_text(query.q)?;
-    if query.changed_since.is_some() && !text.is_empty() {
-        return Err(Problem::bad_request("changed_since: expected no q beside it"));
-    }
-    let (rows, total) = if let Some(since) = query.changed_since {
-        api.records().read(move |db| keys::changed(db, since, after, limit)).await?
-    } else if text.is_empty() {
+    let filter = KeyFilter { text, changed_since: query.changed_since };
+    let (rows, total) = if filter == KeyFilter::default() {
         let rows = api.records().read(move |db| keys::page(db, after, limit)).await?;
         (rows, api.tracker().passkeys().keys() as u64)
     } else {
-        api.records().read(move |db| keys::search(db, &text, after, limit)).await?
+        api.records().read(move |db| keys::search(db, &filter, after, limit)).await?
     };
     let next = rows.last().filter(|_| rows.len() == limit as usize).map(|row| row.id);
     Ok(Json(KeyPage { keys: rows.into_iter().map(Key::from).collect(), next, total }))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::datetime::{DateTime, parse_rfc3339};
 use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind};
@@ -11,7 +11,7 @@ use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
 use serde_json::{Map, Value};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::link::Link;
 use super::operator::Made;
@@ -25,6 +25,9 @@ const SPARE: Duration = Duration::from_secs(300);
 const CREATE_RETRIES: u32 = 2;
 /// The time limit of the look-up before a stream is made.
 const MAKE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long servers may take to start.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+const START_PAUSE: Duration = Duration::from_millis(250);
 /// Nodes have no right to change the stream.
 const REMEDY: &str = "run `tidegate cluster set`";
 /// Percent of its size from which a stream may soon lose messages that are needed.
@@ -210,7 +213,7 @@ pub(super) async fn make(
     may_shrink: bool,
 ) -> Result<Made, String> {
     let name = &needs.name;
-    let Some(found) = look_up(jetstream, name, MAKE_PATIENCE).await? else {
+    let Some(found) = look_up_at_start(jetstream, name).await? else {
         let settings = recorded.with(changes);
         create(jetstream, &settings.config(needs)).await?;
         return Ok(Made { done: format!("made the stream {name}"), settings });
@@ -231,6 +234,19 @@ pub(super) async fn make(
     match jetstream.update_stream(&wanted).await {
         Ok(_) => Ok(Made { done: format!("changed: {doubt}"), settings }),
         Err(error) => Err(format!("{doubt}, and cannot be changed: {error}")),
+    }
+}
+
+/// Returns what there is of a stream, or `None` if there is no such stream. Servers that have just started say for a
+/// moment that the account has no JetStream.
+async fn look_up_at_start(jetstream: &Context, name: &str) -> Result<Option<Found>, String> {
+    let begun = Instant::now();
+    loop {
+        let found = look_up(jetstream, name, MAKE_PATIENCE).await;
+        if found.is_ok() || begun.elapsed() >= START_PATIENCE {
+            return found;
+        }
+        sleep(START_PAUSE).await;
     }
 }
 

@@ -24,4 +24,5 @@ export default async function (dashboard) {
   Object.assign(stats, { error: undefined, error_since: undefined, rows_per_s: 70 })
   await page.until('document.querySelector("h1 + .tag.good")', 'the end of the failure')
   assert.ok(await page.value(has('70/s')))
+  await page.stopAnswering()
 }

@@ -192,42 +192,35 @@ pub(crate) fn page(
     rows.collect()
 }
 
-/// Like [`page`], of the keys whose totals have changed at or after a time, or that were created then.
-pub(crate) fn changed(
-    connection: &Connection,
-    since: i64,
-    after: u32,
-    limit: u32,
-) -> Result<(Vec<KeyRow>, u64), rusqlite::Error> {
-    const CHANGED: &str = "(SELECT id FROM key_totals WHERE changed >= ?1
-        UNION SELECT id FROM keys WHERE created >= ?1)";
-    let sql = format!("SELECT count(*) FROM keys WHERE id IN {CHANGED}");
-    let count: i64 = connection.query_row(&sql, [since], |row| row.get(0))?;
-    let sql = format!(
-        "{SELECT} WHERE keys.id > ?2 AND keys.id IN {CHANGED} GROUP BY keys.id ORDER BY keys.id LIMIT ?3"
-    );
-    let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![since, after, limit], read)?;
-    Ok((rows.collect::<Result<_, _>>()?, count.unsigned_abs()))
+/// Whether a key matches the text `?1`: an empty one, a part of its name, the beginning of the key, or its id; and whether
+/// its totals have changed, or it was created, at or after the time `?2`, if that is not null.
+const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0
+    OR substr(key, 1, length(?1)) = ?1 OR CAST(keys.id AS TEXT) = ?1)
+    AND (?2 IS NULL OR created >= ?2 OR keys.id IN (SELECT id FROM key_totals WHERE changed >= ?2))";
+
+/// Keys that are searched for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyFilter {
+    /// A part of the name, the beginning of the key, or the id. Empty: any.
+    pub(crate) text: String,
+    /// Only keys that changed since, unix time in seconds.
+    pub(crate) changed_since: Option<i64>,
 }
 
-/// Whether a key matches the text `?1`: an empty one, a part of its name, the beginning of the key, or its id.
-const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0
-    OR substr(key, 1, length(?1)) = ?1 OR CAST(keys.id AS TEXT) = ?1)";
-
-/// Like [`page`], of the keys that match `text`. Also returns how many match in all.
+/// Like [`page`], of the keys that match. Also returns how many match in all.
 pub(crate) fn search(
     connection: &Connection,
-    text: &str,
+    filter: &KeyFilter,
     after: u32,
     limit: u32,
 ) -> Result<(Vec<KeyRow>, u64), rusqlite::Error> {
+    let KeyFilter { text, changed_since } = filter;
     let sql = format!("SELECT count(*) FROM keys WHERE {MATCHES}");
-    let count: i64 = connection.query_row(&sql, [text], |row| row.get(0))?;
+    let count: i64 = connection.query_row(&sql, params![text, changed_since], |row| row.get(0))?;
     let sql = format!(
-        "{SELECT} WHERE keys.id > ?2 AND {MATCHES} GROUP BY keys.id ORDER BY keys.id LIMIT ?3"
+        "{SELECT} WHERE keys.id > ?3 AND {MATCHES} GROUP BY keys.id ORDER BY keys.id LIMIT ?4"
     );
     let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![text, after, limit], read)?;
+    let rows = page.query_map(params![text, changed_since, after, limit], read)?;
     Ok((rows.collect::<Result<_, _>>()?, count.unsigned_abs()))
 }
