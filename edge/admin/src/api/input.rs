@@ -169,16 +169,24 @@ pub(super) fn check_name(field: &str, text: &str) -> Result<(), Problem> {
 }
 
 /// The end of the year 9999: a larger value is a mistake, such as milliseconds.
-const EXPIRES_MAX: i64 = 253_402_300_799;
+const UNIX_TIME_MAX: i64 = 253_402_300_799;
 
 /// Checks an expiry. One that has passed contradicts the clock, not the document: 30 may have meant 30 days.
 pub(super) fn check_expiry(expires: Option<i64>, now: i64) -> Result<(), Problem> {
+    check_time("expires", expires)?;
     match expires {
-        Some(found) if !(0..=EXPIRES_MAX).contains(&found) => Err(Problem::bad_request(format!(
-            "expires: expected a Unix time in seconds from 0 to {EXPIRES_MAX}, found {found}"
-        ))),
         Some(found) if found <= now => Err(Problem::conflict(format!(
             "expires: expected a Unix time in seconds in the future (now is {now}), found {found}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a Unix time in seconds.
+pub(super) fn check_time(field: &str, time: Option<i64>) -> Result<(), Problem> {
+    match time {
+        Some(found) if !(0..=UNIX_TIME_MAX).contains(&found) => Err(Problem::bad_request(format!(
+            "{field}: expected a Unix time in seconds from 0 to {UNIX_TIME_MAX}, found {found}"
         ))),
         _ => Ok(()),
     }

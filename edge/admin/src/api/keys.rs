@@ -7,8 +7,8 @@ use types::limits::USER_KEYS_MAX;
 
 use super::auth::{Caller, random_text};
 use super::input::{
-    Body, Created, Id, Json, NoContent, PathParam, Query, check_expiry, check_name, page_limit,
-    search_text,
+    Body, Created, Id, Json, NoContent, PathParam, Query, check_expiry, check_name, check_time,
+    page_limit, search_text,
 };
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -233,6 +233,7 @@ async fn list(
     let limit = page_limit(query.limit, 100, PAGE_MAX)?;
     let after = query.cursor.unwrap_or(0);
     let text = search_text(query.q)?;
+    check_time("changed_since", query.changed_since)?;
     let filter = KeyFilter { text, changed_since: query.changed_since };
     let (rows, total) = if filter == KeyFilter::default() {
         let rows = api.records().read(move |db| keys::page(db, after, limit)).await?;
