@@ -209,12 +209,14 @@ function signIn(why) {
 /** @param {string} path */
 const icon = path => s('svg', { viewBox: '0 0 16 16', 'aria-hidden': 'true' }, s('path', { d: path }))
 
-/** @param {{ name: string, scopes: string[], cluster: boolean }} session */
-function start({ name, scopes, cluster }) {
+/** @param {{ name: string, scopes: string[], cluster: boolean, site: boolean }} session */
+function start({ name, scopes, cluster, site }) {
   /** @param {string} scope */
   const may = scope => scopes.includes('*') || scopes.includes(scope)
   const allowed = pages.filter(({ scope }) => may(scope))
-  const open = allowed.filter(({ path }) => path !== 'nodes' || cluster)
+  /** @type {Record<string, boolean>} */
+  const isThere = { nodes: cluster, site }
+  const open = allowed.filter(({ path }) => isThere[path] ?? true)
   const links = new Map(
     open.map(page => [
       page.path,

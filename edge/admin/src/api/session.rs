@@ -52,6 +52,8 @@ struct SessionInfo {
     scopes: Vec<Scope>,
     /// Whether this tracker is a node of a cluster.
     cluster: bool,
+    /// Whether users are accounted for a site.
+    site: bool,
 }
 
 async fn open(
@@ -102,8 +104,13 @@ async fn close(State(api): State<Shared>, headers: HeaderMap) -> Response {
 
 fn session_info(api: &Shared, header: &[u8], client: IpAddr) -> Result<SessionInfo, AuthError> {
     let caller = api.authenticator().authenticate(Some(header), client, api.now())?;
-    let cluster = api.sources().cluster.get().is_some();
-    Ok(SessionInfo { name: caller.name, scopes: caller.scopes.list(), cluster })
+    let sources = api.sources();
+    Ok(SessionInfo {
+        name: caller.name,
+        scopes: caller.scopes.list(),
+        cluster: sources.cluster.get().is_some(),
+        site: sources.site.get().is_some(),
+    })
 }
 
 /// Converts an error to the response for the sign-in form. Its user has a token and sees no headers.

@@ -4,6 +4,8 @@ import assert from 'node:assert/strict'
 
 export default async function (dashboard) {
   const { page, has, visit } = dashboard
+  const paths = (await dashboard.pages()).map(([path]) => path)
+  assert.ok(paths.includes('torrents') && !paths.includes('site'), `without a site: ${paths}`)
   await visit('site', 'Site')
   await page.until(has('accounts for no site'), 'what a site is')
   const status = await (await dashboard.call('GET', '/status')).json()
