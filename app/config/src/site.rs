@@ -22,11 +22,11 @@ pub struct SiteConfig {
     pub spool_mib: u32,
     /// Clients of a user in a torrent.
     pub clients_per_torrent: u32,
-    /// What is credited to everyone.
+    /// The percents that are credited to everyone.
     pub factors: SiteFactors,
-    /// What is credited to donors.
+    /// Those that are credited to donors.
     pub donor_factors: SiteFactors,
-    /// What is credited to lifetime donors.
+    /// Those that are credited to lifetime donors.
     pub lifetime_donor_factors: SiteFactors,
 }
 

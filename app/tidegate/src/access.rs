@@ -32,7 +32,8 @@ pub(crate) struct AccessState {
     users: FileKeys,
     pub(crate) token_keys: TokenKeys,
     pub(crate) folders: TorrentFolders,
-    /// What others get instead of addresses of this machine only, at listeners without a configured address.
+    /// The address that others get instead of one that only this machine reaches, at listeners without a configured
+    /// one.
     own_address: Option<Arc<ExternalAddress>>,
 }
 

@@ -185,7 +185,7 @@ impl Announcer {
         let mut line = json!({
             "tracker": self.url.to_string(),
             "info_hash": self.announce.info_hash.to_string(),
-            "event": word(self.announce.event),
+            "event": self.announce.event.name(),
             "ms": took,
         });
         let more = match answer {
@@ -252,17 +252,6 @@ fn write(
         }
     }
     said.peers.iter().try_for_each(|peer| writeln!(out, "  {peer}"))
-}
-
-/// Returns the event as it is written in announces.
-fn word(event: Event) -> &'static str {
-    match event {
-        Event::None => "none",
-        Event::Started => "started",
-        Event::Completed => "completed",
-        Event::Stopped => "stopped",
-        Event::Paused => "paused",
-    }
 }
 
 impl From<EventArg> for Event {

@@ -244,7 +244,7 @@ const PACKAGED_FILES: [&str; 2] =
 /// A configuration file to check, and where it was found.
 struct FileToCheck {
     path: Option<PathBuf>,
-    /// Which file this is, for its reader.
+    /// The sentence that names the file.
     read: String,
 }
 

@@ -303,7 +303,7 @@ struct Shared<'a> {
     journal: Option<&'a OpenJournal>,
     /// The names of torrents.
     names: &'a Arc<TorrentNames>,
-    /// What the old process's dashboard hands over in an upgrade.
+    /// The sessions and figures that the old process's dashboard hands over in an upgrade.
     old_dashboard: Option<String>,
 }
 

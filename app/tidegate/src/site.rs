@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::site::{DonorRule, SiteConfig, SiteKind, SiteSubsystem, credit::Factors};
+use ::site::{DonorRule, SiteConfig, SiteKind, SiteStatus, SiteSubsystem, credit::Factors};
 use admin::{FeedBatch, FeedError, SiteSource, SiteStats};
 use anyhow::{Context, Result};
 use config::{Config, SiteFactors};
@@ -142,25 +142,7 @@ struct Source {
 
 impl SiteSource for Source {
     fn stats(&self) -> SiteStats {
-        let status = self.subsystem.status();
-        let problem = status.database.or(status.spool);
-        SiteStats {
-            kind: status.kind,
-            users: status.users,
-            torrents: status.torrents,
-            sessions: status.sessions,
-            announces: status.announces,
-            rows_per_s: status.rows_per_s,
-            rows: status.rows,
-            lag_s: status.lag_s as f64,
-            spool_batches: status.spool_batches,
-            spool_bytes: status.spool_bytes,
-            spool_bytes_max: self.spool_bytes,
-            implausible: status.implausible,
-            uncounted: status.uncounted,
-            error_since: problem.as_ref().map(|it| i64::try_from(it.since).unwrap_or(i64::MAX)),
-            error: problem.map(|it| format!("{}: {}", it.error, it.remedy)),
-        }
+        stats(self.subsystem.status(), self.spool_bytes)
     }
 
     fn read_feed(&self, after: Option<&str>, limit: usize) -> Result<Vec<FeedBatch>, FeedError> {
@@ -177,5 +159,57 @@ impl SiteSource for Source {
 impl Source {
     fn check_feed(&self) -> Result<(), FeedError> {
         if self.subsystem.status().kind == "feed" { Ok(()) } else { Err(FeedError::NoFeed) }
+    }
+}
+
+/// Returns a status as the management shows it. `spool_bytes` is the most that the spool may have.
+fn stats(status: SiteStatus, spool_bytes: u64) -> SiteStats {
+    let problems: Vec<_> =
+        [status.database, status.clock, status.spool].into_iter().flatten().collect();
+    let sentences: Vec<_> =
+        problems.iter().map(|it| format!("{}: {}", it.error, it.remedy)).collect();
+    let since = problems.iter().map(|it| i64::try_from(it.since).unwrap_or(i64::MAX)).min();
+    SiteStats {
+        kind: status.kind,
+        users: status.users,
+        torrents: status.torrents,
+        sessions: status.sessions,
+        announces: status.announces,
+        rows_per_s: status.rows_per_s,
+        rows: status.rows,
+        lag_s: status.lag_s as f64,
+        spool_batches: status.spool_batches,
+        spool_bytes: status.spool_bytes,
+        spool_bytes_max: spool_bytes,
+        implausible: status.implausible,
+        uncounted: status.uncounted,
+        rows_skipped: status.rows_skipped,
+        bad_passkeys: status.bad_passkeys,
+        duplicate_hashes: status.duplicate_hashes,
+        error_since: since,
+        error: (!sentences.is_empty()).then(|| sentences.join(" ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::site::SiteProblem;
+
+    use super::*;
+
+    #[test]
+    fn each_problem_of_a_site_is_shown() {
+        let well = stats(SiteStatus::default(), 1);
+        assert_eq!((well.error, well.error_since), (None, None));
+        let problem = |error: &str, since| {
+            Some(SiteProblem { error: error.into(), remedy: "mend it".into(), since })
+        };
+        let status =
+            SiteStatus { clock: problem("the clock is wrong", 9), ..SiteStatus::default() };
+        assert_eq!(stats(status.clone(), 1).error.unwrap(), "the clock is wrong: mend it");
+        let both = stats(SiteStatus { spool: problem("the disk is full", 7), ..status }, 1);
+        assert_eq!(both.error_since, Some(7));
+        let text = both.error.unwrap();
+        assert!(text.contains("clock") && text.contains("disk"), "{text}");
     }
 }

@@ -18,6 +18,19 @@ pub enum Event {
     Paused,
 }
 
+impl Event {
+    /// Returns the event as it is written in announces; `none` for a regular update, which has no event.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Started => "started",
+            Self::Completed => "completed",
+            Self::Stopped => "stopped",
+            Self::Paused => "paused",
+        }
+    }
+}
+
 /// The role of a peer in its swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -74,7 +74,13 @@ pub struct SiteStats {
     pub implausible: u64,
     /// Announces that were not counted because there were too many sessions.
     pub uncounted: u64,
-    /// What is wrong, with the remedy; absent if nothing is.
+    /// Rows that the database did not take, because their user or torrent was deleted.
+    pub rows_skipped: u64,
+    /// Users who cannot announce, because their passkey has another form than one can have.
+    pub bad_passkeys: u64,
+    /// Torrents that share their info hash with another one, which is served instead.
+    pub duplicate_hashes: u64,
+    /// The errors that keep accounts from the site, each with its remedy; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Since when, Unix time in seconds.

@@ -23,8 +23,6 @@ mod keys;
 pub mod ledger;
 mod model;
 mod names;
-#[cfg(test)]
-mod random;
 mod rates;
 mod rules;
 mod server;
@@ -38,6 +36,7 @@ pub use batch::reads_batch_as_written;
 pub use config::{DonorRule, SiteConfig, SiteError, SiteKind};
 #[doc(hidden)]
 pub use gazelle::calls::read_query;
+pub use hex::to_hex;
 pub use status::{SiteProblem, SiteStatus};
 pub use subsystem::{Feed, SiteSubsystem};
 #[doc(hidden)]

@@ -134,7 +134,7 @@ pub(super) struct KeyRulesArgs {
     /// Maximum number of announces per minute.
     #[arg(long, value_name = "N")]
     announces_per_minute: Option<u16>,
-    /// Whether the user may only seed.
+    /// True if the user may only seed.
     #[arg(long, value_name = "BOOL")]
     seed_only: Option<bool>,
     /// Maximum number of torrents that are downloaded at a time (with site.kind = "feed").

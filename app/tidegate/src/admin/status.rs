@@ -58,9 +58,9 @@ fn text(status: &Value) -> String {
     text
 }
 
-/// How long a new process may take to serve. Lists of millions of hashes take seconds.
+/// The time after which a new process counts as failed. Lists of millions of hashes take seconds.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(300);
-/// How often the tracker is asked which process serves.
+/// The pause between two questions which process serves.
 const UPGRADE_POLL: Duration = Duration::from_millis(500);
 /// Begins the line of the log that says why there is no new process.
 const UPGRADE_FAILED: &str = "upgrade failed";

@@ -103,12 +103,12 @@ impl LocalHosts {
     }
 }
 
-/// What the start prints, but for the first token.
+/// The text that the start prints, but for the first token.
 pub(super) struct StartupText {
     listeners: String,
     /// The URL of the dashboard, if there is one.
     dashboard: Option<String>,
-    /// What to do next.
+    /// The next step for a newcomer.
     next: String,
 }
 

@@ -156,7 +156,7 @@ fn monotonic_ns() -> i64 {
 pub(super) struct OldProcess {
     stream: BufReader<UnixStream>,
     swarms: Option<UnixStream>,
-    /// What its dashboard hands over.
+    /// The sessions and figures that its dashboard hands over.
     dashboard: String,
     /// When this process started.
     started: Instant,
@@ -233,7 +233,7 @@ pub(super) struct Upgrader {
     attempt: Option<UnixStream>,
     /// Sends swarms to it.
     sender: Option<SwarmSender>,
-    /// What the dashboard hands over comes from it.
+    /// Has the sessions and figures that the dashboard hands over.
     api: Arc<Api>,
     /// Since when a new process is to be started.
     requested: Option<Instant>,

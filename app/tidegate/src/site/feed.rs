@@ -3,13 +3,10 @@
 //! A cursor is `SPOOL-SEQUENCE`. The spool's number tells a feed from another one that began anew in its place, whose
 //! sequences mean other batches.
 
-use std::fmt::Write;
-
-use ::site::Feed;
 use ::site::batch::{Batch, Record, SessionChange};
+use ::site::{Feed, to_hex};
 use admin::{FeedBatch, FeedError};
 use serde_json::{Map, Value, json};
-use types::Event;
 
 /// Returns up to `limit` batches after the one with this cursor.
 ///
@@ -88,7 +85,7 @@ fn record_json(feed: &Feed, record: &Record) -> Value {
         "seeded_s": record.seeded_s,
         "announces": record.announces,
         "active": record.active,
-        "event": event(record.event),
+        "event": record.event.name(),
         "clients": record.sessions.iter().map(client_json).collect::<Vec<_>>(),
     });
     if record.completed_s > 0 {
@@ -102,7 +99,7 @@ fn client_json(change: &SessionChange) -> Value {
     let session = &change.session;
     let mut json = Map::new();
     let mut put = |name: &str, value: Value| _ = json.insert(name.into(), value);
-    put("peer_id", hex(&session.peer_id.0).into());
+    put("peer_id", to_hex(&session.peer_id.0).into());
     put("agent", change.agent.as_str().into());
     put("ip", session.ip.to_string().into());
     put("port", session.port.into());
@@ -114,24 +111,6 @@ fn client_json(change: &SessionChange) -> Value {
     put("active", session.active.into());
     put("seeder", session.seeder.into());
     Value::Object(json)
-}
-
-fn event(event: Event) -> &'static str {
-    match event {
-        Event::None => "none",
-        Event::Started => "started",
-        Event::Completed => "completed",
-        Event::Stopped => "stopped",
-        Event::Paused => "paused",
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) struct View {
     pub(super) width: usize,
     pub(super) height: usize,
     pub(super) sort: Sort,
-    /// Whether there are keys to press.
+    /// True if there are keys to press.
     pub(super) has_keys: bool,
 }
 

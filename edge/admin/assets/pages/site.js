@@ -61,7 +61,8 @@ export default async function site(main, { isHere }) {
         ['Lag', span(stats.lag_s)],
         ['Announces counted', count(stats.announces)],
         ['Implausible reports', `${count(stats.implausible)}, kept out`],
-        stats.uncounted > 0 && ['Not counted', `${count(stats.uncounted)}: too many sessions`]
+        stats.uncounted > 0 && ['Not counted', `${count(stats.uncounted)}: too many sessions`],
+        stats.rows_skipped > 0 && ['Rows skipped', `${count(stats.rows_skipped)}: user or torrent deleted`]
       ])
     )
     renew(
@@ -75,7 +76,9 @@ export default async function site(main, { isHere }) {
       parts.known,
       facts([
         stats.kind !== 'feed' && ['Users', count(stats.users)],
+        stats.bad_passkeys > 0 && ['Cannot announce', `${count(stats.bad_passkeys)} users: form of the passkey`],
         ['Torrents', count(stats.torrents)],
+        stats.duplicate_hashes > 0 && ['Not served', `${count(stats.duplicate_hashes)} torrents: another one has their hash`],
         ['Sessions', `${count(stats.sessions)} clients of users in torrents, remembered for 21 days`]
       ])
     )

@@ -62,7 +62,7 @@ struct Key {
     torrents: u32,
     addresses: u16,
     announces_per_minute: u16,
-    /// Whether the user may only seed.
+    /// True if the user may only seed.
     seed_only: bool,
     /// Torrents that the user may download at a time, with `site.kind = "feed"`. In further ones he is served without
     /// peers, and warned.
@@ -127,7 +127,7 @@ struct NewKey {
     #[serde(default)]
     #[schema(maximum = 65535)]
     announces_per_minute: u16,
-    /// Whether the user may only seed.
+    /// True if the user may only seed.
     #[serde(default)]
     seed_only: bool,
     /// Torrents that the user may download at a time.

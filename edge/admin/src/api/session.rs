@@ -52,7 +52,7 @@ struct SessionInfo {
     scopes: Vec<Scope>,
     /// Whether this tracker is a node of a cluster.
     cluster: bool,
-    /// Whether users are accounted for a site.
+    /// True if users are accounted for a site.
     site: bool,
 }
 

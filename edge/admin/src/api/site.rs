@@ -27,7 +27,7 @@ const BATCHES_MAX: u32 = 1000;
 const BYTES_MAX: usize = 16 << 20;
 /// Batches that a stream reads at a time.
 const STREAM_BATCHES: usize = 16;
-/// How often a stream looks for the next batch.
+/// The pause before a stream looks for the next batch.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Interval of keep-alive comments.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -49,7 +49,7 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// Which batches to return.
+/// The batches to return.
 #[derive(Deserialize, IntoParams)]
 struct FeedQuery {
     /// The cursor of the last batch that the reader has; absent: from the oldest one that is kept.

@@ -50,7 +50,7 @@ struct Status {
     swarms: Swarms,
     /// null outside a cluster.
     cluster: Option<ClusterDigest>,
-    /// Whether users are accounted for a site: `/site`.
+    /// True if users are accounted for a site: see `/site`.
     site: bool,
     announce_urls: Vec<StatusUrl>,
 }

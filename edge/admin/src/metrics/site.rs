@@ -31,4 +31,10 @@ pub(super) fn render_site(page: &mut Page, stats: Option<&SiteStats>) {
     page.single("tidegate_site_implausible_total", "counter", help, stats.implausible);
     let help = "Announces that were not counted because there were too many sessions.";
     page.single("tidegate_site_uncounted_total", "counter", help, stats.uncounted);
+    let help = "Rows that the database did not take, because their user or torrent was deleted.";
+    page.single("tidegate_site_rows_skipped_total", "counter", help, stats.rows_skipped);
+    let help = "Users who cannot announce because of the form of their passkey.";
+    page.single("tidegate_site_bad_passkeys", "gauge", help, stats.bad_passkeys);
+    let help = "Torrents that share their info hash with another one.";
+    page.single("tidegate_site_duplicate_hashes", "gauge", help, stats.duplicate_hashes);
 }

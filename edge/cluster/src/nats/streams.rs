@@ -25,7 +25,7 @@ const SPARE: Duration = Duration::from_secs(300);
 const CREATE_RETRIES: u32 = 2;
 /// The time limit of the look-up before a stream is made.
 const MAKE_PATIENCE: Duration = Duration::from_secs(5);
-/// How long servers may take to start.
+/// The time that servers may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(5);
 const START_PAUSE: Duration = Duration::from_millis(250);
 /// Nodes have no right to change the stream.

@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::batch::AGENT_LEN_MAX;
-use crate::random::Random;
 use crate::spool::{Restored, Spool};
+use tracker::Random;
 
 const NOW_S: u32 = 1_800_000_000;
 
@@ -280,10 +280,10 @@ fn kills_at_any_moment_repeat_and_lose_no_increment_that_was_flushed() {
                 _ => {
                     let peer = random.below(3) as u8;
                     let report = Report {
-                        torrent: random.below(3) as u32,
-                        uploaded: random.below(1_000),
-                        downloaded: random.below(10),
-                        ..report(random.below(3) as u32, peer, NOW_S)
+                        torrent: random.below(3),
+                        uploaded: random.below(1_000).into(),
+                        downloaded: random.below(10).into(),
+                        ..report(random.below(3), peer, NOW_S)
                     };
                     process.ledger.announce(&report, &terms()).unwrap();
                     twin.announce(&report);

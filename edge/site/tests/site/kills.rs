@@ -13,7 +13,9 @@ use tidegate_site::{SiteConfig, SiteKind};
 
 use crate::fixture::{Client, Database, Site, UNIT3D, now_s};
 
-/// Names the folder, the database and the first counter of [`killed`].
+/// The test below, as a program calls it.
+const NAME: &str = "kills::kills_of_both_processes_leave_the_accounts_right_to_the_last_byte";
+/// Names the folder, the database and the first counter of the process that is killed.
 const VARIABLES: [&str; 3] =
     ["TIDEGATE_TEST_FOLDER", "TIDEGATE_TEST_DATABASE", "TIDEGATE_TEST_COUNTER"];
 
@@ -26,6 +28,9 @@ fn announce(site: &Site, counter: u64, epoch_s: u32) {
 
 #[test]
 fn kills_of_both_processes_leave_the_accounts_right_to_the_last_byte() {
+    if announce_if_child() {
+        return;
+    }
     let mut database = Database::start(UNIT3D);
     let config = database.config(SiteKind::Unit3d);
     let site = Site::start(config.clone());
@@ -35,7 +40,7 @@ fn kills_of_both_processes_leave_the_accounts_right_to_the_last_byte() {
     let mut counter = 0;
     for round in 0..6_u64 {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["kills::killed", "--exact", "--ignored", "--nocapture"]);
+        command.args([NAME, "--exact", "--nocapture"]);
         let values = [
             folder.root().display().to_string(),
             config.database.clone().unwrap(),
@@ -68,11 +73,9 @@ fn kills_of_both_processes_leave_the_accounts_right_to_the_last_byte() {
     site.stop();
 }
 
-/// The process that the test above kills.
-#[test]
-#[ignore = "started by the test above"]
-fn killed() {
-    let [folder, database, counter] = VARIABLES.map(|name| env::var(name).unwrap());
+/// Announces until it is killed, as a process of the test below. Returns false if this is another process.
+fn announce_if_child() -> bool {
+    let [Ok(folder), Ok(database), Ok(counter)] = VARIABLES.map(env::var) else { return false };
     let config = SiteConfig {
         kind: SiteKind::Unit3d,
         listen: Some(harness::unused_address()),
@@ -82,14 +85,16 @@ fn killed() {
         flush_s: 1,
         ..SiteConfig::default()
     };
-    // The files are those of the test above, and outlive this process.
+    // The files are those of the parent, and outlive this process.
     let unused = Arc::new(Directory::new().unwrap());
     let site = Site::start_at(config, unused, &Path::new(&folder).join("site"), now_s());
     site.wait("counting", |status| status.counting && status.ready);
-    // The test above kills this process long before.
+    let mut out = stdout();
+    // The parent kills this process long before.
     for counter in (counter.parse::<u64>().unwrap()..).step_by(7).take(60_000) {
-        writeln!(stdout(), "counter {counter}").unwrap();
+        writeln!(out, "counter {counter}").unwrap();
         announce(&site, counter, site.epoch_s);
         sleep(Duration::from_millis(1));
     }
+    true
 }
