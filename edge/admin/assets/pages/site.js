@@ -78,7 +78,10 @@ export default async function site(main, { isHere }) {
         stats.kind !== 'feed' && ['Users', count(stats.users)],
         stats.bad_passkeys > 0 && ['Cannot announce', `${count(stats.bad_passkeys)} users: form of the passkey`],
         ['Torrents', count(stats.torrents)],
-        stats.duplicate_hashes > 0 && ['Not served', `${count(stats.duplicate_hashes)} torrents: another one has their hash`],
+        stats.duplicate_hashes > 0 && [
+          'Not served',
+          `${count(stats.duplicate_hashes)} torrents: another one has their hash`
+        ],
         ['Sessions', `${count(stats.sessions)} clients of users in torrents, remembered for 21 days`]
       ])
     )
