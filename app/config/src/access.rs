@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use hyper::Uri;
-use tracker::{ExternalAddress, IpPrefix, Networks};
-use types::Scope;
+use tracker::{ExternalAddress, IpPrefix, Networks, QuietRefusals};
+use types::{Refusal, Scope};
 
 use super::key::Problem;
 use super::keys::{AccessSection, GeoSection, TrackerSection};
@@ -69,6 +69,38 @@ pub struct GeoConfig {
     pub interval_s: u32,
     /// How many systems, and as many countries, metrics name.
     pub metrics_max: usize,
+}
+
+/// The longest interval of a quiet refusal, seconds.
+const QUIET_S_MAX: u32 = 7 * 24 * 3600;
+
+/// Returns the refusals that are quiet.
+pub(super) fn quiet_refusals(access: &AccessSection, problems: &mut Vec<Problem>) -> QuietRefusals {
+    let mut quiet = QuietRefusals::default();
+    for text in &access.quiet.value {
+        let (label, interval_s) = match text.split_once('=') {
+            Some((label, seconds)) => (label, Some(seconds)),
+            None => (text.as_str(), None),
+        };
+        let known = Refusal::QUIETABLE.into_iter().find(|refusal| refusal.label() == label);
+        let Some(refusal) = known else {
+            let labels = Refusal::QUIETABLE.map(Refusal::label).join(", ");
+            problems.push(access.quiet.item_problem(text, &format!("expected one of {labels}")));
+            continue;
+        };
+        let Some(seconds) = interval_s else {
+            quiet.add(refusal, None);
+            continue;
+        };
+        match seconds.parse() {
+            Ok(seconds @ 60..=QUIET_S_MAX) => quiet.add(refusal, Some(seconds)),
+            _ => {
+                let text_of = format!("expected an interval of 60 to {QUIET_S_MAX} seconds");
+                problems.push(access.quiet.item_problem(text, &text_of));
+            }
+        }
+    }
+    quiet
 }
 
 impl NetworkRules {

@@ -205,6 +205,10 @@ settings! {
         allow_torrents: Text, reloadable, per_listener_deprecated = "";
         /// MiB for the names of these torrents. 0 = no names. Torrents beyond that have none.
         torrent_names_mib: Int(0, 65_536), reloadable, constant = 64;
+        /// Refusals that clients do not see as errors: they get a response without peers and with a long interval,
+        /// which all clients heed, e.g. ["denied", "client_refused=86400"]: the reason as metrics name it, and the
+        /// interval in seconds. See docs/access.md.
+        quiet: List, reloadable = [];
         /// Addresses, networks and autonomous systems whose clients alone are served, e.g.
         /// ["198.51.100.0/24", "AS64500"]. [] = all. Systems need geo.asn, and are read again when that
         /// file changes. Proxies that are trusted are always served.

@@ -41,7 +41,7 @@ use net::Engine;
 use net::process::{cores, memory_bytes};
 use net::tls::CertificateFiles;
 use pages::Challenges;
-use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, Rate};
+use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, QuietRefusals, Rate};
 use types::limits::{
     ANNOUNCES_PER_S, BURST_S, CONNECTIONS_PER_S, HANDSHAKES_BURST, HANDSHAKES_PER_S,
     HANDSHAKES_UNFINISHED_MAX, JITTER_SHARE, MEMORY_SHARE, MEMORY_UNKNOWN_MIB, OTHERS_PER_S,
@@ -108,6 +108,8 @@ pub struct Config {
     pub bans: BanRules,
     /// The file of users' keys, or an empty path.
     pub keys: PathBuf,
+    /// The refusals that clients do not see as errors.
+    pub quiet: QuietRefusals,
     /// Which networks are served.
     pub networks: NetworkRules,
     /// How tokens are verified, if there are keys for it.
@@ -206,6 +208,7 @@ impl Config {
             },
             bans: ban_rules(bans),
             keys: access.keys.value.clone().into(),
+            quiet: access::quiet_refusals(access, &mut problems),
             networks: NetworkRules::from_sections(access, &sections.geo, &mut problems),
             tokens: TokenConfig::from_section(access, &mut problems),
             torrent_names: access.torrent_names_mib.size() << 20,

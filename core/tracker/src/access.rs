@@ -3,12 +3,14 @@
 //! Lists of files are replaced with their [`crate::ListenerPolicy`]. Live lists are changed entry by entry,
 //! and hold for all listeners.
 
+mod first_refusals;
 mod hash_list;
 
 use std::sync::Arc;
 
 use types::{InfoHash, Refusal};
 
+pub(crate) use first_refusals::FirstRefusals;
 pub use hash_list::{BadLine, HashList, LineFault};
 
 /// The torrents that a listener serves. Those on the deny list are refused in every mode.

@@ -19,7 +19,7 @@
 //! | 5 | its token is valid and for its torrent, if the listener asks for tokens | `TokenMissing`, `TokenInvalid`, `TokenExpired`, `TokenOtherTorrent`, `TokenUnverified` | announce |
 //! | 6 | other peers can connect to it | `PortZero`, `AddressNotPublic` | announce over UDP and HTTP |
 //! | 7 | its client software is served | `ClientRefused` | announce |
-//! | 8 | its torrent is served | `Denied`, `NotAllowed` | announce, scrape |
+//! | 8 | its torrent is served | `Denied`, `NotAllowed`, `NotAllowedYet` | announce, scrape |
 //! | 9 | its torrent is not frozen | `Frozen` | announce |
 //! | 10 | the key is within its quota | `KeyPeers`, `KeyTorrents`, `KeyAddresses`, `KeySeedOnly`, `KeySessions`, `KeyTableFull` | announce with a key |
 //! | 11 | its site serves it | `Site` | announce with a key, if there is a [site](crate::Site) |
@@ -461,7 +461,8 @@ impl View<'_> {
         // Step 7: the client software.
         listener.clients.admit(&announce.peer_id)?;
         // Steps 8 and 9: the torrent.
-        listener.lists.admit(&self.tracker.live, &announce.info_hash)?;
+        let listed = listener.lists.admit(&self.tracker.live, &announce.info_hash);
+        listed.map_err(|refusal| self.first_refusal(refusal, &announce.info_hash))?;
         if self.tracker.frozen.contains(&announce.info_hash) {
             return Err(Refusal::Frozen);
         }
@@ -480,6 +481,17 @@ impl View<'_> {
         let is_own = key.account(self.now, session, &report)?;
         let effect = if is_own { effect } else { Effect::OthersStop };
         Ok(Admitted { effect, key: Some(id) })
+    }
+
+    /// Returns the refusal by lists of a torrent that is announced: new torrents may be allowed soon.
+    #[cold]
+    fn first_refusal(&self, refusal: Refusal, hash: &InfoHash) -> Refusal {
+        match refusal {
+            Refusal::NotAllowed if self.tracker.first_refusals.is_new(self.now, hash) => {
+                Refusal::NotAllowedYet
+            }
+            other => other,
+        }
     }
 
     /// Counts a download by the client of an admitted announce, as far as its count is durable.

@@ -23,6 +23,7 @@ mod listener_policies;
 mod networks;
 mod passkeys;
 mod policy;
+mod quiet;
 mod request_kind;
 mod settings;
 mod site;
@@ -59,6 +60,7 @@ pub use passkeys::{
 };
 pub use policy::{Options, Policy};
 pub use primitives::{IpPrefix, Random};
+pub use quiet::QuietRefusals;
 pub use request_kind::RequestKind;
 pub use settings::Settings;
 pub use site::{
@@ -72,7 +74,7 @@ pub use tokens::{TokenFault, TokenStats, TokenVerifier, Tokens, VerifiedToken};
 pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
-use access::{HashList, LiveLists};
+use access::{FirstRefusals, HashList, LiveLists};
 use admission::{Effect, Endpoint};
 use connection_id::ConnectionIds;
 use full_scrape::FullScrapes;
@@ -154,6 +156,7 @@ pub struct Tracker {
     tokens: Tokens,
     bans: Bans,
     live: LiveLists,
+    first_refusals: FirstRefusals,
     downloads: Downloads,
     full_scrapes: FullScrapes,
     offer_keys: ArcSwap<OfferKeys>,
@@ -190,6 +193,7 @@ impl Tracker {
             tokens: Tokens::new(keys.limits),
             bans: Bans::new(keys.limits),
             live: LiveLists::new(keys.limits),
+            first_refusals: FirstRefusals::new(keys.limits),
             downloads: Downloads::new(keys.limits),
             full_scrapes: FullScrapes::default(),
             offer_keys: ArcSwap::from_pointee(OfferKeys {
@@ -235,6 +239,11 @@ impl Tracker {
             let replaced = listeners.len().min(settings.listeners.len());
             settings.listeners.splice(..replaced, listeners.iter().cloned());
         });
+    }
+
+    /// Replaces the refusals that are quiet, for every worker from its next batch on.
+    pub fn set_quiet(&self, quiet: QuietRefusals) {
+        self.settings.change(|settings| settings.quiet = quiet);
     }
 
     /// Returns the settings in force.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::{Limits, ListenerPolicy, ListenerPolicyId, Policy};
+use crate::{Limits, ListenerPolicy, ListenerPolicyId, Policy, QuietRefusals};
 
 /// The settings in force.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct Settings {
     pub listeners: Vec<ListenerPolicy>,
     /// The limits of requests and connections.
     pub limits: Limits,
+    /// The refusals that are quiet.
+    pub quiet: QuietRefusals,
 }
 
 impl Settings {
@@ -44,7 +46,8 @@ impl SharedSettings {
     pub(crate) fn new(policy: Policy) -> Self {
         let listeners = vec![ListenerPolicy::default()];
         let limits = Limits::default();
-        Self(Arc::new(ArcSwap::from_pointee(Settings { policy, listeners, limits })))
+        let quiet = QuietRefusals::default();
+        Self(Arc::new(ArcSwap::from_pointee(Settings { policy, listeners, limits, quiet })))
     }
 
     #[inline]

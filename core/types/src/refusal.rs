@@ -20,6 +20,8 @@ const AFTER_AN_HOUR: Retry = Retry::Minutes(60);
 const AFTER_A_SESSION: Retry = Retry::Minutes(15);
 /// Seconds would do, but BEP 31 counts minutes.
 const AFTER_A_MOMENT: Retry = Retry::Minutes(1);
+/// The interval of clients for which another attempt would fail, too. They have no word for "never".
+const A_DAY_S: u32 = 24 * 3600;
 
 /// Makes [`Refusal`] from one row for each variant: its documentation, `Variant => label, retry, text;`.
 /// A variant with fields gives the values that they have in `ALL`.
@@ -94,6 +96,10 @@ refusals! {
     /// The torrent is not on the allow list.
     NotAllowed => "not_allowed", AFTER_AN_HOUR,
         "this torrent is not on the tracker's allow list";
+    /// The torrent is not on the allow list, and was refused for the first time some minutes ago: it may have been
+    /// uploaded just now.
+    NotAllowedYet => "not_allowed_yet", AFTER_A_MOMENT,
+        "this torrent is not on the tracker's allow list yet";
     /// The torrent is on the deny list.
     Denied => "denied", Retry::Never,
         "this torrent is on the tracker's deny list";
@@ -244,6 +250,44 @@ refusals! {
         interval_s: u16 = 0
     } => "site", Retry::Minutes(interval_s.div_ceil(60)),
         notice.text();
+}
+
+impl Refusal {
+    /// The refusals of announces that can be quiet: instead of an error, the client gets a response without peers
+    /// and with a long interval. Not among them are mistakes in a request, which its user should see, and those that
+    /// UDP answers with silence, which costs less.
+    pub const QUIETABLE: [Self; 19] = [
+        Self::NotAllowed,
+        Self::Denied,
+        Self::Frozen,
+        Self::AddressNotPublic,
+        Self::KeyUnexpected,
+        Self::KeyMissing,
+        Self::KeyUnknown,
+        Self::KeyExpired,
+        Self::KeyRate,
+        Self::KeyPeers,
+        Self::KeyTorrents,
+        Self::KeyAddresses,
+        Self::KeySeedOnly,
+        Self::TokenMissing,
+        Self::TokenInvalid,
+        Self::TokenExpired,
+        Self::TokenOtherTorrent,
+        Self::ClientRefused,
+        Self::TooSoon { wait_min: 0 },
+    ];
+
+    /// Returns the seconds after which the client may announce again, for clients that do not know BEP 31 but heed the
+    /// interval of a failure, as libtorrent does; `None` if the client decides.
+    pub fn interval_s(self) -> Option<u32> {
+        match (self, self.retry()) {
+            (Self::Site { interval_s, .. }, _) => Some(interval_s.into()),
+            (_, Retry::Minutes(minutes)) => Some(u32::from(minutes) * 60),
+            (_, Retry::Never) => Some(A_DAY_S),
+            (_, Retry::Unspecified) => None,
+        }
+    }
 }
 
 #[cfg(test)]

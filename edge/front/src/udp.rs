@@ -222,7 +222,14 @@ impl BatchContext<'_> {
                             AnnounceRequest { grant, via_local_address, announce, policy };
                         return Served::Announce { request, transaction_id };
                     }
-                    Err(refusal) => refusal,
+                    Err(refusal) => match self.view.quiet_response(refusal) {
+                        Some(quiet) => {
+                            self.count_refusal(sender, refusal);
+                            let len = write_announced(reply, family, transaction_id, &quiet);
+                            return Served::Reply(len);
+                        }
+                        None => refusal,
+                    },
                 }
             }
             UnverifiedRequest::Scrape(hashes) => {
@@ -316,7 +323,6 @@ impl BatchContext<'_> {
         transaction_id: u32,
         reply: &mut [u8],
     ) -> usize {
-        reject_log::refused("udp", sender.ip, refusal);
         let silent = match refusal {
             Refusal::Banned => DropReason::Banned,
             // The client sends the announce again after some seconds, sooner than after an error.
@@ -330,13 +336,19 @@ impl BatchContext<'_> {
                 DropReason::RequestRate
             }
             _ => {
-                self.counters.refuse(refusal);
-                self.counters.response(Family::of(sender.ip), RequestKind::Other);
+                self.count_refusal(sender, refusal);
                 return udp::error_reply(reply, transaction_id, refusal.text());
             }
         };
+        reject_log::refused("udp", sender.ip, refusal);
         self.counters.drop(silent);
         0
+    }
+
+    fn count_refusal(&mut self, sender: &Sender, refusal: Refusal) {
+        reject_log::refused("udp", sender.ip, refusal);
+        self.counters.refuse(refusal);
+        self.counters.response(Family::of(sender.ip), RequestKind::Other);
     }
 
     /// Drops a datagram. A Simple Proxy header from an address that is not trusted looks like noise; it
@@ -371,14 +383,14 @@ impl BatchContext<'_> {
                     write_announced(reply, room.family, *transaction_id, &announced)
                 }
                 Err(refusal) => {
-                    reject_log::refused(
-                        "udp",
-                        requests[usize::from(number)].grant.client_ip(),
-                        refusal,
-                    );
+                    let from = requests[usize::from(number)].grant.client_ip();
+                    reject_log::refused("udp", from, refusal);
                     counters.refuse(refusal);
                     counters.response(room.family, RequestKind::Other);
-                    udp::error_reply(reply, *transaction_id, refusal.text())
+                    match self.view.quiet_response(refusal) {
+                        Some(quiet) => write_announced(reply, room.family, *transaction_id, &quiet),
+                        None => udp::error_reply(reply, *transaction_id, refusal.text()),
+                    }
                 }
             };
             batch.set_reply(*slot, room.datagram_len(len));

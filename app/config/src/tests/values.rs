@@ -280,3 +280,22 @@ fn reads_limits() {
     let said = says("[limits]\nexempt = [\"10.0.0.0/33\"]\n");
     assert!(said[0].starts_with("2: limits.exempt: `10.0.0.0/33` is neither"), "{said:?}");
 }
+
+#[test]
+fn reads_quiet_refusals() {
+    let quiet = |list: &str| format!("[access]\nquiet = [{list}]\n");
+    let config = Config::from_settings(&read(&quiet("\"denied=60\", \"key_rate\"")).unwrap());
+    let mut expected = QuietRefusals::default();
+    expected.add(types::Refusal::Denied, Some(60));
+    expected.add(types::Refusal::KeyRate, None);
+    assert_eq!(config.unwrap().quiet, expected);
+    for (item, text) in [
+        ("banned", "expected one of not_allowed, denied, frozen"),
+        ("denied=59", "expected an interval of 60 to 604800 seconds"),
+        ("denied=", "expected an interval of"),
+        ("denied=-60", "expected an interval of"),
+    ] {
+        let found = says(&quiet(&format!("\"{item}\"")));
+        assert!(found[0].starts_with(&format!("2: access.quiet: `{item}`: {text}")), "{found:?}");
+    }
+}

@@ -330,6 +330,7 @@ impl Reloader {
         let (reloadable, fixed) = config::changes(&self.settings, &settings);
         let lists = access.summary();
         self.tracker.reconfigure(&config.policy);
+        self.tracker.set_quiet(config.quiet);
         self.tracker.limiter().replace(config.limits.clone());
         self.tracker.bans().set_rules(config.bans);
         access.apply(&self.tracker, &mut self.access);
@@ -363,6 +364,7 @@ impl Reloader {
 /// Applies at startup what a reload can change.
 pub(super) fn apply(config: &Config, tracker: &Tracker, access: &mut AccessState) -> Result<()> {
     tracker.reconfigure(&config.policy);
+    tracker.set_quiet(config.quiet);
     tracker.limiter().replace(config.limits.clone());
     tracker.bans().set_rules(config.bans);
     access::read(config, &access.folders)?.apply(tracker, access);

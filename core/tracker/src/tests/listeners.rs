@@ -178,7 +178,8 @@ fn live_entries_hold_for_every_listener_from_the_next_announce_on() {
         let by = |listener| announce(&tracker, &[request_from(listener, "10.0.0.1", 1)]);
         [0, 1, 2].map(|listener| by(listener).answers[0].1.err())
     };
-    let (no, bad) = (Some(Refusal::NotAllowed), Some(Refusal::Denied));
+    // The torrent has just been announced for the first time.
+    let (no, bad) = (Some(Refusal::NotAllowedYet), Some(Refusal::Denied));
     assert_eq!(refusals(), [None, no, None]);
     tracker.allowed().insert(&[torrent]);
     assert_eq!(refusals(), [None, None, None]);

@@ -164,8 +164,8 @@ pub fn failure(body: &mut Vec<u8>, refusal: Refusal) {
     encoder.dict();
     encoder.bytes(b"failure reason");
     encoder.bytes(refusal.text().as_bytes());
-    if let Refusal::Site { interval_s, .. } = refusal {
-        // As sites have always answered: clients that do not know BEP 31 wait, too.
+    // Most clients do not know BEP 31; libtorrent heeds the interval of a failure.
+    if let Some(interval_s) = refusal.interval_s() {
         encoder.bytes(b"interval");
         encoder.int(interval_s.into());
         encoder.bytes(b"min interval");

@@ -342,19 +342,21 @@ fn failures_have_a_reason_and_a_retry() {
     for refusal in Refusal::ALL.into_iter().chain([site]) {
         let mut body = Vec::new();
         failure(&mut body, refusal);
-        let intervals = match refusal {
-            Refusal::Site { interval_s, .. } => {
-                format!("8:intervali{interval_s}e12:min intervali{interval_s}e")
-            }
-            _ => String::new(),
+        let interval_s = match refusal {
+            Refusal::Site { interval_s, .. } => u32::from(interval_s),
+            _ => 0,
         };
-        let retry = match refusal.retry() {
+        let intervals = |s: u32| format!("8:intervali{s}e12:min intervali{s}e");
+        let rest = match refusal.retry() {
             Retry::Unspecified => String::new(),
-            Retry::Never => "8:retry in5:never".into(),
-            Retry::Minutes(minutes) => format!("8:retry ini{minutes}e"),
+            Retry::Never => intervals(86_400) + "8:retry in5:never",
+            Retry::Minutes(minutes) => {
+                let seconds = if interval_s > 0 { interval_s } else { u32::from(minutes) * 60 };
+                intervals(seconds) + &format!("8:retry ini{minutes}e")
+            }
         };
         let text = refusal.text();
-        let expected = format!("d14:failure reason{}:{text}{intervals}{retry}e", text.len());
+        let expected = format!("d14:failure reason{}:{text}{rest}e", text.len());
         assert_eq!(body, expected.as_bytes());
     }
 }

@@ -128,6 +128,10 @@ pub fn failure(
     // Refusal texts need no escapes; a test checks all of them.
     out.extend_from_slice(refusal.text().as_bytes());
     out.push(b'"');
+    if let Some(interval_s) = refusal.interval_s() {
+        out.extend_from_slice(b",\"interval\":");
+        append_decimal(out, interval_s.into());
+    }
     // As in BEP 31 for HTTP.
     match refusal.retry() {
         Retry::Never => out.extend_from_slice(b",\"retry in\":\"never\""),

@@ -185,7 +185,7 @@ fn common_ending(ending: &CommonEnding) -> HealthItem {
 /// Returns what to do if nearly all requests are refused for the same reason.
 fn refusal_remedy(refusal: Refusal) -> &'static str {
     match refusal {
-        Refusal::NotAllowed => {
+        Refusal::NotAllowed | Refusal::NotAllowedYet => {
             "Only torrents on the allow list are served. Add yours to it, or set access.mode to open."
         }
         Refusal::Denied => "Remove the torrent from the deny list, if it is there by mistake.",

@@ -332,7 +332,14 @@ impl HttpService {
                 exchange.count_response(RequestKind::Other);
                 client.listener.http().refuse(refusal);
                 self.body.clear();
-                http::failure(&mut self.body, refusal);
+                let quiet = view.quiet_response(refusal).filter(|_| kind == RequestKind::Announce);
+                match quiet {
+                    Some(quiet) => {
+                        let external_ip = view.peer_ip(policy_id, ip);
+                        write(&mut self.body, PeerFormat::Compact, external_ip, &quiet);
+                    }
+                    None => http::failure(&mut self.body, refusal),
+                }
             }
         }
         response.ok(&mut self.out, &self.body);

@@ -207,8 +207,13 @@ impl Session {
         reject_log::refused("ws", self.client.ip, refusal);
         self.listener.ws().refuse(refusal);
         self.count_response(RequestKind::Other);
-        self.reply(context, |out| {
-            webtorrent::failure(out, refusal, action, info_hash.as_ref());
+        let quiet = self.view(context).quiet_web_response(refusal);
+        self.reply(context, |out| match (quiet, action, &info_hash) {
+            (Some(quiet), Some(Action::Announce), Some(info_hash)) => {
+                let WebAnnounceOk { counts, interval_s, warning } = &quiet;
+                webtorrent::announce_reply(out, info_hash, counts, *interval_s, *warning);
+            }
+            _ => webtorrent::failure(out, refusal, action, info_hash.as_ref()),
         });
         if refusal == Refusal::Banned {
             self.close(context, CloseCode::POLICY, refusal.text());

@@ -6,6 +6,7 @@
 extern crate tidegate_front as front;
 
 mod http;
+mod quiet;
 mod site;
 mod testing;
 mod tls;

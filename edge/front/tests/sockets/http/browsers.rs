@@ -38,7 +38,8 @@ fn announces_of_browsers_are_refused_and_cost_nothing() {
     let announces = tracker::Rate { per_s: 1, burst: 1 };
     server.tracker.limiter().replace(tracker::Limits { announces, ..Default::default() });
     let reason = Refusal::Browser.text();
-    let refusal = format!("d14:failure reason{}:{reason}8:retry in5:nevere", reason.len());
+    let retry = "8:intervali86400e12:min intervali86400e8:retry in5:never";
+    let refusal = format!("d14:failure reason{}:{reason}{retry}e", reason.len());
     let proxied = format!("Via: 1.1 proxy\r\nX-Forwarded-For: 192.0.2.9\r\n{CHROMIUM}");
     let upgrade = format!("{UPGRADE}Origin: https://forum.test\r\n");
     for (_, mut client) in server.both_clients() {

@@ -77,7 +77,7 @@ fn refuses_with_status_200_and_a_failure_reason() {
     let lists = AccessLists { mode: Mode::Allow, ..AccessLists::default() };
     set_policy(&server.tracker, ListenerPolicy { lists, ..ListenerPolicy::default() });
     let cases = [
-        (announce(1, ""), Refusal::NotAllowed),
+        (announce(1, ""), Refusal::NotAllowedYet),
         ("/announce".into(), Refusal::InfoHashMissing),
         ("/scrape".into(), Refusal::FullScrape),
     ];

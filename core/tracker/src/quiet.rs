@@ -1,0 +1,82 @@
+//! Refusals that no client sees as an error: a response without peers and with a long interval instead.
+//!
+//! Clients return soon after an error, and over UDP an error cannot say when to return (BEP 15): a response that
+//! succeeds is the only one whose interval every client heeds.
+
+use types::{Notice, Refusal, SwarmCounts};
+
+use crate::{AnnounceOk, Answer, View, WebAnnounceOk};
+
+/// The refusals that are quiet, and their intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuietRefusals {
+    /// By [`Refusal::index`].
+    responses: [Option<QuietResponse>; Refusal::ALL.len()],
+}
+
+/// The response in place of a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct QuietResponse {
+    interval_s: u32,
+    /// The text of the refusal, for clients that show warnings.
+    warning: Notice,
+}
+
+impl Default for QuietRefusals {
+    fn default() -> Self {
+        Self { responses: [None; Refusal::ALL.len()] }
+    }
+}
+
+impl QuietRefusals {
+    /// Answers `refusal` with a response that asks the client to return after `interval_s`; `None` = the interval of
+    /// the refusal. Panics if it is not one of [`Refusal::QUIETABLE`].
+    pub fn add(&mut self, refusal: Refusal, interval_s: Option<u32>) {
+        assert!(Refusal::QUIETABLE.contains(&refusal), "{refusal:?} cannot be quiet");
+        self.set(refusal, interval_s);
+        if refusal == Refusal::NotAllowed {
+            // Uploaders return soon, as they do after an error.
+            self.set(Refusal::NotAllowedYet, None);
+        }
+    }
+
+    fn set(&mut self, refusal: Refusal, interval_s: Option<u32>) {
+        let interval_s = interval_s.or(refusal.interval_s()).unwrap_or(INTERVAL_S);
+        let response = QuietResponse { interval_s, warning: Notice::new(refusal.text()) };
+        self.responses[refusal.index()] = Some(response);
+    }
+
+    fn response(&self, refusal: Refusal) -> Option<QuietResponse> {
+        let response = self.responses[refusal.index()]?;
+        match refusal {
+            // The client knows best how long it has waited.
+            Refusal::TooSoon { .. } => Some(QuietResponse {
+                interval_s: refusal.interval_s().unwrap_or(response.interval_s),
+                ..response
+            }),
+            _ => Some(response),
+        }
+    }
+}
+
+/// The interval of refusals that have none.
+const INTERVAL_S: u32 = 3600;
+
+impl View<'_> {
+    /// Returns the response to send in place of a refusal, if that is quiet. It has no peers and counts none.
+    pub fn quiet_response(&self, refusal: Refusal) -> Option<AnnounceOk<'static>> {
+        let QuietResponse { interval_s, warning } = self.settings.quiet.response(refusal)?;
+        Some(AnnounceOk {
+            answer: Answer::without_peers(SwarmCounts::default()),
+            interval_s,
+            interval_min_s: interval_s,
+            warning: Some(warning),
+        })
+    }
+
+    /// Returns the same for a WebTorrent announce.
+    pub fn quiet_web_response(&self, refusal: Refusal) -> Option<WebAnnounceOk> {
+        let QuietResponse { interval_s, warning } = self.settings.quiet.response(refusal)?;
+        Some(WebAnnounceOk { counts: SwarmCounts::default(), interval_s, warning: Some(warning) })
+    }
+}
