@@ -23,18 +23,8 @@ use super::key::{Key, Kind, Section};
 use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
 
-/// The protocol of a `[[listener]]`.
-pub(super) static PROTOCOL: Key = Key::new(
-    "protocol",
-    Kind::Choice(Transport::WORDS),
-    &["udp, http (with WebSocket) or tls (HTTPS and wss)"],
-);
-/// The addresses of a `[[listener]]`.
-pub(super) static LISTEN: Key =
-    Key::new("listen", Kind::List, &[r#"addresses to listen on, e.g. ["127.0.0.1:8080"]"#]);
-
 const DAY_S: u32 = 24 * 3600;
-/// More than any machine can serve in a second, and as much as the counters behind it can hold.
+/// More than any machine can serve in a second.
 const RATE_MAX: u32 = 1_000_000;
 const WORKERS_MAX: u32 = limits::WORKERS_MAX as u32;
 const CONNECTIONS_MAX: u32 = limits::CONNECTIONS_MAX as u32;
@@ -205,9 +195,8 @@ settings! {
         allow_torrents: Text, reloadable, per_listener_deprecated = "";
         /// MiB for the names of these torrents. 0 = no names. Torrents beyond that have none.
         torrent_names_mib: Int(0, 65_536), reloadable, constant = 64;
-        /// Refusals that clients do not see as errors: they get a response without peers and with a long interval,
-        /// which all clients heed, e.g. ["denied", "client_refused=86400"]: the reason as metrics name it, and the
-        /// interval in seconds. See docs/access.md.
+        /// Refusals that are sent as a response without peers and with a long interval, which all clients heed, e.g.
+        /// ["denied", "client_refused=86400"]: the reason, and the interval in seconds. See docs/access.md.
         quiet: List, reloadable = [];
         /// Addresses, networks and autonomous systems whose clients alone are served, e.g.
         /// ["198.51.100.0/24", "AS64500"]. [] = all. Systems need geo.asn, and are read again when that

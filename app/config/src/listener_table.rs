@@ -9,11 +9,21 @@ use types::limits;
 
 use super::choices::{Choice, Transport};
 use super::constants;
-use super::key::{Key, Origin, PerListener, Problem};
-use super::keys::{self, Sections};
+use super::key::{Key, Kind, Origin, PerListener, Problem};
+use super::keys::Sections;
 use super::read::Remarks;
 use super::setting::{AnySetting, Setting, refusal};
 use super::source::{File, is_section, json, unknown_key, unknown_section};
+
+/// The protocol of a `[[listener]]`.
+pub(super) static PROTOCOL: Key = Key::new(
+    "protocol",
+    Kind::Choice(Transport::WORDS),
+    &["udp, http (with WebSocket) or tls (HTTPS and wss)"],
+);
+/// The addresses of a `[[listener]]`.
+pub(super) static LISTEN: Key =
+    Key::new("listen", Kind::List, &[r#"addresses to listen on, e.g. ["127.0.0.1:8080"]"#]);
 
 /// A `[[listener]]`.
 #[derive(Clone, Debug)]
@@ -120,9 +130,7 @@ impl Reading {
     ) -> Option<ListenerTable> {
         self.read(file, "", table, remarks);
         let Self { protocol, listen, overrides, is_invalid, .. } = self;
-        for (key, is_missing) in
-            [(&keys::PROTOCOL, protocol.is_none()), (&keys::LISTEN, listen.is_none())]
-        {
+        for (key, is_missing) in [(&PROTOCOL, protocol.is_none()), (&LISTEN, listen.is_none())] {
             // An invalid one has been reported.
             if is_missing && !is_invalid {
                 let text =
@@ -187,12 +195,11 @@ impl Reading {
         match (name, self.overrides.find_mut(name)) {
             ("protocol", _) => {
                 let protocol = value_json.as_str().and_then(Transport::from_word);
-                self.protocol =
-                    Some(protocol.ok_or_else(|| refused(&keys::PROTOCOL, &value_json))?);
+                self.protocol = Some(protocol.ok_or_else(|| refused(&PROTOCOL, &value_json))?);
                 Ok(())
             }
             ("listen", _) => {
-                let mut listen = Setting::by_default(&keys::LISTEN, Vec::new());
+                let mut listen = Setting::by_default(&LISTEN, Vec::new());
                 listen.set(&value_json, origin)?;
                 self.listen = Some(listen);
                 Ok(())

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use super::Config;
 use super::key::{Key, Kind, PerListener, Section};
-use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
+use super::keys::{SECTIONS, Sections};
+use super::listener_table::{LISTEN, PROTOCOL};
 use super::setting::toml;
 use super::tests::read;
 

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use serde_json::{Value as Json, json};
 
 use super::key::{Kind, PerListener, Section};
-use super::keys::{LISTEN, PROTOCOL, SECTIONS, Sections};
+use super::keys::{SECTIONS, Sections};
+use super::listener_table::{LISTEN, PROTOCOL};
 use super::memory_budget;
 use super::read::Settings;
 use super::setting::{AnySetting, toml};

@@ -41,7 +41,7 @@ impl QuietRefusals {
     }
 
     fn set(&mut self, refusal: Refusal, interval_s: Option<u32>) {
-        let interval_s = interval_s.or(refusal.interval_s()).unwrap_or(INTERVAL_S);
+        let interval_s = interval_s.or_else(|| refusal.interval_s()).unwrap_or(INTERVAL_S);
         let response = QuietResponse { interval_s, warning: Notice::new(refusal.text()) };
         self.responses[refusal.index()] = Some(response);
     }

@@ -160,7 +160,7 @@ fn rereads_lists_and_mode_on_sighup() {
 fn refusals_become_quiet_by_a_reload() {
     let tracker = start();
     assert!(is_denied(&tracker, 0xdd));
-    let deny = tracker.directory.path().join("deny.txt");
+    let deny = tracker.directory.path("deny.txt");
     let lists = format!("[access]\ndeny = \"{}\"\n", deny.display());
     tracker.configure(&format!("{lists}quiet = [\"denied=7200\"]\n"));
     tracker.reload();

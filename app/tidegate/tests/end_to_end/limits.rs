@@ -12,7 +12,8 @@ use crate::process::{Directory, PATIENCE, Signal, Tracker};
 crate::site::on_engines! { enforces_intervals_from_sighup_on }
 
 const RELOADS: &str = "tidegate_reloads_total";
-const REFUSED: &str = "too many requests from your address or network: slow down8:retry ini1e";
+const REFUSED: &str = "too many requests from your address or network: slow down\
+                       8:intervali60e12:min intervali60e8:retry ini1e";
 
 /// Returns whether at least one of many announces is refused.
 fn is_limited(tracker: &Tracker) -> bool {

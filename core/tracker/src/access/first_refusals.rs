@@ -1,9 +1,8 @@
 //! Torrents that were refused for the first time some minutes ago.
 //!
-//! Whoever uploads a torrent announces it before the site has put it on the allow list. To wait for an hour then
-//! makes users think that the upload has failed; to let everybody return every minute, for torrents that are never
-//! allowed, costs the tracker sixty times the requests. So only torrents that were not refused during the last day
-//! get the short time, for ten to twenty minutes.
+//! Uploaders announce a torrent before the site has put it on the allow list. A wait of an hour makes them think that
+//! the upload has failed; a minute for every client, with torrents that are never allowed, costs sixty times the
+//! requests. So only torrents that were not refused during the last day get the short time, for ten to twenty minutes.
 //!
 //! Plain form: a map from info hashes to times. Instead, Bloom filters, in memory that does not grow with what
 //! clients choose to announce. They err to the long time: a filter that is full knows every torrent.
