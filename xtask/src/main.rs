@@ -45,7 +45,6 @@ cargo xtask TASK
   crash swarms [TIMES]   kill a tracker under load, and compare its swarms with what it acknowledged
   upgrade                upgrade a tracker under load, and compare its swarms (--help: options)
   restart                stop and start a tracker with ten million peers, and measure how long that takes
-  soak [MINUTES]         run all protocols, floods, reloads and upgrades for an hour (--help: options)
   cluster [STEP...]      let nodes, NATS servers, links and clocks of a cluster fail under load, and check that
                          all nodes agree; then real clients at different nodes (--full: long failures)
   sim SEED [NAME]        simulate a cluster in virtual time, and print what happens (NAME: a scenario of
@@ -101,7 +100,7 @@ fn run(words: &[&str]) -> Result<()> {
             built(|| api::try_everything(&seeds))
         }
         ["cluster", words @ ..] => built(|| cluster::run(words)),
-        ["crash" | "soak" | "upgrade" | "restart", ..] => bench(words),
+        ["crash" | "upgrade" | "restart", ..] => bench(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
         ["screenshots", words @ ..] => built(|| screenshots::run(words)),

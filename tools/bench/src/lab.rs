@@ -34,7 +34,7 @@ pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
 #[cfg(target_os = "linux")]
 pub(crate) use program::Program;
 pub(crate) use program::Subject;
-pub(crate) use records::{add_records, hash_lines};
+pub(crate) use records::add_records;
 pub(crate) use template::TemplateVars;
 pub(crate) use tester::{LoadResult, LoadRun, SEED, Tester, TrackerUsage};
 pub(crate) use tracker::{Place, RunningTracker, free_address};

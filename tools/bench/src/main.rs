@@ -26,7 +26,6 @@ mod restart;
 mod rivals;
 mod session;
 mod sizing;
-mod soak;
 mod store;
 mod swarms;
 mod table;
@@ -61,7 +60,6 @@ enum Command {
     },
     Compare(compare::Compare),
     Attacks(attacks::Attacks),
-    Soak(soak::SoakCommand),
     Crash(crash::CrashCommand),
     Restart(restart::Restart),
     Upgrade(upgrade::Upgrade),
@@ -80,7 +78,6 @@ fn main() -> ExitCode {
         Command::Load { load } => load::run(&load),
         Command::Compare(command) => command.run(),
         Command::Attacks(command) => command.run(),
-        Command::Soak(command) => command.run(),
         Command::Crash(command) => command.run(),
         Command::Restart(command) => command.run(),
         Command::Upgrade(command) => command.run(),

@@ -1,4 +1,4 @@
-//! The tidegate that `crash`, `restart`, `soak` and `upgrade` start themselves.
+//! The tidegate that `crash`, `restart` and `upgrade` start themselves.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -64,6 +64,7 @@ impl Restart {
             count(roster.present().into()),
             filled.as_secs_f64()
         ));
+        add(&mut session, ("filled", 1), self.figures(folder.root(), &tracker)?)?;
         self.settle(&mut roster)?;
         let case = if self.no_journal { "without a journal" } else { "before" };
         let figures = self.figures(folder.root(), &tracker)?;

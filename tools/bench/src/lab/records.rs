@@ -42,7 +42,7 @@ pub(crate) fn add_records(api: &mut Api, keys: &Path) -> Result<()> {
 }
 
 /// Returns `count` info hashes, one on each line.
-pub(crate) fn hash_lines(random: &mut Random, count: u32) -> String {
+fn hash_lines(random: &mut Random, count: u32) -> String {
     let mut text = String::with_capacity(count as usize * 41);
     for _ in 0..count {
         let (a, b, c) = (random.next(), random.next(), random.next() as u32);
