@@ -41,8 +41,7 @@ cargo xtask TASK
   clients [NAME...]      let real clients transfer a torrent with the tracker (default: all clients)
   api [SEED...]          test the management API against its OpenAPI document, by schemathesis
                          (default: three seeds)
-  crash [TIMES]          kill a tracker while it is written to, and check its records (default: 50)
-  crash swarms [TIMES]   kill a tracker under load, and compare its swarms with what it acknowledged
+  crash [TIMES]          kill a tracker under load, and compare its swarms with what it acknowledged (default: 50)
   upgrade                upgrade a tracker under load, and compare its swarms (--help: options)
   restart                stop and start a tracker with ten million peers, and measure how long that takes
   cluster [STEP...]      let nodes, NATS servers, links and clocks of a cluster fail under load, and check that

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! bench/*.toml ─▶ lab ─▶ compare, attacks, xdp ───────────┐
-//!         store, swarms ─▶ crash swarms, restart, upgrade ┴▶ session ─▶ record ─▶ report ─▶ docs
+//!         store, swarms ─▶ crash, restart, upgrade ┴▶ session ─▶ record ─▶ report ─▶ docs
 //! ```
 #![forbid(unsafe_code)]
 
@@ -60,7 +60,7 @@ enum Command {
     },
     Compare(compare::Compare),
     Attacks(attacks::Attacks),
-    Crash(crash::CrashCommand),
+    Crash(crash::Crash),
     Restart(restart::Restart),
     Upgrade(upgrade::Upgrade),
     Store(store::Store),

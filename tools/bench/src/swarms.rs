@@ -1,4 +1,4 @@
-//! What `crash swarms`, `restart` and `upgrade` share: a tracker with a journal, and a roster of peers
+//! What `crash`, `restart` and `upgrade` share: a tracker with a journal, and a roster of peers
 //! that announce to it.
 //!
 //! ```text
@@ -193,7 +193,7 @@ pub(crate) mod figure {
     pub(crate) const P99_BEFORE_US: &str = "p99_before_us";
 }
 
-/// Reports runs of `crash swarms`, `restart` and `upgrade`.
+/// Reports runs of `crash`, `restart` and `upgrade`.
 pub(crate) fn report(title: &str, text: &str, runs: &Runs<'_>) -> Content {
     const COLUMNS: &[Column] = &[
         CASE,

@@ -25,7 +25,7 @@ fn run(words: &str) -> String {
 #[test]
 fn peers_survive_kills() {
     // 99 % is the promise: on a busy machine the journal is written a little later.
-    let text = run("crash swarms 3 --peers 2000 --late 0 --kept 99");
+    let text = run("crash 3 --peers 2000 --late 0 --kept 99");
     assert!(text.contains("# Swarms after kill -9"), "{text}");
 }
 
