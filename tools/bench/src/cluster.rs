@@ -16,12 +16,9 @@ mod browsers;
 #[cfg(target_os = "linux")]
 mod check;
 #[cfg(target_os = "linux")]
-mod compare;
-#[cfg(target_os = "linux")]
 mod content;
 #[cfg(target_os = "linux")]
 mod cost;
-mod definitions;
 #[cfg(target_os = "linux")]
 mod history;
 #[cfg(target_os = "linux")]
@@ -37,8 +34,6 @@ mod stage;
 #[cfg(target_os = "linux")]
 mod steps;
 #[cfg(target_os = "linux")]
-mod system;
-#[cfg(target_os = "linux")]
 mod usage;
 #[cfg(target_os = "linux")]
 mod warm;
@@ -53,7 +48,7 @@ use clap::Subcommand;
 pub(crate) use report::report;
 pub(crate) use scale::scale;
 
-/// Test and measure nodes that are one tracker, and others beside them (needs root).
+/// Test and measure nodes that are one tracker (needs root).
 #[derive(Args)]
 pub(crate) struct ClusterCommand {
     #[cfg(target_os = "linux")]
@@ -69,7 +64,6 @@ enum What {
     Warm(warm::Warm),
     Lag(lag::Lag),
     Cost(cost::Cost),
-    Compare(compare::ClusterComparison),
 }
 
 impl ClusterCommand {
@@ -82,7 +76,6 @@ impl ClusterCommand {
             What::Warm(command) => command.run(),
             What::Lag(command) => command.run(),
             What::Cost(command) => command.run(),
-            What::Compare(command) => command.run(),
         }
     }
 

@@ -31,8 +31,6 @@ pub(crate) use cores::{Split, default_counts, on};
 pub(crate) use definition::{Definition, Definitions, Fill, Install, Load, Loads, Protocol};
 pub(crate) use machine::{commit, machine, now, settings};
 pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
-#[cfg(target_os = "linux")]
-pub(crate) use program::Program;
 pub(crate) use program::Subject;
 pub(crate) use records::add_records;
 pub(crate) use template::TemplateVars;

@@ -18,12 +18,6 @@ pub(crate) struct ProgramArgs {
 }
 
 impl ProgramArgs {
-    /// Returns those that name a program.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn of(program: PathBuf) -> Self {
-        Self { program: Some(program) }
-    }
-
     /// Starts it with a configuration, which is written to a folder, and waits until it serves.
     pub(crate) fn start(&self, folder: &Path, configuration: &str) -> Result<Tracker> {
         Self::start_by(&self.path()?, folder, configuration)

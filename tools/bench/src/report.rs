@@ -29,7 +29,7 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["crash", "swarms"] => crash::report(&runs),
         ["restart"] => restart::report(&runs),
         ["upgrade"] => upgrade::report(&runs),
-        ["cluster", what] => cluster::report(&runs, definitions, what)?,
+        ["cluster", what] => cluster::report(&runs, what)?,
         ["xdp", "loads"] => xdp::report(&runs),
         _ => bail!("unknown benchmark `{benchmark}` in a record"),
     };

@@ -32,7 +32,7 @@ pub use hostile::HostileDatagram;
 pub use roster::{
     Download, KnownPeer, PeerState, Roster, RosterOptions, RosterRun, RosterTask, Routes,
 };
-pub use sightings::{Newcomers, Sightings};
+pub use sightings::Sightings;
 
 /// Parameters of a UDP load.
 #[derive(Clone, Debug)]

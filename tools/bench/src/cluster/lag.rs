@@ -171,7 +171,7 @@ fn watch(node: &Node, is_done: &AtomicBool) -> Result<f64> {
 }
 
 /// Waits until two nodes have the same number of peers.
-pub(super) fn wait_until_equal(one: &Node, other: &Node) -> Result<()> {
+fn wait_until_equal(one: &Node, other: &Node) -> Result<()> {
     let peers = |node: &Node| node.metric("tidegate_peers", &[]);
     wait_for(CATCH_UP_MAX, "the nodes to have the same peers", || Ok(peers(one)? == peers(other)?))
 }

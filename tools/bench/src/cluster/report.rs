@@ -1,10 +1,7 @@
 //! Reports of `tidegate-bench cluster`.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 
-use super::definitions::{self, SystemDefinition};
 use crate::figures::{count, mib, micros, percent};
 use crate::report::{
     Block, CASE, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Row, Runs, SUBJECT,
@@ -28,13 +25,12 @@ const LAG_GOALS: [Goal; 2] = [
 ];
 
 /// Reports the runs.
-pub(crate) fn report(runs: &Runs<'_>, folder: &Path, what: &str) -> Result<Content> {
+pub(crate) fn report(runs: &Runs<'_>, what: &str) -> Result<Content> {
     let content = match what {
         "seen" => seen(runs),
         "warm" => warm(runs),
         "lag" => lag(runs),
         "cost" => cost(runs),
-        "compare" => compare(runs, definitions::read(folder)?),
         _ => bail!("unknown benchmark `cluster {what}` in a record"),
     };
     Ok(content)
@@ -104,73 +100,6 @@ fn cost(runs: &Runs<'_>) -> Content {
     ("What being a node costs".to_owned(), text.to_owned(), vec![table(&runs.rows(), COLUMNS)])
 }
 
-fn compare(runs: &Runs<'_>, definitions: Vec<SystemDefinition>) -> Content {
-    const SEEN: &[Column] = &[
-        SUBJECT,
-        ("50 %", |row| row.cell("p50_us", micros)),
-        ("99 %", |row| row.cell("p99_us", micros)),
-        ("last", |row| row.cell("max_us", micros)),
-        ("not within a minute", |row| row.cell("unseen", count)),
-    ];
-    const COST: &[Column] = &[
-        SUBJECT,
-        RESPONSES_S,
-        PER_CPU_S,
-        RELATIVE,
-        PAIRS,
-        ("of it in nodes", |row| row.cell("nodes_part", percent)),
-        ("bytes an announce", |row| row.cell("bytes", bytes)),
-        ("lost", |row| row.cell("lost", count)),
-    ];
-    const FAULTS: &[Column] = &[
-        CASE,
-        SUBJECT,
-        ("new peers", |row| row.cell("peers", count)),
-        ("missing", |row| row.cell("missing", count)),
-        ("unanswered", |row| row.cell("unanswered", count)),
-    ];
-    let text = "Two nodes of each tracker, and on a third host what they share: a NATS server, or Redis. The load \
-                is at one node; the other one only receives it.";
-    let of = |case: &'static str| runs.filter(move |run| run.case == case).rows();
-    let faults = runs.filter(|run| run.figures.get("missing").is_some()).rows();
-    let mut blocks = Vec::new();
-    let mut add = |heading: &str, text: &str, rows: &[Row<'_>], columns: &[Column]| {
-        if !rows.is_empty() {
-            let (heading, text) = (heading.to_owned(), text.to_owned());
-            blocks.extend([Block::Heading(heading), Block::Text(text), table(rows, columns)]);
-        }
-    };
-    add(
-        "Until the other node knows a new peer",
-        "20 new peers a second at one node. The other one is asked for 50 unknown ones at a time, 2 ms after its last \
-         answer.",
-        &of("seen"),
-        SEEN,
-    );
-    add(
-        "CPU time and bytes",
-        "Each announce starts or stops a peer, so that the other node must know it. \"per CPU-s\" is of the CPU \
-         time of both nodes and of what they share. Bytes are those of all frames between the hosts.",
-        &of("cost"),
-        COST,
-    );
-    add(
-        "What is missing",
-        "200 new peers a second at one node for 30 s, while its links lose 1 % of the frames, or while it is cut \
-         off from the other hosts from 10 s to 20 s. A minute later the other node is asked for all of them. \
-         Unanswered is what the first node had not answered 20 s after the last announce.",
-        &faults,
-        FAULTS,
-    );
-    let subjects = runs.distinct(|run| run.subject.as_str());
-    let limitation = |it: SystemDefinition| {
-        subjects.contains(&it.name.as_str()).then(|| format!("{} {}.", it.name, it.limitations))
-    };
-    let limitations: Vec<String> = definitions.into_iter().filter_map(limitation).collect();
-    let text = format!("{text} {}", limitations.join(" "));
-    ("Trackers of which two nodes are one".to_owned(), text, blocks)
-}
-
 /// Puts a table of goals before the figures.
 fn with_goals(
     title: &str,
@@ -222,14 +151,12 @@ mod tests {
     use crate::record::tests::run;
 
     fn text(runs: &[Run], what: &str) -> String {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
-        let (_, _, blocks) = report(&Runs::counted(runs), &folder, what).unwrap();
-        let lines = blocks.iter().map(|block| match block {
+        let (_, _, blocks) = report(&Runs::counted(runs), what).unwrap();
+        let tables = blocks.iter().map(|block| match block {
             Block::Table(table) => table.to_string(),
-            Block::Heading(text) | Block::Text(text) => format!("{text}\n"),
             _ => String::new(),
         });
-        lines.collect()
+        tables.collect()
     }
 
     #[test]
@@ -246,20 +173,6 @@ mod tests {
             is_in(["LAN, 99 %", "300 ms | no"]) && is_in(["over 150 ms", "600 ms | yes"]),
             "{text}"
         );
-        assert!(report(&Runs::counted(&runs), Path::new("."), "else").is_err());
-    }
-
-    #[test]
-    fn others_are_compared_with_the_first() {
-        let cost = |name, round, figure| run(name, "cost", round, &[("per_cpu_s", figure)]);
-        let runs = [
-            cost("a", 1, 100.0),
-            cost("b", 1, 50.0),
-            run("a", "cut off for 10 s", 1, &[("missing", 0.0)]),
-            run("b", "cut off for 10 s", 1, &[("missing", 2000.0)]),
-        ];
-        let text = text(&runs, "compare");
-        assert!(text.contains("0.500") && text.contains("2,000"), "{text}");
-        assert!(!text.contains("Until the other"), "{text}");
+        assert!(report(&Runs::counted(&runs), "else").is_err());
     }
 }

@@ -115,7 +115,7 @@ fn observe(
 }
 
 /// Returns the figures of times.
-pub(super) fn figures(seen: &Latencies) -> Result<Figures> {
+fn figures(seen: &Latencies) -> Result<Figures> {
     let us = |part| -> Result<f64> {
         Ok(seen.quantile(part).context("no peer was seen")?.as_secs_f64() * 1e6)
     };
@@ -127,7 +127,7 @@ pub(super) fn figures(seen: &Latencies) -> Result<Figures> {
 }
 
 /// Describes times.
-pub(super) fn summary(seen: &Latencies) -> String {
+fn summary(seen: &Latencies) -> String {
     let at =
         |part| seen.quantile(part).map_or_else(String::new, |it| micros(it.as_secs_f64() * 1e6));
     format!("p50 {}, p99 {}, max {}", at(0.5), at(0.99), at(1.0))

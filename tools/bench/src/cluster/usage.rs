@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use harness::network::Namespace;
 
 /// The interface of hosts at the backbone.
-pub(super) const BACKBONE: &str = "eth1";
+const BACKBONE: &str = "eth1";
 /// Of a frame on a wire, what interfaces do not count: preamble, checksum and gap.
-pub(super) const FRAME_BYTES: f64 = 24.0;
+const FRAME_BYTES: f64 = 24.0;
 
 /// Bytes and packets that a host has sent and received at the backbone, without its other interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,7 +1,5 @@
 //! Measures the time until other nodes of a tracker know a peer that has announced to one of them.
 
-mod many;
-
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,8 +11,6 @@ use types::{Announce, Event, InfoHash, NumWant};
 use super::worker;
 use crate::population::peer_id;
 use crate::random::Random;
-
-pub use many::Newcomers;
 
 /// Between two questions to a node whether it knows the peer.
 const ASK_EVERY: Duration = Duration::from_millis(2);
@@ -32,9 +28,8 @@ const CONNECTION_ID_AGE_MAX: Duration = Duration::from_secs(45);
 pub struct Sightings {
     /// One for each node.
     sockets: Vec<UdpSocket>,
-    /// Connection ids that nodes have issued, and when. The first is for all nodes if they are one tracker.
-    connection_ids: Vec<Option<(u64, Instant)>>,
-    is_one_tracker: bool,
+    /// A connection id that is good for all nodes, and when it was issued.
+    connection_id: Option<(u64, Instant)>,
     transaction_id: u32,
     random: Random,
 }
@@ -65,15 +60,7 @@ impl Sightings {
         for socket in &sockets {
             socket.set_nonblocking(true)?;
         }
-        let (random, connection_ids) = (Random::new(seed), vec![None; sockets.len()]);
-        Ok(Self { sockets, connection_ids, is_one_tracker: true, transaction_id: 0, random })
-    }
-
-    /// Has each node be asked for connection ids of its own.
-    #[must_use]
-    pub fn with_own_connection_ids(mut self) -> Self {
-        self.is_one_tracker = false;
-        self
+        Ok(Self { sockets, connection_id: None, transaction_id: 0, random: Random::new(seed) })
     }
 
     /// Announces a new peer at a node, and waits until others know it. Returns the time from sending the
@@ -115,10 +102,9 @@ impl Sightings {
         Ok(watches.iter().map(|watch| watch.seen).collect())
     }
 
-    /// Returns a connection id that a node accepts.
+    /// Returns a connection id, which a node issues if there is none.
     fn connection_id(&mut self, node: usize) -> Result<u64> {
-        let place = if self.is_one_tracker { 0 } else { node };
-        if let Some((id, since)) = self.connection_ids.get(place).copied().flatten()
+        if let Some((id, since)) = self.connection_id
             && since.elapsed() < CONNECTION_ID_AGE_MAX
         {
             return Ok(id);
@@ -127,9 +113,7 @@ impl Sightings {
         let Some((_, Reply::Connect { connection_id })) = decode_reply(&answer) else {
             bail!("no connection id");
         };
-        if let Some(known) = self.connection_ids.get_mut(place) {
-            *known = Some((connection_id, Instant::now()));
-        }
+        self.connection_id = Some((connection_id, Instant::now()));
         Ok(connection_id)
     }
 
@@ -179,7 +163,7 @@ impl Sightings {
                 let answer = answer.get(..len).unwrap_or_default();
                 match decode_reply(answer) {
                     Some((found, Reply::Error(text))) if found == number => {
-                        self.connection_ids.fill(None);
+                        self.connection_id = None;
                         bail!("refused: {}", String::from_utf8_lossy(text));
                     }
                     Some((found, _)) if found == number => return Ok(answer.to_vec()),
@@ -187,7 +171,7 @@ impl Sightings {
                 }
             }
             if began.elapsed() > ANSWER_MAX {
-                self.connection_ids.fill(None);
+                self.connection_id = None;
                 bail!("node {node} has not answered for {ANSWER_MAX:?}");
             }
             thread::sleep(LOOK_EVERY);
@@ -239,35 +223,5 @@ mod tests {
         assert!(seen[0].is_some_and(|time| time >= 2 * ASK_EVERY), "{seen:?}");
         let seen = sightings.observe(1, &[0], Duration::from_millis(50)).unwrap();
         assert_eq!(seen, [None]);
-    }
-
-    #[test]
-    fn missing_peers_are_counted() {
-        let (first, _) = honest("127.0.0.1:0");
-        let mut announces = 0;
-        // It loses one announce of three, and knows every torrent but the first of a scrape.
-        let (second, _) = tracker("127.0.0.1:0", move |_, request, answer| {
-            let mut answer = answer?;
-            match request.get(8..12)? {
-                [0, 0, 0, 1] => announces += 1,
-                [0, 0, 0, 2] => answer.iter_mut().skip(8 + 12).for_each(|byte| *byte = 1),
-                _ => return Some(vec![answer]),
-            }
-            let is_lost = request.get(8..12) == Some(&[0, 0, 0, 1]) && announces % 3 == 0;
-            Some(if is_lost { Vec::new() } else { vec![answer] })
-        });
-        let nodes = [first.address, second.address];
-        let sightings = Sightings::new(&nodes, [127, 0, 0, 1].into(), 1).unwrap();
-        let mut sightings = sightings.with_own_connection_ids();
-        let patience = Duration::from_millis(300);
-        let newcomers = Newcomers { node: 1, peers: 60, per_s: 1000.0, patience };
-        let (torrents, unanswered) = sightings.announce_all(newcomers).unwrap();
-        assert_eq!((torrents.len(), unanswered), (60, 20));
-        assert_eq!(sightings.missing(1, &torrents).unwrap(), 2);
-        // The first of a scrape is asked for again and again.
-        let newcomers = Newcomers { node: 0, peers: 20, per_s: 100.0, patience };
-        let seen = sightings.observe_all(newcomers, 1).unwrap();
-        let unseen = seen.iter().filter(|time| time.is_none()).count();
-        assert!((seen.len(), unseen) == (20, 1), "{seen:?}");
     }
 }
