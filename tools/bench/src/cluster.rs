@@ -26,7 +26,6 @@ mod lag;
 #[cfg(target_os = "linux")]
 mod nodes;
 mod report;
-mod scale;
 #[cfg(target_os = "linux")]
 mod seen;
 #[cfg(target_os = "linux")]
@@ -46,7 +45,6 @@ use clap::Args;
 use clap::Subcommand;
 
 pub(crate) use report::report;
-pub(crate) use scale::scale;
 
 /// Test and measure nodes that are one tracker (needs root).
 #[derive(Args)]

@@ -3,7 +3,7 @@
 //! A table stands between `<!-- figures: BENCHMARK -->` and `<!-- end of figures -->`, for example
 //! `compare udp announces` or `xdp loads | Goals`: behind bars are the headings of the report whose tables are
 //! shown, if not all are. It is of the benchmark's last entry in its record. `overview` is the README's table, from
-//! several records; `sizing` and `cluster scale` are computed from them.
+//! several records; `sizing` is computed from them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::session::print_line;
-use crate::{cluster, compare, record, report, sizing};
+use crate::{compare, record, report, sizing};
 
 const START: &str = "<!-- figures: ";
 const END: &str = "<!-- end of figures -->";
@@ -63,9 +63,6 @@ fn figures(name: &str, definitions: &Path) -> Result<String> {
     let folder = definitions.join("record");
     if name == "overview" {
         return Ok(compare::overview(&folder)?.to_string());
-    }
-    if name == "cluster scale" {
-        return cluster::scale(&folder);
     }
     if name == "sizing" {
         return sizing::sizing(&folder);
