@@ -1,6 +1,6 @@
 //! `tidegate-bench compare`: each tracker is started with the same number of processors and put under
-//! the same load on other processors. Several loads take turns, too: by other load testers, with other settings
-//! of the tracker, or beside requests to its management API.
+//! the same load on other processors. Several loads take turns, too: with other settings of the tracker, or beside
+//! requests to its management API.
 
 mod comparison;
 mod report;
@@ -10,10 +10,10 @@ mod tests;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum, value_parser};
 
-use crate::lab::{Lab, LabArgs, Load, Protocol, Tester, named_path, settings};
+use crate::lab::{Lab, LabArgs, Load, Protocol, named_path, settings};
 use crate::report::Block;
 use crate::session::{ResultArgs, RoundArgs, Session, print_line};
 use crate::table::{Cell, Table};
@@ -121,26 +121,15 @@ fn contestants<'a>(
         let only = if only.is_empty() { &load.trackers } else { only };
         let (subjects, missing) = lab.subjects((protocol, &load.name), only)?;
         missing.iter().for_each(|sentence| print_line(sentence));
-        let tester = tester(lab, load, protocol)?;
         for subject in subjects {
             let name = match loads {
                 [_] => subject.name(),
                 _ => format!("{}, {}", subject.name(), load.name),
             };
-            contestants.push(Contestant { name, subject, load, tester: tester.clone() });
+            contestants.push(Contestant { name, subject, load });
         }
     }
     Ok(contestants)
-}
-
-/// Returns the load tester of a load.
-fn tester(lab: &Lab, load: &Load, protocol: Protocol) -> Result<Tester> {
-    let Some(name) = &load.tester else { return Ok(Tester::Own) };
-    let program = lab.tester(name)?;
-    if !program.definition.speaks.contains(&protocol) {
-        bail!("the load {} is not for {protocol}", load.name);
-    }
-    Ok(Tester::Other(Box::new(program)))
 }
 
 /// Returns the settings of a comparison, for its report.

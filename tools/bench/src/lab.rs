@@ -34,7 +34,7 @@ pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
 pub(crate) use program::Subject;
 pub(crate) use records::add_records;
 pub(crate) use template::TemplateVars;
-pub(crate) use tester::{LoadResult, LoadRun, SEED, Tester, TrackerUsage};
+pub(crate) use tester::{LoadResult, LoadRun, SEED};
 pub(crate) use tracker::{Place, RunningTracker, free_address};
 
 #[cfg(test)]
@@ -45,10 +45,10 @@ use cores::Processor;
 /// Where definitions and programs are.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LabArgs {
-    /// Path of a tracker's or load tester's program; repeatable.
+    /// Path of a tracker's program; repeatable.
     #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
     pub(crate) program: Vec<(String, PathBuf)>,
-    /// Directory into which `tidegate-bench rivals` has installed trackers and load testers.
+    /// Directory into which `tidegate-bench rivals` has installed trackers.
     #[arg(long, value_name = "DIR", default_value = "target/rivals")]
     pub(crate) rivals: PathBuf,
     /// Directory with the definitions of trackers and loads.

@@ -1,4 +1,4 @@
-//! `tidegate-bench rivals`: installs other trackers, and their load testers, from packages.
+//! `tidegate-bench rivals`: installs other trackers from packages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use clap::Args;
 use crate::lab::{Definition, Definitions, Install};
 use crate::session::print_line;
 
-/// Install the trackers and load testers to compare with.
+/// Install the trackers to compare with.
 #[derive(Args)]
 pub(crate) struct Rivals {
-    /// Names of trackers and load testers [default: all].
+    /// Names of trackers [default: all].
     names: Vec<String>,
     /// Directory to install them into.
     #[arg(long, value_name = "DIR", default_value = "target/rivals")]
@@ -27,8 +27,7 @@ impl Rivals {
     /// Installs them. If one fails, the others are still installed.
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let all = Definitions::read(&self.definitions)?;
-        let all: Vec<&Definition> =
-            all.trackers.iter().chain(&all.front).chain(&all.testers).collect();
+        let all: Vec<&Definition> = all.trackers.iter().chain(&all.front).collect();
         if let Some(name) = self.names.iter().find(|name| all.iter().all(|one| one.name != **name))
         {
             let names: Vec<_> = all.iter().map(|one| &*one.name).collect();

@@ -12,19 +12,18 @@ use super::Measure;
 use crate::figures::{Figure, count, mib, micros, percent};
 use crate::lab::{
     Api, Fill, Lab, Load, LoadResult, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, RunningTracker,
-    SEED, Split, Subject, TOKEN_VARIABLES, TemplateVars, Tester, TrackerUsage, add_records,
+    SEED, Split, Subject, TOKEN_VARIABLES, TemplateVars, add_records,
     children_cpu_s, free_address,
 };
 use crate::record::Figures;
 use crate::session::{RoundArgs, RunKey, Session, print_line};
 
-/// What takes part: a tracker under a load of a load tester.
+/// What takes part: a tracker under a load.
 pub(super) struct Contestant<'a> {
     /// The tracker, and the load if there are several.
     pub(super) name: String,
     pub(super) subject: Subject,
     pub(super) load: &'a Load,
-    pub(super) tester: Tester,
 }
 
 /// Parameters of a comparison.
@@ -184,10 +183,9 @@ impl<'a> Comparison<'a> {
             || self.wants(Measure::Latency) && self.paces().iter().any(is_relative)
     }
 
-    /// Returns the fills to measure. Other load testers have none.
+    /// Returns the fills to measure.
     fn fills(&self) -> Vec<Fill> {
-        let is_own = |contestant: &Contestant<'_>| matches!(contestant.tester, Tester::Own);
-        if !self.wants(Measure::Memory) || !self.contestants.iter().all(is_own) {
+        if !self.wants(Measure::Memory) {
             return Vec::new();
         }
         let length = |fill: &Fill| self.plan.fill_seconds.unwrap_or(fill.seconds);
@@ -363,26 +361,21 @@ impl<'a> Comparison<'a> {
         let (result, api_figures) = self.load(contestant, run, &words, api)?;
         // If the tracker has exited, report that rather than the load tester's error.
         tracker.check()?;
-        let Some(mut result) = result? else { return Ok(None) };
+        let Some(result) = result? else { return Ok(None) };
         let tester_s = children_cpu_s()? - children_s;
         let used = tracker.usage()?.since(&before);
         let noise = monitor.noise(used.cpu_s() + tester_s)?;
-        // Other load testers do not know the tracker's process.
-        let (user_s, sys_s) = (used.user_s, used.system_s);
-        result.tracker.get_or_insert(TrackerUsage { user_s, sys_s });
         check(&result, &task.part)?;
         if let Part::Memory(_) = task.part {
             sleep(SETTLE);
         }
         let after = tracker.usage()?;
-        let warm_up = if matches!(contestant.tester, Tester::Own) { plan.run.warm_up } else { 0 };
-        let with_warm_up = 1.0 + f64::from(warm_up) / result.seconds;
+        let with_warm_up = 1.0 + f64::from(plan.run.warm_up) / result.seconds;
         let mut figures = result.figures();
         figures.extend(api_figures);
         figures.set("noise", noise);
-        figures.set("warm_up_s", warm_up.into());
+        figures.set("warm_up_s", plan.run.warm_up.into());
         figures.set("peak_bytes", after.peak_bytes as f64);
-        figures.set("per_tester_cpu_s", result.all_responses() * with_warm_up / tester_s);
         if let Part::Latency { rate, .. } = task.part {
             figures.set("rate", rate);
         }
@@ -409,22 +402,19 @@ impl<'a> Comparison<'a> {
         api: Option<SocketAddr>,
     ) -> Result<(Result<Option<LoadResult>>, Figures)> {
         let load = contestant.load;
-        let put_under_load = || match &contestant.tester {
-            Tester::Own => self.lab.load(run, words),
-            Tester::Other(program) => self.lab.other_load(run, program, &load.configuration),
-        };
+        let put_under_load = || self.lab.load(run, words);
         match load.meanwhile.zip(api) {
             Some((usage, api)) => usage.during(api, run.processors, put_under_load),
             None => Ok((put_under_load(), Figures::default())),
         }
     }
 
-    /// Returns the variables in the arguments of our own load tester.
+    /// Returns the variables in the arguments of the load tester.
     fn variables(&self, split: &Split) -> TemplateVars {
         self.lab.vars().with_path("folder", &self.lab.folder).with("load_cores", split.load.len())
     }
 
-    /// Returns the arguments of our own load tester.
+    /// Returns the arguments of the load tester.
     fn words(
         &self,
         contestant: &Contestant<'_>,
@@ -483,10 +473,9 @@ fn summary(figures: &Figures, task: &Task) -> String {
     };
     let mut summary = match &task.part {
         Part::Throughput => format!(
-            "{} responses/s, {} per CPU-s, {} per CPU-s of the load tester",
+            "{} responses/s, {} per CPU-s",
             text("responses_s", count),
-            text("per_cpu_s", count),
-            text("per_tester_cpu_s", count)
+            text("per_cpu_s", count)
         ),
         Part::Latency { .. } => {
             format!("p50 {}, p99 {}", text("p50_us", micros), text("p99_us", micros))

@@ -34,9 +34,6 @@ pub(crate) fn report(
     blocks.extend(limit_notice(&under_load));
     blocks.extend(throughput(runs));
     blocks.extend(efficiency(&under_load));
-    if sentences.len() > 1 {
-        blocks.extend(tester_efficiency(&under_load));
-    }
     blocks.extend(latency(runs));
     blocks.extend(by_rate(runs));
     blocks.extend(memory(runs, &under_load));
@@ -124,21 +121,6 @@ fn efficiency(rows: &[Row<'_>]) -> Vec<Block> {
         Block::Explanation(text.into()),
         table(rows, COLUMNS),
     ]
-}
-
-/// Returns the cost of a response for the load tester.
-fn tester_efficiency(rows: &[Row<'_>]) -> Vec<Block> {
-    const COLUMNS: &[Column] = &[
-        SUBJECT,
-        ("per CPU-s", |row| row.cell("per_tester_cpu_s", count)),
-        ("relative", |row| row.relative("per_tester_cpu_s")),
-        ("pairs", |row| row.pairs("per_tester_cpu_s")),
-    ];
-    if rows.is_empty() {
-        return Vec::new();
-    }
-    let title = "Responses per second of the load tester's CPU time";
-    vec![Block::Heading(title.into()), table(rows, COLUMNS)]
 }
 
 /// Returns response times at parts of the maximum throughput, with a table for each.

@@ -29,8 +29,7 @@ impl Set {
             "udp.toml",
             "[[load]]\nname = 'usual'\ndescription = 'A load.'\nwords = ['--threads', '{load_cores}']\n\
              paced = ['--rate', '{rate}']\n[[fill]]\nname = 'full'\npeers = 1000\nseconds = 1\nwords = ['--fill']\n\
-             [[load]]\nname = 'other'\ndescription = 'Another.'\ntester = 'tester'\n\
-             configuration = '{address} for {seconds} s'\n\
+             [[load]]\nname = 'other'\ndescription = 'Another.'\n\
              [[load]]\nname = 'fixed'\ndescription = 'At a rate.'\npath = '/x'\nrates = [7000]\n\
              words = []\npaced = ['--rate', '{rate}']\nbefore = ['--before']\n",
         );
@@ -188,26 +187,13 @@ fn other_builds_stand_beside_the_first_tracker() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn other_load_testers_take_turns_with_our_own() {
-    let tester = "[[tester]]\nname = 'tester'\nspeaks = ['udp']\nprogram = 'sh'\nversion = ['echo', '2.0']\n\
-                  start = ['sh', '-c', 'cat {configuration}; echo; echo per second: 500; echo for 2 s']\n\
-                  prints = { responses_s = 'per second:', seconds = 'for' }\n";
-    let set = Set::new("testers", &[&stand_in("a", ""), tester].concat());
-    assert!(set.compare("udp --load other").unwrap());
-    let report = set.read("out/report.md");
-    assert!(
-        report.contains("# Trackers over udp: other") && report.contains("**500**"),
-        "{report}"
-    );
-    // Neither latency nor memory can be measured with it.
-    assert!(!report.contains("At 50 %") && !report.contains("## full"), "{report}");
-    // Several loads take turns.
+fn several_loads_take_turns() {
+    let set = Set::new("loads", &stand_in("a", ""));
     assert!(set.compare("udp --load usual --load other --measure throughput").unwrap());
     let subjects = set.values("out/runs.jsonl", "subject");
     assert!(subjects.contains(&"a, usual".into()) && subjects.contains(&"a, other".into()));
     let report = set.read("out/report.md");
     assert!(report.contains("# Trackers over udp: usual+other"), "{report}");
-    assert!(report.contains("of the load tester's CPU time"), "{report}");
 }
 
 #[test]
@@ -217,7 +203,6 @@ fn impossible_options_are_rejected_before_anything_is_started() {
     for (options, what) in [
         ("udp --cores 4096", "4096 cores leave no processor for the load"),
         ("udp --load x", "unknown load x: expected one of usual, other, fixed"),
-        ("udp --load other", "no [[tester]] tester"),
         ("udp --only x", "unknown tracker x: expected one of a"),
         ("ws", "ws.toml"),
     ] {

@@ -1,4 +1,4 @@
-//! Definitions of trackers, load testers and loads: `trackers.toml` and `PROTOCOL.toml` of a folder,
+//! Definitions of trackers and loads: `trackers.toml` and `PROTOCOL.toml` of a folder,
 //! `bench/` in the repository. The comments at the top of those files explain each key.
 
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl FromStr for Protocol {
     }
 }
 
-/// A program to start: a tracker, a TLS front or a load tester.
+/// A program to start: a tracker or a TLS front.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Definition {
@@ -117,18 +117,8 @@ pub(crate) struct Definition {
     pub(crate) not_for: Vec<String>,
     #[serde(default)]
     pub(crate) limitations: String,
-    /// What a load tester prints before its two figures.
-    pub(crate) prints: Option<Labels>,
     #[serde(default)]
     pub(crate) install: Install,
-}
-
-/// The texts before a load tester's figures.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Labels {
-    pub(crate) responses_s: String,
-    pub(crate) seconds: String,
 }
 
 /// A tracker that differs from another one in few keys.
@@ -162,7 +152,7 @@ pub(crate) struct Install {
     pub(crate) by_path: String,
 }
 
-/// A load: arguments of `tidegate-bench load PROTOCOL URL`, or another load tester's configuration.
+/// A load: arguments of `tidegate-bench load PROTOCOL URL`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Load {
@@ -174,10 +164,6 @@ pub(crate) struct Load {
     /// Arguments that limit it to `{rate}` requests per second, to measure latencies.
     #[serde(default)]
     pub(crate) paced: Vec<String>,
-    /// Name of the load tester, if it is not our own.
-    pub(crate) tester: Option<String>,
-    #[serde(default)]
-    pub(crate) configuration: String,
     /// Names of the trackers that it is for, unless the command line names trackers; empty for all.
     #[serde(default)]
     pub(crate) trackers: Vec<String>,
@@ -214,7 +200,7 @@ pub(crate) struct Fill {
     pub(crate) words: Vec<String>,
 }
 
-/// All trackers and load testers. The first tracker is tidegate.
+/// All trackers. The first one is tidegate.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Definitions {
@@ -223,8 +209,6 @@ pub(crate) struct Definitions {
     #[serde(default, rename = "variant")]
     variants: Vec<Variant>,
     pub(crate) front: Option<Definition>,
-    #[serde(default, rename = "tester")]
-    pub(crate) testers: Vec<Definition>,
 }
 
 /// The loads of a protocol.
@@ -244,7 +228,7 @@ impl Definitions {
         for variant in std::mem::take(&mut all.variants) {
             all.add_variant(variant).context(path.clone())?;
         }
-        for one in all.trackers.iter().chain(&all.testers) {
+        for one in &all.trackers {
             one.check().with_context(|| format!("{path}: {}", one.name))?;
         }
         ensure!(!all.trackers.is_empty(), "{path}: expected at least one [[tracker]]");
@@ -398,13 +382,9 @@ mod tests {
             let loads = Loads::read(&folder, protocol).unwrap();
             assert_eq!(loads.find(None).unwrap().name, loads.loads[0].name);
             assert!(loads.find(Some("no such")).is_err());
-            // What a load names is defined.
-            for load in &loads.loads {
-                let is_in =
-                    |all: &[Definition], name: &String| all.iter().any(|it| it.name == *name);
-                assert!(load.tester.iter().all(|name| is_in(&definitions.testers, name)));
-                assert!(load.trackers.iter().all(|name| is_in(&definitions.trackers, name)));
-            }
+            let is_defined =
+                |name: &String| definitions.trackers.iter().any(|it| it.name == *name);
+            assert!(loads.loads.iter().all(|load| load.trackers.iter().all(is_defined)));
         }
         let error = Definitions::read(Path::new("/nowhere")).unwrap_err();
         assert!(format!("{error:#}").contains("/nowhere/trackers.toml"), "{error:#}");

@@ -1,4 +1,4 @@
-//! The trackers and load testers whose programs are installed, with their versions.
+//! The trackers whose programs are installed, with their versions.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -49,12 +49,6 @@ impl Lab {
         Ok(Subject { tracker: self.find(definition)?, front: None })
     }
 
-    /// Returns a load tester by its name.
-    pub(crate) fn tester(&self, name: &str) -> Result<Program> {
-        let found = self.definitions.testers.iter().find(|one| one.name == name);
-        self.find(found.with_context(|| format!("no [[tester]] {name} in trackers.toml"))?)
-    }
-
     /// Returns all trackers that can be measured over `protocol` with the named load, in the order
     /// of their definitions, and a sentence for each that cannot. `only` selects trackers; empty
     /// selects all.
@@ -64,9 +58,7 @@ impl Lab {
         only: &[String],
     ) -> Result<(Vec<Subject>, Vec<String>)> {
         let trackers = &self.definitions.trackers;
-        let is_known = |name: &String| {
-            trackers.iter().chain(&self.definitions.testers).any(|one| one.name == *name)
-        };
+        let is_known = |name: &String| trackers.iter().any(|one| one.name == *name);
         if let Some(name) = only.iter().chain(self.given.keys()).find(|name| !is_known(name)) {
             let names: Vec<_> = trackers.iter().map(|one| &*one.name).collect();
             bail!("unknown tracker {name}: expected one of {}", names.join(", "));

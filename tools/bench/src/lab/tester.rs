@@ -1,7 +1,6 @@
-//! Load testers, each in a process of its own on processors of its own.
+//! The load tester, in a process of its own on processors of its own.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::definition::{Labels, Protocol};
-use super::program::Program;
+use super::definition::Protocol;
 use super::tracker::RunningTracker;
 use super::{Lab, cores};
 use crate::record::Figures;
@@ -141,32 +139,6 @@ impl LoadResult {
         ensure!(result.seconds > 0.0, "the load tester measured for 0 s: {}", last_line(text));
         Ok(result)
     }
-
-    /// Finds the figures of another load tester's report behind their labels.
-    fn find(text: &str, labels: &Labels) -> Result<Self> {
-        let figure = |label: &str| -> Result<f64> {
-            let rest = text.lines().rev().find_map(|line| line.trim().strip_prefix(label));
-            let figure = rest.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
-            // Nothing was measured if it is 0.
-            figure.filter(|figure| *figure > 0.0).with_context(|| {
-                format!(
-                    "no figure behind `{label}` in the load tester's report: {}",
-                    last_line(text)
-                )
-            })
-        };
-        let (responses_per_s, seconds) = (figure(&labels.responses_s)?, figure(&labels.seconds)?);
-        Ok(Self { responses_per_s, seconds, ..Self::default() })
-    }
-}
-
-/// A load tester.
-#[derive(Clone, Debug)]
-pub(crate) enum Tester {
-    /// `tidegate-bench load`.
-    Own,
-    /// Another program, which is configured by a file.
-    Other(Box<Program>),
 }
 
 /// A load on a running tracker.
@@ -201,25 +173,6 @@ impl Lab {
         all.push("--json".to_owned());
         let process = LoadProcess::start(&all, processors, seconds + warm_up)?;
         process.output(stop)?.map(|text| LoadResult::parse(&text)).transpose()
-    }
-
-    /// Runs another load tester.
-    pub(crate) fn other_load(
-        &self,
-        run: LoadRun<'_>,
-        program: &Program,
-        configuration: &str,
-    ) -> Result<Option<LoadResult>> {
-        let file = self.folder.join("tester.conf");
-        let vars = self.vars().with_path("program", &program.path);
-        let vars = vars.with_path("configuration", &file).with("address", run.tracker.address);
-        let vars = vars.with("load_cores", run.processors.len()).with("seconds", run.seconds);
-        fs::write(&file, vars.fill(configuration)?)?;
-        let Program { definition, .. } = program;
-        let labels = definition.prints.as_ref().context("a load tester needs `prints`")?;
-        let words = vars.fill_all(&definition.start)?;
-        let process = LoadProcess::start(&words, run.processors, run.seconds)?;
-        process.output(run.stop)?.map(|text| LoadResult::find(&text, labels)).transpose()
     }
 
     /// Makes our own load tester write the info hashes that it will use.
@@ -395,21 +348,6 @@ pub(crate) mod tests {
         for bad in ["", "nothing", "{\"seconds\": 0.0}", "{\"seconds\": \"x\"}", &FIGURES[..300]] {
             assert!(LoadResult::parse(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn finds_figures_behind_their_labels() {
-        let labels = Labels {
-            responses_s: "Average responses per second:".into(),
-            seconds: "Test ran for".into(),
-        };
-        let text = "Average responses per second: 1\n# report\n\nTest ran for 10 seconds \n\
-                    Average responses per second: 1234.50\n  - Connect responses:  1.00\n";
-        let found = LoadResult::find(text, &labels).unwrap();
-        assert_eq!((found.responses_per_s, found.all_responses()), (1234.5, 12_345.0));
-        assert!(found.figures().get("lost_part").is_none());
-        let zero = LoadResult::find("Test ran for 0 seconds\n", &labels).unwrap_err().to_string();
-        assert!(zero.contains("no figure behind `Average"), "{zero}");
     }
 
     fn run(script: &str, stop: bool) -> Result<Option<String>> {
