@@ -124,7 +124,7 @@ mod tests {
         let said = options(
             "ws ws://[::1]:1/a --idle --connections 7 --torrents 2 --offers 64 --offer-bytes 5000 \
              --answers 50 --mix 19:1 --seconds 3 --ping 0 --seed 9 --pid 1234 --workers 2 --churn 5 \
-             --spread real --requests-per-connection 8 --timeout-ms 70 --hostile silent",
+             --spread real --requests-per-connection 8 --timeout-ms 70",
         )
         .unwrap();
         assert_eq!((said.workload.peers, said.workload.torrents, said.offers), (7, 2, 64));
@@ -134,7 +134,6 @@ mod tests {
         assert_eq!((said.plan.duration, said.workers), (Duration::from_secs(3), 2));
         assert_eq!((said.workload.churn_percent, said.workload.spread), (5, ::load::Spread::Real));
         assert_eq!((said.requests_per_connection, said.timeout.as_millis()), (Some(8), 70));
-        assert_eq!(said.hostile, Some((::load::HostileConnection::Silent, 64)));
         let warm = options("ws ws://127.0.0.1 --warm-up 4 --rate 50").unwrap();
         assert_eq!((warm.timing, warm.plan.warm_up.as_secs()), (AnnounceTiming::Paced(50.0), 4));
     }
@@ -146,21 +145,18 @@ mod tests {
         assert_eq!((few.workload.want, few.plan.duration.as_secs()), (Some(50), 10));
         let all = http(
             "http https://[::1]:1/a --close --resume --connections 7 --torrents 2 --numwant -1 --seconds 3 \
-             --warm-up 0 --seed 9 --pid 1234 --rate 99.5 --mix 3:1 --workers 2 --hostile slowloris \
-             --hostile-connections 5 --timeout-ms 70",
+             --warm-up 0 --seed 9 --pid 1234 --rate 99.5 --mix 3:1 --workers 2 --timeout-ms 70",
         )
         .unwrap();
         assert_eq!((all.connections, all.close, all.resume, all.workers), (7, true, true, 2));
         assert_eq!((all.workload.torrents, all.workload.want, all.workload.seed), (2, None, 9));
         assert_eq!((all.plan.warm_up.as_secs(), all.plan.pid), (0, Some(1234)));
         assert_eq!((all.rate, all.mix.announce, all.timeout.as_millis()), (Some(99.5), 3, 70));
-        assert_eq!(all.hostile, Some((::load::HostileConnection::Slowloris, 5)));
         for (line, what) in [
             ("http ws://127.0.0.1", "expected a URL with http:// or https://"),
             ("http https://192.0.2.1", "--i-own-this-tracker"),
             ("http https://127.0.0.1 --connections 0", "0 is not in 1.."),
             ("http http://127.0.0.1 --peers 5", "must be at least"),
-            ("http http://127.0.0.1 --hostile bad-ids", "slowloris"),
         ] {
             let error = http(line).unwrap_err();
             assert!(error.contains(what), "{line}: {error}");
@@ -175,7 +171,7 @@ mod tests {
         let all = udp(
             "udp udp://[::1]:1/a --workers 2 --sockets 3 --rate 1000 --mix 1:2:3 --scrape-torrents 4 \
              --torrents 5 --peers 60 --spread uniform --seeders 7 --completes 8 --churn 9 --numwant 10 \
-             --hostile garbage --hostile-percent 11 --timeout-ms 12 --no-offload --steady 13 --seconds 14 \
+             --timeout-ms 12 --no-offload --steady 13 --seconds 14 \
              --check-every 15 --seed 16 --source ::1",
         )
         .unwrap();
@@ -190,7 +186,6 @@ mod tests {
         let percents =
             (workload.seeders_percent, workload.completes_percent, workload.churn_percent);
         assert_eq!(percents, (7, 8, 9));
-        assert_eq!(all.hostile, Some((::load::udp::HostileDatagram::Garbage, 11)));
         assert_eq!(
             (all.timeout.as_millis(), all.plan.steady_within),
             (12, Some(Duration::from_secs(13)))
@@ -211,7 +206,6 @@ mod tests {
             ("udp udp://127.0.0.1:1 --spread zipf", "unknown distribution"),
             ("udp udp://127.0.0.1:1 --source nowhere", "expected an IP address or a network"),
             ("udp udp://127.0.0.1:1 --source ::1", "other address family"),
-            ("udp udp://127.0.0.1:1 --hostile slowloris", "bad-ids"),
         ] {
             let error = udp(line).unwrap_err();
             assert!(error.contains(what), "{line}: {error}");

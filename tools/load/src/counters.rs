@@ -61,10 +61,6 @@ pub struct Counters {
     pub peers: u64,
     /// Results of validating responses.
     pub checks: Checks,
-    /// Hostile requests or connections.
-    pub hostile_sent: u64,
-    /// Responses to them.
-    pub hostile_answered: u64,
     /// WebTorrent's own counters.
     pub web: WebTorrentCounters,
     /// Time that the workers spent waiting.
@@ -153,8 +149,6 @@ impl Counters {
         self.checks.duplicates += other.checks.duplicates;
         self.checks.unknown_peers += other.checks.unknown_peers;
         self.checks.bad_counts += other.checks.bad_counts;
-        self.hostile_sent += other.hostile_sent;
-        self.hostile_answered += other.hostile_answered;
         self.web.connections_lost += other.web.connections_lost;
         self.web.acknowledgements += other.web.acknowledgements;
         self.web.answers_sent += other.web.answers_sent;

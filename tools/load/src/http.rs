@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::report::RunInfo;
 use crate::runner::{Progress, RunPlan, run_workers};
-use crate::{HostileConnection, LoopMode, Mix, Report, TrackerUrl, Workload};
+use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 /// Parameters of an HTTP load.
 #[derive(Clone, Debug)]
@@ -52,8 +52,6 @@ pub struct HttpOptions {
     pub timeout: Duration,
     /// Validate one in this many announce responses.
     pub check_every: u32,
-    /// Kind and number of hostile connections, all workers together.
-    pub hostile: Option<(HostileConnection, u32)>,
 }
 
 impl HttpOptions {
@@ -73,7 +71,6 @@ impl HttpOptions {
             sources: Vec::new(),
             timeout: Duration::from_secs(5),
             check_every: 16,
-            hostile: None,
         }
     }
 
@@ -118,7 +115,6 @@ pub fn run(
         seed: options.workload.seed,
         loop_mode: options.loop_mode(),
         pid: options.plan.pid,
-        hostile: options.hostile.map(|(kind, _)| kind.to_string()),
     };
     Ok(Report::new(info, outcome))
 }

@@ -11,7 +11,6 @@ mod checks;
 mod connection_poller;
 mod counters;
 mod evenness;
-mod hostile_connections;
 pub mod http;
 mod latencies;
 mod launched;
@@ -30,13 +29,12 @@ pub mod ws;
 
 pub use checks::Checks;
 pub use counters::{Counters, ResponseKind, WebTorrentCounters};
-pub use hostile_connections::HostileConnection;
 pub use latencies::Latencies;
 pub use launched::LaunchedTracker;
 pub use mix::Mix;
 pub use population::Workload;
 pub use report::{
-    CheckReport, EvennessTest, GeneratorUsage, HostileReport, Quantiles, Report, Responses,
+    CheckReport, EvennessTest, GeneratorUsage, Quantiles, Report, Responses,
     TrackerUsage, WebTorrentReport,
 };
 pub use runner::{Progress, RunPlan};

@@ -49,8 +49,6 @@ pub struct Report {
     pub peers_per_response: f64,
     /// Results of validating responses.
     pub checks: CheckReport,
-    /// Counts of hostile requests or connections, if there were any.
-    pub hostile: Option<HostileReport>,
     /// WebTorrent's own results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub web: Option<WebTorrentReport>,
@@ -131,17 +129,6 @@ pub struct EvennessTest {
     pub joint_p: f64,
 }
 
-/// Counts of hostile requests or connections.
-#[derive(Clone, Debug, Serialize)]
-pub struct HostileReport {
-    /// Name of the kind.
-    pub profile: String,
-    /// Number sent.
-    pub sent: u64,
-    /// Responses to them.
-    pub answered: u64,
-}
-
 /// WebTorrent's own results.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct WebTorrentReport {
@@ -196,12 +183,11 @@ pub(crate) struct RunInfo {
     pub(crate) seed: u64,
     pub(crate) loop_mode: LoopMode,
     pub(crate) pid: Option<u32>,
-    pub(crate) hostile: Option<String>,
 }
 
 impl Report {
     pub(crate) fn new(info: RunInfo, outcome: Outcome) -> Self {
-        let RunInfo { protocol, url, seed, loop_mode, pid, hostile } = info;
+        let RunInfo { protocol, url, seed, loop_mode, pid } = info;
         let generator = GeneratorUsage::of(loop_mode, &outcome);
         let Outcome { counters, seconds, tracker, is_steady, ended, .. } = outcome;
         let all = counters.all_responses();
@@ -212,11 +198,6 @@ impl Report {
             rss_bytes: used.resident_bytes,
             rss_peak_bytes: used.peak_bytes,
             responses_per_cpu_s: (used.cpu_s() > 0.0).then(|| all as f64 / used.cpu_s()),
-        });
-        let hostile = hostile.map(|profile| HostileReport {
-            profile,
-            sent: counters.hostile_sent,
-            answered: counters.hostile_answered,
         });
         let announces = counters.responses(ResponseKind::Announce);
         Self {
@@ -237,7 +218,6 @@ impl Report {
             peers_per_response: counters.peers as f64 / announces.max(1) as f64,
             checks: CheckReport::of(&counters),
             errors: counters.errors,
-            hostile,
             web: None,
             generator,
             tracker,
@@ -350,9 +330,6 @@ impl fmt::Display for Report {
         self.checks.fmt(f)?;
         if let Some(web) = &self.web {
             web.write(f)?;
-        }
-        if let Some(HostileReport { profile, sent, answered }) = &self.hostile {
-            writeln!(f, "hostile: {sent} {profile} sent, {answered} answered")?;
         }
         for (text, times) in &self.errors {
             writeln!(f, "error: {text} ({times} times)")?;

@@ -8,7 +8,6 @@
 
 mod batch;
 mod datagram_io;
-mod hostile;
 mod pending;
 mod requests;
 mod roster;
@@ -28,7 +27,6 @@ use crate::report::RunInfo;
 use crate::runner::{Progress, RunPlan, run_workers};
 use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
-pub use hostile::HostileDatagram;
 pub use roster::{
     Download, KnownPeer, PeerState, Roster, RosterOptions, RosterRun, RosterTask, Routes,
 };
@@ -59,8 +57,6 @@ pub struct UdpOptions {
     pub timeout: Duration,
     /// Validate one in this many announce responses.
     pub check_every: u32,
-    /// Kind of hostile requests and their percentage of all requests.
-    pub hostile: Option<(HostileDatagram, u8)>,
     /// Use UDP segmentation offload. The tracker then sees bursts.
     pub offload: bool,
     /// After the run, test how evenly one torrent's peers are returned.
@@ -82,7 +78,6 @@ impl UdpOptions {
             sources: Vec::new(),
             timeout: Duration::from_secs(1),
             check_every: 16,
-            hostile: None,
             offload: true,
             samples: true,
         }
@@ -113,7 +108,6 @@ pub fn run(
         seed: options.workload.seed,
         loop_mode: options.loop_mode,
         pid: options.plan.pid,
-        hostile: options.hostile.map(|(profile, _)| profile.to_string()),
     };
     let mut report = Report::new(info, outcome);
     if options.samples && report.ended.is_none() {

@@ -27,7 +27,7 @@ use anyhow::{Context, Result, ensure};
 use crate::report::RunInfo;
 use crate::runner::{Progress, RunPlan, run_workers};
 use crate::{
-    HostileConnection, LoopMode, Mix, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload,
+    LoopMode, Mix, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload,
 };
 
 /// Parameters of a WebTorrent load.
@@ -61,8 +61,6 @@ pub struct WsOptions {
     pub timeout: Duration,
     /// Validate one in this many offers.
     pub check_every: u32,
-    /// Kind and number of hostile connections, all workers together.
-    pub hostile: Option<(HostileConnection, u32)>,
 }
 
 /// When peers announce again.
@@ -104,7 +102,6 @@ impl WsOptions {
             sources: Vec::new(),
             timeout: Duration::from_secs(5),
             check_every: 16,
-            hostile: None,
         }
     }
 
@@ -160,7 +157,6 @@ pub fn run(
         seed: options.workload.seed,
         loop_mode: options.loop_mode(),
         pid: options.plan.pid,
-        hostile: options.hostile.map(|(kind, _)| kind.to_string()),
     };
     let (joined, join_s) = join_stats.summary();
     let grown = Option::zip(before, outcome.tracker_before)

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::load::{HostileConnection, LaunchedTracker, RunPlan, Spread, TrackerUrl, Workload};
+use ::load::{LaunchedTracker, RunPlan, Spread, TrackerUrl, Workload};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, value_parser};
 use primitives::IpPrefix;
@@ -78,26 +78,6 @@ pub(super) struct OutputArgs {
     /// Print progress every second even if standard error is not a terminal.
     #[arg(long)]
     pub(super) progress: bool,
-}
-
-/// Options about hostile connections.
-#[derive(Args)]
-pub(super) struct HostileArgs {
-    /// Also open hostile connections: slowloris, garbage, oversize, half, silent or
-    /// stuck-message.
-    #[arg(long, value_name = "KIND")]
-    hostile: Option<HostileConnection>,
-    /// Number of hostile connections.
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "hostile",
-          value_parser = value_parser!(u32).range(1..=1_000_000))]
-    hostile_connections: u32,
-}
-
-impl HostileArgs {
-    /// Returns the kind and the number of hostile connections, if any.
-    pub(super) fn kind_and_count(&self) -> Option<(HostileConnection, u32)> {
-        self.hostile.map(|kind| (kind, self.hostile_connections))
-    }
 }
 
 /// Duration and output options.

@@ -8,7 +8,7 @@ use ::load::{Mix, TrackerUrl};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
-use super::arguments::{CommonArgs, HostileArgs, RunArgs, SourceArgs, WorkloadArgs, rate};
+use super::arguments::{CommonArgs, RunArgs, SourceArgs, WorkloadArgs, rate};
 use super::{finish, progress_printer, usage_error};
 use crate::interruption;
 
@@ -44,8 +44,6 @@ pub(crate) struct Http {
     scrape_torrents: u32,
     #[command(flatten)]
     workload: WorkloadArgs,
-    #[command(flatten)]
-    hostile: HostileArgs,
     /// Milliseconds until a request counts as lost and its connection is closed.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = value_parser!(u32).range(1..=60_000))]
     timeout_ms: u32,
@@ -95,7 +93,6 @@ impl Http {
             sources,
             timeout: Duration::from_millis(self.timeout_ms.into()),
             check_every: self.run.output.check_every,
-            hostile: self.hostile.kind_and_count(),
         })
     }
 }

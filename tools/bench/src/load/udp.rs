@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::load::udp::{self, HostileDatagram, UdpOptions};
+use ::load::udp::{self, UdpOptions};
 use ::load::{LoopMode, Mix, TrackerUrl};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
@@ -36,13 +36,6 @@ pub(crate) struct Udp {
     scrape_torrents: u32,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Also send hostile requests: bad-ids, garbage, truncated, oversize or scrapes.
-    #[arg(long, value_name = "KIND")]
-    hostile: Option<HostileDatagram>,
-    /// Percentage of requests that are hostile.
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, requires = "hostile",
-          value_parser = value_parser!(u8).range(1..=99))]
-    hostile_percent: u8,
     /// Milliseconds until a request counts as lost.
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=60_000))]
     timeout_ms: u32,
@@ -101,7 +94,6 @@ impl Udp {
             sources,
             timeout: Duration::from_millis(self.timeout_ms.into()),
             check_every: self.run.output.check_every,
-            hostile: self.hostile.map(|profile| (profile, self.hostile_percent)),
             offload: !self.no_offload,
             ..UdpOptions::of(url)
         })

@@ -9,7 +9,7 @@ use ::load::{Mix, RunPlan, Spread, TrackerUrl, Workload};
 use anyhow::Result;
 use clap::{Args, value_parser};
 
-use super::arguments::{CommonArgs, HostileArgs, OutputArgs, SourceArgs, rate, write_hashes};
+use super::arguments::{CommonArgs, OutputArgs, SourceArgs, rate, write_hashes};
 use super::{finish, progress_printer, usage_error};
 use crate::interruption;
 
@@ -72,8 +72,6 @@ pub(crate) struct Ws {
     /// Seconds between an idle peer's pings; 0 = none.
     #[arg(long, value_name = "N", default_value_t = 30)]
     ping: u32,
-    #[command(flatten)]
-    hostile: HostileArgs,
     /// Milliseconds until a request counts as lost.
     #[arg(long, value_name = "N", default_value_t = 5000, value_parser = value_parser!(u32).range(1..=60_000))]
     timeout_ms: u32,
@@ -148,7 +146,6 @@ impl Ws {
             sources,
             timeout: Duration::from_millis(self.timeout_ms.into()),
             check_every: self.output.check_every,
-            hostile: self.hostile.kind_and_count(),
             ..usual
         })
     }

@@ -315,37 +315,6 @@ fn counts_faults_in_peer_lists() {
 }
 
 #[test]
-fn hostile_connections_run_beside_the_load() {
-    for (kind, is_answered) in [
-        (HostileConnection::Garbage, true),
-        (HostileConnection::Slowloris, false),
-        (HostileConnection::Half, false),
-        (HostileConnection::Silent, false),
-        (HostileConnection::StuckMessage, true),
-    ] {
-        let url = tracker_that(|_, mut stream| {
-            let (mut input, mut room) = (Vec::new(), [0; 4096]);
-            while let Ok(len @ 1..) = stream.read(&mut room) {
-                input.extend_from_slice(&room[..len]);
-                if !b"GET /announce?".starts_with(&input[..input.len().min(14)]) {
-                    let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-                    return;
-                }
-                if input.ends_with(b"\r\n\r\n") {
-                    answer(&mut stream, NONE.as_bytes());
-                    input.clear();
-                }
-            }
-        });
-        let report = load(&HttpOptions { hostile: Some((kind, 3)), ..options(url) });
-        no_errors(&report);
-        let hostile = report.hostile.as_ref().unwrap();
-        assert!(report.responses.announce > 10 && hostile.profile == kind.to_string());
-        assert_eq!(hostile.answered > 0, is_answered, "{report}");
-    }
-}
-
-#[test]
 fn unreachable_trackers_are_an_error() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = TrackerUrl::http(&format!("http://{address}/announce")).unwrap();

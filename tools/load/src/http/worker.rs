@@ -18,7 +18,6 @@ use super::{HttpOptions, SILENCE_MAX};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
 use crate::connection_poller::ConnectionPoller;
 use crate::counters::{Counters, ResponseKind};
-use crate::hostile_connections::HostileConnections;
 use crate::mix::RequestKind;
 use crate::population::{Population, TorrentPeer};
 use crate::random::{Random, hash};
@@ -38,8 +37,6 @@ const COALESCE: (usize, Duration) = (32, Duration::from_micros(50));
 const SMALL_BATCH_DIVISOR: usize = 2;
 /// The longest that the tracker may be silent if its machine refuses connections.
 const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
-/// Maximum time between two looks at hostile connections.
-const HOSTILE_TICK: Duration = Duration::from_millis(10);
 
 /// See the module.
 pub(super) struct Http {
@@ -51,7 +48,6 @@ pub(super) struct Http {
     protocol: ProtocolState,
     dialer: Dialer,
     poller: ConnectionPoller,
-    hostile: Option<HostileConnections>,
     buffer: Box<[u8]>,
     schedule: Option<Schedule>,
     start: Instant,
@@ -85,23 +81,11 @@ impl Http {
     /// Creates worker number `number`, whose connections are not yet open.
     pub(super) fn new(options: &HttpOptions, number: u32) -> Result<Self> {
         let workers = options.workers.clamp(1, options.connections.max(1));
-        let count = |all: u32| all / workers + u32::from(number < all % workers);
-        let connections = count(options.connections).max(1);
+        let all = options.connections;
+        let connections = (all / workers + u32::from(number < all % workers)).max(1);
         let population = Population::new(&options.workload, number, workers);
         let seed = hash(options.workload.seed, number.into());
-        let dialer = || -> Result<Dialer> {
-            Ok(Dialer::new(&options.url, options.resume)?.from(&options.sources))
-        };
-        let hostile = match options.hostile {
-            Some((kind, hostile)) => Some(HostileConnections::new(
-                kind,
-                (connections as usize, count(hostile) as usize),
-                dialer()?,
-                &options.url.host,
-                hash(seed, 2),
-            )),
-            None => None,
-        };
+        let dialer = Dialer::new(&options.url, options.resume)?.from(&options.sources);
         let sources = sources(options)?;
         let mut request_end = Vec::new();
         codec::get_end(&mut request_end, &options.url.host, options.close);
@@ -124,9 +108,8 @@ impl Http {
             idle: VecDeque::new(),
             broken: Vec::new(),
             protocol,
-            dialer: dialer()?,
+            dialer,
             poller: ConnectionPoller::new().context("cannot wait for sockets")?,
-            hostile,
             buffer: vec![0; BUFFER].into(),
             schedule: options.rate.map(|rate| Schedule::new(rate / f64::from(workers))),
             start: Instant::now(),
@@ -231,9 +214,6 @@ impl Http {
         if let Some(schedule) = self.schedule.filter(|_| !self.idle.is_empty()) {
             wake = wake.min(self.start + Duration::from_nanos(schedule.next_ns()));
         }
-        if self.hostile.is_some() {
-            wake = wake.min(Instant::now() + HOSTILE_TICK);
-        }
         wake
     }
 }
@@ -269,15 +249,9 @@ impl Worker for Http {
             && self.connections.len() >= COALESCE.0
             && ready.len() < self.connections.len() / SMALL_BATCH_DIVISOR;
         for event in &ready {
-            let hostile = self.hostile.as_mut();
-            if !hostile.is_some_and(|hostile| hostile.handle_event(event.number, counters)) {
-                self.advance(event.number, counters);
-            }
+            self.advance(event.number, counters);
         }
         self.poller.ready = ready;
-        if let Some(hostile) = &mut self.hostile {
-            hostile.act(&self.poller.poll, counters)?;
-        }
         self.protocol.check_alive()
     }
 

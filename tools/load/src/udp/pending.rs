@@ -24,8 +24,6 @@ pub(super) enum ResponseMatch<P = TorrentPeer> {
     Request(u32, PendingRequest<P>),
     /// A request that has expired.
     Late,
-    /// A hostile request.
-    HostileDatagram,
     /// No known request.
     Unknown,
 }
@@ -47,10 +45,8 @@ pub(super) struct PendingRequests<P = TorrentPeer> {
 const SLOT_BITS: u32 = 20;
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 const GENERATION_MASK: u32 = u32::MAX >> SLOT_BITS;
-/// The slot of hostile requests, whose responses are counted but not awaited.
-const HOSTILE: u32 = SLOT_MASK;
-/// Maximum number of outstanding requests.
-pub(super) const PENDING_MAX: u32 = HOSTILE;
+/// Maximum number of outstanding requests. The slot behind the last one is that of no request.
+pub(super) const PENDING_MAX: u32 = SLOT_MASK;
 
 impl<P: Copy> PendingRequests<P> {
     /// Creates slots, at most [`PENDING_MAX`]. `key` masks the ids.
@@ -61,27 +57,15 @@ impl<P: Copy> PendingRequests<P> {
 
     /// Puts a request into a free slot and returns its transaction id.
     pub(super) fn insert(&mut self, slot: u32, request: PendingRequest<P>) -> u32 {
-        let Some(place) = self.slots.get_mut(slot as usize) else { return self.hostile() };
+        let Some(place) = self.slots.get_mut(slot as usize) else { return SLOT_MASK ^ self.key };
         place.request = Some(request);
         (place.generation << SLOT_BITS | slot) ^ self.key
-    }
-
-    /// Returns the transaction id of hostile requests.
-    pub(super) fn hostile(&self) -> u32 {
-        HOSTILE ^ self.key
     }
 
     /// Handles a response with this transaction id.
     pub(super) fn complete(&mut self, transaction_id: u32) -> ResponseMatch<P> {
         let id = transaction_id ^ self.key;
         let (slot, generation) = (id & SLOT_MASK, id >> SLOT_BITS);
-        if slot == HOSTILE {
-            return if generation == 0 {
-                ResponseMatch::HostileDatagram
-            } else {
-                ResponseMatch::Unknown
-            };
-        }
         let Some(place) = self.slots.get_mut(slot as usize) else { return ResponseMatch::Unknown };
         match place.request {
             Some(request) if place.generation == generation => {
@@ -151,6 +135,5 @@ mod tests {
         for other in [id ^ 1, id ^ 2, id ^ (1 << 20), id ^ (1 << 31), 0, u32::MAX] {
             assert_eq!(pending.complete(other), ResponseMatch::Unknown, "{other:x}");
         }
-        assert_eq!(pending.complete(pending.hostile()), ResponseMatch::HostileDatagram);
     }
 }

@@ -4,7 +4,6 @@ use client::codec::udp as codec;
 use types::{Event, InfoHash};
 
 use super::batch::Batch;
-use super::hostile::HostileDatagram;
 use super::pending::{PendingRequest, PendingRequests};
 use crate::mix::{Mix, RequestKind};
 use crate::population::{Population, TorrentPeer};
@@ -17,13 +16,10 @@ pub(super) struct Requests {
     scrape_torrents: usize,
     /// Announces carry its path and query (BEP 41).
     url: TrackerUrl,
-    hostile: Option<(HostileDatagram, u8)>,
-    /// Hostile requests still to send, in hundredths.
-    hostile_due: u32,
     pub(super) population: Population,
     pub(super) random: Random,
     hashes: Vec<InfoHash>,
-    pub(super) batches: [Batch; 4],
+    pub(super) batches: [Batch; 3],
 }
 
 /// The connection id and the peers of a socket.
@@ -40,8 +36,6 @@ impl Requests {
             mix: options.mix,
             scrape_torrents: options.scrape_torrents.max(1) as usize,
             url: options.url.clone(),
-            hostile: options.hostile,
-            hostile_due: 0,
             population,
             random,
             hashes: Vec::new(),
@@ -57,7 +51,6 @@ impl Requests {
         due_ns: u64,
         sender: Sender,
     ) -> bool {
-        self.add_hostile(pending, sender);
         match self.mix.draw(&mut self.random) {
             RequestKind::Connect => self.add_connect(pending, slot, due_ns),
             RequestKind::Announce => return self.add_announce(pending, slot, due_ns, sender),
@@ -83,7 +76,7 @@ impl Requests {
         let place = self.place(sender);
         let (announce, peer) = self.population.announce(place, &mut self.random);
         let id = pending.insert(slot, PendingRequest { kind: RequestKind::Announce, peer, due_ns });
-        let [_, batch, ..] = &mut self.batches;
+        let [_, batch, _] = &mut self.batches;
         let url_data = url_data(self.url.target(self.population.number(place)));
         batch.add(|out| codec::announce(out, sender.connection_id, id, &announce, url_data));
         announce.event == Event::Stopped
@@ -104,22 +97,9 @@ impl Requests {
             let torrent = self.population.torrent(place);
             self.hashes.push(self.population.workload().info_hash(torrent));
         }
-        let [_, _, batch, _] = &mut self.batches;
+        let [_, _, batch] = &mut self.batches;
         let hashes = &self.hashes;
         batch.add(|out| codec::scrape(out, sender.connection_id, id, hashes));
-    }
-
-    /// Adds hostile requests in the configured proportion.
-    fn add_hostile(&mut self, pending: &PendingRequests, sender: Sender) {
-        let Some((profile, percent)) = self.hostile else { return };
-        let honest = 100 - u32::from(percent.min(99));
-        self.hostile_due += u32::from(percent.min(99));
-        while self.hostile_due >= honest {
-            self.hostile_due -= honest;
-            let [.., batch] = &mut self.batches;
-            let (id, random) = (pending.hostile(), &mut self.random);
-            profile.add(batch, id, sender.connection_id, random);
-        }
     }
 
     fn place(&mut self, sender: Sender) -> u32 {

@@ -372,17 +372,13 @@ impl ProtocolState {
 
     fn send(&mut self, socket: &Socket, io: &mut DatagramIo, counters: &mut Counters) {
         let mut failed = None;
-        for (number, batch) in self.requests.batches.iter_mut().enumerate() {
+        for batch in &mut self.requests.batches {
             let Batch { bytes, len, count } = batch;
             if *count == 0 {
                 continue;
             }
             counters.bytes_out += bytes.len() as u64;
-            if number < 3 {
-                counters.sent += *count;
-            } else {
-                counters.hostile_sent += *count;
-            }
+            counters.sent += *count;
             // Requests that could not be sent expire like lost ones.
             failed = io.send(socket, bytes, *len).err().or(failed);
             batch.clear();
@@ -439,7 +435,6 @@ impl ProtocolState {
                 counters.fail("a response with an unknown transaction id");
             }
             ResponseMatch::Late => counters.late += 1,
-            ResponseMatch::HostileDatagram => counters.hostile_answered += 1,
         }
     }
 

@@ -15,7 +15,6 @@ use super::shared::SharedState;
 use super::{AnnounceTiming, WsOptions};
 use crate::connection_poller::ConnectionPoller;
 use crate::counters::Counters;
-use crate::hostile_connections::HostileConnections;
 use crate::random::hash;
 use crate::schedule::Schedule;
 use crate::stream::{Dialer, Stream};
@@ -28,8 +27,6 @@ const BUFFER: usize = 256 * 1024;
 const CONGESTION_THRESHOLD: usize = 256 * 1024;
 /// A request sent later than this after its scheduled time is overdue.
 const OVERDUE: Duration = Duration::from_millis(1);
-/// Maximum time between two looks at hostile connections.
-const HOSTILE_TICK: Duration = Duration::from_millis(10);
 
 // The rest of one read is shorter than a message, and the buffer has room for more after it.
 const _: () = assert!(limits::WS_MESSAGE_MAX + limits::HTTP_HEAD_MAX < BUFFER);
@@ -61,7 +58,6 @@ pub(super) struct Sockets {
     out: Vec<u8>,
     shared: SharedState,
     dialer: Dialer,
-    hostile: Option<HostileConnections>,
     timing: AnnounceTiming,
     requests_per_connection: Option<u32>,
     timeout: Duration,
@@ -85,17 +81,6 @@ impl Sockets {
     pub(super) fn new(options: &WsOptions, number: u32) -> Result<Self> {
         let workers = options.workers.clamp(1, options.workload.peers.max(1));
         let shared = SharedState::new(options, number, workers);
-        let dialer =
-            || -> Result<Dialer> { Ok(Dialer::new(&options.url, false)?.from(&options.sources)) };
-        let hostile = match options.hostile {
-            Some((kind, hostile)) => {
-                let count = hostile / workers + u32::from(number < hostile % workers);
-                let seed = hash(options.workload.seed, number.into());
-                let numbers = (shared.peers(), count as usize);
-                Some(HostileConnections::new(kind, numbers, dialer()?, &options.url.host, seed))
-            }
-            None => None,
-        };
         let schedule = match options.timing {
             AnnounceTiming::Paced(rate) => Some(Schedule::new(rate / f64::from(workers))),
             AnnounceTiming::Busy | AnnounceTiming::Idle { .. } => None,
@@ -106,8 +91,7 @@ impl Sockets {
             buffer: vec![0; BUFFER].into(),
             out: Vec::new(),
             shared,
-            dialer: dialer()?,
-            hostile,
+            dialer: Dialer::new(&options.url, false)?.from(&options.sources),
             timing: options.timing,
             requests_per_connection: options.requests_per_connection,
             timeout: options.timeout,
@@ -160,12 +144,6 @@ impl Sockets {
         self.shared.counters.waited += before.elapsed();
         let ready = std::mem::take(&mut self.poller.ready);
         for event in &ready {
-            let hostile = self.hostile.as_mut();
-            if hostile.is_some_and(|hostile| {
-                hostile.handle_event(event.number, &mut self.shared.counters)
-            }) {
-                continue;
-            }
             if event.is_writable {
                 self.flush(event.number);
             }
@@ -174,9 +152,6 @@ impl Sockets {
             }
         }
         self.poller.ready = ready;
-        if let Some(hostile) = self.hostile.as_mut().filter(|_| self.started) {
-            hostile.act(&self.poller.poll, &mut self.shared.counters)?;
-        }
         self.run_idle_actions();
         Ok(())
     }
@@ -189,9 +164,6 @@ impl Sockets {
         }
         if let Some(Reverse((due, ..))) = self.idle_actions.peek() {
             wake = wake.min(*due);
-        }
-        if self.hostile.is_some() {
-            wake = wake.min(Instant::now() + HOSTILE_TICK);
         }
         wake
     }

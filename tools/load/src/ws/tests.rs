@@ -303,16 +303,6 @@ fn keeps_results_if_the_tracker_exits() {
 }
 
 #[test]
-fn hostile_connections_run_beside_the_load() {
-    let (url, _) = tracker(usize::MAX, PLAIN);
-    let report =
-        load(&WsOptions { hostile: Some((HostileConnection::Slowloris, 3)), ..options(url) });
-    assert!(report.responses.announce > 10 && report.errors.is_empty(), "{report}");
-    let hostile = report.hostile.unwrap();
-    assert_eq!((hostile.profile.as_str(), hostile.answered), ("slowloris", 0));
-}
-
-#[test]
 fn distinguishes_invalid_trackers() {
     let why = |options: &WsOptions| {
         let error = run(options, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
