@@ -1,4 +1,4 @@
-//! `tidegate-bench load` over every protocol, with a tracker that it starts, and interrupted.
+//! `tidegate-bench load` over every protocol, and interrupted.
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use harness::{Directory, Signal, Tracker, signal, unused_address};
+use harness::{Directory, Signal, Tracker, signal};
 
 /// The tracker, which another package builds.
 fn tidegate() -> PathBuf {
@@ -105,41 +105,6 @@ fn finds_no_fault_with_our_own_tracker() {
 }
 
 #[test]
-fn starts_and_stops_a_tracker() {
-    let directory = directory();
-    // The load must know the address before the tracker starts.
-    let address = unused_address();
-    let config = format!(
-        "[udp]\nlisten = [\"{address}\"]\n[http]\nlisten = [\"{address}\"]\n[admin]\nlisten = []\n\
-         [state]\ndir = \"\"\n"
-    );
-    let config = directory.write("tidegate.toml", &config).unwrap();
-    let (url, program) = (format!("udp://{address}"), tidegate());
-    let (config, program) = (config.to_str().unwrap(), program.to_str().unwrap());
-    let words = [
-        "load",
-        "udp",
-        &url,
-        "--seconds",
-        "1",
-        "--json",
-        "--",
-        program,
-        "serve",
-        "--config",
-        config,
-    ];
-    let figures = figures(&words);
-    let tracker = &figures["tracker"];
-    assert!(tracker["rss_bytes"].as_u64() > Some(1_000_000), "{figures}");
-    assert!(tracker["rss_peak_bytes"].as_u64() >= tracker["rss_bytes"].as_u64(), "{figures}");
-    // The tracker has ended.
-    let output = run(&["load", "udp", &url, "--seconds", "1"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("refused"), "{}", stderr(&output));
-}
-
-#[test]
 fn reports_what_an_interrupted_load_has_measured() {
     let directory = directory();
     let tracker = start(&directory);
@@ -192,11 +157,6 @@ fn exits_with_the_code_of_the_mistake() {
         (&["load", "udp", "udp://192.0.2.1:1"], 2, "--i-own-this-tracker"),
         (&["load", "http", "http://127.0.0.1:1/announce"], 1, "cannot connect to 127.0.0.1:1"),
         (&["load", "ws", "ws://127.0.0.1:1"], 1, "no peer could join"),
-        (
-            &["load", "ws", "ws://127.0.0.1:1", "--", "/nowhere/tracker"],
-            1,
-            "cannot start the tracker",
-        ),
     ] {
         let output = run(words);
         assert_eq!(output.status.code(), Some(code), "{words:?}");

@@ -13,7 +13,6 @@ mod counters;
 mod evenness;
 pub mod http;
 mod latencies;
-mod launched;
 mod mix;
 mod population;
 mod random;
@@ -30,7 +29,6 @@ pub mod ws;
 pub use checks::Checks;
 pub use counters::{Counters, ResponseKind, WebTorrentCounters};
 pub use latencies::Latencies;
-pub use launched::LaunchedTracker;
 pub use mix::Mix;
 pub use population::Workload;
 pub use report::{

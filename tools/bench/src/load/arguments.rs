@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::load::{LaunchedTracker, RunPlan, Spread, TrackerUrl, Workload};
+use ::load::{RunPlan, Spread, TrackerUrl, Workload};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, value_parser};
 use primitives::IpPrefix;
@@ -28,9 +28,6 @@ pub(super) struct CommonArgs {
     /// peer gets one in turn, in place of `{key}` in the URL.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// Command that starts the tracker, after `--`; it is stopped when the run ends.
-    #[arg(last = true, value_name = "COMMAND", conflicts_with = "pid")]
-    tracker: Vec<String>,
     /// Allow trackers outside this machine and private networks.
     #[arg(long)]
     i_own_this_tracker: bool,
@@ -134,18 +131,6 @@ impl SourceArgs {
 }
 
 impl CommonArgs {
-    /// Starts the tracker if a command is given, and makes its process the plan's.
-    pub(super) fn start(
-        &self,
-        url: &TrackerUrl,
-        plan: &mut RunPlan,
-    ) -> Result<Option<LaunchedTracker>> {
-        let Some((program, words)) = self.tracker.split_first() else { return Ok(None) };
-        let launched = LaunchedTracker::new(program, words, url)?;
-        plan.pid = Some(launched.pid());
-        Ok(Some(launched))
-    }
-
     /// Returns the URL with its users' keys. Fails for public addresses unless
     /// `--i-own-this-tracker` is given.
     pub(super) fn checked_url(&self, url: TrackerUrl) -> Result<TrackerUrl> {

@@ -62,14 +62,13 @@ struct RateArgs {
 
 impl Udp {
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let mut options = match self.options() {
+        let options = match self.options() {
             Ok(options) => options,
             Err(error) => return Ok(usage_error(&error)),
         };
         if self.workload.write_hashes_if_asked(&options.workload)? {
             return Ok(ExitCode::SUCCESS);
         }
-        let _tracker = self.common.start(&options.url, &mut options.plan)?;
         let report =
             udp::run(&options, &*interruption()?, &mut progress_printer(self.run.output.progress))?;
         finish(&report, self.run.output.json, false)

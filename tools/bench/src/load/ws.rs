@@ -92,7 +92,7 @@ pub(crate) struct Ws {
 
 impl Ws {
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let mut options = match self.options() {
+        let options = match self.options() {
             Ok(options) => options,
             Err(error) => return Ok(usage_error(&error)),
         };
@@ -100,7 +100,6 @@ impl Ws {
             write_hashes(file, &options.workload)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let _tracker = self.common.start(&options.url, &mut options.plan)?;
         let report =
             ws::run(&options, &*interruption()?, &mut progress_printer(self.output.progress))?;
         // Idle peers may have nothing to send for the whole measurement.
