@@ -10,7 +10,6 @@
 mod checks;
 mod connection_poller;
 mod counters;
-mod evenness;
 pub mod http;
 mod latencies;
 mod mix;
@@ -32,7 +31,7 @@ pub use latencies::Latencies;
 pub use mix::Mix;
 pub use population::Workload;
 pub use report::{
-    CheckReport, EvennessTest, GeneratorUsage, Quantiles, Report, Responses,
+    CheckReport, GeneratorUsage, Quantiles, Report, Responses,
     TrackerUsage, WebTorrentReport,
 };
 pub use runner::{Progress, RunPlan};

@@ -107,26 +107,6 @@ pub struct CheckReport {
     pub unknown_peers: u64,
     /// Responses with impossible counts.
     pub bad_counts: u64,
-    /// Result of the evenness test, if it could run.
-    pub sample: Option<EvennessTest>,
-}
-
-/// Pearson's chi-square test of how evenly a torrent's peers are returned over many announces.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct EvennessTest {
-    /// The statistic over one peer of each response: whether all peers are returned equally often.
-    pub chi_square: f64,
-    /// Degrees of freedom.
-    pub degrees: u64,
-    /// Probability that an even choice looks at least as uneven.
-    pub p: f64,
-    /// The statistic over all peers of all responses; extreme values mean that certain peers are
-    /// returned
-    /// together.
-    pub joint_chi_square: f64,
-    /// Probability that independent choices look at least as uneven; near 0 or 1, peers come
-    /// together.
-    pub joint_p: f64,
 }
 
 /// WebTorrent's own results.
@@ -277,7 +257,6 @@ impl CheckReport {
             duplicates: checks.duplicates,
             unknown_peers: checks.unknown_peers,
             bad_counts: checks.bad_counts,
-            sample: None,
         }
     }
 }
@@ -360,20 +339,12 @@ impl Quantiles {
 
 impl CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { checked, own_address, duplicates, unknown_peers, bad_counts, sample } = self;
+        let Self { checked, own_address, duplicates, unknown_peers, bad_counts } = self;
         writeln!(
             f,
             "checked: {checked} responses, {own_address} with the requester's address, {duplicates} repeated peers, \
              {unknown_peers} unknown peers, {bad_counts} bad counts"
-        )?;
-        match sample {
-            Some(EvennessTest { chi_square, degrees, p, joint_chi_square, joint_p }) => writeln!(
-                f,
-                "evenness: chi-square {chi_square:.1}, {degrees} degrees of freedom, p {p:.4}; whole responses \
-                 {joint_chi_square:.1}, p {joint_p:.4}"
-            ),
-            None => Ok(()),
-        }
+        )
     }
 }
 

@@ -11,7 +11,6 @@ mod datagram_io;
 mod pending;
 mod requests;
 mod roster;
-mod sample;
 mod sightings;
 #[cfg(test)]
 mod tests;
@@ -59,8 +58,6 @@ pub struct UdpOptions {
     pub check_every: u32,
     /// Use UDP segmentation offload. The tracker then sees bursts.
     pub offload: bool,
-    /// After the run, test how evenly one torrent's peers are returned.
-    pub samples: bool,
 }
 
 impl UdpOptions {
@@ -79,7 +76,6 @@ impl UdpOptions {
             timeout: Duration::from_secs(1),
             check_every: 16,
             offload: true,
-            samples: true,
         }
     }
 }
@@ -109,9 +105,5 @@ pub fn run(
         loop_mode: options.loop_mode,
         pid: options.plan.pid,
     };
-    let mut report = Report::new(info, outcome);
-    if options.samples && report.ended.is_none() {
-        report.checks.sample = sample::sample(options);
-    }
-    Ok(report)
+    Ok(Report::new(info, outcome))
 }

@@ -154,7 +154,6 @@ pub(super) fn every_announce_a_change(rate: f64, seconds: u32) -> Result<UdpOpti
         plan: RunPlan { duration: Duration::from_secs(seconds.into()), ..RunPlan::default() },
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
         sources: (1..=SOURCES).map(|number| site_client(number).into()).collect(),
-        samples: false,
         ..UdpOptions::of(url)
     })
 }
