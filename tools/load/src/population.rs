@@ -50,8 +50,7 @@ impl Workload {
         InfoHash(random.bytes())
     }
 
-    /// Returns the info hashes of all torrents that a run may announce, including that of the
-    /// evenness test.
+    /// Returns the info hashes of all torrents that a run may announce.
     pub fn info_hashes(&self) -> impl Iterator<Item = InfoHash> {
         (0..self.torrents).map(|torrent| self.info_hash(torrent))
     }

@@ -1,4 +1,4 @@
-//! The report of a run, as text and as JSON.
+//! The report of a run, as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::counters::{Counters, ResponseKind, WebTorrentCounters};
 use crate::runner::Outcome;
 use crate::{Latencies, LoopMode};
 
-/// The results of a run. Field names are those of the JSON that `--json` prints, and are stable.
+/// The results of a run. Field names are those of the JSON that is printed, and are stable.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `udp`, `http` or `ws`.
@@ -280,123 +280,10 @@ impl GeneratorUsage {
     }
 }
 
-/// One line per figure, label first, for people and scripts.
+/// Formats all figures as JSON over several lines.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { protocol, url, seconds, .. } = self;
-        writeln!(f, "measured: {seconds:.2} s of {protocol} at {url}, {}", self.loop_mode)?;
-        writeln!(f, "responses per second: {:.1}", self.responses_per_s)?;
-        let Responses { connect, announce, scrape, error, offer, answer } = self.responses;
-        for (name, count) in [
-            ("connects", connect),
-            ("announces", announce),
-            ("scrapes", scrape),
-            ("errors", error),
-            ("offers", offer.unwrap_or(0)),
-            ("answers", answer.unwrap_or(0)),
-        ] {
-            if count > 0 {
-                writeln!(f, "  {name}: {count}, {:.1} per second", count as f64 / seconds)?;
-            }
-        }
-        writeln!(f, "sent: {} requests, {} lost, {} late", self.sent, self.lost, self.late)?;
-        self.latency_us.fmt(f)?;
-        writeln!(f, "over 1 ms: {:.3} %", self.over_1_ms * 100.0)?;
-        let megabytes = |bytes: u64| bytes as f64 / seconds / 1e6;
-        let (received, sent) = (megabytes(self.bytes_in), megabytes(self.bytes_out));
-        writeln!(f, "megabytes per second: {received:.1} received, {sent:.1} sent")?;
-        writeln!(f, "peers per response: {:.1}", self.peers_per_response)?;
-        self.checks.fmt(f)?;
-        if let Some(web) = &self.web {
-            web.write(f)?;
-        }
-        for (text, times) in &self.errors {
-            writeln!(f, "error: {text} ({times} times)")?;
-        }
-        self.generator.write(f, self.seconds, self.loop_mode)?;
-        if let Some(tracker) = &self.tracker {
-            tracker.write(f, self.seconds)?;
-        }
-        match self.steady {
-            Some(false) => {
-                writeln!(f, "steady: no, the response rate still changed when measuring began")
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Quantiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { mean, p50, p90, p99, p99_9, p99_99, max } = self;
-        writeln!(
-            f,
-            "latency: mean {mean:.0} µs, p50 {p50:.0}, p90 {p90:.0}, p99 {p99:.0}, p99.9 {p99_9:.0}, \
-             p99.99 {p99_99:.0}, max {max:.0}"
-        )
-    }
-}
-
-impl CheckReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { checked, own_address, duplicates, unknown_peers, bad_counts } = self;
-        writeln!(
-            f,
-            "checked: {checked} responses, {own_address} with the requester's address, {duplicates} repeated peers, \
-             {unknown_peers} unknown peers, {bad_counts} bad counts"
-        )
-    }
-}
-
-impl WebTorrentReport {
-    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { joined, join_s, bytes_per_connection, counts } = self;
-        let WebTorrentCounters {
-            connections_lost,
-            acknowledgements,
-            answers_sent,
-            answers_withheld,
-            pings,
-            pongs,
-        } = counts;
-        writeln!(f, "connections: {joined} joined in {join_s:.2} s, {connections_lost} lost")?;
-        writeln!(
-            f,
-            "relays: {answers_sent} answers sent, {answers_withheld} withheld, {acknowledgements} acknowledged; \
-             {pings} pings, {pongs} pongs"
-        )?;
-        match bytes_per_connection {
-            Some(bytes) => writeln!(f, "tracker's bytes per connection: {bytes:.0}"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl GeneratorUsage {
-    fn write(&self, f: &mut fmt::Formatter<'_>, seconds: f64, loop_mode: LoopMode) -> fmt::Result {
-        writeln!(f, "load generator's CPU: {:.2} % of a core", 100.0 * self.cpu_s / seconds)?;
-        if let LoopMode::Open { .. } = loop_mode {
-            writeln!(f, "schedule: {:.3} % of the requests sent late", 100.0 * self.schedule_slip)?;
-        }
-        if self.is_limit {
-            writeln!(f, "limit: the load generator, not the tracker; try more --workers")?;
-        }
-        Ok(())
-    }
-}
-
-impl TrackerUsage {
-    fn write(&self, f: &mut fmt::Formatter<'_>, seconds: f64) -> fmt::Result {
-        let Self { user_s, sys_s, rss_bytes, rss_peak_bytes, .. } = self;
-        writeln!(f, "tracker's CPU: {:.2} % of a core", 100.0 * (user_s + sys_s) / seconds)?;
-        writeln!(f, "tracker's user seconds: {user_s:.2}")?;
-        writeln!(f, "tracker's system seconds: {sys_s:.2}")?;
-        let mebibytes = |bytes: u64| bytes as f64 / (1024.0 * 1024.0);
-        let (now, peak) = (mebibytes(*rss_bytes), mebibytes(*rss_peak_bytes));
-        writeln!(f, "tracker's MiB: {now:.1}, peak {peak:.1}")?;
-        match self.responses_per_cpu_s {
-            Some(figure) => writeln!(f, "responses per tracker CPU second: {figure:.0}"),
-            None => Ok(()),
-        }
+        let text = serde_json::to_string_pretty(self).map_err(|_| fmt::Error)?;
+        writeln!(f, "{text}")
     }
 }

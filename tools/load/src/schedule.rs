@@ -1,6 +1,5 @@
 //! When requests are sent: after responses (closed loop) or on a schedule (open loop).
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -21,15 +20,6 @@ pub enum LoopMode {
         /// All workers together.
         rate: f64,
     },
-}
-
-impl fmt::Display for LoopMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed { outstanding } => write!(f, "closed loop, {outstanding} outstanding"),
-            Self::Open { rate } => write!(f, "open loop, {rate} per second"),
-        }
-    }
 }
 
 /// Requests scheduled within this time are sent together; no timer is finer.

@@ -158,10 +158,7 @@ fn keeps_connections() {
             (report.checks.checked, report.checks.bad_counts),
             (report.responses.announce, 0)
         );
-        let text = report.to_string();
-        for label in ["measured: ", "responses per second: ", "responses per tracker CPU second"] {
-            assert_eq!(text.matches(label).count(), 1, "{text}");
-        }
+        assert!(report.tracker.is_some_and(|tracker| tracker.responses_per_cpu_s.is_some()));
     }
 }
 

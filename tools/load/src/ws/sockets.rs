@@ -15,7 +15,6 @@ use super::shared::SharedState;
 use super::{AnnounceTiming, WsOptions};
 use crate::connection_poller::ConnectionPoller;
 use crate::counters::Counters;
-use crate::random::hash;
 use crate::schedule::Schedule;
 use crate::stream::{Dialer, Stream};
 

@@ -188,12 +188,6 @@ fn busy_peers_offer_answer_and_announce_again() {
         let seen = memory.lock().unwrap();
         assert!(seen.announces >= responses.announce);
         assert_eq!((seen.peers.len(), seen.pongs), (6, 6));
-        let text = report.to_string();
-        for label in
-            ["responses per second: ", "latency: mean ", "connections: 6 joined in ", "relays: "]
-        {
-            assert_eq!(text.matches(label).count(), 1, "{text}");
-        }
         assert!(report.json().contains(r#""offer":"#) && report.json().contains(r#""web":{"#));
     }
 }
