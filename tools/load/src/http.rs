@@ -13,7 +13,6 @@ mod response;
 mod tests;
 mod worker;
 
-use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -38,16 +37,10 @@ pub struct HttpOptions {
     pub plan: RunPlan,
     /// Ratio of request kinds; `connect` must be 0.
     pub mix: Mix,
-    /// Torrents per scrape: at least 1.
-    pub scrape_torrents: u32,
     /// Threads.
     pub workers: u32,
     /// Close each connection after its response and open another one.
     pub close: bool,
-    /// Resume TLS sessions.
-    pub resume: bool,
-    /// Source addresses to use in turn; empty leaves the choice to the system.
-    pub sources: Vec<IpAddr>,
     /// Time until a request counts as lost.
     pub timeout: Duration,
     /// Validate one in this many announce responses.
@@ -64,11 +57,8 @@ impl HttpOptions {
             rate: None,
             plan: RunPlan::default(),
             mix: Mix { connect: 0, announce: 1, scrape: 0 },
-            scrape_torrents: 10,
             workers: 1,
             close: false,
-            resume: false,
-            sources: Vec::new(),
             timeout: Duration::from_secs(5),
             check_every: 16,
         }

@@ -13,6 +13,9 @@ pub(crate) enum RequestKind {
     Scrape,
 }
 
+/// Torrents per scrape.
+pub(crate) const SCRAPE_TORRENTS: usize = 10;
+
 /// Weights of the request kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {

@@ -56,8 +56,6 @@ pub struct Report {
     pub generator: GeneratorUsage,
     /// Resource usage of the tracker, if its process is known.
     pub tracker: Option<TrackerUsage>,
-    /// True if the response rate was steady when measuring began, if the run waited for that.
-    pub steady: Option<bool>,
     /// Why the run ended early, if it did.
     pub ended: Option<String>,
 }
@@ -169,7 +167,7 @@ impl Report {
     pub(crate) fn new(info: RunInfo, outcome: Outcome) -> Self {
         let RunInfo { protocol, url, seed, loop_mode, pid } = info;
         let generator = GeneratorUsage::of(loop_mode, &outcome);
-        let Outcome { counters, seconds, tracker, is_steady, ended, .. } = outcome;
+        let Outcome { counters, seconds, tracker, ended, .. } = outcome;
         let all = counters.all_responses();
         let tracker = pid.zip(tracker).map(|(pid, used)| TrackerUsage {
             pid,
@@ -201,7 +199,6 @@ impl Report {
             web: None,
             generator,
             tracker,
-            steady: is_steady,
             ended,
         }
     }

@@ -1,7 +1,6 @@
 //! Runs the workers of a load test, whatever the protocol: prepare, start together, warm up,
-//! measure and
-//! stop. Workers report counters in slices of time, so that a run can show progress, wait until the
-//! tracker is steady, and keep its results when it is cut short.
+//! measure and stop. Workers report counters in slices of time, so that a run can show progress, and keep its results
+//! when it is cut short.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +17,6 @@ use crate::{Counters, Usage};
 pub struct RunPlan {
     /// Load before measuring.
     pub warm_up: Duration,
-    /// Maximum time, after the warm-up, to wait for a steady response rate; `None` = do not wait.
-    pub steady_within: Option<Duration>,
     /// Measured time.
     pub duration: Duration,
     /// The tracker's process on this machine, to measure its resource usage.
@@ -28,12 +25,7 @@ pub struct RunPlan {
 
 impl Default for RunPlan {
     fn default() -> Self {
-        Self {
-            warm_up: Duration::from_secs(1),
-            steady_within: None,
-            duration: Duration::from_secs(10),
-            pid: None,
-        }
+        Self { warm_up: Duration::from_secs(1), duration: Duration::from_secs(10), pid: None }
     }
 }
 
@@ -94,8 +86,6 @@ pub(crate) struct Outcome {
     pub(crate) tracker: Option<Usage>,
     /// The tracker's usage when measuring began.
     pub(crate) tracker_before: Option<Usage>,
-    /// True if the response rate was steady before measuring, if the run waited for that.
-    pub(crate) is_steady: Option<bool>,
     /// Why the run ended early, if it did.
     pub(crate) ended: Option<String>,
 }
@@ -105,8 +95,6 @@ const SLICE_MAX: Duration = Duration::from_millis(250);
 /// Maximum delay until an interrupt is noticed.
 const TICK: Duration = Duration::from_millis(50);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// The rate is steady if this many slices differ from as many before them by at most this fraction.
-const STEADY: (usize, f64) = (4, 0.03);
 
 /// An event from a worker's thread.
 enum WorkerEvent {
@@ -213,11 +201,8 @@ struct Runner<'a> {
     length: Duration,
     workers: usize,
     events: Receiver<WorkerEvent>,
-    /// The first measured slice, once known.
-    first: Option<u64>,
-    is_steady: Option<bool>,
-    /// Responses in each slice so far, and how many workers have reported it.
-    history: Vec<(u64, usize)>,
+    /// The first measured slice.
+    first: u64,
     counters: Counters,
     seconds: f64,
     ended: Option<String>,
@@ -244,9 +229,7 @@ impl<'a> Runner<'a> {
             length,
             workers,
             events,
-            first: plan.steady_within.is_none().then_some(first),
-            is_steady: None,
-            history: Vec::new(),
+            first,
             counters: Counters::default(),
             seconds: 0.0,
             ended: None,
@@ -276,18 +259,14 @@ impl<'a> Runner<'a> {
             let now = Instant::now();
             let moment =
                 |slice: u64| start + self.length * u32::try_from(slice).unwrap_or(u32::MAX);
-            let mut wake = now + TICK;
-            if let Some(first) = self.first {
-                let (from, to) = (moment(first), moment(first + self.slices));
-                if now >= from && usages.is_none() {
-                    usages = Some((self.generator(), self.tracker()?));
-                }
-                if now >= to {
-                    break;
-                }
-                wake = wake.min(if now < from { from } else { to });
+            let (from, to) = (moment(self.first), moment(self.first + self.slices));
+            if now >= from && usages.is_none() {
+                usages = Some((self.generator(), self.tracker()?));
             }
-            self.receive_until(wake);
+            if now >= to {
+                break;
+            }
+            self.receive_until((now + TICK).min(if now < from { from } else { to }));
             if now - shown >= PROGRESS_EVERY {
                 shown = now;
                 latest = self.plan.pid.and_then(|pid| Usage::times(pid).ok()).or(latest);
@@ -302,7 +281,7 @@ impl<'a> Runner<'a> {
         }
         let since = |before: Option<Usage>, now: Option<Usage>| Some(now?.since(&before?));
         let (generator_before, tracker_before) = usages.unwrap_or_default();
-        let Self { counters, seconds, workers, is_steady, ended, .. } = self;
+        let Self { counters, seconds, workers, ended, .. } = self;
         if seconds <= 0.0 {
             bail!("{} before anything was measured", ended.unwrap_or_default());
         }
@@ -313,7 +292,6 @@ impl<'a> Runner<'a> {
             generator: since(generator_before, generator),
             tracker: since(tracker_before, tracker),
             tracker_before,
-            is_steady,
             ended,
         })
     }
@@ -365,62 +343,21 @@ impl<'a> Runner<'a> {
             WorkerEvent::Slice(slice) => {
                 self.interval.counters.merge(&slice.counters);
                 self.interval.seconds += slice.seconds;
-                let counts = |first| (first..first + self.slices).contains(&slice.number);
-                match self.first {
-                    Some(first) if counts(first) => {
-                        self.counters.merge(&slice.counters);
-                        self.seconds += slice.seconds;
-                    }
-                    Some(_) => {}
-                    None => self.detect_steady(&slice),
+                if (self.first..self.first + self.slices).contains(&slice.number) {
+                    self.counters.merge(&slice.counters);
+                    self.seconds += slice.seconds;
                 }
             }
         }
     }
 
-    /// Adds a slice to the history and decides whether measuring can begin.
-    fn detect_steady(&mut self, slice: &Slice) {
-        let number = slice.number as usize;
-        if self.history.len() <= number {
-            self.history.resize(number + 1, (0, 0));
-        }
-        let Some((answers, workers)) = self.history.get_mut(number) else { return };
-        *answers += slice.counters.all_responses();
-        *workers += 1;
-        if *workers < self.workers {
-            return;
-        }
-        let past = self.length * (number as u32 + 1);
-        let longest = self.plan.warm_up + self.plan.steady_within.unwrap_or_default();
-        let is_steady = past >= self.plan.warm_up && is_steady(&self.history);
-        if is_steady || past >= longest {
-            self.is_steady = Some(is_steady);
-            // The next slice has already begun.
-            self.first = Some(slice.number + 2);
-        }
-    }
-
     fn show(&mut self, elapsed: Duration, progress: &mut dyn FnMut(&Progress)) {
         self.interval.elapsed = elapsed;
-        self.interval.is_measuring = self
-            .first
-            .is_some_and(|first| elapsed > self.length * u32::try_from(first).unwrap_or(u32::MAX));
+        self.interval.is_measuring =
+            elapsed > self.length * u32::try_from(self.first).unwrap_or(u32::MAX);
         self.interval.seconds /= self.workers as f64;
         progress(&self.interval);
         (self.interval.counters, self.interval.seconds) = (Counters::default(), 0.0);
-    }
-}
-
-/// Returns whether the last slices have about as many responses as those before them, and any at
-/// all.
-fn is_steady(history: &[(u64, usize)]) -> bool {
-    let (count, part) = STEADY;
-    let mut sums = history.rchunks(count).filter(|chunk| chunk.len() == count);
-    let sum =
-        |chunk: &[(u64, usize)]| chunk.iter().map(|(answers, _)| *answers as f64).sum::<f64>();
-    match (sums.next().map(sum), sums.next().map(sum)) {
-        (Some(now), Some(before)) => now > 0.0 && (now - before).abs() <= before * part,
-        _ => false,
     }
 }
 
@@ -477,7 +414,7 @@ mod tests {
         // At most 3 a millisecond; a busy machine may do less.
         let answers = outcome.counters.all_responses();
         assert!(answers > 0 && answers as f64 <= 3000.0 * outcome.seconds * 1.05, "{answers}");
-        assert_eq!((outcome.ended, outcome.is_steady), (None, None));
+        assert_eq!(outcome.ended, None);
     }
 
     #[test]
@@ -520,22 +457,5 @@ mod tests {
         let make = |_| -> Result<Broken> { bail!("no sockets") };
         let error = run_workers(&plan(), (2, make), &flag, &mut |_| {}).unwrap_err();
         assert_eq!(error.to_string(), "no sockets");
-    }
-
-    #[test]
-    fn measuring_begins_once_the_rate_is_steady() {
-        // The rate grows for the first tenth of a second at least.
-        let slow_at_first = |step: u64| if step < 100 { step } else { 100 };
-        let patient = RunPlan { steady_within: Some(Duration::from_secs(20)), ..plan() };
-        let flag = AtomicBool::new(false);
-        let make = |_| Ok(counter(slow_at_first));
-        let outcome = run_workers(&patient, (1, make), &flag, &mut |_| {}).unwrap();
-        assert!(outcome.is_steady.is_some(), "{outcome:?}");
-        let steady = |answers: &[u64]| {
-            is_steady(&answers.iter().map(|answers| (*answers, 1)).collect::<Vec<_>>())
-        };
-        assert!(steady(&[1, 100, 101, 99, 100, 102, 98, 100, 101]));
-        assert!(!steady(&[50, 60, 70, 80, 90, 100, 110, 120]));
-        assert!(!steady(&[0; 8]) && !steady(&[1; 7]));
     }
 }

@@ -1,7 +1,7 @@
 //! A non-blocking connection to a tracker, optionally with TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -22,31 +22,23 @@ pub(crate) struct Dialer {
     url: TrackerUrl,
     /// TLS configuration and server name, if the URL's scheme requires TLS.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// Source addresses to use in turn; empty leaves the choice to the system.
-    sources: Vec<IpAddr>,
 }
 
 impl Dialer {
-    /// Creates a dialer for a tracker; `resume` resumes TLS sessions.
-    pub(crate) fn new(url: &TrackerUrl, resume: bool) -> Result<Self> {
+    /// Creates a dialer for a tracker.
+    pub(crate) fn new(url: &TrackerUrl) -> Result<Self> {
         let tls = if url.scheme.is_secure() {
             let name = ServerName::try_from(url.name.clone()).context("invalid TLS server name")?;
-            Some((tls(resume)?, name))
+            Some((tls()?, name))
         } else {
             None
         };
-        Ok(Self { url: url.clone(), tls, sources: Vec::new() })
-    }
-
-    /// Uses these source addresses in turn, if there are any.
-    pub(crate) fn from(self, sources: &[IpAddr]) -> Self {
-        Self { sources: sources.to_vec(), ..self }
+        Ok(Self { url: url.clone(), tls })
     }
 
     /// Starts connecting and registers the connection with token `number`.
     pub(crate) fn dial(&self, poll: &Poll, number: usize) -> Result<Stream> {
-        let source = self.sources.get(number % self.sources.len().max(1)).copied();
-        let mut tcp = connect(self.url.address, source)
+        let mut tcp = connect(self.url.address)
             .with_context(|| format!("cannot open connection {number}"))?;
         // Each step sends in one write, so delaying it gains nothing.
         tcp.set_nodelay(true)?;
@@ -65,18 +57,11 @@ impl Dialer {
 }
 
 /// Starts a non-blocking connect.
-fn connect(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     #[cfg(target_os = "linux")]
     do_not_pace(&socket);
-    if let Some(source) = source {
-        // Delay the choice of a port until connect, when connections to different addresses can
-        // share one.
-        #[cfg(target_os = "linux")]
-        setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
-        socket.bind(&SocketAddr::new(source, 0).into())?;
-    }
     match socket.connect(&address.into()) {
         Err(error) if !is_under_way(&error) => Err(error),
         _ => Ok(TcpStream::from_std(socket.into())),
@@ -195,12 +180,10 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected)
 }
 
-/// Returns a TLS configuration that does not verify certificates: load tests target a known
+/// Returns a TLS configuration that resumes no session and does not verify certificates: load tests target a known
 /// tracker.
-fn tls(resume: bool) -> Result<Arc<ClientConfig>> {
+fn tls() -> Result<Arc<ClientConfig>> {
     let mut config = client::tls::config(&Trust::NoVerification)?;
-    if !resume {
-        config.resumption = Resumption::disabled();
-    }
+    config.resumption = Resumption::disabled();
     Ok(config.into())
 }

@@ -44,8 +44,6 @@ pub struct UdpOptions {
     pub plan: RunPlan,
     /// Ratio of request kinds.
     pub mix: Mix,
-    /// Torrents per scrape: 1 to 70.
-    pub scrape_torrents: u32,
     /// Threads.
     pub workers: u32,
     /// Sockets per thread.
@@ -69,7 +67,6 @@ impl UdpOptions {
             loop_mode: LoopMode::Closed { outstanding: 512 },
             plan: RunPlan::default(),
             mix: Mix { connect: 1, announce: 100, scrape: 1 },
-            scrape_torrents: 10,
             workers: 1,
             sockets: 16,
             sources: Vec::new(),

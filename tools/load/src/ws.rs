@@ -18,7 +18,6 @@ mod sockets;
 mod tests;
 mod worker;
 
-use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -43,20 +42,12 @@ pub struct WsOptions {
     pub plan: RunPlan,
     /// Ratio of request kinds; `connect` must be 0.
     pub mix: Mix,
-    /// Torrents per scrape: at least 1.
-    pub scrape_torrents: u32,
     /// Threads.
     pub workers: u32,
     /// Offers per announce except a peer's first, which has none; at most 64.
     pub offers: usize,
-    /// Minimum size of the session descriptions in offers and answers, in bytes.
-    pub offer_bytes: usize,
     /// Percentage of received offers to answer.
     pub answers_percent: u8,
-    /// Replace a peer's connection after this many responses.
-    pub requests_per_connection: Option<u32>,
-    /// Source addresses to use in turn; empty leaves the choice to the system.
-    pub sources: Vec<IpAddr>,
     /// Time until a request counts as lost.
     pub timeout: Duration,
     /// Validate one in this many offers.
@@ -93,13 +84,9 @@ impl WsOptions {
             timing: AnnounceTiming::Busy,
             plan: RunPlan::default(),
             mix: Mix { connect: 0, announce: 1, scrape: 0 },
-            scrape_torrents: 5,
             workers: 1,
             offers: 10,
-            offer_bytes: 1000,
             answers_percent: 100,
-            requests_per_connection: None,
-            sources: Vec::new(),
             timeout: Duration::from_secs(5),
             check_every: 16,
         }

@@ -2,14 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::load::{RunPlan, Spread, TrackerUrl, Workload};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, value_parser};
-use primitives::IpPrefix;
 
 /// Options of all load testers.
 #[derive(Args)]
@@ -45,9 +43,6 @@ pub(super) struct WorkloadArgs {
     /// Distribution of peers over torrents: uniform or real.
     #[arg(long, value_name = "NAME", default_value = "real")]
     spread: Spread,
-    /// Percentage of peers that start as seeders.
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = value_parser!(u8).range(0..=100))]
-    seeders: u8,
     /// Percentage of leecher announces with event `completed`.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = value_parser!(u8).range(0..=100))]
     completes: u8,
@@ -80,9 +75,6 @@ pub(super) struct OutputArgs {
 /// Duration and output options.
 #[derive(Args)]
 pub(super) struct RunArgs {
-    /// After the warm-up, wait up to N seconds for a steady response rate.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=3600))]
-    pub(super) steady: Option<u32>,
     /// Seconds to measure.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=1_000_000))]
     pub(super) seconds: u32,
@@ -90,43 +82,10 @@ pub(super) struct RunArgs {
     pub(super) output: OutputArgs,
 }
 
-/// Options about source addresses.
-#[derive(Args)]
-pub(super) struct SourceArgs {
-    /// Source addresses or networks of this machine to use in turn, separated by commas.
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = addresses)]
-    source: Vec<SourceAddresses>,
-}
-
-/// The addresses that one argument stands for.
-#[derive(Clone, Debug)]
-struct SourceAddresses(Vec<IpAddr>);
-
-/// A machine has no more ports than this, so more addresses gain nothing.
-const SOURCES_MAX: usize = 65_536;
-
-fn addresses(text: &str) -> Result<SourceAddresses, String> {
-    let network: IpPrefix =
-        text.parse().map_err(|_| format!("expected an IP address or a network, found `{text}`"))?;
-    Ok(SourceAddresses(network.hosts().take(SOURCES_MAX).collect()))
-}
-
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(rate) if (0.01..=10_000_000.0).contains(&rate) => Ok(rate),
         _ => Err(format!("must be between 0.01 and 10000000, found `{text}`")),
-    }
-}
-
-impl SourceArgs {
-    /// Returns all source addresses. Fails if one is of another family than the tracker's address.
-    pub(super) fn of(&self, url: &TrackerUrl) -> Result<Vec<IpAddr>> {
-        let sources: Vec<IpAddr> = self.source.iter().flat_map(|word| word.0.clone()).collect();
-        let is_v4 = url.address().is_ipv4();
-        if let Some(other) = sources.iter().find(|source| source.is_ipv4() != is_v4) {
-            bail!("--source {other}: {url} has the other address family");
-        }
-        Ok(sources)
     }
 }
 
@@ -157,10 +116,10 @@ impl WorkloadArgs {
             torrents: self.torrents,
             peers: self.peers,
             spread: self.spread,
-            seeders_percent: self.seeders,
             completes_percent: self.completes,
             churn_percent: self.churn,
             want: u16::try_from(self.numwant).ok(),
+            ..Workload::default()
         }
     }
 }
@@ -170,7 +129,6 @@ impl RunArgs {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         RunPlan {
             warm_up: seconds(common.warm_up),
-            steady_within: self.steady.map(seconds),
             duration: seconds(self.seconds),
             pid: common.pid,
         }

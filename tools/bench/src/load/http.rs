@@ -1,14 +1,13 @@
 //! `tidegate-bench load http`.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use ::load::http::{self, HttpOptions};
 use ::load::{Mix, TrackerUrl};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
-use super::arguments::{CommonArgs, RunArgs, SourceArgs, WorkloadArgs, rate};
+use super::arguments::{CommonArgs, RunArgs, WorkloadArgs, rate};
 use super::{finish, progress_printer, usage_error};
 use crate::interruption;
 
@@ -28,25 +27,14 @@ pub(crate) struct Http {
     /// Open a new connection for each request; over TLS, each is a handshake.
     #[arg(long)]
     close: bool,
-    /// Resume TLS sessions.
-    #[arg(long)]
-    resume: bool,
-    #[command(flatten)]
-    sources: SourceArgs,
     /// Requests per second on a fixed schedule, all threads together.
     #[arg(long, value_name = "N", value_parser = rate)]
     rate: Option<f64>,
     /// Ratio of announces to scrapes.
     #[arg(long, value_name = "A:S", default_value = "1:0")]
     mix: Mix,
-    /// Torrents per scrape.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=1000))]
-    scrape_torrents: u32,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Milliseconds until a request counts as lost and its connection is closed.
-    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = value_parser!(u32).range(1..=60_000))]
-    timeout_ms: u32,
     #[command(flatten)]
     run: RunArgs,
     #[command(flatten)]
@@ -72,26 +60,21 @@ impl Http {
 
     pub(super) fn options(&self) -> Result<HttpOptions> {
         let url = self.common.checked_url(TrackerUrl::http(&self.url)?)?;
-        let sources = self.sources.of(&url)?;
         ensure!(
             self.workload.peers >= self.connections,
             "--peers {}: must be at least the number of connections",
             self.workload.peers
         );
         Ok(HttpOptions {
-            url,
             workload: self.workload.workload(self.common.seed),
             connections: self.connections,
             rate: self.rate,
             plan: self.run.plan(&self.common),
             mix: self.mix,
-            scrape_torrents: self.scrape_torrents,
             workers: self.workers,
             close: self.close,
-            resume: self.resume,
-            sources,
-            timeout: Duration::from_millis(self.timeout_ms.into()),
             check_every: self.run.output.check_every,
+            ..HttpOptions::of(url)
         })
     }
 }

@@ -1,14 +1,13 @@
 //! `tidegate-bench load udp`.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use ::load::udp::{self, UdpOptions};
 use ::load::{LoopMode, Mix, TrackerUrl};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
-use super::arguments::{CommonArgs, RunArgs, SourceArgs, WorkloadArgs, rate};
+use super::arguments::{CommonArgs, RunArgs, WorkloadArgs, rate};
 use super::{finish, progress_printer, usage_error};
 use crate::interruption;
 
@@ -25,20 +24,12 @@ pub(crate) struct Udp {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..=4096))]
     sockets: u32,
     #[command(flatten)]
-    sources: SourceArgs,
-    #[command(flatten)]
     rate: RateArgs,
     /// Ratio of connects, announces and scrapes.
     #[arg(long, value_name = "C:A:S", default_value = "1:100:1")]
     mix: Mix,
-    /// Torrents per scrape.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=70))]
-    scrape_torrents: u32,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// Milliseconds until a request counts as lost.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=60_000))]
-    timeout_ms: u32,
     /// Send each datagram alone, without UDP segmentation offload, which makes the tracker see
     /// bursts.
     #[arg(long)]
@@ -76,7 +67,6 @@ impl Udp {
 
     pub(super) fn options(&self) -> Result<UdpOptions> {
         let url = self.common.checked_url(TrackerUrl::udp(&self.url)?)?;
-        let sources = self.sources.of(&url)?;
         ensure!(
             self.workload.peers >= self.workers * self.sockets,
             "--peers {}: must be at least the number of sockets",
@@ -87,11 +77,8 @@ impl Udp {
             loop_mode: self.rate.loop_mode(),
             plan: self.run.plan(&self.common),
             mix: self.mix,
-            scrape_torrents: self.scrape_torrents,
             workers: self.workers,
             sockets: self.sockets,
-            sources,
-            timeout: Duration::from_millis(self.timeout_ms.into()),
             check_every: self.run.output.check_every,
             offload: !self.no_offload,
             ..UdpOptions::of(url)

@@ -9,7 +9,7 @@ use ::load::{Mix, RunPlan, Spread, TrackerUrl, Workload};
 use anyhow::Result;
 use clap::{Args, value_parser};
 
-use super::arguments::{CommonArgs, OutputArgs, SourceArgs, rate, write_hashes};
+use super::arguments::{CommonArgs, OutputArgs, rate, write_hashes};
 use super::{finish, progress_printer, usage_error};
 use crate::interruption;
 
@@ -32,20 +32,12 @@ pub(crate) struct Ws {
     /// Peers, each on its own connection [default: 128; idle: 10000].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     connections: Option<u32>,
-    /// Replace a peer's connection after N responses.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    requests_per_connection: Option<u32>,
-    #[command(flatten)]
-    sources: SourceArgs,
     /// Number of torrents [default: 4; idle: 1000].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100_000_000))]
     torrents: Option<u32>,
     /// Distribution of peers over torrents: uniform or real.
     #[arg(long, value_name = "NAME", default_value = "uniform")]
     spread: Spread,
-    /// Percentage of peers that start as seeders.
-    #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = value_parser!(u8).range(0..=100))]
-    seeders: u8,
     /// Percentage of leecher announces with event `completed`.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = value_parser!(u8).range(0..=100))]
     completes: u8,
@@ -55,10 +47,6 @@ pub(crate) struct Ws {
     /// Offers per announce except a peer's first [default: 10; idle: 0].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(0..=64))]
     offers: Option<u32>,
-    /// Size of the session descriptions in offers and answers, in bytes.
-    #[arg(long, value_name = "N", default_value_t = 1000,
-          value_parser = value_parser!(u32).range(0..=60_000))]
-    offer_bytes: u32,
     /// Percentage of received offers to answer.
     #[arg(long, value_name = "PERCENT", default_value_t = 100,
           value_parser = value_parser!(u8).range(0..=100))]
@@ -66,18 +54,6 @@ pub(crate) struct Ws {
     /// Ratio of announces to scrapes.
     #[arg(long, value_name = "A:S", default_value = "1:0")]
     mix: Mix,
-    /// Torrents per scrape.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=50))]
-    scrape_torrents: u32,
-    /// Seconds between an idle peer's pings; 0 = none.
-    #[arg(long, value_name = "N", default_value_t = 30)]
-    ping: u32,
-    /// Milliseconds until a request counts as lost.
-    #[arg(long, value_name = "N", default_value_t = 5000, value_parser = value_parser!(u32).range(1..=60_000))]
-    timeout_ms: u32,
-    /// After the warm-up, wait up to N seconds for a steady response rate.
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=3600))]
-    steady: Option<u32>,
     /// Seconds to measure [default: 10; idle: 150].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
     seconds: Option<u32>,
@@ -108,7 +84,6 @@ impl Ws {
 
     pub(super) fn options(&self) -> Result<WsOptions> {
         let url = self.common.checked_url(TrackerUrl::web(&self.url)?)?;
-        let sources = self.sources.of(&url)?;
         let usual = if self.idle { WsOptions::idle(url) } else { WsOptions::busy(url) };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         Ok(WsOptions {
@@ -117,33 +92,21 @@ impl Ws {
                 torrents: self.torrents.unwrap_or(usual.workload.torrents),
                 peers: self.connections.unwrap_or(usual.workload.peers),
                 spread: self.spread,
-                seeders_percent: self.seeders,
                 completes_percent: self.completes,
                 churn_percent: self.churn,
                 want: None,
+                ..usual.workload
             },
-            timing: match (self.rate, self.idle) {
-                (Some(rate), _) => AnnounceTiming::Paced(rate),
-                (None, true) => {
-                    AnnounceTiming::Idle { ping_every: (self.ping > 0).then(|| seconds(self.ping)) }
-                }
-                (None, false) => AnnounceTiming::Busy,
-            },
+            timing: self.rate.map_or(usual.timing, AnnounceTiming::Paced),
             plan: RunPlan {
                 warm_up: seconds(self.common.warm_up),
-                steady_within: self.steady.map(seconds),
                 duration: self.seconds.map_or(usual.plan.duration, seconds),
                 pid: self.common.pid,
             },
             mix: self.mix,
-            scrape_torrents: self.scrape_torrents,
             workers: self.workers,
             offers: self.offers.map_or(usual.offers, |offers| offers as usize),
-            offer_bytes: self.offer_bytes as usize,
             answers_percent: self.answers,
-            requests_per_connection: self.requests_per_connection,
-            sources,
-            timeout: Duration::from_millis(self.timeout_ms.into()),
             check_every: self.output.check_every,
             ..usual
         })

@@ -1,7 +1,7 @@
 //! One thread of the load: connections, each with a share of the peers.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::net::{IpAddr, TcpStream};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -18,7 +18,7 @@ use super::{HttpOptions, SILENCE_MAX};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
 use crate::connection_poller::ConnectionPoller;
 use crate::counters::{Counters, ResponseKind};
-use crate::mix::RequestKind;
+use crate::mix::{RequestKind, SCRAPE_TORRENTS};
 use crate::population::{Population, TorrentPeer};
 use crate::random::{Random, hash};
 use crate::runner::Worker;
@@ -69,8 +69,8 @@ struct ProtocolState {
     request_end: Vec<u8>,
     /// Peers of each connection.
     share: u32,
-    /// Source addresses, as far as they are known.
-    sources: Vec<IpAddr>,
+    /// The address that the tracker sees.
+    source: IpAddr,
     /// When the last response was read.
     last_response: Instant,
     silent_since: Option<Instant>,
@@ -85,12 +85,11 @@ impl Http {
         let connections = (all / workers + u32::from(number < all % workers)).max(1);
         let population = Population::new(&options.workload, number, workers);
         let seed = hash(options.workload.seed, number.into());
-        let dialer = Dialer::new(&options.url, options.resume)?.from(&options.sources);
-        let sources = sources(options)?;
+        let source = source(options)?;
         let mut request_end = Vec::new();
         codec::get_end(&mut request_end, &options.url.host, options.close);
         let protocol = ProtocolState {
-            checker: Checker::new(sources.iter().copied(), options.workload.peers.into()),
+            checker: Checker::new([source].into_iter(), options.workload.peers.into()),
             options: options.clone(),
             share: (population.len() / connections).max(1),
             population,
@@ -98,7 +97,7 @@ impl Http {
             unchecked: 0,
             hashes: Vec::new(),
             request_end,
-            sources,
+            source,
             last_response: Instant::now(),
             silent_since: None,
             is_refused: false,
@@ -108,7 +107,7 @@ impl Http {
             idle: VecDeque::new(),
             broken: Vec::new(),
             protocol,
-            dialer,
+            dialer: Dialer::new(&options.url)?,
             poller: ConnectionPoller::new().context("cannot wait for sockets")?,
             buffer: vec![0; BUFFER].into(),
             schedule: options.rate.map(|rate| Schedule::new(rate / f64::from(workers))),
@@ -145,7 +144,7 @@ impl Http {
         let protocol = &mut self.protocol;
         let done = connection.send().and_then(|()| {
             connection.receive(&mut self.buffer, &mut bytes_in, |request, response| {
-                protocol.read(number, &request, response, counters);
+                protocol.read(&request, response, counters);
             })
         });
         counters.bytes_in += bytes_in;
@@ -272,7 +271,7 @@ impl Worker for Http {
 impl ProtocolState {
     /// Writes the next request for a connection.
     fn write(&mut self, number: usize, connection: &mut Connection, due: Instant) {
-        let HttpOptions { url, mix, scrape_torrents, .. } = &self.options;
+        let HttpOptions { url, mix, .. } = &self.options;
         let kind = mix.draw(&mut self.random);
         let first = number as u32 * self.share;
         let place = |random: &mut Random| {
@@ -294,7 +293,7 @@ impl ProtocolState {
             codec::announce_target(request, target, &announce, 0);
         } else {
             self.hashes.clear();
-            for _ in 0..*scrape_torrents {
+            for _ in 0..SCRAPE_TORRENTS {
                 let torrent = self.population.torrent(place(&mut self.random));
                 self.hashes.push(self.population.workload().info_hash(torrent));
             }
@@ -310,7 +309,6 @@ impl ProtocolState {
     /// Handles a response.
     fn read(
         &mut self,
-        number: usize,
         request: &OutstandingRequest,
         response: &CompleteResponse<'_>,
         counters: &mut Counters,
@@ -319,7 +317,7 @@ impl ProtocolState {
         if response.status != 200 {
             counters.count(ResponseKind::Error);
             counters.fail(&format!("HTTP status {}", response.status));
-        } else if let Err(why) = self.read_body(number, request, response.body, counters) {
+        } else if let Err(why) = self.read_body(request, response.body, counters) {
             return counters.fail(why);
         }
         counters.latencies.record(self.last_response.saturating_duration_since(request.due));
@@ -328,7 +326,6 @@ impl ProtocolState {
 
     fn read_body(
         &mut self,
-        number: usize,
         request: &OutstandingRequest,
         body: &[u8],
         counters: &mut Counters,
@@ -350,7 +347,7 @@ impl ProtocolState {
             counters.peers += peers;
         } else {
             self.unchecked = 0;
-            self.check(number, request, body, counters)?;
+            self.check(request, body, counters)?;
         }
         counters.count(ResponseKind::Announce);
         Ok(())
@@ -359,7 +356,6 @@ impl ProtocolState {
     /// Validates an announce response.
     fn check(
         &mut self,
-        number: usize,
         request: &OutstandingRequest,
         body: &[u8],
         counters: &mut Counters,
@@ -368,8 +364,7 @@ impl ProtocolState {
             return Err("an invalid announce response");
         };
         counters.peers += answer.peers.len() as u64;
-        let source = self.sources.get(number % self.sources.len().max(1)).copied();
-        let asker = (request.peer, source.unwrap_or(UNKNOWN_ADDRESS));
+        let asker = (request.peer, self.source);
         // A count that the tracker omits cannot be wrong.
         let seeders = answer.seeders.unwrap_or(answer.peers.len() as u64);
         let leechers = answer.leechers.unwrap_or(0);
@@ -391,8 +386,6 @@ impl ProtocolState {
         }
     }
 }
-
-const UNKNOWN_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Returns the number of peers in a response's compact lists without parsing all of it, or `None`
 /// if it is not an
@@ -427,17 +420,14 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
     peers6: Finder::new("6:peers6"),
 });
 
-/// Returns the addresses that the tracker sees: the configured sources or the system's choice.
-fn sources(options: &HttpOptions) -> Result<Vec<IpAddr>> {
-    if !options.sources.is_empty() {
-        return Ok(options.sources.clone());
-    }
+/// Returns the address that the tracker sees, which the system chooses.
+fn source(options: &HttpOptions) -> Result<IpAddr> {
     let address = options.url.address;
     let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let socket = std::net::UdpSocket::bind(any)?;
     // Connecting a UDP socket sends nothing; it only selects a route.
     socket.connect(address).with_context(|| format!("no route to {address}"))?;
-    Ok(vec![socket.local_addr()?.ip()])
+    Ok(socket.local_addr()?.ip())
 }
 
 #[cfg(test)]

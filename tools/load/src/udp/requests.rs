@@ -5,7 +5,7 @@ use types::{Event, InfoHash};
 
 use super::batch::Batch;
 use super::pending::{PendingRequest, PendingRequests};
-use crate::mix::{Mix, RequestKind};
+use crate::mix::{Mix, RequestKind, SCRAPE_TORRENTS};
 use crate::population::{Population, TorrentPeer};
 use crate::random::Random;
 use crate::url::TrackerUrl;
@@ -13,7 +13,6 @@ use crate::url::TrackerUrl;
 /// Creates requests.
 pub(super) struct Requests {
     mix: Mix,
-    scrape_torrents: usize,
     /// Announces carry its path and query (BEP 41).
     url: TrackerUrl,
     pub(super) population: Population,
@@ -34,7 +33,6 @@ impl Requests {
     pub(super) fn new(options: &super::UdpOptions, population: Population, random: Random) -> Self {
         Self {
             mix: options.mix,
-            scrape_torrents: options.scrape_torrents.max(1) as usize,
             url: options.url.clone(),
             population,
             random,
@@ -92,7 +90,7 @@ impl Requests {
         let id = pending
             .insert(slot, PendingRequest { kind: RequestKind::Scrape, peer: NO_PEER, due_ns });
         self.hashes.clear();
-        for _ in 0..self.scrape_torrents {
+        for _ in 0..SCRAPE_TORRENTS {
             let place = self.place(sender);
             let torrent = self.population.torrent(place);
             self.hashes.push(self.population.workload().info_hash(torrent));

@@ -16,7 +16,7 @@ use super::requests::{Requests, Sender};
 use super::{SILENCE_MAX, UdpOptions};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
 use crate::counters::{Counters, ResponseKind};
-use crate::mix::RequestKind;
+use crate::mix::{RequestKind, SCRAPE_TORRENTS};
 use crate::population::Population;
 use crate::random::{Random, hash};
 use crate::runner::Worker;
@@ -147,7 +147,7 @@ impl Udp {
             window,
             check_every: options.check_every.max(1),
             unchecked: 0,
-            scrape_len: 12 * options.scrape_torrents.max(1) as usize,
+            scrape_len: 12 * SCRAPE_TORRENTS,
             is_v6: options.url.address.is_ipv6(),
             start: Instant::now(),
             silent_since: None,

@@ -22,7 +22,6 @@ pub(super) struct SharedState {
     pub(super) answer: String,
     pub(super) answers_percent: u8,
     mix: Mix,
-    scrape_torrents: u32,
     pub(super) random: Random,
     /// True if the tracker acknowledges answers as it does announces. aquatic_ws does,
     /// bittorrent-tracker does not.
@@ -37,6 +36,10 @@ pub(super) struct SharedState {
     pub(super) counters: Counters,
 }
 
+/// Torrents per scrape.
+const SCRAPE_TORRENTS: u32 = 5;
+/// Minimum size of the session descriptions in offers and answers.
+const OFFER_BYTES: usize = 1000;
 /// Offers remembered to detect repetitions.
 const OFFERS_SEEN_MAX: usize = 65_536;
 
@@ -47,11 +50,10 @@ impl SharedState {
             url: options.url.clone(),
             population: Population::new(&options.workload, share, shares),
             offers: options.offers,
-            offer: description("offer", options.offer_bytes),
-            answer: description("answer", options.offer_bytes),
+            offer: description("offer", OFFER_BYTES),
+            answer: description("answer", OFFER_BYTES),
             answers_percent: options.answers_percent,
             mix: options.mix,
-            scrape_torrents: options.scrape_torrents,
             random: Random::new(hash(options.workload.seed, share.into())),
             acknowledges: false,
             probing: false,
@@ -87,7 +89,7 @@ impl SharedState {
 
     /// Returns hashes to scrape, including the torrent of the peer at this index.
     pub(super) fn scrape_hashes(&mut self, index: usize) -> Vec<InfoHash> {
-        let others = 1..self.scrape_torrents;
+        let others = 1..SCRAPE_TORRENTS;
         let others = others.map(|_| self.random.below(self.population.len() as usize));
         let places: Vec<usize> = others.chain([index]).collect();
         let torrents = places.into_iter().map(|index| self.population.torrent(index as u32));

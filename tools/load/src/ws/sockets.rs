@@ -37,8 +37,6 @@ struct Socket {
     unread: Vec<u8>,
     /// Output that the kernel has not yet accepted.
     unsent: Vec<u8>,
-    /// Responses to its requests so far.
-    served: u32,
 }
 
 /// A scheduled action of an idle peer.
@@ -58,7 +56,6 @@ pub(super) struct Sockets {
     shared: SharedState,
     dialer: Dialer,
     timing: AnnounceTiming,
-    requests_per_connection: Option<u32>,
     timeout: Duration,
     /// In an open loop: the schedule, and the free peers in turn.
     schedule: Option<Schedule>,
@@ -90,9 +87,8 @@ impl Sockets {
             buffer: vec![0; BUFFER].into(),
             out: Vec::new(),
             shared,
-            dialer: Dialer::new(&options.url, false)?.from(&options.sources),
+            dialer: Dialer::new(&options.url)?,
             timing: options.timing,
-            requests_per_connection: options.requests_per_connection,
             timeout: options.timeout,
             schedule,
             free: VecDeque::new(),
@@ -127,7 +123,7 @@ impl Sockets {
         let peer = Peer::new(index, &mut step);
         if let Some(place) = self.sockets.get_mut(index) {
             // The handshake is written once the connection is established.
-            *place = Some(Socket { stream, peer, unread: Vec::new(), unsent, served: 0 });
+            *place = Some(Socket { stream, peer, unread: Vec::new(), unsent });
         }
         Ok(())
     }
@@ -288,9 +284,7 @@ impl Sockets {
         };
         socket.unread.clear();
         socket.unread.extend_from_slice(input.get(heard.consumed..).unwrap_or_default());
-        socket.served += u32::from(heard.answered && self.started);
-        let is_exhausted = self.requests_per_connection.is_some_and(|most| socket.served >= most);
-        let is_busy = self.timing == AnnounceTiming::Busy && self.started && !is_exhausted;
+        let is_busy = self.timing == AnnounceTiming::Busy && self.started;
         if heard.answered && is_busy {
             // Sent in the same write as its replies.
             socket.peer.request(&mut step);
@@ -298,29 +292,12 @@ impl Sockets {
         self.send(index);
         self.joined += usize::from(heard.joined);
         if heard.answered && !is_busy {
-            self.on_response(index, is_exhausted, &heard, now);
+            self.on_response(index, &heard, now);
         }
     }
 
-    /// Handles the response to a peer that is not busy, or the last one on its connection.
-    fn on_response(
-        &mut self,
-        index: usize,
-        is_exhausted: bool,
-        heard: &ReceiveOutcome,
-        now: Instant,
-    ) {
-        if is_exhausted {
-            // Dropping it deregisters it.
-            if let Some(place) = self.sockets.get_mut(index) {
-                *place = None;
-            }
-            if let Err(error) = self.open(index) {
-                self.shared.counters.fail(&format!("{error:#}"));
-                self.ended += 1;
-            }
-            return;
-        }
+    /// Handles the response to a peer that is not busy.
+    fn on_response(&mut self, index: usize, heard: &ReceiveOutcome, now: Instant) {
         if let AnnounceTiming::Idle { ping_every } = self.timing {
             // Without an interval, use the most common one.
             let due = now + heard.interval.unwrap_or(Duration::from_secs(120));

@@ -156,7 +156,6 @@ fn options(url: TrackerUrl) -> WsOptions {
             warm_up: Duration::from_millis(50),
             duration: Duration::from_secs(1),
             pid: Some(std::process::id()),
-            ..RunPlan::default()
         },
         check_every: 1,
         ..busy
@@ -220,20 +219,6 @@ fn an_open_loop_follows_its_schedule() {
     let (url, _) = tracker(6, PLAIN);
     let options = WsOptions { timing: AnnounceTiming::Paced(300.0), ..options(url) };
     check_open_loop(&mut Ws::new(&options, 0, &JoinStats::default()).unwrap(), 300.0);
-}
-
-#[test]
-fn replaces_connections_after_a_number_of_requests() {
-    let (url, memory) = tracker(usize::MAX, PLAIN);
-    let mut options = WsOptions { requests_per_connection: Some(3), ..options(url) };
-    // Offers to connections that were just closed are lost because of the load itself.
-    options.offers = 0;
-    let report = load(&options);
-    let (connects, announces) = (report.responses.connect, report.responses.announce);
-    assert!(report.errors.is_empty() && connects > 6, "{report}");
-    // An announce when a peer joins, and two more.
-    assert!(announces.abs_diff(3 * connects) <= 36, "{report}");
-    assert!(memory.lock().unwrap().pongs >= connects);
 }
 
 #[test]
