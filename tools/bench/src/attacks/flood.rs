@@ -14,9 +14,8 @@ use crate::record::Figures;
 use traffic::{Crowd, Flood};
 
 const FLOOD_RATIO: f64 = 5.0;
-/// Times of the honest clients before the flood, and of each measurement.
+/// Time of the honest clients before the flood.
 const BEFORE: Duration = Duration::from_secs(2);
-const DURING: Duration = Duration::from_secs(6);
 /// Counters are published a few times a second.
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -75,7 +74,7 @@ impl Scene {
         let mut crowd = Crowd::new(tracker.address)?;
         let mut flood = Flood::new(tracker.address, flood_s)?;
         let begun = Instant::now();
-        while begun.elapsed() < DURING {
+        while begun.elapsed() < target.during {
             // Few steps at once, so that none of the crowd has to wait for the core of the flood.
             for _ in 0..16 {
                 flood.step()?;

@@ -1,9 +1,6 @@
-//! Attacks by clients at public addresses of their own, over a network of namespaces (needs root).
+//! Floods from an address of its own, over a network of namespaces (needs root).
 
 mod floods;
-mod offers;
-mod pages;
-mod seats;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd as _;
@@ -30,9 +27,8 @@ use crate::record::Figures;
 const PORT: u16 = 6969;
 /// Inside the tracker's namespace.
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6970);
-/// How long honest clients measure before an attack and during it, and how long it builds up.
+/// How long honest clients measure before an attack, and how long it builds up.
 const BEFORE: Duration = Duration::from_secs(2);
-const DURING: Duration = Duration::from_secs(6);
 const BUILD_UP: Duration = Duration::from_secs(1);
 /// How long an honest client waits for an answer, and pauses before the next request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,14 +40,9 @@ pub(super) fn attack(target: &Target<'_>, attack: Attack) -> Result<Vec<Outcome>
         bail!("a network of namespaces cannot be set up {obstacle}");
     }
     match attack {
-        Attack::Pages => pages::attack(target),
-        Attack::Offers => offers::attack(target),
-        Attack::Readers => offers::attack_readers(target),
-        Attack::Amplification => offers::attack_amplification(target),
         Attack::Handshakes => floods::attack_handshakes(target),
         Attack::Pipelining => floods::attack_pipelining(target),
-        Attack::Seats => seats::attack(target),
-        other => bail!("{other:?} needs no network"),
+        Attack::Flood => bail!("a flood of datagrams needs no network"),
     }
 }
 
@@ -60,35 +51,21 @@ struct Site {
     // Left before the network goes.
     _inside: Entered,
     tracker: RunningTracker,
-    network: Network,
+    _network: Network,
 }
 
 impl Site {
     /// Starts the tracker with its defaults and these settings.
     fn open(target: &Target<'_>, protocol: Protocol, settings: &[(&str, &str)]) -> Result<Self> {
         let network = Network::new(NetworkOptions::default())?;
-        // Any address of these networks can be a client's.
-        network.clients.ip(
-            "route add local 198.18.96.0/19 dev lo\nroute add local 2001:db8:10::/44 dev lo\n",
-        )?;
-        network.clients.set("net/ipv6/ip_nonlocal_bind", "1")?;
-        let via = network::client_v6(1);
-        network.router.ip(&format!("route add 2001:db8:10::/44 via {via}\n"))?;
         let inside = network.clients.enter()?;
         let namespace = Some(&network.tracker);
         let address = SocketAddr::from((network::tracker(1), PORT));
         let place = Place { namespace, address, processors: &target.split.tracker };
-        // The default, which the lab's configuration turns off.
-        let settings = [settings, &[("TIDEGATE_HTTP__WEBSOCKET_MESSAGES_PER_S", "1000")]].concat();
-        let tracker = target.start_in(place, protocol, ADMIN, &settings)?;
-        let site = Self { _inside: inside, tracker, network };
-        site.api()?;
-        Ok(site)
-    }
-
-    /// Opens the management API once the tracker is ready.
-    fn api(&self) -> Result<Api> {
-        self.network.tracker.run(|| Api::open(ADMIN))
+        let tracker = target.start_in(place, protocol, ADMIN, settings)?;
+        // It answers once the tracker is ready.
+        network.tracker.run(|| Api::open(ADMIN))?;
+        Ok(Self { _inside: inside, tracker, _network: network })
     }
 
     fn address(&self) -> SocketAddr {
@@ -211,19 +188,10 @@ fn compared(case: &'static str, before: &Times, during: &Times) -> Outcome {
     (case, figures, text)
 }
 
-/// Opens a connection from an address.
-fn connect_from(source: IpAddr, tracker: SocketAddr) -> Result<TcpStream> {
-    let stream = dial(source, tracker, SockFlag::empty())?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    Ok(stream)
-}
-
-/// The same with flags, by which it may still be under way.
-fn dial(source: IpAddr, tracker: SocketAddr, flags: SockFlag) -> Result<TcpStream> {
+/// Begins a connection from an address, without blocking.
+fn dial(source: IpAddr, tracker: SocketAddr) -> Result<TcpStream> {
     let family = if source.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | flags, None)?;
+    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)?;
     // The port is chosen by connect: a choice before that could not consider where it leads to.
     setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
     bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(source, 0)))?;

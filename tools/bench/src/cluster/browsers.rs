@@ -1,6 +1,7 @@
 //! WebTorrent peers: a few at each node, over connections that stay open.
 
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read as _};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -12,7 +13,6 @@ use serde_json::Value;
 use types::InfoHash;
 
 use super::arrangement::{PATIENCE, TestCluster};
-use crate::attacks::sockets::{WebSocket, frame, is_open};
 use crate::lab::Api;
 
 /// Browsers at each node.
@@ -35,7 +35,7 @@ struct Browser {
     /// Where its node listens for WebSockets.
     node: SocketAddr,
     peer_id: String,
-    socket: Option<WebSocket>,
+    socket: Option<Connection>,
 }
 
 impl Browsers {
@@ -127,8 +127,8 @@ impl Browser {
         let socket = match self.socket.take() {
             Some(socket) => socket,
             None => {
-                let socket = WebSocket::open(Connection::open(self.node)?, "")?;
-                socket.0.stream.set_nonblocking(true)?;
+                let socket = open(self.node)?;
+                socket.stream.set_nonblocking(true)?;
                 socket
             }
         };
@@ -137,12 +137,41 @@ impl Browser {
             r#"{{"action":"announce","info_hash":"{info_hash}","peer_id":"{}","left":7,"numwant":0,"offers":[]}}"#,
             self.peer_id
         );
-        self.socket.insert(socket).0.send(frame(&message))?;
+        self.socket.insert(socket).send(frame(&message))?;
         Ok(())
     }
 
     /// Reads and drops answers. Forgets the connection if it has ended.
     fn drop_if_closed(&mut self) {
-        self.socket.take_if(|socket| !is_open(&mut socket.0.stream));
+        self.socket.take_if(|socket| !is_open(&mut socket.stream));
+    }
+}
+
+/// Opens a WebSocket.
+fn open(node: SocketAddr) -> Result<Connection> {
+    let mut connection = Connection::open(node)?;
+    connection.send(
+        "GET / HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    )?;
+    let status = connection.receive_head()?.status;
+    ensure!(status == 101, "status {status}");
+    Ok(connection)
+}
+
+/// Returns a text of 126 to 65,535 bytes as a client's frame, masked by zeros.
+fn frame(text: &str) -> Vec<u8> {
+    let mut frame = vec![0x81, 0x80 | 126];
+    frame.extend((text.len() as u16).to_be_bytes());
+    frame.extend([0; 4]);
+    frame.extend(text.as_bytes());
+    frame
+}
+
+/// Returns whether a socket that does not block is still open.
+fn is_open(socket: &mut TcpStream) -> bool {
+    match socket.read(&mut [0; 4096]) {
+        Ok(len) => len > 0,
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
 }

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use harness::network;
-use nix::sys::socket::SockFlag;
 
-use super::{BEFORE, BUILD_UP, DURING, Honest, Site, Times, beside, compared, dial};
+use super::{BEFORE, BUILD_UP, Honest, Site, Times, beside, compared, dial};
 use crate::attacks::{Outcome, RECEIVES, SENDS, Target};
 use crate::figures::{count, mib};
 use crate::lab::{Certificate, Protocol};
@@ -66,8 +65,8 @@ pub(super) fn attack_handshakes(target: &Target<'_>) -> Result<Vec<Outcome>> {
         let [before] = beside(&honest, BEFORE, |_| ())?;
         for (case, connections) in counts {
             let flood = Flood::new(&site, connections, hello.clone(), true);
-            let [during] = beside(&honest, DURING, |is_over| flood.run(is_over))?;
-            outcomes.push(flood.outcome(case, &before, &during));
+            let [during] = beside(&honest, target.during, |is_over| flood.run(is_over))?;
+            outcomes.push(flood.outcome(case, (&before, &during), target.during));
         }
     }
     Ok(outcomes)
@@ -81,9 +80,9 @@ pub(super) fn attack_pipelining(target: &Target<'_>) -> Result<Vec<Outcome>> {
         let honest = [site.honest("http", false)?, site.honest("ws", true)?];
         let before = beside(&honest, BEFORE, |_| ())?;
         let flood = Flood::new(&site, connections, REQUEST.repeat(REQUESTS_AT_ONCE), false);
-        let during = beside(&honest, DURING, |is_over| flood.run(is_over))?;
+        let during = beside(&honest, target.during, |is_over| flood.run(is_over))?;
         for (case, (before, during)) in cases.into_iter().zip(before.iter().zip(&during)) {
-            outcomes.push(flood.outcome(case, before, during));
+            outcomes.push(flood.outcome(case, (before, during), target.during));
         }
     }
     Ok(outcomes)
@@ -135,7 +134,7 @@ impl Flood {
     }
 
     fn open(&self) -> Option<Sender> {
-        let stream = dial(self.source, self.tracker, SockFlag::SOCK_NONBLOCK).ok()?;
+        let stream = dial(self.source, self.tracker).ok()?;
         Some(Sender { stream, at: 0 })
     }
 
@@ -163,9 +162,16 @@ impl Flood {
         Ok(has_moved)
     }
 
-    fn outcome(&self, case: &'static str, before: &Times, during: &Times) -> Outcome {
+    /// Returns the outcome for an honest client with these times before a flood, and during one that was measured for
+    /// `time`.
+    fn outcome(
+        &self,
+        case: &'static str,
+        (before, during): (&Times, &Times),
+        time: Duration,
+    ) -> Outcome {
         let (case, mut figures, mut text) = compared(case, before, during);
-        let seconds = (DURING + BUILD_UP).as_secs_f64();
+        let seconds = (time + BUILD_UP).as_secs_f64();
         let [sent, received] = [&self.sent, &self.received]
             .map(|bytes| bytes.load(Ordering::Relaxed) as f64 / seconds);
         figures.set(SENDS, sent);
