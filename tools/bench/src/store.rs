@@ -1,51 +1,34 @@
-//! `tidegate-bench store`: the swarm store beside a simple alternative.
-
-mod case;
-mod contender;
-mod report;
-mod work;
+//! `tidegate-bench store`: the memory that the swarm store takes for torrents and peers, by itself.
 
 use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
+use ::load::Usage;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum, value_parser};
-
-use case::{Scenario, Size, measure};
-use contender::{NAMES, contender};
+use primitives::Random;
+use swarm::{Action, Options, PeerCaps, StoreAnnounce};
+use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick};
 
 use crate::record::Figures;
+use crate::report::{CASE, Column, Content, Runs, table};
 use crate::session::{ResultArgs, RunKey, Session};
 
-pub(crate) use report::report;
-#[cfg(target_os = "linux")]
-pub(crate) use work::{hash as info_hash, skewed};
-
-/// Measure the store of torrents and peers beside an alternative: throughput, latency, memory.
+/// Measure the memory that the store takes for torrents and peers.
 ///
-/// Each case runs in its own process. Ctrl-C stops and reports what was measured so far.
+/// Each case runs in its own process, so that none inherits another's memory.
 #[derive(Args)]
 pub(crate) struct Store {
     /// Measure only this scenario; repeatable.
     #[arg(long = "scenario", value_enum, value_name = "NAME")]
     scenarios: Vec<Scenario>,
-    /// Measure only this store; repeatable.
-    #[arg(long = "store", value_name = "NAME", value_parser = NAMES)]
-    stores: Vec<String>,
-    /// Numbers of threads to measure [default: 1, 2, 4, … up to all processors].
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = value_parser!(u32).range(1..=1024))]
-    threads: Vec<u32>,
-    /// Number of torrents in the larger scenarios.
+    /// Number of peers.
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
-          value_parser = value_parser!(u32).range(1000..=50_000_000))]
-    torrents: u32,
-    /// Operations per thread.
-    #[arg(long, value_name = "N", default_value_t = 300_000,
-          value_parser = value_parser!(u32).range(100..=100_000_000))]
-    operations: u32,
-    /// Interleaved runs per case; the report shows medians.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = value_parser!(u32).range(1..=100))]
+          value_parser = value_parser!(u32).range(1000..=1_000_000_000))]
+    peers: u32,
+    /// Runs per case; the report shows medians.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=100))]
     runs: u32,
     #[command(flatten)]
     output: ResultArgs,
@@ -54,145 +37,178 @@ pub(crate) struct Store {
     inside: bool,
 }
 
-/// A case to measure.
-#[derive(Clone, Debug, PartialEq)]
-struct Case {
-    scenario: Scenario,
-    threads: u32,
-    store: &'static str,
+/// What is in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    /// Torrents with one peer.
+    Small,
+    /// Torrents with a thousand peers.
+    Large,
 }
+
+/// As in the server: a sweep round takes a minute, in ten parts a second.
+const SWEEP_PARTS: u32 = 600;
+/// Peers between two sweeps. Outgrown tables are returned to the system by them.
+const SWEEP_EVERY: u32 = 1 << 16;
 
 impl Store {
     /// Runs the benchmark and reports it.
     pub(crate) fn run(&self) -> Result<ExitCode> {
+        let scenarios = match &*self.scenarios {
+            [] => Scenario::value_variants(),
+            some => some,
+        };
         if self.inside {
-            return self.run_inside();
+            let scenario = scenarios.first().context("--inside requires a scenario")?;
+            let figures = measure(self.peers, scenario.peers_each());
+            serde_json::to_writer(io::stdout(), &figures).context("cannot print the figures")?;
+            return Ok(ExitCode::SUCCESS);
         }
-        let cases = self.cases();
         let mut session = Session::start("store", &self.output, Path::new("."))?;
         for round in 1..=self.runs {
-            for case in &cases {
+            for scenario in scenarios {
                 if session.is_stopped() {
                     break;
                 }
-                let measured = self.ask(case);
-                // An interrupt ends the other process, too.
-                if session.is_stopped() {
-                    break;
-                }
-                let key = RunKey {
-                    subject: case.store,
-                    version: env!("CARGO_PKG_VERSION"),
-                    case: case.scenario.title(),
-                    cores: case.threads as usize,
-                    round,
-                };
-                session.add(key, measured?, &format!("{} threads", case.threads))?;
+                let figures = self.ask(*scenario)?;
+                let bytes = figures.get(BYTES).map_or(f64::NAN, |bytes| bytes.median);
+                let version = env!("CARGO_PKG_VERSION");
+                let case = scenario.title();
+                let key = RunKey { subject: "tidegate", version, case, cores: 1, round };
+                session.add(key, figures, &format!("{bytes:.1} bytes per peer"))?;
             }
         }
         session.finish(Vec::new())
     }
 
-    /// Returns all cases to measure, with stores next to each other.
-    fn cases(&self) -> Vec<Case> {
-        let threads = if self.threads.is_empty() { usual_threads() } else { self.threads.clone() };
-        let scenarios: &[Scenario] =
-            if self.scenarios.is_empty() { Scenario::value_variants() } else { &self.scenarios };
-        let is_wanted =
-            |name: &&str| self.stores.is_empty() || self.stores.iter().any(|one| one == name);
-        let mut cases = Vec::new();
-        for scenario in scenarios.iter().copied() {
-            let threads = if scenario.has_threads() { &*threads } else { &[1] };
-            for threads in threads.iter().copied() {
-                let fits = |name: &&str| scenario.fits(name);
-                let stores = NAMES.into_iter().filter(is_wanted).filter(fits);
-                cases.extend(stores.map(|store| Case { scenario, threads, store }));
-            }
-        }
-        cases
-    }
-
     /// Measures a case in another process.
-    fn ask(&self, case: &Case) -> Result<Figures> {
+    fn ask(&self, scenario: Scenario) -> Result<Figures> {
         let program = std::env::current_exe().context("cannot determine this program's path")?;
-        let scenario = case.scenario.to_possible_value().context("every scenario has a name")?;
+        let name = scenario.to_possible_value().context("every scenario has a name")?;
         let mut command = Command::new(program);
-        command.args(["store", "--inside", "--scenario", scenario.get_name()]);
-        command.args(["--store", case.store, "--threads", &case.threads.to_string()]);
-        command.args(["--torrents", &self.torrents.to_string()]);
-        command.args(["--operations", &self.operations.to_string()]);
+        command.args(["store", "--inside", "--scenario", name.get_name()]);
+        command.args(["--peers", &self.peers.to_string()]);
         let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
         let output = output.context("cannot start this program again")?;
-        let status = output.status;
-        ensure!(status.success(), "{}, {} failed: {status}", case.scenario.title(), case.store);
+        ensure!(output.status.success(), "{} failed: {}", scenario.title(), output.status);
         serde_json::from_slice(&output.stdout).context("a case printed no figures")
-    }
-
-    fn run_inside(&self) -> Result<ExitCode> {
-        let ([scenario], [name], [threads]) = (&*self.scenarios, &*self.stores, &*self.threads)
-        else {
-            anyhow::bail!("--inside requires one scenario, one store and one number of threads");
-        };
-        let name = NAMES.iter().find(|known| *known == name).context("unknown store")?;
-        let make = || contender(name).expect("every name has a store");
-        let size = Size { torrents: self.torrents, operations: self.operations };
-        let measured = measure(*scenario, &make, *threads, size);
-        serde_json::to_writer(io::stdout(), &measured).context("cannot print the figures")?;
-        Ok(ExitCode::SUCCESS)
     }
 }
 
-fn usual_threads() -> Vec<u32> {
-    let all = std::thread::available_parallelism().map_or(1, |all| all.get() as u32);
-    std::iter::successors(Some(1), |threads| Some(threads * 2))
-        .take_while(|threads| *threads <= all)
-        .collect()
+impl Scenario {
+    /// Returns its name in records.
+    fn title(self) -> &'static str {
+        match self {
+            Self::Small => "memory, a peer in each torrent",
+            Self::Large => "memory, a thousand peers in each torrent",
+        }
+    }
+
+    fn peers_each(self) -> u32 {
+        match self {
+            Self::Small => 1,
+            Self::Large => 1000,
+        }
+    }
+}
+
+/// Announces peers to a new store, and returns the memory of each.
+fn measure(peers: u32, peers_each: u32) -> Figures {
+    let torrents = peers.div_ceil(peers_each);
+    let before = resident_bytes();
+    let store = swarm::Store::new(&Options {
+        shards: 8,
+        hash_key: *b"a key of 16 byte",
+        peer_lifetime_s: 1000,
+        web_lifetime_s: 240,
+        keep_peer_ids: false,
+        memory_budget: None,
+    });
+    let mut random = Random::new(1);
+    for peer in 0..peers {
+        let announce = announce(peer % torrents, peer.into());
+        store.announce(Tick(1), &mut random, &[announce], &mut |_, _| ());
+        if peer.is_multiple_of(SWEEP_EVERY) {
+            store.sweep(Tick(1), SWEEP_PARTS);
+        }
+    }
+    store.sweep(Tick(1), SWEEP_PARTS);
+    let totals = store.totals();
+    let per_peer = |bytes: u64| bytes as f64 / (totals.v4.seeders + totals.v4.leechers) as f64;
+    Figures::default()
+        .with(BYTES, per_peer(resident_bytes().saturating_sub(before)))
+        .with(OWN_BYTES, per_peer(totals.memory_reserved))
+}
+
+fn resident_bytes() -> u64 {
+    Usage::of(std::process::id()).map_or(0, |usage| usage.resident_bytes)
+}
+
+/// Returns a peer's announce. A quarter of the peers seed, always the same ones.
+fn announce(torrent: u32, peer: u64) -> StoreAnnounce {
+    let [a, b, c, d, high, low, ..] = peer.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    StoreAnnounce {
+        slot: 0,
+        info_hash: info_hash(torrent),
+        peer: PeerKey::V4([a, b, c, d, high, low]),
+        peer_id: PeerId::default(),
+        role: if peer.is_multiple_of(4) { Role::Seeder } else { Role::Leecher },
+        action: Action::Update { completed: false },
+        min_interval_s: 0,
+        caps: PeerCaps::default(),
+        want: 0,
+        families: Families::Own,
+    }
+}
+
+/// Returns a torrent's info hash, without a pattern.
+pub(crate) fn info_hash(number: u32) -> InfoHash {
+    let mut random = Random::new(u64::from(number) << 20);
+    let mut bytes = [0; 20];
+    for part in bytes.chunks_mut(8) {
+        let random = random.next().to_le_bytes();
+        part.iter_mut().zip(random).for_each(|(byte, random)| *byte = random);
+    }
+    InfoHash(bytes)
+}
+
+/// By the system's count, and by the store's own.
+const BYTES: &str = "bytes_per_peer";
+const OWN_BYTES: &str = "own_bytes_per_peer";
+
+/// Reports the runs.
+pub(crate) fn report(runs: &Runs<'_>) -> Content {
+    const COLUMNS: &[Column] = &[
+        CASE,
+        ("bytes per peer", |row| row.cell(BYTES, |bytes| format!("{bytes:.1}"))),
+        ("by its own count", |row| row.cell(OWN_BYTES, |bytes| format!("{bytes:.1}"))),
+    ];
+    let text = "The store of torrents and peers by itself.";
+    ("The store".to_owned(), text.to_owned(), vec![table(&runs.rows(), COLUMNS)])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::contender::BATCHES;
     use super::*;
-    use clap::Parser;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        store: Store,
-    }
-
-    fn store(line: &str) -> Result<Store, String> {
-        let words = ["store"].into_iter().chain(line.split(' ').filter(|word| !word.is_empty()));
-        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        Ok(line.store)
+    #[test]
+    fn peers_of_large_torrents_take_less() {
+        let [small, large] = Scenario::value_variants() else { panic!() };
+        let of = |scenario: &Scenario| {
+            let found = measure(20_000, scenario.peers_each());
+            assert!(found.get(BYTES).is_some());
+            found.get(OWN_BYTES).unwrap().median
+        };
+        assert!(of(large) > 6.0 && of(large) < of(small));
     }
 
     #[test]
-    fn runs_all_stores_in_all_scenarios() {
-        let all = store("--threads 1,2").unwrap().cases();
-        for name in NAMES {
-            let own = all.iter().filter(|case| case.store == name).count();
-            // Batches are for re-announces, and memory does not depend on threads.
-            let expected = if name == BATCHES { 4 } else { 2 * 4 + 2 };
-            assert_eq!(own, expected, "{name}");
-        }
-        let few = store("--scenario grow --store DashMap --threads 3").unwrap().cases();
-        let expected = Case { scenario: Scenario::Grow, threads: 3, store: "DashMap" };
-        assert_eq!(few, [expected]);
-        assert!(!usual_threads().is_empty());
-    }
-
-    #[test]
-    fn invalid_options_are_rejected() {
-        for (line, what) in [
-            ("--store HashMap", "possible values: tidegate"),
-            ("--scenario fast", "possible values: torrents"),
-            ("--threads 0", "0 is not in 1..="),
-            ("--torrents 1", "1 is not in 1000..="),
-        ] {
-            let error = store(line).err().unwrap();
-            assert!(error.contains(what), "{line}: {error}");
-        }
-        assert!(store("--inside").unwrap().run_inside().is_err());
+    fn torrents_and_peers_are_distinct() {
+        let announces: Vec<StoreAnnounce> = (0..1000).map(|it| announce(it, it.into())).collect();
+        let hashes: std::collections::HashSet<_> =
+            announces.iter().map(|announce| announce.info_hash).collect();
+        let peers: std::collections::HashSet<_> =
+            announces.iter().map(|announce| announce.peer).collect();
+        assert_eq!((hashes.len(), peers.len()), (1000, 1000));
     }
 }

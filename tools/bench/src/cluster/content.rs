@@ -5,7 +5,7 @@ use primitives::Random;
 use replication::block::{self, Change, Header, Kind, Word, encode_changes};
 use types::{PeerKey, Role};
 
-use crate::store::{info_hash, skewed};
+use crate::store::info_hash;
 
 /// What the log keeps: a lifetime of 45 minutes, and five more.
 const WINDOW_S: u32 = 3000;
@@ -105,10 +105,44 @@ impl LogContent {
     }
 }
 
+/// Mean number of peers per torrent on public trackers.
+const PEERS_PER_TORRENT: f64 = 4.6;
+
+/// Returns (torrent, peer) pairs in random order. Torrent sizes are those of public trackers: 86 %
+/// have up to four peers, few have thousands.
+fn skewed(torrents: u32) -> Vec<(u32, u64)> {
+    let size = |scale: f64, rank: u32| (scale / f64::from(rank + 1).powf(0.85)).clamp(1.0, 5000.0);
+    let peers = f64::from(torrents) * PEERS_PER_TORRENT;
+    // Compensates for truncation to integers below.
+    let wanted = peers * 1.08;
+    let (mut low, mut high) = (0.0, 1e7);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        let total: f64 = (0..torrents).map(|rank| size(middle, rank)).sum();
+        if total > wanted { high = middle } else { low = middle }
+    }
+    let mut pairs = Vec::new();
+    for torrent in 0..torrents {
+        for _ in 0..size(low, torrent) as u32 {
+            pairs.push((torrent, pairs.len() as u64));
+        }
+    }
+    shuffle(&mut pairs);
+    pairs
+}
+
+fn shuffle<T>(items: &mut [T]) {
+    let mut random = Random::new(3);
+    for at in (1..items.len()).rev() {
+        items.swap(at, random.below(at as u32 + 1) as usize);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use replication::block::Block;
+    use std::collections::HashMap;
 
     #[test]
     fn a_log_has_about_two_records_a_peer_in_order() {
@@ -127,5 +161,18 @@ mod tests {
             found += block.groups().unwrap().map(|it| it.v4.len()).sum::<usize>();
         }
         assert_eq!(found, content.records());
+    }
+
+    #[test]
+    fn most_torrents_are_small_but_most_peers_are_not_in_them() {
+        let pairs = skewed(100_000);
+        let mut sizes: HashMap<u32, u32> = HashMap::new();
+        pairs.iter().for_each(|(torrent, _)| *sizes.entry(*torrent).or_default() += 1);
+        assert_eq!(sizes.len(), 100_000);
+        let small = sizes.values().filter(|size| **size <= 4).count();
+        assert!((80_000..90_000).contains(&small), "{small}");
+        let mean = pairs.len() as f64 / 1e5;
+        assert!((4.0..5.0).contains(&mean), "{mean}");
+        assert!(sizes.values().max().unwrap() > &1000);
     }
 }
