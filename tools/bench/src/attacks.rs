@@ -4,7 +4,6 @@
 //! of connections come from addresses of their own over a network of namespaces.
 
 mod flood;
-#[cfg(target_os = "linux")]
 mod network;
 
 use std::net::SocketAddr;
@@ -122,10 +121,7 @@ impl Target<'_> {
     fn suffer(&self, attack: Attack) -> Result<Vec<Outcome>> {
         match attack {
             Attack::Flood => flood::attack(self),
-            #[cfg(target_os = "linux")]
             attack => network::attack(self, attack),
-            #[cfg(not(target_os = "linux"))]
-            _ => anyhow::bail!("this attack needs Linux"),
         }
     }
 

@@ -63,7 +63,6 @@ impl Figures {
 
     /// Removes a figure.
     #[must_use]
-    #[cfg(target_os = "linux")]
     pub(crate) fn without(mut self, name: &str) -> Self {
         self.0.remove(name);
         self

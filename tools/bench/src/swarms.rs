@@ -26,7 +26,6 @@ use crate::lab::Api;
 use crate::report::{CASE, Column, Content, Row, Runs, SUBJECT, table};
 use crate::table::Cell;
 
-#[cfg(target_os = "linux")]
 pub(crate) use comparison::read_torrent;
 pub(crate) use comparison::{SwarmComparison, compare, compare_counts};
 

@@ -6,26 +6,17 @@
 //! receiving ([`network::Arrangement`]). Replies are counted by an XDP program at the generator's end
 //! ([`mod@maps`]); some go to ordinary sockets, which check them ([`traffic::Witness`]).
 
-#[cfg(target_os = "linux")]
 mod bench;
-#[cfg(target_os = "linux")]
 mod counter;
-#[cfg(target_os = "linux")]
 mod frames;
-#[cfg(target_os = "linux")]
 mod generator;
-#[cfg(target_os = "linux")]
 mod loads;
-#[cfg(target_os = "linux")]
 mod maps;
-#[cfg(target_os = "linux")]
 mod network;
 mod report;
-#[cfg(target_os = "linux")]
 mod sender;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests;
-#[cfg(target_os = "linux")]
 mod traffic;
 
 use std::process::ExitCode;
@@ -34,7 +25,6 @@ use anyhow::Result;
 use clap::{Args, Subcommand, value_parser};
 
 use crate::lab::LabArgs;
-#[cfg(target_os = "linux")]
 use crate::lab::{Lab, on};
 use crate::session::ResultArgs;
 
@@ -85,7 +75,6 @@ struct XdpArgs {
 
 impl XdpArgs {
     /// Returns true if a load is to be measured.
-    #[cfg(target_os = "linux")]
     fn wants(&self, name: &str) -> bool {
         self.load.is_empty() || self.load.iter().any(|one| one == name)
     }
@@ -93,7 +82,6 @@ impl XdpArgs {
 
 impl XdpCommand {
     /// Runs the benchmark and reports it.
-    #[cfg(target_os = "linux")]
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let What::Loads(arguments) = &self.what;
         let lab = Lab::new(&arguments.lab)?;
@@ -102,9 +90,4 @@ impl XdpCommand {
         on(&[generator], || loads::run(arguments, lab))?
     }
 
-    /// Other systems have no XDP.
-    #[cfg(not(target_os = "linux"))]
-    pub(crate) fn run(&self) -> Result<ExitCode> {
-        anyhow::bail!("this requires Linux")
-    }
 }

@@ -1,6 +1,5 @@
 //! Benchmarks of a real tidegate, by the repository's definitions. Figures are not looked at.
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
-#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::path::Path;

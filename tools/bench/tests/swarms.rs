@@ -1,6 +1,5 @@
 //! Kills, restarts and upgrades of a real tidegate with a few peers. How fast they are is not looked at.
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
-#![cfg(target_os = "linux")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};

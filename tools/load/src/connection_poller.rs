@@ -2,16 +2,13 @@
 
 use std::io::{self, ErrorKind};
 use std::time::Instant;
-#[cfg(target_os = "linux")]
 use std::{
     os::fd::{AsFd, AsRawFd},
     time::Duration,
 };
 
 use mio::{Events, Poll};
-#[cfg(target_os = "linux")]
 use mio::{Interest, Token, unix::SourceFd};
-#[cfg(target_os = "linux")]
 use nix::sys::{
     time::TimeSpec,
     timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
@@ -33,23 +30,19 @@ pub(crate) struct ConnectionPoller {
     pub(crate) poll: Poll,
     events: Events,
     /// Ends a wait with microsecond precision: the poll itself counts in milliseconds.
-    #[cfg(target_os = "linux")]
     timer: TimerFd,
     pub(crate) ready: Vec<Ready>,
 }
 
 /// Events per wait; further ones are reported by the next.
 const EVENTS: usize = 1024;
-#[cfg(target_os = "linux")]
 const TIMER: Token = Token(usize::MAX);
 /// Spin for the last part of a wait, because a sleep may take this much longer.
-#[cfg(target_os = "linux")]
 const SPIN_BEFORE: Duration = Duration::from_micros(60);
 
 impl ConnectionPoller {
     pub(crate) fn new() -> io::Result<Self> {
         let poll = Poll::new()?;
-        #[cfg(target_os = "linux")]
         let timer = {
             let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
             let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -60,14 +53,12 @@ impl ConnectionPoller {
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS),
-            #[cfg(target_os = "linux")]
             timer,
             ready: Vec::with_capacity(EVENTS),
         })
     }
 
     /// Sets the timer so that the end of the wait is spent spinning. Returns the poll's timeout.
-    #[cfg(target_os = "linux")]
     fn sleep_exactly(&mut self, left: Duration) -> io::Result<Duration> {
         let Some(sleep) = left.checked_sub(SPIN_BEFORE) else { return Ok(Duration::ZERO) };
         let time = Expiration::OneShot(TimeSpec::from_duration(sleep));
@@ -80,10 +71,7 @@ impl ConnectionPoller {
     /// precision.
     pub(crate) fn wait(&mut self, until: Instant, is_exact: bool) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
-        #[cfg(target_os = "linux")]
         let left = if is_exact { self.sleep_exactly(left)? } else { left };
-        #[cfg(not(target_os = "linux"))]
-        let _ = is_exact;
         self.ready.clear();
         match self.poll.poll(&mut self.events, Some(left)) {
             Err(error) if error.kind() != ErrorKind::Interrupted => return Err(error),
@@ -91,7 +79,6 @@ impl ConnectionPoller {
             Ok(()) => {}
         }
         let events = self.events.iter();
-        #[cfg(target_os = "linux")]
         let events = events.filter(|event| event.token() != TIMER);
         self.ready.extend(events.map(|event| Ready {
             number: event.token().0,

@@ -1,11 +1,12 @@
 //! Load testers: each simulates many clients of one tracker and measures its responses.
 //!
-//! They talk to trackers only over the wire, so that every tracker can be put under the same load.
-//! For a
-//! tracker on the same machine, [`Usage`] measures what the load costs it: responses per second of
-//! the
-//! tracker's own CPU time say more than responses per second.
+//! They talk to trackers only over the wire, so that every tracker can be put under the same load. For a tracker on the
+//! same machine, [`Usage`] measures what the load costs it: responses per second of the tracker's own CPU time say more
+//! than responses per second. They stand on Linux: epoll, batches of datagrams, /proc.
 #![forbid(unsafe_code)]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("tidegate-load and tidegate-bench need Linux");
 
 mod checks;
 mod connection_poller;

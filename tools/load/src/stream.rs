@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use client::tls::Trust;
 use mio::net::TcpStream;
 use mio::{Interest, Poll, Token};
-#[cfg(target_os = "linux")]
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
@@ -60,7 +59,6 @@ impl Dialer {
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    #[cfg(target_os = "linux")]
     do_not_pace(&socket);
     match socket.connect(&address.into()) {
         Err(error) if !is_under_way(&error) => Err(error),
@@ -71,13 +69,11 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 /// Selects the simplest congestion control. The machine's default may pace segments, which costs
 /// time, and
 /// requests of one segment need no pacing. Best effort: if it is not allowed, the default stays.
-#[cfg(target_os = "linux")]
 fn do_not_pace(socket: &Socket) {
     let _ = setsockopt(socket, sockopt::TcpCongestion, &"reno".into());
 }
 
 fn is_under_way(error: &io::Error) -> bool {
-    #[cfg(unix)]
     if error.raw_os_error() == Some(nix::errno::Errno::EINPROGRESS as i32) {
         return true;
     }

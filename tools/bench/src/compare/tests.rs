@@ -98,7 +98,6 @@ fn stand_in(name: &str, more: &str) -> String {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn trackers_take_turns_and_failures_do_not_stop_others() {
     let broken = "[[tracker]]\nname = 'broken'\nspeaks = ['udp']\nprogram = 'sh'\n\
                   start = ['sh', '-c', 'echo no such key; exit 1']\n";
@@ -129,7 +128,6 @@ fn trackers_take_turns_and_failures_do_not_stop_others() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn passes_the_load_s_arguments() {
     let set = Set::new("arguments", &stand_in("a", "allow_list = true"));
     assert!(set.compare("udp --measure latency --measure memory").unwrap());
@@ -152,7 +150,6 @@ fn passes_the_load_s_arguments() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_load_has_rates_of_its_own_and_one_that_comes_before() {
     let set = Set::new("rates", &stand_in("a", ""));
     assert!(set.compare("udp --load fixed --measure latency").unwrap());
@@ -171,7 +168,6 @@ fn a_load_has_rates_of_its_own_and_one_that_comes_before() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn other_builds_stand_beside_the_first_tracker() {
     let set = Set::new("builds", &[stand_in("a", ""), stand_in("b", "")].concat());
     set.compare("udp --beside before=/bin/sh --measure throughput").unwrap();
@@ -186,7 +182,6 @@ fn other_builds_stand_beside_the_first_tracker() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn several_loads_take_turns() {
     let set = Set::new("loads", &stand_in("a", ""));
     assert!(set.compare("udp --load usual --load other --measure throughput").unwrap());
@@ -197,7 +192,6 @@ fn several_loads_take_turns() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn impossible_options_are_rejected_before_anything_is_started() {
     let set = Set::new("cannot", &stand_in("a", ""));
     for (options, what) in [

@@ -46,7 +46,6 @@ pub(crate) fn default_counts(processors: &[Processor]) -> Vec<usize> {
 }
 
 /// Returns the processors that this process may run on.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn allowed() -> Result<Vec<Processor>> {
     use anyhow::Context as _;
     let mask = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))
@@ -55,14 +54,7 @@ pub(crate) fn allowed() -> Result<Vec<Processor>> {
     Ok(with_cores(numbers.collect()))
 }
 
-/// Other systems lack /proc, from which a tracker's CPU time is read.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn allowed() -> Result<Vec<Processor>> {
-    anyhow::bail!("comparisons require Linux")
-}
-
 /// Starts something on these processors: children inherit the thread's CPU affinity.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn on<T>(processors: &[usize], start: impl FnOnce() -> T) -> Result<T> {
     use anyhow::Context as _;
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -79,13 +71,6 @@ pub(crate) fn on<T>(processors: &[usize], start: impl FnOnce() -> T) -> Result<T
     Ok(started)
 }
 
-/// See [`allowed`].
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn on<T>(_: &[usize], _: impl FnOnce() -> T) -> Result<T> {
-    anyhow::bail!("comparisons require Linux")
-}
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn with_cores(numbers: Vec<usize>) -> Vec<Processor> {
     let siblings = |number: usize| {
         let path = format!("/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list");
@@ -99,7 +84,6 @@ fn with_cores(numbers: Vec<usize>) -> Vec<Processor> {
 }
 
 /// Parses a kernel list of numbers: `0-3,8`.
-#[cfg(any(target_os = "linux", target_os = "android", test))]
 fn parse_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -156,7 +140,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn children_inherit_the_affinity() {
         let allowed = allowed().unwrap();
         let last = allowed.last().unwrap().number;

@@ -99,7 +99,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn own_work_is_not_noise() {
         let processors = vec![0];
         let watch = NoiseMonitor::start(processors).unwrap();

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use ::load::Usage;
 use anyhow::{Context, Result, bail};
-#[cfg(target_os = "linux")]
 use harness::network::Namespace;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -38,17 +37,6 @@ pub(crate) struct RunningTracker {
 struct Launch {
     words: Vec<String>,
     environment: Vec<(String, String)>,
-}
-
-/// Other systems have none.
-#[cfg(not(target_os = "linux"))]
-pub(crate) enum Namespace {}
-
-#[cfg(not(target_os = "linux"))]
-impl Namespace {
-    fn enter(&self) -> io::Result<()> {
-        match *self {}
-    }
 }
 
 /// Where a tracker runs, and where it listens.

@@ -15,7 +15,7 @@ mod scrapes;
 mod tests;
 
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ use types::InfoHash;
 
 use self::peers::{Peers, Sent};
 use super::batch::Batch;
-use super::datagram_io::{DatagramIo, Poller, Socket};
+use super::datagram_io::{DatagramIo, Poller};
 use super::pending::{PendingRequest, PendingRequests, ResponseMatch};
 use super::worker;
 use crate::counters::{Counters, ResponseKind};
@@ -155,7 +155,7 @@ pub struct Roster {
 
 struct Lane {
     /// One for each node, all with the same source address, and so with one connection id.
-    sockets: Vec<Socket>,
+    sockets: Vec<UdpSocket>,
     number: u32,
     connection_id: Option<u64>,
     connected: Instant,

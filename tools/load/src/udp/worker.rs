@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use client::codec::udp::{Reply, decode_reply};
 
 use super::batch::Batch;
-use super::datagram_io::{DatagramIo, Poller, Socket};
+use super::datagram_io::{DatagramIo, Poller};
 use super::pending::{PENDING_MAX, PendingRequest, PendingRequests, ResponseMatch};
 use super::requests::{Requests, Sender};
 use super::{SILENCE_MAX, UdpOptions};
@@ -60,7 +60,7 @@ pub(super) struct Udp {
 
 /// A socket with its connection id and its share of the peers.
 struct Lane {
-    socket: Socket,
+    socket: UdpSocket,
     state: State,
 }
 
@@ -338,7 +338,7 @@ impl ProtocolState {
     /// each one's scheduled time.
     fn send_requests(
         &mut self,
-        (socket, state): (&Socket, &mut State),
+        (socket, state): (&UdpSocket, &mut State),
         io: &mut DatagramIo,
         most: u32,
         counters: &mut Counters,
@@ -358,7 +358,7 @@ impl ProtocolState {
     /// Requests a connection id.
     fn connect(
         &mut self,
-        (socket, state): (&Socket, &mut State),
+        (socket, state): (&UdpSocket, &mut State),
         io: &mut DatagramIo,
         counters: &mut Counters,
     ) {
@@ -370,7 +370,7 @@ impl ProtocolState {
         self.send(socket, io, counters);
     }
 
-    fn send(&mut self, socket: &Socket, io: &mut DatagramIo, counters: &mut Counters) {
+    fn send(&mut self, socket: &UdpSocket, io: &mut DatagramIo, counters: &mut Counters) {
         let mut failed = None;
         for batch in &mut self.requests.batches {
             let Batch { bytes, len, count } = batch;
@@ -495,7 +495,6 @@ fn source(options: &UdpOptions, socket: u32) -> Option<IpAddr> {
 pub(super) fn connect(source: Option<IpAddr>, target: SocketAddr) -> Result<UdpSocket> {
     let socket = plain_socket(source, target)?;
     socket.set_nonblocking(true)?;
-    #[cfg(unix)]
     make_room(&socket);
     Ok(socket)
 }
@@ -515,11 +514,9 @@ pub(super) fn plain_socket(source: Option<IpAddr>, target: SocketAddr) -> Result
 
 /// Enlarges the receive buffer, because responses arrive in bursts. Best effort: with less room
 /// some are lost.
-#[cfg(unix)]
 fn make_room(socket: &UdpSocket) {
     use nix::sys::socket::{setsockopt, sockopt};
     const BYTES: usize = 8 << 20;
     let _ = setsockopt(socket, sockopt::RcvBuf, &BYTES);
-    #[cfg(target_os = "linux")]
     let _ = setsockopt(socket, sockopt::RcvBufForce, &BYTES);
 }

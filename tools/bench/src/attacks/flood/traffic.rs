@@ -67,7 +67,6 @@ impl Flood {
 }
 
 /// Sends several announces with one system call. Returns the number of sent bytes.
-#[cfg(any(target_os = "linux", target_os = "android"))]
 fn send_at_once(socket: &UdpSocket, packets: &[u8]) -> Result<usize> {
     use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg};
     let size = ANNOUNCE as u16;
@@ -75,12 +74,6 @@ fn send_at_once(socket: &UdpSocket, packets: &[u8]) -> Result<usize> {
     let packets = [std::io::IoSlice::new(packets)];
     let socket = std::os::fd::AsRawFd::as_raw_fd(socket);
     Ok(sendmsg::<SockaddrIn>(socket, &packets, &segments, MsgFlags::empty(), None)?)
-}
-
-/// Other systems have no such call.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn send_at_once(_: &UdpSocket, _: &[u8]) -> Result<usize> {
-    anyhow::bail!("floods require Linux")
 }
 
 /// Clients at addresses of their own.
