@@ -4,18 +4,16 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use harness::nats::{Addresses, Client, Nats, Operator};
-use harness::network::sites::{
-    Backbone, Sites, backbone_address, public_address, public_address_v6,
-};
-use harness::network::{Namespace, Network};
+use anyhow::{Context, Result};
+use harness::nats::{Client, Nats, Operator};
+use harness::network::sites::{Backbone, Sites, public_address, public_address_v6};
 use harness::{Directory, Signal, Tracker, wait_for};
 
+use super::nodes::{Cluster, ClusterPlan};
 use crate::lab::{Api, TOKEN_VARIABLES};
+use crate::program::ProgramArgs;
 
 /// Little room, so that what an hour without NATS does to an operator's cluster happens in seconds.
 const STREAM_MIB: u32 = 256;
@@ -26,34 +24,14 @@ pub(super) const STREAM: &str = "TG_bench_D";
 /// Ports on every host.
 pub(super) const PORT: u16 = 6969;
 const ADMIN_PORT: u16 = 6970;
-pub(super) const NATS_PORT: u16 = 4222;
 /// Peers live so briefly that what happens to them after a partition of an hour happens after a minute and a half.
 pub(super) const PEER_LIFETIME: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_secs(60);
 /// How long anything may take until it is an error.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What differs between clusters.
-pub(super) struct Options {
-    /// Nodes, each on a host of its own.
-    pub(super) nodes: u8,
-    /// NATS servers, on the first hosts.
-    pub(super) servers: u8,
-    pub(super) backbone: Backbone,
-    /// Workers of each node.
-    pub(super) workers: u32,
-    /// More sections of all nodes.
-    pub(super) sections: String,
-    /// More lines of `[cluster]`.
-    pub(super) lines: String,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let (sections, lines) = (String::new(), String::new());
-        Self { nodes: 3, servers: 3, backbone: Backbone::Switch, workers: 1, sections, lines }
-    }
-}
+/// Nodes, each with a NATS server on a host of its own.
+const NODES: u8 = 3;
 
 /// A running cluster. Nodes and hosts are counted from 1.
 pub(super) struct TestCluster {
@@ -61,9 +39,8 @@ pub(super) struct TestCluster {
     pub(super) nats: Nats,
     pub(super) sites: Sites,
     operator: Operator,
-    options: Options,
     program: PathBuf,
-    pub(super) folder: Directory,
+    folder: Directory,
 }
 
 /// A node, whether or not it runs.
@@ -77,24 +54,17 @@ struct Node {
 
 impl TestCluster {
     /// Sets up a network and starts everything.
-    pub(super) fn start(program: PathBuf, options: Options) -> Result<Self> {
-        check_rights()?;
-        let folder = Directory::new()?;
-        let sites = Sites::new(options.nodes.max(options.servers), options.backbone)?;
-        let addresses = (1..=options.servers).map(|host| backbone_address(host).to_string());
-        let addresses: Vec<String> = addresses.collect();
-        let operator = Operator::init(&program, &folder.path("operator"), NAME, &addresses)?;
-        let hosts: Vec<_> = (1..=options.servers).map(|host| nats_place(&sites, host)).collect();
-        let nats = {
-            // The servers are asked whether they are ready.
-            let _inside = sites.clients().enter()?;
-            Nats::start_in(&hosts, &operator)?
+    pub(super) fn start(program: &ProgramArgs) -> Result<Self> {
+        let plan = ClusterPlan {
+            hosts: NODES,
+            backbone: Backbone::Switch,
+            servers: &[1, 2, 3],
+            stream_mib: STREAM_MIB,
         };
+        let Cluster { sites, nats, operator, folder, program } = Cluster::start(program, plan)?;
         let node = |_| Node { tracker: None, sections: String::new(), variables: Vec::new() };
-        let nodes = (0..options.nodes).map(node).collect();
-        let mut cluster = Self { nodes, nats, sites, operator, options, program, folder };
-        let set = format!("set size {STREAM_MIB}MiB replicas {}", cluster.options.servers);
-        cluster.operate(&set)?;
+        let nodes = (0..NODES).map(node).collect();
+        let mut cluster = Self { nodes, nats, sites, operator, program, folder };
         for number in cluster.numbers() {
             cluster.start_node(number)?;
         }
@@ -134,7 +104,7 @@ impl TestCluster {
 
     /// The numbers of all nodes.
     pub(super) fn numbers(&self) -> std::ops::RangeInclusive<u8> {
-        1..=self.options.nodes
+        1..=NODES
     }
 
     /// The numbers of the nodes that run.
@@ -283,35 +253,19 @@ impl TestCluster {
         let join = self.operator.invite(number)?;
         let [v4, v6] = Self::udp(number);
         let (api, state) = (Self::api(number), self.state(number));
-        let Options { workers, sections, lines, .. } = &self.options;
         let own = &self.node(number).sections;
         let (interval, lifetime) = (INTERVAL.as_secs(), PEER_LIFETIME.as_secs());
         Ok(format!(
-            "[udp]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = {workers}\n\
+            "[udp]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = 1\n\
              [http]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = 1\n\
              [admin]\nlisten = [\"{api}\"]\nrequests_per_s = 0\n\
              [tracker]\ninterval_s = {interval}\ninterval_jitter_s = 0\npeer_lifetime_s = {lifetime}\n\
              [limits]\nexempt = [\"198.18.0.0/15\", \"2001:db8:1::/48\"]\n\
-             [state]\ndir = {state:?}\n{sections}{own}\
-             [cluster]\njoin = {join:?}\n{lines}",
+             [state]\ndir = {state:?}\n{own}\
+             [cluster]\njoin = {join:?}\nqueue_mib = 1\n",
         ))
     }
 }
 
 /// Lines of a log that are shown with an error.
 const LOG_LINES: usize = 40;
-
-/// Fails without the rights that networks need.
-pub(super) fn check_rights() -> Result<()> {
-    let obstacle = Network::obstacle();
-    ensure!(obstacle.is_none(), "no network namespaces {}", obstacle.unwrap_or_default());
-    Ok(())
-}
-
-/// Where the NATS server of a host runs and listens.
-pub(super) fn nats_place(sites: &Sites, host: u8) -> (Arc<Namespace>, Addresses) {
-    let ip = backbone_address(host);
-    let addresses =
-        Addresses { client: (ip, NATS_PORT).into(), routes: (ip, 6222).into(), monitor: 8222 };
-    (Arc::clone(sites.host(host)), addresses)
-}

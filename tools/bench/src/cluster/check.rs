@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, value_parser};
 use primitives::Random;
 
-use super::arrangement::{Options, TestCluster};
+use super::arrangement::TestCluster;
 use super::stage::{Outcome, Stage};
 use super::steps::{STEPS, Step};
 use crate::figures::count;
@@ -50,8 +50,7 @@ impl Check {
         shuffle(&mut steps, seed);
         print_line(&format!("the order of --seed {seed}"));
         let began = Instant::now();
-        let options = Options { lines: "queue_mib = 1\n".into(), ..Options::default() };
-        let cluster = TestCluster::start(self.program.path()?, options)?;
+        let cluster = TestCluster::start(&self.program)?;
         let clients = std::sync::Arc::clone(cluster.sites.clients());
         let _inside = clients.enter()?;
         let unseen_after = Duration::from_secs(self.unseen_after.into());

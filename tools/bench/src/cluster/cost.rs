@@ -46,7 +46,6 @@ impl Cost {
             backbone: Backbone::Bridge { rate_mbit: 0 },
             servers: &[2],
             stream_mib: 4096,
-            more: "",
         };
         // What is started here and not put elsewhere runs where the load does.
         let cluster = on(&[processors[1]], || Cluster::start(&self.program, plan))??;

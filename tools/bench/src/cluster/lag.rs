@@ -92,7 +92,6 @@ impl Lag {
             backbone: Backbone::Bridge { rate_mbit: 0 },
             servers: &[3],
             stream_mib: 4096,
-            more: "",
         };
         let cluster = Cluster::start(&self.program, plan)?;
         let (publisher, receiver) = (cluster.node(1)?, cluster.node(2)?);

@@ -6,14 +6,17 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use anyhow::Result;
-use harness::nats::{Client, Nats, Operator};
-use harness::network::Namespace;
+use anyhow::{Result, ensure};
+use harness::nats::{Addresses, Client, Nats, Operator};
 use harness::network::sites::{Backbone, Sites, backbone_address, public_address};
+use harness::network::{Namespace, Network};
 use harness::{Directory, PATIENCE, Tracker, wait_for};
 
-use super::arrangement::{NAME, PORT, check_rights, nats_place};
+use super::arrangement::{NAME, PORT};
 use crate::program::ProgramArgs;
+
+/// Port of the NATS servers.
+const NATS_PORT: u16 = 4222;
 
 /// What there is.
 #[derive(Clone, Copy, Debug)]
@@ -25,18 +28,15 @@ pub(super) struct ClusterPlan<'a> {
     pub(super) servers: &'a [u8],
     /// The size of the log, in MiB.
     pub(super) stream_mib: u32,
-    /// More sections of each node's configuration.
-    pub(super) more: &'a str,
 }
 
 /// The network, and what runs there.
 pub(super) struct Cluster {
     pub(super) sites: Sites,
-    nats: Nats,
-    operator: Operator,
-    folder: Directory,
-    program: PathBuf,
-    more: String,
+    pub(super) nats: Nats,
+    pub(super) operator: Operator,
+    pub(super) folder: Directory,
+    pub(super) program: PathBuf,
 }
 
 /// A running node.
@@ -59,8 +59,7 @@ impl Cluster {
         let nats = sites.clients().run(|| Nats::start_in(&places, &operator))?;
         let set = format!("set size {}MiB replicas {}", plan.stream_mib, hosts.len());
         sites.clients().run(|| operator.run(&set))?;
-        let more = plan.more.to_owned();
-        Ok(Self { sites, nats, operator, folder, program, more })
+        Ok(Self { sites, nats, operator, folder, program })
     }
 
     /// Starts a node at the host of its number, and waits until it knows what the others know, for 50 s at most: a tracker
@@ -83,9 +82,8 @@ impl Cluster {
         let configuration = format!(
             "[udp]\nlisten = [\"{}:{PORT}\"]\nengine = \"mmsg\"\nworkers = 1\n[http]\nlisten = []\n\
              [admin]\nlisten = [\"127.0.0.1:0\"]\nrequests_per_s = 0\n[log]\nlevel = \"warn\"\n\
-             [limits]\nexempt = [\"198.18.0.0/16\", \"127.0.0.0/8\"]\n{section}{}",
-            public_address(number),
-            self.more
+             [limits]\nexempt = [\"198.18.0.0/16\", \"127.0.0.0/8\"]\n{section}",
+            public_address(number)
         );
         let host = Arc::clone(self.sites.host(number));
         let tracker = host.run(|| Tracker::start(command, &folder, &configuration))?;
@@ -145,4 +143,19 @@ pub(super) fn wait_until_joined(nodes: &[&Node]) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Fails without the rights that networks need.
+fn check_rights() -> Result<()> {
+    let obstacle = Network::obstacle();
+    ensure!(obstacle.is_none(), "no network namespaces {}", obstacle.unwrap_or_default());
+    Ok(())
+}
+
+/// Where the NATS server of a host runs and listens.
+fn nats_place(sites: &Sites, host: u8) -> (Arc<Namespace>, Addresses) {
+    let ip = backbone_address(host);
+    let addresses =
+        Addresses { client: (ip, NATS_PORT).into(), routes: (ip, 6222).into(), monitor: 8222 };
+    (Arc::clone(sites.host(host)), addresses)
 }

@@ -63,7 +63,6 @@ impl Seen {
             backbone: Backbone::Switch,
             servers: &[1, 2, 3],
             stream_mib: 256,
-            more: "",
         };
         let cluster = Cluster::start(&self.program, plan)?;
         let nodes = [cluster.node(1)?, cluster.node(2)?, cluster.node(3)?];

@@ -63,7 +63,6 @@ impl Warm {
             backbone: Backbone::Bridge { rate_mbit: self.rate_mbit },
             servers: &[3],
             stream_mib: 8192,
-            more: "",
         };
         let cluster = Cluster::start(&self.program, plan)?;
         let neighbour = cluster.node(1)?;
