@@ -109,11 +109,11 @@ impl Attacks {
                     session.add(key, figures, &summary)?;
                 }
                 if session.is_stopped() {
-                    return session.finish(Vec::new());
+                    return session.finish();
                 }
             }
         }
-        session.finish(Vec::new())
+        session.finish()
     }
 }
 

@@ -13,10 +13,8 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum, value_parser};
 
-use crate::lab::{Lab, LabArgs, Load, Protocol, named_path, settings};
-use crate::report::Block;
+use crate::lab::{Lab, LabArgs, Load, Protocol, named_path};
 use crate::session::{ResultArgs, RoundArgs, Session, print_line};
-use crate::table::{Cell, Table};
 use comparison::{Comparison, Contestant, Plan};
 
 pub(crate) use report::{overview, report};
@@ -102,10 +100,8 @@ impl Compare {
         };
         let names: Vec<&str> = chosen.iter().map(|load| load.name.as_str()).collect();
         let name = format!("compare {} {}", self.protocol, names.join("+"));
-        let mut details = vec![settings_of(&plan, &chosen)];
-        details.extend(contestants.iter().map(|one| start_of(one, &plan)));
         let session = Session::start(&name, &self.output, &self.lab.definitions)?;
-        Comparison::new(&lab, &plan, contestants, session)?.run()?.finish(details)
+        Comparison::new(&lab, &plan, contestants, session)?.run()?.finish()
     }
 }
 
@@ -130,32 +126,6 @@ fn contestants<'a>(
         }
     }
     Ok(contestants)
-}
-
-/// Returns the settings of a comparison, for its report.
-fn settings_of(plan: &Plan, loads: &[&Load]) -> Block {
-    let mut lines = Vec::new();
-    for load in loads {
-        lines.push(("load", format!("{}: {}", load.name, load.words.join(" "))));
-        lines.push(("for latencies", load.paced.join(" ")));
-    }
-    lines.extend(plan.fills.iter().map(|fill| (fill.name.as_str(), fill.words.join(" "))));
-    lines.extend(settings());
-    let row = |(name, text): (&str, String)| vec![Cell::Text(name.to_owned()), Cell::Code(text)];
-    let head = ["setting", "value"].map(str::to_owned).into();
-    let table = Table { head, rows: lines.into_iter().map(row).collect() };
-    Block::Details("Settings".into(), Box::new(Block::Table(table)))
-}
-
-/// Returns how a tracker is started, for the report.
-fn start_of(Contestant { name, subject, .. }: &Contestant<'_>, plan: &Plan) -> Block {
-    let definition = &subject.tracker.definition;
-    let is_secure = plan.protocol.is_secure() && subject.front.is_none();
-    let tls = definition.configuration_tls.as_ref().filter(|_| is_secure);
-    let start = definition.start.join(" ");
-    let text = format!("$ {start}\n{}", tls.unwrap_or(&definition.configuration));
-    let title = format!("How {name} was started");
-    Block::Details(title, Box::new(Block::Code(text)))
 }
 
 fn cores(text: &str) -> Result<CoreCounts, String> {

@@ -106,7 +106,7 @@ impl Crash {
         total.add(&other);
         print_line(&format!("all: {total}"));
         self.judge(&total, &mut session);
-        session.finish(Vec::new())
+        session.finish()
     }
 
     /// Adds what all kills together must not have done.

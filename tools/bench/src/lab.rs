@@ -29,7 +29,7 @@ pub(crate) use api::{Api, TOKEN_VARIABLES};
 pub(crate) use certificate::Certificate;
 pub(crate) use cores::{Split, default_counts, on};
 pub(crate) use definition::{Definition, Definitions, Fill, Install, Load, Loads, Protocol};
-pub(crate) use machine::{commit, machine, now, settings};
+pub(crate) use machine::{commit, machine, now};
 pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
 pub(crate) use program::Subject;
 pub(crate) use records::add_records;

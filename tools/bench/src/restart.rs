@@ -97,7 +97,7 @@ impl Restart {
                 session.fail(format!("{different} torrents have other counts than before"));
             }
         }
-        session.finish(Vec::new())
+        session.finish()
     }
 
     /// Starts the tracker, and waits until it has restored everything.

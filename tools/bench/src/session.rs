@@ -127,8 +127,8 @@ impl Session {
         }
     }
 
-    /// Reports and records the runs. `details` are for the report's readers alone.
-    pub(crate) fn finish(self, details: Vec<Block>) -> Result<ExitCode> {
+    /// Reports and records the runs.
+    pub(crate) fn finish(self) -> Result<ExitCode> {
         let is_stopped = self.is_stopped();
         let first_failure = self.failures.first().map_or("interrupted", String::as_str);
         ensure!(!self.runs.is_empty(), "nothing was measured: {first_failure}");
@@ -141,7 +141,6 @@ impl Session {
             notices.push("This is a debug build: its figures are meaningless.".into());
         }
         blocks.splice(1..1, notices.into_iter().map(Block::Notice));
-        blocks.extend(details);
         let document = Document { title, blocks };
         let text = document.markdown();
         let report = self.out.join("report.md");

@@ -78,7 +78,7 @@ impl Store {
                 session.add(key, figures, &format!("{bytes:.1} bytes per peer"))?;
             }
         }
-        session.finish(Vec::new())
+        session.finish()
     }
 
     /// Measures a case in another process.

@@ -16,8 +16,6 @@ pub(crate) struct Table {
 pub(crate) enum Cell {
     /// Text.
     Text(String),
-    /// Text of a command or a setting.
-    Code(String),
     /// A number.
     Number(String),
     /// The best number of its column.
@@ -37,7 +35,7 @@ impl Cell {
 
     /// Returns the text.
     pub(crate) fn text(&self) -> &str {
-        let (Self::Text(text) | Self::Code(text) | Self::Number(text) | Self::Best(text)) = self;
+        let (Self::Text(text) | Self::Number(text) | Self::Best(text)) = self;
         text
     }
 
@@ -49,7 +47,6 @@ impl Cell {
     fn markdown(&self) -> String {
         match self {
             Self::Best(number) => format!("**{number}**"),
-            Self::Code(words) if !words.is_empty() => format!("`{}`", words.replace('|', "\\|")),
             other => escape(other.text()),
         }
     }
@@ -109,13 +106,13 @@ mod tests {
             head: vec!["a|b".into(), "n".into()],
             rows: vec![
                 vec![Cell::Text("x_y".into()), Cell::Best("2".into())],
-                vec![Cell::Code("a_b|c".into()), Cell::Number("12345".into())],
+                vec![Cell::Text("a".into()), Cell::Number("12345".into())],
             ],
         };
-        let expected = "| a\\|b     |     n |\n\
-                        | -------- | ----: |\n\
-                        | x\\_y     | **2** |\n\
-                        | `a_b\\|c` | 12345 |\n";
+        let expected = "| a\\|b |     n |\n\
+                        | ---- | ----: |\n\
+                        | x\\_y | **2** |\n\
+                        | a    | 12345 |\n";
         assert_eq!(table.to_string(), expected);
         assert!(!Table::default().is_number(0));
     }

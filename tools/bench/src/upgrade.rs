@@ -121,7 +121,7 @@ impl Upgrade {
         if self.broken {
             broken::try_all(self, &mut upgraded, &mut session, &program)?;
         }
-        session.finish(Vec::new())
+        session.finish()
     }
 
     /// Returns the load, which may be a part of what the machine serves.

@@ -58,7 +58,7 @@ impl Cost {
             }
         }
         drop(cluster);
-        session.finish(Vec::new())
+        session.finish()
     }
 
     fn measure(

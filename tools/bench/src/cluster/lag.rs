@@ -83,7 +83,7 @@ impl Lag {
             let key = RunKey { subject: "tidegate", version, case: &case, cores: 2, round };
             session.add(key, figures, &text)?;
         }
-        session.finish(Vec::new())
+        session.finish()
     }
 
     fn measure(&self) -> Result<Figures> {

@@ -91,7 +91,7 @@ impl Warm {
             let key = RunKey { subject: "tidegate", version, case: &case, cores: 2, round };
             session.add(key, figures, &text)?;
         }
-        session.finish(Vec::new())
+        session.finish()
     }
 
     fn rate(&self) -> String {

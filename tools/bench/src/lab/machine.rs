@@ -6,18 +6,6 @@ use std::process::{Command, Stdio};
 
 use time::OffsetDateTime;
 
-/// Relevant kernel settings and their files.
-const SETTINGS: &[(&str, &str)] = &[
-    ("frequency governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-    ("hyper-threads", "/sys/devices/system/cpu/smt/control"),
-    ("transparent huge pages", "/sys/kernel/mm/transparent_hugepage/enabled"),
-    ("Spectre v2", "/sys/devices/system/cpu/vulnerabilities/spectre_v2"),
-    ("Meltdown", "/sys/devices/system/cpu/vulnerabilities/meltdown"),
-    ("net.core.rmem_max", "/proc/sys/net/core/rmem_max"),
-    ("net.core.wmem_max", "/proc/sys/net/core/wmem_max"),
-    ("net.core.somaxconn", "/proc/sys/net/core/somaxconn"),
-];
-
 /// Returns a line about this machine: processors, memory, kernel.
 pub(crate) fn machine() -> String {
     let cpuinfo = read("/proc/cpuinfo");
@@ -26,12 +14,6 @@ pub(crate) fn machine() -> String {
     let gib = memory_kib(&read("/proc/meminfo")).unwrap_or(0).div_ceil(1 << 20);
     let kernel = read("/proc/sys/kernel/osrelease");
     format!("{processors} processors ({model}), {gib} GiB, Linux {}", kernel.trim())
-}
-
-/// Returns other relevant settings: frequency governor, mitigations, huge pages, socket buffers.
-pub(crate) fn settings() -> Vec<(&'static str, String)> {
-    let settings = SETTINGS.iter().map(|(name, path)| (*name, read(path).trim().to_owned()));
-    settings.filter(|(_, text)| !text.is_empty()).collect()
 }
 
 fn read(path: &str) -> String {

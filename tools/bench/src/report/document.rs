@@ -20,8 +20,4 @@ pub(crate) enum Block {
     /// A warning.
     Notice(String),
     Table(Table),
-    /// Preformatted text.
-    Code(String),
-    /// A collapsed section: title and content.
-    Details(String, Box<Self>),
 }

@@ -14,7 +14,7 @@ pub(super) fn write(document: &Document) -> String {
     text
 }
 
-/// Writes a section of another document, without explanations and collapsed details. `parts` are the headings to
+/// Writes a section of another document, without explanations. `parts` are the headings to
 /// write with what follows them, or none for all. What precedes the first heading is always written.
 ///
 /// # Errors
@@ -29,7 +29,7 @@ pub(super) fn section(document: &Document, parts: &[&str]) -> Result<String> {
             is_wanted = parts.is_empty() || parts.contains(&title.as_str());
             missing.retain(|part| part != title);
         }
-        if is_wanted && !matches!(block, Block::Details(..) | Block::Explanation(_)) {
+        if is_wanted && !matches!(block, Block::Explanation(_)) {
             add(&mut text, block, "#");
         }
     }
@@ -46,12 +46,6 @@ fn add(text: &mut String, block: &Block, under: &str) {
         Block::Text(words) | Block::Explanation(words) => write!(text, "\n{}\n", wrap(words)),
         Block::Notice(words) => write!(text, "\n{}\n", wrap(&format!("**Note:** {words}"))),
         Block::Table(table) => write!(text, "\n{table}"),
-        Block::Code(lines) => write!(text, "\n```text\n{}\n```\n", lines.trim_end()),
-        Block::Details(title, block) => {
-            let _ = write!(text, "\n{under}### {title}\n");
-            add(text, block, under);
-            Ok(())
-        }
     };
 }
 
@@ -96,11 +90,10 @@ mod tests {
                 Block::Heading("H".into()),
                 Block::Notice("N".into()),
                 Block::Table(table),
-                Block::Details("D".into(), Box::new(Block::Code("1\n2\n".into()))),
+                Block::Explanation("E".into()),
             ],
         };
-        let expected = "# T\n\n## H\n\n**Note:** N\n\n| name |\n| ---- |\n| a    |\n\
-                        \n### D\n\n```text\n1\n2\n```\n";
+        let expected = "# T\n\n## H\n\n**Note:** N\n\n| name |\n| ---- |\n| a    |\n\nE\n";
         assert_eq!(document.markdown(), expected);
         let section = "## T\n\n### H\n\n**Note:** N\n\n| name |\n| ---- |\n| a    |\n";
         assert_eq!(document.section(&[]).unwrap(), section);

@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &XdpArgs, lab: Lab) -> Result<ExitCode> {
         measure((&bench, arguments), (entrant, round), session, &mut rates)
     });
     drop(bench);
-    session.finish(Vec::new())
+    session.finish()
 }
 
 fn measure(
