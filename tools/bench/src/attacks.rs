@@ -3,8 +3,9 @@
 //! Each flood goes through the sockets of a tracker of its own. That of datagrams stays on the loopback device; those
 //! of connections come from addresses of their own over a network of namespaces.
 
-mod flood;
-mod network;
+mod connections;
+mod datagrams;
+mod honest;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -120,8 +121,9 @@ impl Attacks {
 impl Target<'_> {
     fn suffer(&self, attack: Attack) -> Result<Vec<Outcome>> {
         match attack {
-            Attack::Flood => flood::attack(self),
-            attack => network::attack(self, attack),
+            Attack::Flood => datagrams::attack(self),
+            Attack::Handshakes => connections::attack_handshakes(self),
+            Attack::Pipelining => connections::attack_pipelining(self),
         }
     }
 

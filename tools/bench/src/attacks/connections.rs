@@ -1,18 +1,34 @@
-//! Floods of TLS handshakes and of pipelined requests, beside honest clients.
+//! Floods of TLS handshakes and of pipelined requests from an address of its own, over a network of namespaces (needs
+//! root).
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use harness::network;
+use ::load::http::HttpOptions;
+use ::load::ws::{AnnounceTiming, WsOptions};
+use ::load::{Report, TrackerUrl, Workload};
+use anyhow::{Context, Result, anyhow, ensure};
+use client::{Session, SessionConfig, Url, tls};
+use harness::network::{self, Entered, Network, NetworkOptions};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
 
-use super::{BEFORE, BUILD_UP, Honest, Site, Times, beside, compared, dial};
-use crate::attacks::{Outcome, RECEIVES, SENDS, Target};
+use super::honest::{self, BUILD_UP, Honest};
+use super::{Outcome, RECEIVES, SENDS, Target};
 use crate::figures::{count, mib};
-use crate::lab::{Certificate, Protocol};
+use crate::lab::{Api, Certificate, Place, Protocol, RunningTracker};
+
+const PORT: u16 = 6969;
+/// Inside the tracker's namespace.
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6970);
+/// Announces per second of honest clients.
+const HONEST_PER_S: f64 = 80.0;
 
 /// Open connections, by case.
 type Counts = [(&'static str, usize); 2];
@@ -60,13 +76,13 @@ pub(super) fn attack_handshakes(target: &Target<'_>) -> Result<Vec<Outcome>> {
         let certificates = format!("[{{ chain = {chain:?}, key = {key:?} }}]");
         let settings = [("TIDEGATE_TLS__CERTIFICATES", &*certificates)];
         let site = Site::open(target, Protocol::Https, &settings)?;
-        let honest = [site.honest("https", false)?];
-        let hello = client_hello(&honest[0])?;
-        let [before] = beside(&honest, BEFORE, |_| ())?;
+        let honest = [site.http("https")?];
+        let hello = client_hello()?;
+        let before = honest::alone(&honest)?;
         for (case, connections) in counts {
             let flood = Flood::new(&site, connections, hello.clone(), true);
-            let [during] = beside(&honest, target.during, |is_over| flood.run(is_over))?;
-            outcomes.push(flood.outcome(case, (&before, &during), target.during));
+            let during = honest::beside(&honest, target.during, |is_over| flood.run(is_over))?;
+            outcomes.push(flood.outcome(case, (&before[0], &during[0]), target.during));
         }
     }
     Ok(outcomes)
@@ -77,10 +93,10 @@ pub(super) fn attack_pipelining(target: &Target<'_>) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::new();
     for (connections, cases) in PIPELINING {
         let site = Site::open(target, Protocol::Udp, &[])?;
-        let honest = [site.honest("http", false)?, site.honest("ws", true)?];
-        let before = beside(&honest, BEFORE, |_| ())?;
+        let honest = [site.http("http")?, site.web()?];
+        let before = honest::alone(&honest)?;
         let flood = Flood::new(&site, connections, REQUEST.repeat(REQUESTS_AT_ONCE), false);
-        let during = beside(&honest, target.during, |is_over| flood.run(is_over))?;
+        let during = honest::beside(&honest, target.during, |is_over| flood.run(is_over))?;
         for (case, (before, during)) in cases.into_iter().zip(before.iter().zip(&during)) {
             outcomes.push(flood.outcome(case, (before, during), target.during));
         }
@@ -89,11 +105,13 @@ pub(super) fn attack_pipelining(target: &Target<'_>) -> Result<Vec<Outcome>> {
 }
 
 /// Returns the first message of a client.
-fn client_hello(honest: &Honest) -> Result<Vec<u8>> {
+fn client_hello() -> Result<Vec<u8>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    let client = Honest { url: honest.url.clone(), address: listener.local_addr()?, keeps: false };
+    let address = listener.local_addr()?;
+    let url = Url::parse(&format!("https://{address}/")).map_err(|error| anyhow!("{error:?}"))?;
+    let config = SessionConfig::new(HELLO_TIME, tls::config(&tls::Trust::NoVerification)?.into());
     thread::scope(|scope| {
-        scope.spawn(move || client.open(Duration::from_millis(500)));
+        scope.spawn(|| Session::open(&url, address, &config).map(drop));
         let (mut stream, _) = listener.accept()?;
         let mut hello = vec![0; 5];
         stream.read_exact(&mut hello)?;
@@ -104,6 +122,9 @@ fn client_hello(honest: &Honest) -> Result<Vec<u8>> {
     })
 }
 
+/// How long a client waits for an answer to its hello, which does not come.
+const HELLO_TIME: Duration = Duration::from_millis(500);
+
 impl Flood {
     fn new(site: &Site, connections: usize, bytes: Vec<u8>, renews: bool) -> Self {
         let (source, tracker) = (network::client(3).into(), site.address());
@@ -112,7 +133,7 @@ impl Flood {
     }
 
     /// Floods until it is over.
-    fn run(&self, is_over: &AtomicBool) {
+    fn run(&self, is_over: &AtomicBool) -> Result<()> {
         let mut all: Vec<Option<Sender>> = (0..self.connections).map(|_| None).collect();
         let mut buffer = vec![0; 256 * 1024];
         while !is_over.load(Ordering::Relaxed) {
@@ -131,6 +152,7 @@ impl Flood {
                 thread::sleep(IDLE);
             }
         }
+        Ok(())
     }
 
     fn open(&self) -> Option<Sender> {
@@ -167,10 +189,10 @@ impl Flood {
     fn outcome(
         &self,
         case: &'static str,
-        (before, during): (&Times, &Times),
+        (before, during): (&Report, &Report),
         time: Duration,
     ) -> Outcome {
-        let (case, mut figures, mut text) = compared(case, before, during);
+        let (case, mut figures, mut text) = honest::outcome(case, before, during);
         let seconds = (time + BUILD_UP).as_secs_f64();
         let [sent, received] = [&self.sent, &self.received]
             .map(|bytes| bytes.load(Ordering::Relaxed) as f64 / seconds);
@@ -192,5 +214,65 @@ fn unless_blocked(done: std::io::Result<usize>) -> std::io::Result<Option<usize>
             Ok(None)
         }
         done => done.map(Some),
+    }
+}
+
+/// A network with a running tracker. The thread that opened it is at the clients' host.
+struct Site {
+    // Left before the network goes.
+    _inside: Entered,
+    tracker: RunningTracker,
+    _network: Network,
+}
+
+impl Site {
+    /// Starts the tracker with its defaults and these settings.
+    fn open(target: &Target<'_>, protocol: Protocol, settings: &[(&str, &str)]) -> Result<Self> {
+        let obstacle = Network::obstacle();
+        ensure!(obstacle.is_none(), "no network namespaces {}", obstacle.unwrap_or_default());
+        let network = Network::new(NetworkOptions::default())?;
+        let inside = network.clients.enter()?;
+        let namespace = Some(&network.tracker);
+        let address = SocketAddr::from((network::tracker(1), PORT));
+        let place = Place { namespace, address, processors: &target.split.tracker };
+        let tracker = target.start_in(place, protocol, ADMIN, settings)?;
+        // It answers once the tracker is ready.
+        network.tracker.run(|| Api::open(ADMIN))?;
+        Ok(Self { _inside: inside, tracker, _network: network })
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.tracker.address
+    }
+
+    /// Returns clients that open a connection for each announce.
+    fn http(&self, scheme: &str) -> Result<Honest> {
+        let url = TrackerUrl::http(&format!("{scheme}://{}/announce", self.address()))?;
+        let rate = Some(HONEST_PER_S);
+        Ok(Honest::Http(HttpOptions { connections: 8, close: true, rate, ..HttpOptions::of(url) }))
+    }
+
+    /// Returns a client that announces over one WebSocket.
+    fn web(&self) -> Result<Honest> {
+        let usual = WsOptions::busy(TrackerUrl::web(&format!("ws://{}/", self.address()))?);
+        Ok(Honest::Ws(WsOptions {
+            workload: Workload { torrents: 1, peers: 1, ..usual.workload },
+            timing: AnnounceTiming::Paced(HONEST_PER_S),
+            offers: 0,
+            ..usual
+        }))
+    }
+}
+
+/// Begins a connection from an address, without blocking.
+fn dial(source: IpAddr, tracker: SocketAddr) -> Result<TcpStream> {
+    let family = if source.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)?;
+    // The port is chosen by connect: a choice before that could not consider where it leads to.
+    setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(source, 0)))?;
+    match connect(socket.as_raw_fd(), &SockaddrStorage::from(tracker)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(socket.into()),
+        Err(error) => Err(error.into()),
     }
 }
