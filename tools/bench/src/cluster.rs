@@ -13,7 +13,6 @@ mod browsers;
 mod check;
 mod content;
 mod cost;
-mod history;
 mod lag;
 mod nodes;
 mod report;

@@ -9,7 +9,6 @@ use ::load::udp::{KnownPeer, PeerState, Roster};
 use anyhow::{Result, bail};
 
 use super::arrangement::{PEER_LIFETIME, TestCluster};
-use super::history;
 use crate::lab::Api;
 use crate::swarms::read_torrent;
 
@@ -99,22 +98,14 @@ pub(super) fn wait(
                 return Ok(Agreement { after: began.elapsed(), peers, excused, downloads });
             }
             if began.elapsed() > patience {
-                bail!(
-                    "downloads of {} torrents are wrong after {patience:?}: {}",
-                    wrong.len(),
-                    listed(cluster, roster, &wrong)
-                );
+                let count = wrong.len();
+                bail!("downloads of {count} torrents are wrong after {patience:?}: {}", listed(&wrong));
             }
         } else if began.elapsed() > patience {
             let some: Vec<_> = serious.iter().take(LISTED).map(|it| it.text(began)).collect();
             let kinds = kinds(&serious);
-            let history = serious.first().map(|it| history(cluster, roster, &it.peer));
             excuses.peers.extend(serious.iter().map(|it| it.peer.number));
-            bail!(
-                "of {peers} peers differ after {patience:?}: {kinds}. {}\n{}",
-                some.join("; "),
-                history.unwrap_or_default()
-            );
+            bail!("of {peers} peers differ after {patience:?}: {kinds}. {}", some.join("; "));
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -193,30 +184,12 @@ fn wrong_downloads(all: &[Vec<u32>], expected: &[RangeInclusive<u32>]) -> Vec<Wr
         .collect()
 }
 
-/// Returns some torrents whose downloads are wrong, and what the log says of the first one.
-fn listed(cluster: &TestCluster, roster: &Roster, wrong: &[WrongDownloads]) -> String {
+/// Returns some torrents whose downloads are wrong.
+fn listed(wrong: &[WrongDownloads]) -> String {
     let some = wrong.iter().take(LISTED).map(|WrongDownloads { torrent, counts, expected }| {
         format!("torrent {torrent}: {counts:?}, expected {expected:?}")
     });
-    let some: Vec<String> = some.collect();
-    let Some(first) = wrong.first() else { return String::new() };
-    let lines = history::of_downloads(cluster, &roster.info_hash(first.torrent));
-    format!(
-        "{}\nWhat the log says of torrent {}:\n{}",
-        some.join("; "),
-        first.torrent,
-        joined(lines)
-    )
-}
-
-/// Returns what the log says of a peer.
-fn history(cluster: &TestCluster, roster: &Roster, peer: &KnownPeer) -> String {
-    let lines = history::of_peer(cluster, &roster.info_hash(peer.torrent), peer.address);
-    format!("What the log says of {}:\n{}", peer.address, joined(lines))
-}
-
-fn joined(lines: Result<Vec<String>>) -> String {
-    lines.map_or_else(|error| format!("cannot read the log: {error:#}"), |it| it.join("\n"))
+    some.collect::<Vec<String>>().join("; ")
 }
 
 /// Counts differences by node, and by what was found in place of what.
