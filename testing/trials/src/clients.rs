@@ -11,8 +11,6 @@ mod authority;
 mod case;
 mod clock;
 mod cluster;
-#[cfg(target_os = "linux")]
-mod engines;
 mod haproxy;
 mod network;
 mod pair;

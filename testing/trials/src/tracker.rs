@@ -2,8 +2,6 @@
 
 use crate::workspace::binary;
 use anyhow::{Context, Result, ensure};
-#[cfg(target_os = "linux")]
-use harness::network::Namespace;
 use harness::{Tracker, http, wait_for};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -26,12 +24,6 @@ pub(crate) fn start(folder: &Path, configuration: &str) -> Result<Tracker> {
 /// The same with another file of the program.
 pub(crate) fn start_program(program: &Path, folder: &Path, configuration: &str) -> Result<Tracker> {
     Tracker::start(serve(program), folder, configuration)
-}
-
-/// The same on another host of a network.
-#[cfg(target_os = "linux")]
-pub(crate) fn start_in(host: &Namespace, folder: &Path, configuration: &str) -> Result<Tracker> {
-    Tracker::start_in(host, serve(&binary()), folder, configuration)
 }
 
 fn serve(program: &Path) -> Command {

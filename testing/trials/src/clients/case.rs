@@ -1,11 +1,6 @@
 //! All cases, and how one runs inside its namespace.
 
 use super::acme::Certificates;
-#[cfg(target_os = "linux")]
-use super::engines::{
-    self,
-    Engine::{Mmsg, Shield, XdpDriver, XdpGeneric},
-};
 use super::network::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
@@ -26,14 +21,6 @@ pub(super) type Case = (&'static str, fn(&Path) -> Result<()>);
 pub(super) const CASES: &[Case] = &[
     ("acme-renewal", |at| Certificates::set_up(at)?.renewal()),
     ("acme-tls-alpn", |at| Certificates::set_up(at)?.tls_alpn()),
-    #[cfg(target_os = "linux")]
-    ("engine-mmsg-udp", |at| engines::play(Mmsg, at)),
-    #[cfg(target_os = "linux")]
-    ("engine-shield-udp", |at| engines::play(Shield, at)),
-    #[cfg(target_os = "linux")]
-    ("engine-xdp-driver-udp", |at| engines::play(XdpDriver, at)),
-    #[cfg(target_os = "linux")]
-    ("engine-xdp-generic-udp", |at| engines::play(XdpGeneric, at)),
     ("transmission-http", |at| Pair([Transmission; 2], Http, V4).transfer(at)),
     ("transmission-udp", |at| Pair([Transmission; 2], Udp, V4).transfer(at)),
     ("transmission-https", |at| Pair([Transmission; 2], Https, V4).transfer(at)),
