@@ -135,9 +135,6 @@ fn latency(runs: &Runs<'_>) -> Vec<Block> {
         ("99.99 %", |row| row.cell("p99_99_us", micros)),
         ("longest", |row| row.cell("max_us", micros)),
         ("lost", |row| row.cell("lost_part", percent)),
-        ("API: 50 %", |row| row.cell("api_p50_us", micros)),
-        ("99 %", |row| row.cell("api_p99_us", micros)),
-        ("longest", |row| row.cell("api_max_us", micros)),
     ];
     let relative = runs.filter(|run| run.case.ends_with(" %"));
     let mut blocks = Vec::new();
