@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn ws_options_are_applied() {
         let said = options(
-            "ws ws://[::1]:1/a --idle --connections 7 --torrents 2 --offers 64 --answers 50 --mix 19:1 --seconds 3 \
+            "ws ws://[::1]:1/a --idle --peers 7 --torrents 2 --offers 64 --answers 50 --mix 19:1 --seconds 3 \
              --seed 9 --pid 1234 --workers 2 --churn 5 --spread real",
         )
         .unwrap();
@@ -203,7 +203,7 @@ mod tests {
             ("ws", "<URL>"),
             ("ws http://127.0.0.1", "expected a URL with ws:// or wss://"),
             ("ws ws://127.0.0.1 --offers 65", "65 is not in 0..=64"),
-            ("ws ws://127.0.0.1 --connections 0", "0 is not in 1.."),
+            ("ws ws://127.0.0.1 --peers 0", "0 is not in 1.."),
             ("ws ws://127.0.0.1 --answers 101", "101 is not in 0..=100"),
             ("ws ws://127.0.0.1 --idle --rate 7", "cannot be used with"),
             ("ws ws://192.0.2.1", "--i-own-this-tracker"),

@@ -34,15 +34,15 @@ pub(super) struct CommonArgs {
 /// Options about torrents and peers.
 #[derive(Args)]
 pub(super) struct WorkloadArgs {
-    /// Number of torrents.
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=100_000_000))]
-    pub(super) torrents: u32,
-    /// Number of peers at a time.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=100_000_000))]
-    pub(super) peers: u32,
-    /// Distribution of peers over torrents: uniform or real.
-    #[arg(long, value_name = "NAME", default_value = "real")]
-    spread: Spread,
+    /// Number of torrents [default: 10000; WebTorrent: 4, idle 1000].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100_000_000))]
+    torrents: Option<u32>,
+    /// Number of peers at a time [default: 100000; WebTorrent: 128, idle 10000].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100_000_000))]
+    peers: Option<u32>,
+    /// Distribution of peers over torrents: uniform or real [default: real; WebTorrent: uniform].
+    #[arg(long, value_name = "NAME")]
+    spread: Option<Spread>,
     /// Percentage of leecher announces with event `completed`.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = value_parser!(u8).range(0..=100))]
     completes: u8,
@@ -75,9 +75,9 @@ pub(super) struct OutputArgs {
 /// Duration and output options.
 #[derive(Args)]
 pub(super) struct RunArgs {
-    /// Seconds to measure.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=1_000_000))]
-    pub(super) seconds: u32,
+    /// Seconds to measure [default: 10; idle WebTorrent: 150].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    seconds: Option<u32>,
     #[command(flatten)]
     pub(super) output: OutputArgs,
 }
@@ -110,26 +110,28 @@ impl WorkloadArgs {
         Ok(true)
     }
 
-    pub(super) fn workload(&self, seed: u64) -> Workload {
+    /// Returns the usual workload but for what is given.
+    pub(super) fn workload(&self, seed: u64, usual: Workload) -> Workload {
         Workload {
             seed,
-            torrents: self.torrents,
-            peers: self.peers,
-            spread: self.spread,
+            torrents: self.torrents.unwrap_or(usual.torrents),
+            peers: self.peers.unwrap_or(usual.peers),
+            spread: self.spread.unwrap_or(usual.spread),
             completes_percent: self.completes,
             churn_percent: self.churn,
             want: u16::try_from(self.numwant).ok(),
-            ..Workload::default()
+            ..usual
         }
     }
 }
 
 impl RunArgs {
-    pub(super) fn plan(&self, common: &CommonArgs) -> RunPlan {
+    /// Returns the usual plan but for what is given.
+    pub(super) fn plan(&self, common: &CommonArgs, usual: RunPlan) -> RunPlan {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         RunPlan {
             warm_up: seconds(common.warm_up),
-            duration: seconds(self.seconds),
+            duration: self.seconds.map_or(usual.duration, seconds),
             pid: common.pid,
         }
     }
@@ -146,7 +148,7 @@ fn keys(path: &Path) -> Result<Vec<String>> {
 }
 
 /// Writes the info hashes of all torrents, one per line.
-pub(super) fn write_hashes(path: &Path, workload: &Workload) -> Result<()> {
+fn write_hashes(path: &Path, workload: &Workload) -> Result<()> {
     let write = || {
         let mut file = BufWriter::new(File::create(path)?);
         for hash in workload.info_hashes() {

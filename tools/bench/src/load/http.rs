@@ -60,21 +60,23 @@ impl Http {
 
     pub(super) fn options(&self) -> Result<HttpOptions> {
         let url = self.common.checked_url(TrackerUrl::http(&self.url)?)?;
+        let usual = HttpOptions::of(url);
+        let workload = self.workload.workload(self.common.seed, usual.workload);
         ensure!(
-            self.workload.peers >= self.connections,
+            workload.peers >= self.connections,
             "--peers {}: must be at least the number of connections",
-            self.workload.peers
+            workload.peers
         );
         Ok(HttpOptions {
-            workload: self.workload.workload(self.common.seed),
+            workload,
             connections: self.connections,
             rate: self.rate,
-            plan: self.run.plan(&self.common),
+            plan: self.run.plan(&self.common, usual.plan),
             mix: self.mix,
             workers: self.workers,
             close: self.close,
             check_every: self.run.output.check_every,
-            ..HttpOptions::of(url)
+            ..usual
         })
     }
 }

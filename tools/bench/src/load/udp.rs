@@ -67,21 +67,23 @@ impl Udp {
 
     pub(super) fn options(&self) -> Result<UdpOptions> {
         let url = self.common.checked_url(TrackerUrl::udp(&self.url)?)?;
+        let usual = UdpOptions::of(url);
+        let workload = self.workload.workload(self.common.seed, usual.workload);
         ensure!(
-            self.workload.peers >= self.workers * self.sockets,
+            workload.peers >= self.workers * self.sockets,
             "--peers {}: must be at least the number of sockets",
-            self.workload.peers
+            workload.peers
         );
         Ok(UdpOptions {
-            workload: self.workload.workload(self.common.seed),
+            workload,
             loop_mode: self.rate.loop_mode(),
-            plan: self.run.plan(&self.common),
+            plan: self.run.plan(&self.common, usual.plan),
             mix: self.mix,
             workers: self.workers,
             sockets: self.sockets,
             check_every: self.run.output.check_every,
             offload: !self.no_offload,
-            ..UdpOptions::of(url)
+            ..usual
         })
     }
 }
