@@ -64,9 +64,6 @@ struct XdpArgs {
     /// Measure only with this one paying for receiving: V1 = the sender, V2 = the tracker.
     #[arg(long, value_name = "CASE", value_parser = report::CASES)]
     case: Option<String>,
-    /// Over IPv6.
-    #[arg(long)]
-    v6: bool,
     #[command(flatten)]
     lab: LabArgs,
     #[command(flatten)]

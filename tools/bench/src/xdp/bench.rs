@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::frames::Family;
 use super::generator::{Counter, FrameCounts, Generator, Pace, Snapshot};
 use super::maps::{CLASSES, SLOTS};
-use super::network::{Arrangement, Network, TRACKER_DEVICE, napi_threads};
+use super::network::{ADDRESS, Arrangement, Network, TRACKER_DEVICE, napi_threads};
 use super::traffic::{self, Clients, HOSTILE, LoadKind, Witness};
 use super::{ENGINES, XdpArgs};
 use crate::lab::{Lab, NoiseMonitor, Place, Protocol, RunningTracker, Subject};
@@ -42,7 +41,6 @@ pub(super) struct Bench {
     pub(super) lab: Lab,
     pub(super) network: Network,
     pub(super) counter: Counter,
-    pub(super) family: Family,
     time: Duration,
     /// The tracker's processor, and the generator's.
     processors: [usize; 2],
@@ -72,9 +70,8 @@ impl Bench {
         fs::write(lab.folder.join("hashes"), traffic::info_hashes())?;
         let network = Network::new()?;
         let counter = Counter::attach(&network)?;
-        let family = if arguments.v6 { Family::V6 } else { Family::V4 };
         let time = Duration::from_millis(arguments.milliseconds.into());
-        Ok(Self { lab, network, counter, family, time, processors })
+        Ok(Self { lab, network, counter, time, processors })
     }
 
     /// Returns tidegate's engines and other trackers, as far as they are installed.
@@ -83,7 +80,7 @@ impl Bench {
         let engine = |name: &str| Entrant {
             name: name.to_owned(),
             subject: tidegate.clone(),
-            environment: environment(name, self.family),
+            environment: environment(name),
         };
         let mut all: Vec<Entrant> = ENGINES.iter().map(|name| engine(name)).collect();
         let (subjects, missing) = self.lab.subjects((Protocol::Udp, "xdp"), &[])?;
@@ -102,16 +99,16 @@ impl Bench {
     /// Starts a tracker, and connects all clients.
     pub(super) fn start(&self, entrant: &Entrant) -> Result<Running> {
         self.arrange(Arrangement::Sender)?;
-        let address = Network::address(self.family);
+        let address = ADDRESS.into();
         let namespace = Some(&self.network.tracker);
         let place = Place { namespace, address, processors: &self.processors[..1] };
         let own = entrant.environment.iter().map(|(name, value)| (*name, &**value));
         let environment: Vec<(&str, &str)> = own.collect();
         let started = self.lab.start_at(&entrant.subject, Protocol::Udp, place, &environment);
         let tracker = started.with_context(|| format!("cannot start {}", entrant.name))?;
-        let clients = Clients::connect(&self.network, self.family);
+        let clients = Clients::connect(&self.network);
         let clients = clients.with_context(|| entrant.name.clone())?;
-        let witness = self.network.generator.run(|| Witness::new(self.family))?;
+        let witness = self.network.generator.run(Witness::new)?;
         Ok(Running { tracker, clients, witness })
     }
 
@@ -212,11 +209,11 @@ pub(super) fn processors(lab: &Lab) -> Result<[usize; 2]> {
 }
 
 /// Returns the settings of an engine.
-fn environment(engine: &str, family: Family) -> Vec<(&'static str, String)> {
+fn environment(engine: &str) -> Vec<(&'static str, String)> {
     let (name, mode) = engine.split_once(", ").unwrap_or((engine, "driver"));
     let mut settings = vec![
         ("TIDEGATE_UDP__ENGINE", name.to_owned()),
-        ("TIDEGATE_UDP__LISTEN", format!("[\"{}\"]", Network::address(family))),
+        ("TIDEGATE_UDP__LISTEN", format!("[\"{ADDRESS}\"]")),
         ("TIDEGATE_HTTP__LISTEN", "[]".to_owned()),
     ];
     if name != ENGINES[0] {

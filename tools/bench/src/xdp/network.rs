@@ -1,25 +1,23 @@
 //! Two network namespaces and a veth pair between them: the tracker's and the generator's.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use harness::network::Namespace;
 
-use super::frames::{Family, GENERATOR_MAC, TRACKER_MAC};
+use super::frames::{GENERATOR_MAC, TRACKER_MAC};
 use super::report::CASES;
 
 /// The veth pair's end in each namespace.
 pub(super) const TRACKER_DEVICE: &str = "tgt0";
 const GENERATOR_DEVICE: &str = "tgg0";
-/// Every tracker has a namespace of its own, and this port.
-pub(super) const PORT: u16 = 6969;
-/// Addresses of both ends, for documentation (RFC 5737, RFC 3849): to a tracker they are public.
-const TRACKER: [&str; 2] = ["203.0.113.1", "2001:db8:1::1"];
-const GENERATOR: [&str; 2] = ["203.0.113.2", "2001:db8:1::2"];
-/// Networks of clients.
-const CLIENTS: [&str; 2] = ["198.18.0.0/15", "2001:db8:2::/47"];
+/// The tracker's address, and that of the generator: both are for documentation (RFC 5737), and public to a tracker.
+pub(super) const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 1), 6969);
+const GENERATOR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
+/// The network of clients.
+const CLIENTS: &str = "198.18.0.0/15";
 /// Real-time priority of the NAPI thread: above all that is not. At any other, a busy tracker keeps it
 /// from emptying the ring of 256 frames.
 const NAPI_PRIORITY: &str = "50";
@@ -60,41 +58,28 @@ impl Network {
     fn set_up(&self) -> Result<()> {
         let mac = |bytes: [u8; 6]| bytes.map(|byte| format!("{byte:02x}")).join(":");
         let (tracker_mac, generator_mac) = (mac(TRACKER_MAC), mac(GENERATOR_MAC));
-        let end = |device: &str, own: [&str; 2], peer: [&str; 2], peer_mac: &str| {
+        let tracker = *ADDRESS.ip();
+        let end = |device: &str, own: Ipv4Addr, peer: Ipv4Addr, peer_mac: &str| {
             format!(
-                "link set lo up\n\
-                 address add {}/24 dev {device}\n\
-                 address add {}/64 dev {device} nodad\n\
-                 link set {device} up\n\
-                 neighbour replace {} lladdr {peer_mac} dev {device}\n\
-                 neighbour replace {} lladdr {peer_mac} dev {device}\n",
-                own[0], own[1], peer[0], peer[1]
+                "link set lo up\naddress add {own}/24 dev {device}\nlink set {device} up\n\
+                 neighbour replace {peer} lladdr {peer_mac} dev {device}\n"
             )
         };
         self.tracker.ip(&format!(
             "link add {TRACKER_DEVICE} address {tracker_mac} type veth \
              peer name {GENERATOR_DEVICE} address {generator_mac} netns {}\n{}",
             self.generator.path(),
-            end(TRACKER_DEVICE, TRACKER, GENERATOR, &generator_mac)
+            end(TRACKER_DEVICE, tracker, GENERATOR, &generator_mac)
         ))?;
-        self.generator.ip(&end(GENERATOR_DEVICE, GENERATOR, TRACKER, &tracker_mac))?;
+        self.generator.ip(&end(GENERATOR_DEVICE, GENERATOR, tracker, &tracker_mac))?;
         // Clients are local to the generator's namespace, so that ordinary sockets can be any of them.
-        for (clients, gateway) in CLIENTS.into_iter().zip(GENERATOR) {
-            self.tracker.ip(&format!("route add {clients} via {gateway}\n"))?;
-            self.generator.ip(&format!("route add local {clients} dev lo\n"))?;
-        }
+        self.tracker.ip(&format!("route add {CLIENTS} via {GENERATOR}\n"))?;
+        self.generator.ip(&format!("route add local {CLIENTS} dev lo\n"))?;
         for device in ["all", TRACKER_DEVICE] {
             self.tracker.set(&format!("net/ipv4/conf/{device}/rp_filter"), "0")?;
         }
-        self.generator.set("net/ipv6/ip_nonlocal_bind", "1")?;
         // Frames that arrive by XDP need NAPI at the receiving end: GRO or a program brings it.
         self.tracker.run_command("ethtool", &["-K", TRACKER_DEVICE, "gro", "on"]).map(drop)
-    }
-
-    /// Returns the tracker's address.
-    pub(super) fn address(family: Family) -> SocketAddr {
-        let [v4, v6] = TRACKER.map(|ip| ip.parse().expect("the constants are addresses"));
-        SocketAddr::new(if family == Family::V4 { v4 } else { v6 }, PORT)
     }
 
     /// Returns the index of the generator's device.

@@ -2,17 +2,17 @@
 //! clients' addresses; so any tracker can be loaded.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use primitives::Random;
 
-use super::frames::{Family, frame};
+use super::frames::{client as client_address, frame};
 use super::generator::Slot;
 use super::maps::{CLASS_SHIFT, SLOTS};
-use super::network::Network;
+use super::network::{ADDRESS, Network};
 use crate::datagrams::{ANNOUNCED, CONNECT};
 
 /// Classes of frames.
@@ -61,22 +61,21 @@ impl LoadKind {
 
 /// Clients with their connection ids.
 pub(super) struct Clients {
-    family: Family,
     ids: Vec<u64>,
 }
 
 impl Clients {
     /// Has every client connect.
-    pub(super) fn connect(network: &Network, family: Family) -> Result<Self> {
+    pub(super) fn connect(network: &Network) -> Result<Self> {
         let ids = network.generator.run(|| -> Result<Vec<u64>> {
             let mut ids = Vec::with_capacity(SLOTS);
             for first in (0..SLOTS).step_by(AT_ONCE) {
-                let clients = (first..first + AT_ONCE).map(|client| family.client(client as u32));
-                ids.extend(connection_ids(clients, Network::address(family))?);
+                let clients = (first..first + AT_ONCE).map(|client| client_address(client as u32));
+                ids.extend(connection_ids(clients)?);
             }
             Ok(ids)
         })?;
-        Ok(Self { family, ids })
+        Ok(Self { ids })
     }
 
     /// Returns the frames of a load.
@@ -93,26 +92,22 @@ impl Clients {
     }
 
     fn announce(&self, client: usize, class: u8) -> Slot {
-        self.slot(class, self.of(client), &announce(self.ids[client], client as u32))
+        self.slot(class, client, &announce(self.ids[client], client as u32))
     }
 
     fn connect_of(&self, client: usize, class: u8) -> Slot {
-        self.slot(class, self.of(client), &CONNECT)
+        self.slot(class, client, &CONNECT)
     }
 
     fn bad_id(&self, client: usize) -> Slot {
         let id = Random::new(client as u64 + 1).next();
-        self.slot(HOSTILE, self.of(client), &announce(id, client as u32))
+        self.slot(HOSTILE, client, &announce(id, client as u32))
     }
 
-    fn of(&self, client: usize) -> (usize, IpAddr) {
-        (client, self.family.client(client as u32))
-    }
-
-    fn slot(&self, class: u8, (client, from): (usize, IpAddr), payload: &[u8]) -> Slot {
+    fn slot(&self, class: u8, client: usize, payload: &[u8]) -> Slot {
         let port = (u16::from(class) << CLASS_SHIFT) + FIRST_PORT + client as u16 % PORTS;
-        let to = Network::address(self.family);
-        Slot { class, frame: frame(SocketAddr::new(from, port), to, payload) }
+        let from = SocketAddrV4::new(client_address(client as u32), port);
+        Slot { class, frame: frame(from, ADDRESS, payload) }
     }
 }
 
@@ -139,8 +134,8 @@ pub(super) fn announce(id: u64, client: u32) -> Vec<u8> {
 }
 
 /// Asks for the connection ids of several addresses.
-fn connection_ids(from: impl Iterator<Item = IpAddr>, to: SocketAddr) -> Result<Vec<u64>> {
-    let sockets: Vec<UdpSocket> = from.map(|ip| socket(ip, to)).collect::<Result<_>>()?;
+fn connection_ids(from: impl Iterator<Item = Ipv4Addr>) -> Result<Vec<u64>> {
+    let sockets: Vec<UdpSocket> = from.map(socket).collect::<Result<_>>()?;
     let mut ids = vec![None; sockets.len()];
     let end = Instant::now() + PATIENCE;
     while ids.contains(&None) {
@@ -153,15 +148,15 @@ fn connection_ids(from: impl Iterator<Item = IpAddr>, to: SocketAddr) -> Result<
                 *id = receive(socket)?.and_then(|reply| connection_id(&reply));
             }
         }
-        ensure!(Instant::now() < end, "no connection ids: the tracker does not answer at {to}");
+        ensure!(Instant::now() < end, "no connection ids: the tracker does not answer at {ADDRESS}");
     }
     Ok(ids.into_iter().flatten().collect())
 }
 
 /// Returns a socket at one of the clients' addresses, which does not block.
-fn socket(from: IpAddr, to: SocketAddr) -> Result<UdpSocket> {
+fn socket(from: Ipv4Addr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((from, 0)).with_context(|| format!("cannot use {from}"))?;
-    socket.connect(to)?;
+    socket.connect(ADDRESS)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
@@ -196,7 +191,6 @@ fn connection_id(reply: &[u8]) -> Option<u64> {
 /// Ordinary sockets that announce a few times a second beside the generator and check whole replies, so
 /// that what is counted is known to be replies. The kernel has verified their checksums.
 pub(super) struct Witness {
-    family: Family,
     sockets: Vec<UdpSocket>,
     ids: Vec<u64>,
     number: u32,
@@ -206,13 +200,12 @@ pub(super) struct Witness {
 
 impl Witness {
     /// Connects. Must be called, as the rest, in the generator's namespace.
-    pub(super) fn new(family: Family) -> Result<Self> {
-        let to = Network::address(family);
+    pub(super) fn new() -> Result<Self> {
         // Other addresses than those of the generator's frames.
-        let clients = || (SLOTS as u32..).map(|client| family.client(client)).take(4);
-        let ids = connection_ids(clients(), to)?;
-        let sockets = clients().map(|ip| socket(ip, to)).collect::<Result<_>>()?;
-        Ok(Self { family, sockets, ids, number: 0, verified: 0 })
+        let clients = || (SLOTS as u32..).map(client_address).take(4);
+        let ids = connection_ids(clients())?;
+        let sockets = clients().map(socket).collect::<Result<_>>()?;
+        Ok(Self { sockets, ids, number: 0, verified: 0 })
     }
 
     /// Announces once.
@@ -228,7 +221,7 @@ impl Witness {
     pub(super) fn check(&mut self) -> Result<()> {
         for socket in &self.sockets {
             while let Some(reply) = receive(socket)? {
-                check(&reply, self.number, self.family).context("the tracker sent a bad reply")?;
+                check(&reply, self.number).context("the tracker sent a bad reply")?;
                 self.verified += 1;
             }
         }
@@ -249,7 +242,7 @@ impl Witness {
 }
 
 /// Checks the reply to one of the first `asked` announces.
-fn check(reply: &[u8], asked: u32, family: Family) -> Result<()> {
+fn check(reply: &[u8], asked: u32) -> Result<()> {
     let word = |at: usize| {
         let bytes = reply.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
         bytes.map(u32::from_be_bytes).context("it is too short")
@@ -260,9 +253,9 @@ fn check(reply: &[u8], asked: u32, family: Family) -> Result<()> {
     ensure!((1..=asked).contains(&word(4)?), "unknown transaction id {}", word(4)?);
     let (interval, leechers, seeders) = (word(8)?, word(12)?, word(16)?);
     ensure!(interval > 0, "it has no interval");
-    let (peer, all) = (if family == Family::V4 { 6 } else { 18 }, reply.len() - 20);
-    ensure!(all.is_multiple_of(peer), "{all} bytes are no whole peers");
-    let peers = all / peer;
+    let all = reply.len() - 20;
+    ensure!(all.is_multiple_of(6), "{all} bytes are no whole peers");
+    let peers = all / 6;
     ensure!(peers as u32 <= WANT, "{peers} peers, and {WANT} were asked for");
     ensure!(peers as u32 <= leechers + seeders, "{peers} peers of {}", leechers + seeders);
     Ok(())
@@ -273,7 +266,7 @@ mod tests {
     use super::*;
 
     fn clients() -> Clients {
-        Clients { family: Family::V4, ids: (0..SLOTS as u64).collect() }
+        Clients { ids: (0..SLOTS as u64).collect() }
     }
 
     #[test]
@@ -313,7 +306,7 @@ mod tests {
             reply.extend(vec![1; 6 * peers]);
             reply
         };
-        check(&reply([1, 7, 1800, 30, 2], 30), 7, Family::V4).unwrap();
+        check(&reply([1, 7, 1800, 30, 2], 30), 7).unwrap();
         for (bad, why) in [
             (reply([3, 7, 1800, 30, 2], 30), "found action 3"),
             (reply([1, 8, 1800, 30, 2], 30), "unknown transaction id 8"),
@@ -321,7 +314,7 @@ mod tests {
             (reply([1, 7, 1800, 1, 1], 3), "3 peers of 2"),
             (vec![0, 0, 0, 1, 0, 0, 0, 1], "too short"),
         ] {
-            let error = format!("{:#}", check(&bad, 7, Family::V4).unwrap_err());
+            let error = format!("{:#}", check(&bad, 7).unwrap_err());
             assert!(error.contains(why), "{error}");
         }
     }
