@@ -57,5 +57,4 @@ impl ClusterCommand {
             What::Cost(command) => command.run(),
         }
     }
-
 }

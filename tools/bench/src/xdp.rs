@@ -86,5 +86,4 @@ impl XdpCommand {
         // Nothing disturbs the tracker.
         on(&[generator], || loads::run(arguments, lab))?
     }
-
 }

@@ -32,8 +32,7 @@ pub use latencies::Latencies;
 pub use mix::Mix;
 pub use population::Workload;
 pub use report::{
-    CheckReport, GeneratorUsage, Quantiles, Report, Responses,
-    TrackerUsage, WebTorrentReport,
+    CheckReport, GeneratorUsage, Quantiles, Report, Responses, TrackerUsage, WebTorrentReport,
 };
 pub use runner::{Progress, RunPlan};
 pub use schedule::LoopMode;

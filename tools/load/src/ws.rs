@@ -25,9 +25,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::report::RunInfo;
 use crate::runner::{Progress, RunPlan, run_workers};
-use crate::{
-    LoopMode, Mix, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload,
-};
+use crate::{LoopMode, Mix, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload};
 
 /// Parameters of a WebTorrent load.
 #[derive(Clone, Debug)]

@@ -267,7 +267,8 @@ impl Site {
 /// Begins a connection from an address, without blocking.
 fn dial(source: IpAddr, tracker: SocketAddr) -> Result<TcpStream> {
     let family = if source.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)?;
+    let socket =
+        socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)?;
     // The port is chosen by connect: a choice before that could not consider where it leads to.
     setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
     bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(source, 0)))?;

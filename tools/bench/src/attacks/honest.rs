@@ -74,8 +74,7 @@ pub(super) fn beside(
 pub(super) fn outcome(case: &'static str, before: &Report, during: &Report) -> Outcome {
     let served = during.responses.announce as f64 / during.sent.max(1) as f64;
     let (usual, attacked) = (before.latency_us, during.latency_us);
-    let mut figures =
-        Figures::default().with(HONEST, served.min(1.0)).with(BEFORE_US, usual.p50);
+    let mut figures = Figures::default().with(HONEST, served.min(1.0)).with(BEFORE_US, usual.p50);
     for (name, us) in LATENCIES.into_iter().zip([attacked.p50, attacked.p99, attacked.max]) {
         figures.set(name, us);
     }

@@ -99,7 +99,10 @@ pub(super) fn wait(
             }
             if began.elapsed() > patience {
                 let count = wrong.len();
-                bail!("downloads of {count} torrents are wrong after {patience:?}: {}", listed(&wrong));
+                bail!(
+                    "downloads of {count} torrents are wrong after {patience:?}: {}",
+                    listed(&wrong)
+                );
             }
         } else if began.elapsed() > patience {
             let some: Vec<_> = serious.iter().take(LISTED).map(|it| it.text(began)).collect();

@@ -4,8 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::figures::{count, mib, micros, percent};
 use crate::report::{
-    CASE, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Row, Runs, SUBJECT,
-    table,
+    CASE, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Row, Runs, SUBJECT, table,
 };
 use crate::table::Cell;
 

@@ -12,8 +12,7 @@ use super::Measure;
 use crate::figures::{Figure, count, mib, micros, percent};
 use crate::lab::{
     Api, Fill, Lab, Load, LoadResult, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, RunningTracker,
-    SEED, Split, Subject, TOKEN_VARIABLES, TemplateVars, add_records,
-    children_cpu_s, free_address,
+    SEED, Split, Subject, TOKEN_VARIABLES, TemplateVars, add_records, children_cpu_s, free_address,
 };
 use crate::record::Figures;
 use crate::session::{RoundArgs, RunKey, Session, print_line};

@@ -382,8 +382,7 @@ mod tests {
             let loads = Loads::read(&folder, protocol).unwrap();
             assert_eq!(loads.find(None).unwrap().name, loads.loads[0].name);
             assert!(loads.find(Some("no such")).is_err());
-            let is_defined =
-                |name: &String| definitions.trackers.iter().any(|it| it.name == *name);
+            let is_defined = |name: &String| definitions.trackers.iter().any(|it| it.name == *name);
             assert!(loads.loads.iter().all(|load| load.trackers.iter().all(is_defined)));
         }
         let error = Definitions::read(Path::new("/nowhere")).unwrap_err();

@@ -148,7 +148,10 @@ fn connection_ids(from: impl Iterator<Item = Ipv4Addr>) -> Result<Vec<u64>> {
                 *id = receive(socket)?.and_then(|reply| connection_id(&reply));
             }
         }
-        ensure!(Instant::now() < end, "no connection ids: the tracker does not answer at {ADDRESS}");
+        ensure!(
+            Instant::now() < end,
+            "no connection ids: the tracker does not answer at {ADDRESS}"
+        );
     }
     Ok(ids.into_iter().flatten().collect())
 }

@@ -95,12 +95,7 @@ impl DatagramIo {
     }
 
     /// Sends consecutive datagrams of `len` bytes each.
-    pub(super) fn send(
-        &mut self,
-        socket: &UdpSocket,
-        batch: &[u8],
-        len: usize,
-    ) -> io::Result<()> {
+    pub(super) fn send(&mut self, socket: &UdpSocket, batch: &[u8], len: usize) -> io::Result<()> {
         for batch in batch.chunks(len * SEGMENTS_MAX) {
             if batch.len() <= len {
                 socket.send(batch)?;
