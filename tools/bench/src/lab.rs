@@ -28,7 +28,7 @@ use clap::Args;
 pub(crate) use api::{Api, TOKEN_VARIABLES};
 pub(crate) use certificate::Certificate;
 pub(crate) use cores::{Split, default_counts, on};
-pub(crate) use definition::{Definition, Definitions, Fill, Install, Load, Loads, Protocol};
+pub(crate) use definition::{Definitions, Fill, Load, Loads, Protocol};
 pub(crate) use machine::{commit, machine, now};
 pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
 pub(crate) use program::Subject;
@@ -48,7 +48,7 @@ pub(crate) struct LabArgs {
     /// Path of a tracker's program; repeatable.
     #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
     pub(crate) program: Vec<(String, PathBuf)>,
-    /// Directory into which `tidegate-bench rivals` has installed trackers.
+    /// Directory into which other trackers have been installed.
     #[arg(long, value_name = "DIR", default_value = "target/rivals")]
     pub(crate) rivals: PathBuf,
     /// Directory with the definitions of trackers and loads.

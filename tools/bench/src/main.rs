@@ -23,7 +23,6 @@ mod program;
 mod record;
 mod report;
 mod restart;
-mod rivals;
 mod session;
 mod sizing;
 mod store;
@@ -66,7 +65,6 @@ enum Command {
     Store(store::Store),
     Xdp(xdp::XdpCommand),
     Cluster(cluster::ClusterCommand),
-    Rivals(rivals::Rivals),
     Docs(docs::Docs),
 }
 
@@ -84,7 +82,6 @@ fn main() -> ExitCode {
         Command::Store(command) => command.run(),
         Command::Xdp(command) => command.run(),
         Command::Cluster(command) => command.run(),
-        Command::Rivals(command) => command.run(),
         Command::Docs(command) => command.run(),
     };
     done.unwrap_or_else(|error| {

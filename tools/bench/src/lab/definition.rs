@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -117,8 +117,9 @@ pub(crate) struct Definition {
     pub(crate) not_for: Vec<String>,
     #[serde(default)]
     pub(crate) limitations: String,
+    /// A command that installs it, or what `--program` must name.
     #[serde(default)]
-    pub(crate) install: Install,
+    pub(crate) install: String,
 }
 
 /// A tracker that differs from another one in few keys.
@@ -133,23 +134,6 @@ struct Variant {
     behind_front: bool,
     by_name: bool,
     limitations: Option<String>,
-}
-
-/// Arguments for package managers.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Install {
-    #[serde(default)]
-    pub(crate) cargo: Vec<String>,
-    #[serde(default)]
-    pub(crate) npm: Vec<String>,
-    #[serde(default)]
-    pub(crate) debian: Vec<String>,
-    #[serde(default)]
-    pub(crate) pypi: Vec<String>,
-    /// What `--program` must name, if no package provides it.
-    #[serde(default)]
-    pub(crate) by_path: String,
 }
 
 /// A load: arguments of `tidegate-bench load PROTOCOL URL`.
@@ -252,7 +236,6 @@ impl Definitions {
         one.behind_front |= variant.behind_front;
         one.by_name |= variant.by_name;
         one.limitations = variant.limitations.unwrap_or(one.limitations);
-        one.install = Install::default();
         self.trackers.insert(at + 1, one);
         Ok(())
     }
@@ -303,14 +286,10 @@ impl Definition {
             self.requires.is_empty() || !self.defaults.is_empty(),
             "`requires` needs `defaults`"
         );
-        let install = &self.install;
-        let packages = [&install.cargo, &install.npm, &install.debian, &install.pypi];
-        if self.program.is_none() && install.by_path.is_empty() {
-            bail!("expected `program`, or `install.by_path` with what to name");
-        }
-        if packages.iter().any(|words| words.iter().any(String::is_empty)) {
-            bail!("empty argument in `install`");
-        }
+        ensure!(
+            self.program.is_some() || !self.install.is_empty(),
+            "expected `program`, or `install` with what to name"
+        );
         Ok(())
     }
 }
@@ -365,9 +344,8 @@ mod tests {
             check(&format!("[[tracker]]\nname = 'a'\nspeaks = ['udp']\nstart = ['a']\n{more}"))
         };
         assert_eq!(tracker("program = 'a'"), Ok(()));
-        assert_eq!(tracker("install.by_path = 'its program'"), Ok(()));
-        assert!(tracker("").unwrap_err().contains("by_path"));
-        assert!(tracker("program = 'a'\ninstall.npm = ['']").is_err());
+        assert_eq!(tracker("install = 'its program'"), Ok(()));
+        assert!(tracker("").unwrap_err().contains("what to name"));
         assert!(check("[[tracker]]\nname = 'a'\nstart = []").is_err());
     }
 

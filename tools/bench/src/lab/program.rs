@@ -130,20 +130,12 @@ impl Lab {
             ensure!(path.is_file(), "{} is not a file", path.display());
             return std::path::absolute(path).context("there is no current folder");
         }
-        let by_path = &definition.install.by_path;
+        let install = &definition.install;
         let Some(program) = definition.program.as_deref() else {
-            bail!("--program {name}=PATH must name {by_path}")
+            bail!("--program {name}=PATH must name {install}")
         };
         self.look_for(program).with_context(|| {
-            let is_first = self.definitions.trackers.first().is_some_and(|one| one.name == *name);
-            let how = match &**by_path {
-                "" if is_first => {
-                    format!("`cargo build --release --package {program}` builds it, or")
-                }
-                "" => "`tidegate-bench rivals` installs it, or".to_owned(),
-                leads_to => format!("it is {leads_to};"),
-            };
-            format!("cannot find the program {program}: {how} name it with --program {name}=PATH")
+            format!("cannot find the program {program} ({install}): --program {name}=PATH names it")
         })
     }
 
@@ -237,7 +229,7 @@ mod tests {
         name = 'elsewhere'
         speaks = ['https']
         start = ['{program}']
-        install.by_path = 'its program'
+        install = 'its program'
         [[tracker]]
         name = 'needy'
         speaks = ['http']
