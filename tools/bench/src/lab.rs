@@ -34,7 +34,7 @@ pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
 pub(crate) use program::Subject;
 pub(crate) use records::add_records;
 pub(crate) use template::TemplateVars;
-pub(crate) use tester::{LoadResult, LoadRun, SEED};
+pub(crate) use tester::{LoadRun, SEED, figures};
 pub(crate) use tracker::{Place, RunningTracker, free_address};
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ mod http;
 mod udp;
 mod ws;
 
-use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -36,18 +35,10 @@ pub(crate) fn run(load: &LoadCommand) -> Result<ExitCode> {
     }
 }
 
-fn print(report: &impl Display) -> Result<()> {
-    write!(io::stdout(), "{report}").context("cannot print the report")
-}
-
 /// Prints the report. Returns an error if the run ended early other than by an interrupt, or if
 /// nothing was answered and `may_be_silent` is false.
-fn finish(report: &Report, as_json: bool, may_be_silent: bool) -> Result<ExitCode> {
-    if as_json {
-        print(&format_args!("{}\n", report.json()))?
-    } else {
-        print(report)?
-    }
+fn finish(report: &Report, may_be_silent: bool) -> Result<ExitCode> {
+    write!(io::stdout(), "{report}").context("cannot print the report")?;
     match &report.ended {
         Some(why) if why != "interrupted" => bail!("{}: {why}", report.url),
         _ => {}

@@ -72,7 +72,7 @@ fn finds_no_fault_with_our_own_tracker() {
     let tracker = start(&directory);
     for (seed, (protocol, url)) in urls(&tracker).into_iter().enumerate() {
         let mut words =
-            vec!["load", protocol, &url, "--json", "--seconds", "1", "--check-every", "1"];
+            vec!["load", protocol, &url, "--seconds", "1", "--check-every", "1"];
         words.extend(["--warm-up", "0", "--churn", "5", "--completes", "5", "--torrents", "40"]);
         // Each run needs torrents of its own: it would not know the peers of the run before.
         let seed = seed.to_string();
@@ -105,7 +105,7 @@ fn reports_what_an_interrupted_load_has_measured() {
     let directory = directory();
     let tracker = start(&directory);
     for (protocol, url) in urls(&tracker) {
-        let mut load = bench(&["load", protocol, &url, "--json", "--progress", "--warm-up", "0"])
+        let mut load = bench(&["load", protocol, &url, "--progress", "--warm-up", "0"])
             .args(["--seconds", "600"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -2,10 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use serde::{Deserialize, Serialize};
+
 use crate::population::{TorrentPeer, Workload};
 
 /// Number of validated responses, and faults found in them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checks {
     /// Validated announce responses.
     pub checked: u64,

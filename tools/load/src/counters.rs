@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Latencies;
 use crate::checks::Checks;
@@ -68,7 +68,7 @@ pub struct Counters {
 }
 
 /// WebTorrent's own counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebTorrentCounters {
     /// Connections that were closed or could not be opened.
     pub connections_lost: u64,

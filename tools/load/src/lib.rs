@@ -31,9 +31,7 @@ pub use counters::{Counters, ResponseKind, WebTorrentCounters};
 pub use latencies::Latencies;
 pub use mix::Mix;
 pub use population::Workload;
-pub use report::{
-    CheckReport, GeneratorUsage, Quantiles, Report, Responses, TrackerUsage, WebTorrentReport,
-};
+pub use report::{GeneratorUsage, Quantiles, Report, Responses, TrackerUsage, WebTorrentReport};
 pub use runner::{Progress, RunPlan};
 pub use schedule::LoopMode;
 pub use spread::Spread;

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::checks::Checks;
 use crate::counters::{Counters, ResponseKind, WebTorrentCounters};
 use crate::runner::Outcome;
 use crate::{Latencies, LoopMode};
 
 /// The results of a run. Field names are those of the JSON that is printed, and are stable.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// `udp`, `http` or `ws`.
-    pub protocol: &'static str,
+    pub protocol: String,
     /// The tracker's URL.
     pub url: String,
     /// Seed of torrents and peers.
@@ -48,7 +49,7 @@ pub struct Report {
     /// Mean number of peers in an announce response.
     pub peers_per_response: f64,
     /// Results of validating responses.
-    pub checks: CheckReport,
+    pub checks: Checks,
     /// WebTorrent's own results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub web: Option<WebTorrentReport>,
@@ -61,7 +62,7 @@ pub struct Report {
 }
 
 /// Responses by kind.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Responses {
     /// Connection ids or connections.
     pub connect: u64,
@@ -80,7 +81,7 @@ pub struct Responses {
 }
 
 /// Latency quantiles in microseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Quantiles {
     pub mean: f64,
@@ -92,23 +93,8 @@ pub struct Quantiles {
     pub max: f64,
 }
 
-/// Results of validating responses; see [`Checks`](crate::Checks).
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct CheckReport {
-    /// Validated responses.
-    pub checked: u64,
-    /// Responses that contain the requester's own address.
-    pub own_address: u64,
-    /// Peers listed more than once.
-    pub duplicates: u64,
-    /// Peers that were never announced.
-    pub unknown_peers: u64,
-    /// Responses with impossible counts.
-    pub bad_counts: u64,
-}
-
 /// WebTorrent's own results.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct WebTorrentReport {
     /// Peers whose first announce was answered.
     pub joined: u64,
@@ -122,7 +108,7 @@ pub struct WebTorrentReport {
 }
 
 /// Resource usage of the load generator.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct GeneratorUsage {
     /// CPU time in seconds.
     pub cpu_s: f64,
@@ -133,7 +119,7 @@ pub struct GeneratorUsage {
 }
 
 /// Resource usage of the tracker while it was measured.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TrackerUsage {
     /// Process ID.
     pub pid: u32,
@@ -179,7 +165,7 @@ impl Report {
         });
         let announces = counters.responses(ResponseKind::Announce);
         Self {
-            protocol,
+            protocol: protocol.to_owned(),
             url,
             seed,
             loop_mode,
@@ -194,7 +180,7 @@ impl Report {
             bytes_in: counters.bytes_in,
             bytes_out: counters.bytes_out,
             peers_per_response: counters.peers as f64 / announces.max(1) as f64,
-            checks: CheckReport::of(&counters),
+            checks: counters.checks,
             errors: counters.errors,
             web: None,
             generator,
@@ -203,10 +189,19 @@ impl Report {
         }
     }
 
-    /// Returns the report as one line of JSON.
-    pub fn json(&self) -> String {
-        // Cannot fail: the report holds only strings and finite numbers.
-        serde_json::to_string(self).unwrap_or_default()
+    /// Returns the fraction of the requests that failed: refused, or answered by an invalid response.
+    pub fn failed_part(&self) -> f64 {
+        self.errors.values().sum::<u64>() as f64 / self.sent.max(1) as f64
+    }
+
+    /// Returns the fraction of the requests that were not answered.
+    pub fn lost_part(&self) -> f64 {
+        self.lost as f64 / self.sent.max(1) as f64
+    }
+
+    /// Returns the number of WebTorrent connections that lasted for the whole measurement.
+    pub fn connections_kept(&self) -> u64 {
+        self.web.map_or(0, |web| web.joined.saturating_sub(web.counts.connections_lost))
     }
 }
 
@@ -241,19 +236,6 @@ impl Quantiles {
             p99_9: part(0.999),
             p99_99: part(0.9999),
             max: us(latencies.max()),
-        }
-    }
-}
-
-impl CheckReport {
-    fn of(counters: &Counters) -> Self {
-        let checks = counters.checks;
-        Self {
-            checked: checks.checked,
-            own_address: checks.own_address,
-            duplicates: checks.duplicates,
-            unknown_peers: checks.unknown_peers,
-            bad_counts: checks.bad_counts,
         }
     }
 }

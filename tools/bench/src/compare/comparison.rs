@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
+use ::load::Report;
 use anyhow::{Context, Result, ensure};
 
 use super::Measure;
 use crate::figures::{Figure, count, mib, micros, percent};
 use crate::lab::{
-    Api, Fill, Lab, Load, LoadResult, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, RunningTracker,
-    SEED, Split, Subject, TOKEN_VARIABLES, TemplateVars, add_records, children_cpu_s, free_address,
+    Api, Fill, Lab, Load, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, RunningTracker,
+    SEED, Split, Subject, TOKEN_VARIABLES, TemplateVars, add_records, children_cpu_s, figures, free_address,
 };
 use crate::record::Figures;
 use crate::session::{RoundArgs, RunKey, Session, print_line};
@@ -370,7 +371,7 @@ impl<'a> Comparison<'a> {
         }
         let after = tracker.usage()?;
         let with_warm_up = 1.0 + f64::from(plan.run.warm_up) / result.seconds;
-        let mut figures = result.figures();
+        let mut figures = figures(&result);
         figures.extend(api_figures);
         figures.set("noise", noise);
         figures.set("warm_up_s", plan.run.warm_up.into());
@@ -399,7 +400,7 @@ impl<'a> Comparison<'a> {
         run: LoadRun<'_>,
         words: &[String],
         api: Option<SocketAddr>,
-    ) -> Result<(Result<Option<LoadResult>>, Figures)> {
+    ) -> Result<(Result<Option<Report>>, Figures)> {
         let load = contestant.load;
         let put_under_load = || self.lab.load(run, words);
         match load.meanwhile.zip(api) {
@@ -435,17 +436,17 @@ impl<'a> Comparison<'a> {
 
 /// Returns the number of distinct peers that have announced. Of randomly drawn peers, some may not
 /// have been drawn yet.
-fn peers(result: &LoadResult, fill: &Fill, with_warm_up: f64) -> f64 {
+fn peers(result: &Report, fill: &Fill, with_warm_up: f64) -> f64 {
     if fill.all {
         return result.connections_kept() as f64;
     }
     let peers = fill.peers as f64;
-    let announces = result.announces() as f64 * with_warm_up;
+    let announces = result.responses.announce as f64 * with_warm_up;
     peers * (1.0 - (-announces / peers).exp())
 }
 
 /// Fails if the tracker did not handle the intended load.
-fn check(result: &LoadResult, part: &Part) -> Result<()> {
+fn check(result: &Report, part: &Part) -> Result<()> {
     let worst = result.errors.iter().max_by_key(|(_, times)| **times);
     let why = worst.map_or_else(String::new, |(text, _)| format!(": {text}"));
     if let Part::Memory(Fill { peers, all: true, .. }) = part {
@@ -454,7 +455,7 @@ fn check(result: &LoadResult, part: &Part) -> Result<()> {
         ensure!(is_most, "kept only {connections_kept} of {peers} connections{why}");
         return Ok(());
     }
-    ensure!(result.all_responses() > 0.0, "answered no request{why}");
+    ensure!(result.responses.all() > 0, "answered no request{why}");
     // At a fixed rate, what fails is what is measured.
     if let Part::Latency { .. } = part {
         return Ok(());
@@ -495,11 +496,14 @@ fn summary(figures: &Figures, task: &Task) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::FIGURES;
+    use ::load::{WebTorrentCounters, WebTorrentReport};
 
     #[test]
     fn peers_that_are_drawn_at_random_may_not_have_been_drawn() {
-        let json = r#"{"seconds":1.0,"responses":{"announce":590000},"web":{"joined":10001,"connections_lost":1}}"#;
-        let result: LoadResult = serde_json::from_str(json).unwrap();
+        let mut result: Report = serde_json::from_str(FIGURES).unwrap();
+        let counts = WebTorrentCounters { connections_lost: 1, ..WebTorrentCounters::default() };
+        result.web = Some(WebTorrentReport { joined: 10_001, counts, ..Default::default() });
         let fill =
             Fill { name: "f".into(), peers: 590_000, all: false, seconds: 1, words: Vec::new() };
         // As many announces as peers: one of e has not been drawn.

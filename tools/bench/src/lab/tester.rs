@@ -1,144 +1,60 @@
 //! The load tester, in a process of its own on processors of its own.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use ::load::{Quantiles, Report, TrackerUsage};
 use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
 
 use super::definition::Protocol;
 use super::tracker::RunningTracker;
 use super::{Lab, cores};
 use crate::record::Figures;
 
-/// The parts of the load tester's report that benchmarks use.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct LoadResult {
-    pub(crate) seconds: f64,
-    sent: u64,
-    /// By kind: `connect`, `announce`, `scrape`, `error`, `offer`, `answer`.
-    responses: BTreeMap<String, u64>,
-    pub(crate) responses_per_s: f64,
-    lost: u64,
-    /// Error messages and how often each occurred.
-    pub(crate) errors: BTreeMap<String, u64>,
-    /// In microseconds, by name: `p50`, `max`.
-    latency_us: BTreeMap<String, f64>,
-    /// Fraction of the responses that took longer than a millisecond.
-    over_1_ms: Option<f64>,
-    peers_per_response: Option<f64>,
-    generator: Generator,
-    pub(crate) tracker: Option<TrackerUsage>,
-    /// WebTorrent's own results.
-    web: Option<WebTorrentResult>,
+/// Returns a report's figures.
+pub(crate) fn figures(report: &Report) -> Figures {
+    let all = report.responses.all() as f64;
+    let Quantiles { mean, p50, p90, p99, p99_9, p99_99, max } = report.latency_us;
+    let mut figures = Figures::default()
+        .with("seconds", report.seconds)
+        .with("responses_s", report.responses_per_s)
+        .with("is_load_limit", f64::from(u8::from(report.generator.is_limit)))
+        .with("over_1_ms_part", report.over_1_ms)
+        .with("sent_late_part", report.generator.schedule_slip)
+        .with("peers_per_response", report.peers_per_response)
+        .with("mean_us", mean)
+        .with("p50_us", p50)
+        .with("p90_us", p90)
+        .with("p99_us", p99)
+        .with("p99_9_us", p99_9)
+        .with("p99_99_us", p99_99)
+        .with("max_us", max);
+    if report.sent > 0 {
+        // The load's own requests, without messages relayed from other peers and without
+        // responses to messages that are not requests.
+        let answered = report.sent.saturating_sub(report.lost) as f64;
+        figures.set("answered_s", answered / report.seconds);
+        figures.set("lost_part", report.lost_part());
+        figures.set("failed_part", report.failed_part());
+    }
+    if let Some(TrackerUsage { user_s, sys_s, .. }) = report.tracker {
+        figures.set("per_cpu_s", all / (user_s + sys_s));
+        figures.set("user_us", user_s / all * 1e6);
+        figures.set("sys_us", sys_s / all * 1e6);
+        figures.set("cpu_part", (user_s + sys_s) / report.seconds);
+    }
+    figures
 }
 
-/// Results that only WebTorrent's load tester reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct WebTorrentResult {
-    /// Connections whose peer had joined when measuring began.
-    joined: u64,
-    /// Connections lost during the measurement.
-    connections_lost: u64,
-}
-
-/// How busy the load tester was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct Generator {
-    /// Whether the load tester was the limit: the tracker could have answered more.
-    is_limit: bool,
-    /// In an open loop, fraction of the requests sent more than a millisecond late.
-    schedule_slip: Option<f64>,
-}
-
-/// The tracker's CPU time during the measurement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct TrackerUsage {
-    pub(crate) user_s: f64,
-    pub(crate) sys_s: f64,
-}
-
-impl LoadResult {
-    /// Returns the number of all responses.
-    pub(crate) fn all_responses(&self) -> f64 {
-        self.responses_per_s * self.seconds
-    }
-
-    /// Returns the number of answered announces.
-    pub(crate) fn announces(&self) -> u64 {
-        self.responses.get("announce").copied().unwrap_or(0)
-    }
-
-    /// Returns the fraction of the requests that failed: refused, or answered by an invalid
-    /// response.
-    pub(crate) fn failed_part(&self) -> f64 {
-        self.errors.values().sum::<u64>() as f64 / self.sent.max(1) as f64
-    }
-
-    /// Returns the fraction of the requests that were not answered.
-    pub(crate) fn lost_part(&self) -> f64 {
-        self.lost as f64 / self.sent.max(1) as f64
-    }
-
-    /// Returns the number of connections that lasted for the whole measurement.
-    pub(crate) fn connections_kept(&self) -> u64 {
-        let WebTorrentResult { joined, connections_lost } = self.web.unwrap_or_default();
-        joined.saturating_sub(connections_lost)
-    }
-
-    /// Returns everything as figures.
-    pub(crate) fn figures(&self) -> Figures {
-        let all = self.all_responses();
-        let mut figures = Figures::default()
-            .with("seconds", self.seconds)
-            .with("responses_s", self.responses_per_s)
-            .with("is_load_limit", f64::from(u8::from(self.generator.is_limit)));
-        if self.sent > 0 {
-            // The load's own requests, without messages relayed from other peers and without
-            // responses to messages that are not requests.
-            let answered = self.sent.saturating_sub(self.lost) as f64;
-            figures.set("answered_s", answered / self.seconds);
-            figures.set("lost_part", self.lost_part());
-            figures.set("failed_part", self.failed_part());
-        }
-        let parts = [
-            ("over_1_ms_part", self.over_1_ms),
-            ("sent_late_part", self.generator.schedule_slip),
-            ("peers_per_response", self.peers_per_response),
-        ];
-        for (name, part) in parts {
-            figures.set(name, part.unwrap_or(f64::NAN));
-        }
-        for (name, us) in &self.latency_us {
-            figures.set(&format!("{name}_us"), *us);
-        }
-        if let Some(TrackerUsage { user_s, sys_s }) = self.tracker {
-            figures.set("per_cpu_s", all / (user_s + sys_s));
-            figures.set("user_us", user_s / all * 1e6);
-            figures.set("sys_us", sys_s / all * 1e6);
-            figures.set("cpu_part", (user_s + sys_s) / self.seconds);
-        }
-        figures
-    }
-
-    /// Parses the report of `tidegate-bench load --json`.
-    fn parse(text: &str) -> Result<Self> {
-        // The report is one JSON object; other output may precede it.
-        let json = text.find('{').and_then(|start| text.get(start..)).unwrap_or_default();
-        let result: Self = serde_json::from_str(json).with_context(|| {
-            format!("cannot parse the load tester's report: {}", last_line(text))
-        })?;
-        ensure!(result.seconds > 0.0, "the load tester measured for 0 s: {}", last_line(text));
-        Ok(result)
-    }
+/// Parses what `tidegate-bench load` prints.
+fn parse(text: &str) -> Result<Report> {
+    let report: Report = serde_json::from_str(text)
+        .with_context(|| format!("cannot parse the load tester's report: {}", last_line(text)))?;
+    ensure!(report.seconds > 0.0, "the load tester measured for 0 s: {}", last_line(text));
+    Ok(report)
 }
 
 /// A load on a running tracker.
@@ -161,7 +77,7 @@ pub(crate) const SEED: u32 = 1;
 
 impl Lab {
     /// Runs our own load tester with these arguments. Returns `None` if `stop` was set meanwhile.
-    pub(crate) fn load(&self, run: LoadRun<'_>, words: &[String]) -> Result<Option<LoadResult>> {
+    pub(crate) fn load(&self, run: LoadRun<'_>, words: &[String]) -> Result<Option<Report>> {
         let LoadRun { protocol, tracker, path, seed, seconds, warm_up, processors, stop } = run;
         let mut all = self.load_words(protocol, tracker.address, path, seed);
         all.extend_from_slice(words);
@@ -170,9 +86,8 @@ impl Lab {
         {
             all.extend([name.to_owned(), value.to_string()]);
         }
-        all.push("--json".to_owned());
         let process = LoadProcess::start(&all, processors, seconds + warm_up)?;
-        process.output(stop)?.map(|text| LoadResult::parse(&text)).transpose()
+        process.output(stop)?.map(|text| parse(&text)).transpose()
     }
 
     /// Makes our own load tester write the info hashes that it will use.
@@ -309,22 +224,22 @@ fn last_line(text: &str) -> String {
 pub(crate) mod tests {
     use super::*;
 
-    /// A report as `tidegate-bench load udp --json` writes it.
+    /// A report as `tidegate-bench load udp` writes it.
     pub(crate) const FIGURES: &str = r#"{"protocol":"udp","url":"udp://127.0.0.1:3000","seed":1,
         "loop":{"kind":"closed","outstanding":64},"seconds":10.0,"sent":1000010,
         "responses":{"connect":400000,"announce":590000,"scrape":9000,"error":1000},
         "responses_per_s":100000.0,"lost":10,"late":2,"errors":{"refused: no":1000},
         "latency_us":{"mean":120.5,"p50":100.0,"p90":150.0,"p99":300.0,"p99_9":900.0,"p99_99":1500.0,"max":2000.0},
         "bytes_in":100000000,"bytes_out":90000000,"peers_per_response":21.5,
-        "checks":{"checked":100,"duplicates":0},
+        "over_1_ms":0.001,"checks":{"checked":100,"own_address":0,"duplicates":0,"unknown_peers":0,"bad_counts":0},
         "generator":{"cpu_s":9.5,"is_limit":true,"schedule_slip":0.01},
-        "tracker":{"pid":7,"user_s":1.0,"sys_s":4.0,"rss_bytes":1000000,"rss_peak_bytes":2000000,"responses_per_cpu_s":200000.0}}"#;
+        "tracker":{"pid":7,"user_s":1.0,"sys_s":4.0,"rss_bytes":1000000,"rss_peak_bytes":2000000,"responses_per_cpu_s":200000.0},"ended":null}"#;
 
     #[test]
     fn parses_reports() {
-        let result = LoadResult::parse(FIGURES).unwrap();
-        assert_eq!((result.seconds, result.announces()), (10.0, 590_000));
-        let figures = result.figures();
+        let result = parse(FIGURES).unwrap();
+        assert_eq!((result.seconds, result.responses.announce), (10.0, 590_000));
+        let figures = figures(&result);
         for (name, expected) in [
             ("responses_s", 1e5),
             ("answered_s", 1e5),
@@ -339,14 +254,8 @@ pub(crate) mod tests {
         ] {
             assert_eq!(figures.get(name).map(|figure| figure.median), Some(expected), "{name}");
         }
-        // Others' figures lack some, and stages may come first.
-        let less =
-            LoadResult::parse("128 joined\n{\"seconds\": 2.5, \"tracker\": null}\n").unwrap();
-        assert_eq!((less.seconds, less.figures().get("per_cpu_s")), (2.5, None));
-        let web = r#"{"seconds":1.0,"web":{"joined":7,"connections_lost":1}}"#;
-        assert_eq!(LoadResult::parse(web).unwrap().connections_kept(), 6);
-        for bad in ["", "nothing", "{\"seconds\": 0.0}", "{\"seconds\": \"x\"}", &FIGURES[..300]] {
-            assert!(LoadResult::parse(bad).is_err(), "{bad}");
+        for bad in ["", "nothing", &FIGURES.replace("10.0", "0.0"), &FIGURES[..300]] {
+            assert!(parse(bad).is_err(), "{bad}");
         }
     }
 

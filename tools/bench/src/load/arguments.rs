@@ -64,9 +64,6 @@ pub(super) struct OutputArgs {
     /// Validate one in N responses.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..))]
     pub(super) check_every: u32,
-    /// Print the report as one line of JSON.
-    #[arg(long)]
-    pub(super) json: bool,
     /// Print progress every second even if standard error is not a terminal.
     #[arg(long)]
     pub(super) progress: bool,

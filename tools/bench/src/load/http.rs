@@ -55,7 +55,7 @@ impl Http {
             &*interruption()?,
             &mut progress_printer(self.run.output.progress),
         )?;
-        finish(&report, self.run.output.json, false)
+        finish(&report, false)
     }
 
     pub(super) fn options(&self) -> Result<HttpOptions> {

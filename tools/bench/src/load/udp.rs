@@ -62,7 +62,7 @@ impl Udp {
         }
         let report =
             udp::run(&options, &*interruption()?, &mut progress_printer(self.run.output.progress))?;
-        finish(&report, self.run.output.json, false)
+        finish(&report, false)
     }
 
     pub(super) fn options(&self) -> Result<UdpOptions> {

@@ -57,7 +57,7 @@ impl Ws {
         let report =
             ws::run(&options, &*interruption()?, &mut progress_printer(self.run.output.progress))?;
         // Idle peers may have nothing to send for the whole measurement.
-        finish(&report, self.run.output.json, self.idle)
+        finish(&report, self.idle)
     }
 
     pub(super) fn options(&self) -> Result<WsOptions> {

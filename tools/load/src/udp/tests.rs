@@ -10,7 +10,7 @@ use wire::udp::{Request, UnverifiedRequest, decode};
 
 use super::worker::Udp;
 use super::*;
-use crate::CheckReport;
+use crate::Checks;
 use crate::schedule::tests::check_open_loop;
 
 /// The datagrams that a tracker has received.
@@ -181,7 +181,7 @@ fn accepts_a_correct_tracker() {
             assert!(responses.announce > 50 && responses.connect > 0 && responses.scrape > 0);
             assert_eq!((responses.error, report.errors.len()), (0, 0), "{report}");
             assert_eq!((report.ended.as_deref(), report.late), (None, 0));
-            let CheckReport { checked, own_address, duplicates, unknown_peers, bad_counts, .. } =
+            let Checks { checked, own_address, duplicates, unknown_peers, bad_counts } =
                 report.checks;
             assert_eq!(checked, responses.announce);
             assert_eq!((own_address, duplicates, unknown_peers, bad_counts), (0, 0, 0, 0));
