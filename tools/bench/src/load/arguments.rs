@@ -11,17 +11,20 @@ use clap::{Args, value_parser};
 
 /// Options of all load testers.
 #[derive(Args)]
-pub(super) struct CommonArgs {
+pub(super) struct RunArgs {
+    /// Seconds to measure [default: 10; idle WebTorrent: 150].
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
+    seconds: Option<u32>,
     /// Seconds of load before measuring.
     #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(super) warm_up: u32,
+    warm_up: u32,
     /// Seed of torrents and peers; equal seeds produce equal requests.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
     /// The tracker's process ID on this machine; reports the resources it and its child processes
     /// use.
     #[arg(long, value_name = "NUMBER")]
-    pub(super) pid: Option<u32>,
+    pid: Option<u32>,
     /// File with the keys of a private tracker's users, one per line, all of equal length. Each
     /// peer gets one in turn, in place of `{key}` in the URL.
     #[arg(long, value_name = "FILE")]
@@ -29,6 +32,12 @@ pub(super) struct CommonArgs {
     /// Allow trackers outside this machine and private networks.
     #[arg(long)]
     i_own_this_tracker: bool,
+    /// Validate one in N responses.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..))]
+    pub(super) check_every: u32,
+    /// Print progress every second even if standard error is not a terminal.
+    #[arg(long)]
+    pub(super) progress: bool,
 }
 
 /// Options about torrents and peers.
@@ -58,27 +67,6 @@ pub(super) struct WorkloadArgs {
     write_hashes: Option<PathBuf>,
 }
 
-/// Output options.
-#[derive(Args)]
-pub(super) struct OutputArgs {
-    /// Validate one in N responses.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = value_parser!(u32).range(1..))]
-    pub(super) check_every: u32,
-    /// Print progress every second even if standard error is not a terminal.
-    #[arg(long)]
-    pub(super) progress: bool,
-}
-
-/// Duration and output options.
-#[derive(Args)]
-pub(super) struct RunArgs {
-    /// Seconds to measure [default: 10; idle WebTorrent: 150].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1_000_000))]
-    seconds: Option<u32>,
-    #[command(flatten)]
-    pub(super) output: OutputArgs,
-}
-
 pub(super) fn rate(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(rate) if (0.01..=10_000_000.0).contains(&rate) => Ok(rate),
@@ -86,7 +74,7 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-impl CommonArgs {
+impl RunArgs {
     /// Returns the URL with its users' keys. Fails for public addresses unless
     /// `--i-own-this-tracker` is given.
     pub(super) fn checked_url(&self, url: TrackerUrl) -> Result<TrackerUrl> {
@@ -96,6 +84,16 @@ impl CommonArgs {
              pass --i-own-this-tracker if you may load it"
         );
         url.with_keys(&self.keys.as_deref().map_or(Ok(Vec::new()), keys)?)
+    }
+
+    /// Returns the usual plan but for what is given.
+    pub(super) fn plan(&self, usual: RunPlan) -> RunPlan {
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        RunPlan {
+            warm_up: seconds(self.warm_up),
+            duration: self.seconds.map_or(usual.duration, seconds),
+            pid: self.pid,
+        }
     }
 }
 
@@ -118,18 +116,6 @@ impl WorkloadArgs {
             churn_percent: self.churn,
             want: u16::try_from(self.numwant).ok(),
             ..usual
-        }
-    }
-}
-
-impl RunArgs {
-    /// Returns the usual plan but for what is given.
-    pub(super) fn plan(&self, common: &CommonArgs, usual: RunPlan) -> RunPlan {
-        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        RunPlan {
-            warm_up: seconds(common.warm_up),
-            duration: self.seconds.map_or(usual.duration, seconds),
-            pid: common.pid,
         }
     }
 }

@@ -7,7 +7,7 @@ use ::load::{Mix, TrackerUrl};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
-use super::arguments::{CommonArgs, RunArgs, WorkloadArgs, rate};
+use super::arguments::{RunArgs, WorkloadArgs, rate};
 use super::{finish, progress_printer, usage_error};
 use crate::interruption;
 
@@ -37,8 +37,6 @@ pub(crate) struct Http {
     workload: WorkloadArgs,
     #[command(flatten)]
     run: RunArgs,
-    #[command(flatten)]
-    common: CommonArgs,
 }
 
 impl Http {
@@ -50,18 +48,15 @@ impl Http {
         if self.workload.write_hashes_if_asked(&options.workload)? {
             return Ok(ExitCode::SUCCESS);
         }
-        let report = http::run(
-            &options,
-            &*interruption()?,
-            &mut progress_printer(self.run.output.progress),
-        )?;
+        let report =
+            http::run(&options, &*interruption()?, &mut progress_printer(self.run.progress))?;
         finish(&report, false)
     }
 
     pub(super) fn options(&self) -> Result<HttpOptions> {
-        let url = self.common.checked_url(TrackerUrl::http(&self.url)?)?;
+        let url = self.run.checked_url(TrackerUrl::http(&self.url)?)?;
         let usual = HttpOptions::of(url);
-        let workload = self.workload.workload(self.common.seed, usual.workload);
+        let workload = self.workload.workload(self.run.seed, usual.workload);
         ensure!(
             workload.peers >= self.connections,
             "--peers {}: must be at least the number of connections",
@@ -71,11 +66,11 @@ impl Http {
             workload,
             connections: self.connections,
             rate: self.rate,
-            plan: self.run.plan(&self.common, usual.plan),
+            plan: self.run.plan(usual.plan),
             mix: self.mix,
             workers: self.workers,
             close: self.close,
-            check_every: self.run.output.check_every,
+            check_every: self.run.check_every,
             ..usual
         })
     }

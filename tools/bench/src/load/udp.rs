@@ -7,7 +7,7 @@ use ::load::{LoopMode, Mix, TrackerUrl};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
-use super::arguments::{CommonArgs, RunArgs, WorkloadArgs, rate};
+use super::arguments::{RunArgs, WorkloadArgs, rate};
 use super::{finish, progress_printer, usage_error};
 use crate::interruption;
 
@@ -36,8 +36,6 @@ pub(crate) struct Udp {
     no_offload: bool,
     #[command(flatten)]
     run: RunArgs,
-    #[command(flatten)]
-    common: CommonArgs,
 }
 
 /// Options about the request rate.
@@ -61,14 +59,14 @@ impl Udp {
             return Ok(ExitCode::SUCCESS);
         }
         let report =
-            udp::run(&options, &*interruption()?, &mut progress_printer(self.run.output.progress))?;
+            udp::run(&options, &*interruption()?, &mut progress_printer(self.run.progress))?;
         finish(&report, false)
     }
 
     pub(super) fn options(&self) -> Result<UdpOptions> {
-        let url = self.common.checked_url(TrackerUrl::udp(&self.url)?)?;
+        let url = self.run.checked_url(TrackerUrl::udp(&self.url)?)?;
         let usual = UdpOptions::of(url);
-        let workload = self.workload.workload(self.common.seed, usual.workload);
+        let workload = self.workload.workload(self.run.seed, usual.workload);
         ensure!(
             workload.peers >= self.workers * self.sockets,
             "--peers {}: must be at least the number of sockets",
@@ -77,11 +75,11 @@ impl Udp {
         Ok(UdpOptions {
             workload,
             loop_mode: self.rate.loop_mode(),
-            plan: self.run.plan(&self.common, usual.plan),
+            plan: self.run.plan(usual.plan),
             mix: self.mix,
             workers: self.workers,
             sockets: self.sockets,
-            check_every: self.run.output.check_every,
+            check_every: self.run.check_every,
             offload: !self.no_offload,
             ..usual
         })

@@ -7,7 +7,7 @@ use ::load::{Mix, TrackerUrl, Workload};
 use anyhow::Result;
 use clap::{Args, value_parser};
 
-use super::arguments::{CommonArgs, RunArgs, WorkloadArgs, rate};
+use super::arguments::{RunArgs, WorkloadArgs, rate};
 use super::{finish, progress_printer, usage_error};
 use crate::interruption;
 
@@ -41,8 +41,6 @@ pub(crate) struct Ws {
     mix: Mix,
     #[command(flatten)]
     run: RunArgs,
-    #[command(flatten)]
-    common: CommonArgs,
 }
 
 impl Ws {
@@ -55,25 +53,25 @@ impl Ws {
             return Ok(ExitCode::SUCCESS);
         }
         let report =
-            ws::run(&options, &*interruption()?, &mut progress_printer(self.run.output.progress))?;
+            ws::run(&options, &*interruption()?, &mut progress_printer(self.run.progress))?;
         // Idle peers may have nothing to send for the whole measurement.
         finish(&report, self.idle)
     }
 
     pub(super) fn options(&self) -> Result<WsOptions> {
-        let url = self.common.checked_url(TrackerUrl::web(&self.url)?)?;
+        let url = self.run.checked_url(TrackerUrl::web(&self.url)?)?;
         let usual = if self.idle { WsOptions::idle(url) } else { WsOptions::busy(url) };
         // What an announce requests are its offers.
-        let workload = self.workload.workload(self.common.seed, usual.workload);
+        let workload = self.workload.workload(self.run.seed, usual.workload);
         Ok(WsOptions {
             workload: Workload { want: None, ..workload },
             timing: self.rate.map_or(usual.timing, AnnounceTiming::Paced),
-            plan: self.run.plan(&self.common, usual.plan),
+            plan: self.run.plan(usual.plan),
             mix: self.mix,
             workers: self.workers,
             offers: self.offers.map_or(usual.offers, |offers| offers as usize),
             answers_percent: self.answers,
-            check_every: self.run.output.check_every,
+            check_every: self.run.check_every,
             ..usual
         })
     }
