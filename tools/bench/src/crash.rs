@@ -89,14 +89,7 @@ impl Crash {
             tracker = next;
             let case = ["serves while it restores", "restores first"][usize::from(waits)];
             let text = format!("killed after {:.1} s: {found}", f64::from(life_ms) / 1000.0);
-            let key = RunKey {
-                subject: "tidegate",
-                version: env!("CARGO_PKG_VERSION"),
-                case,
-                cores: 2,
-                round: kill,
-            };
-            session.add(key, figures(&found), &text)?;
+            session.add(RunKey::tidegate(case, 2, kill), figures(&found), &text)?;
             totals[usize::from(waits)].add(&found);
             if session.is_stopped() {
                 break;

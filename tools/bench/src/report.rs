@@ -182,6 +182,11 @@ impl Row<'_> {
         Cell::number(self.runs.median(name).map(write))
     }
 
+    /// Returns the highest of a figure.
+    pub(crate) fn most(&self, name: &str, write: fn(f64) -> String) -> Cell {
+        Cell::number(self.runs.figure(name).map(|figure| write(figure.high)))
+    }
+
     /// Returns the lowest and the highest of a figure, marked if they are far apart.
     pub(crate) fn range(&self, name: &str) -> Cell {
         let text = |figure: Figure| {

@@ -12,11 +12,11 @@ use anyhow::Result;
 use clap::{Args, value_parser};
 use harness::{Directory, Tracker};
 
-use crate::figures::{count, mib};
+use crate::figures::mib;
 use crate::program::ProgramArgs;
 use crate::record::Figures;
 use crate::report::{Content, Runs};
-use crate::session::{ResultArgs, RunKey, Session, print_line};
+use crate::session::{ResultArgs, RunKey, Session};
 use crate::swarms::{self, RosterArgs, figure};
 
 /// Fill a tracker with peers, stop or kill it, start it again, and measure how long it takes until it has
@@ -58,12 +58,7 @@ impl Restart {
         let mut roster = self.roster.roster(self.peers)?;
         let mut tracker = self.start(folder.root())?;
         swarms::connect(&mut roster, &tracker)?;
-        let filled = swarms::fill(&mut roster)?;
-        print_line(&format!(
-            "{} peers in {:.1} s",
-            count(roster.present().into()),
-            filled.as_secs_f64()
-        ));
+        swarms::fill(&mut roster)?;
         add(&mut session, ("filled", 1), self.figures(folder.root(), &tracker)?)?;
         self.settle(&mut roster)?;
         let case = if self.no_journal { "without a journal" } else { "before" };
@@ -147,9 +142,7 @@ fn add(session: &mut Session, (case, round): (&str, u32), figures: Figures) -> R
         text += &format!("{bytes:.1} bytes a peer on the disk, ");
     }
     text += &format!("{} of memory", mib(of(figure::RESIDENT_BYTES).unwrap_or_default()));
-    let key =
-        RunKey { subject: "tidegate", version: env!("CARGO_PKG_VERSION"), case, cores: 2, round };
-    session.add(key, figures, &text)
+    session.add(RunKey::tidegate(case, 2, round), figures, &text)
 }
 
 /// Reports the restarts.

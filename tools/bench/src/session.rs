@@ -66,6 +66,13 @@ pub(crate) struct RunKey<'a> {
     pub(crate) round: u32,
 }
 
+impl<'a> RunKey<'a> {
+    /// Returns the key of a run of this tidegate.
+    pub(crate) fn tidegate(case: &'a str, cores: usize, round: u32) -> Self {
+        Self { subject: "tidegate", version: env!("CARGO_PKG_VERSION"), case, cores, round }
+    }
+}
+
 impl Session {
     /// Begins a benchmark.
     pub(crate) fn start(name: &str, output: &ResultArgs, definitions: &Path) -> Result<Self> {

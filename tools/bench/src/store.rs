@@ -72,9 +72,7 @@ impl Store {
                 }
                 let figures = self.ask(*scenario)?;
                 let bytes = figures.get(BYTES).map_or(f64::NAN, |bytes| bytes.median);
-                let version = env!("CARGO_PKG_VERSION");
-                let case = scenario.title();
-                let key = RunKey { subject: "tidegate", version, case, cores: 1, round };
+                let key = RunKey::tidegate(scenario.title(), 1, round);
                 session.add(key, figures, &format!("{bytes:.1} bytes per peer"))?;
             }
         }

@@ -23,7 +23,8 @@ use harness::{PATIENCE, Tracker, wait_for};
 
 use crate::figures::{count, mib, micros};
 use crate::lab::Api;
-use crate::report::{CASE, Column, Content, Row, Runs, SUBJECT, table};
+use crate::report::{CASE, Column, Content, Runs, SUBJECT, table};
+use crate::session::print_line;
 use crate::table::Cell;
 
 pub(crate) use comparison::read_torrent;
@@ -94,8 +95,8 @@ pub(crate) fn api(tracker: &Tracker) -> Result<SocketAddr> {
     tracker.admin_address().context("no admin listener")
 }
 
-/// Has all absent peers start. Returns how long that took.
-pub(crate) fn fill(roster: &mut Roster) -> Result<Duration> {
+/// Has all absent peers start.
+pub(crate) fn fill(roster: &mut Roster) -> Result<()> {
     let (stop, phase, began) = (AtomicBool::new(false), AtomicUsize::new(0), Instant::now());
     roster.run(&RosterRun {
         task: RosterTask::Fill,
@@ -106,7 +107,9 @@ pub(crate) fn fill(roster: &mut Roster) -> Result<Duration> {
         timeout: Duration::from_secs(1),
         patience: UNANSWERED_AFTER,
     })?;
-    Ok(began.elapsed())
+    let present = count(roster.present().into());
+    print_line(&format!("{present} peers in {:.1} s", began.elapsed().as_secs_f64()));
+    Ok(())
 }
 
 /// Has a roster announce until `act` returns. `act` gets the phase, which selects the counters. Returns
@@ -200,13 +203,13 @@ pub(crate) fn report(title: &str, text: &str, runs: &Runs<'_>) -> Content {
         ("kept at least, %", |row| {
             Cell::number(row.runs.figure(figure::KEPT).map(|kept| format!("{:.4}", kept.low)))
         }),
-        ("lost at most", |row| most(row, figure::LOST, count)),
-        ("oldest lost, s", |row| most(row, figure::OLDEST_S, seconds)),
-        ("stopped and present", |row| most(row, figure::GHOSTS, count)),
-        ("too old by, s", |row| most(row, figure::OLDER_S, count)),
-        ("unanswered", |row| most(row, figure::UNANSWERED, count)),
+        ("lost at most", |row| row.most(figure::LOST, count)),
+        ("oldest lost, s", |row| row.most(figure::OLDEST_S, seconds)),
+        ("stopped and present", |row| row.most(figure::GHOSTS, count)),
+        ("too old by, s", |row| row.most(figure::OLDER_S, count)),
+        ("unanswered", |row| row.most(figure::UNANSWERED, count)),
         ("new one serves after, s", |row| row.cell(figure::READY_S, seconds)),
-        ("at most", |row| most(row, figure::READY_S, seconds)),
+        ("at most", |row| row.most(figure::READY_S, seconds)),
         ("old one ends after, s", |row| row.cell(figure::ENDED_S, seconds)),
         ("p99 before", |row| row.cell(figure::P99_BEFORE_US, micros)),
         ("p99 meanwhile", |row| row.cell(figure::P99_US, micros)),
@@ -221,9 +224,4 @@ pub(crate) fn report(title: &str, text: &str, runs: &Runs<'_>) -> Content {
 
 fn seconds(seconds: f64) -> String {
     format!("{seconds:.2}")
-}
-
-/// Returns the highest of a figure.
-fn most(row: &Row<'_>, name: &str, write: fn(f64) -> String) -> Cell {
-    Cell::number(row.runs.figure(name).map(|figure| write(figure.high)))
 }

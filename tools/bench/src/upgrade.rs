@@ -101,9 +101,7 @@ impl Upgrade {
             total: SwarmComparison::default(),
         };
         swarms::connect(&mut upgraded.roster, &upgraded.tracker)?;
-        let filled = swarms::fill(&mut upgraded.roster)?;
-        let present = count(upgraded.roster.present().into());
-        print_line(&format!("{present} peers in {:.1} s", filled.as_secs_f64()));
+        swarms::fill(&mut upgraded.roster)?;
         upgraded.task = self.task(&mut upgraded.roster)?;
         for round in 1..=self.runs {
             if session.is_stopped() {
@@ -213,9 +211,7 @@ impl Upgrade {
             )),
             count(peers as f64),
         );
-        let version = env!("CARGO_PKG_VERSION");
-        let key = RunKey { subject: "tidegate", version, case: &case, cores: 2, round };
-        session.add(key, figures, &text)?;
+        session.add(RunKey::tidegate(&case, 2, round), figures, &text)?;
         for (sum, phase) in upgraded.latencies.iter_mut().zip(&counters) {
             sum.merge(&phase.latencies);
         }

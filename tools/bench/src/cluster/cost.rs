@@ -88,8 +88,7 @@ impl Cost {
                 .with("per_cpu_s", per_cpu_s)
                 .with("lost", report.lost as f64);
             let text = format!("{} announces per CPU-s", count(per_cpu_s));
-            let version = env!("CARGO_PKG_VERSION");
-            let key = RunKey { subject, version, case, cores: 1, round };
+            let key = RunKey { subject, ..RunKey::tidegate(case, 1, round) };
             session.add(key, figures, &text)?;
         }
         Ok(())

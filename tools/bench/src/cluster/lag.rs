@@ -79,9 +79,7 @@ impl Lag {
                 show("received_bytes")
             );
             let case = format!("{} announces/s", count(self.rate.into()));
-            let version = env!("CARGO_PKG_VERSION");
-            let key = RunKey { subject: "tidegate", version, case: &case, cores: 2, round };
-            session.add(key, figures, &text)?;
+            session.add(RunKey::tidegate(&case, 2, round), figures, &text)?;
         }
         session.finish()
     }

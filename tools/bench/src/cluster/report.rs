@@ -4,9 +4,8 @@ use anyhow::{Result, bail};
 
 use crate::figures::{count, mib, micros, percent};
 use crate::report::{
-    CASE, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Row, Runs, SUBJECT, table,
+    CASE, Column, Content, PAIRS, PER_CPU_S, RELATIVE, RESPONSES_S, Runs, SUBJECT, table,
 };
-use crate::table::Cell;
 
 /// Reports the runs.
 pub(crate) fn report(runs: &Runs<'_>, what: &str) -> Result<Content> {
@@ -41,7 +40,7 @@ fn warm(runs: &Runs<'_>) -> Content {
     const COLUMNS: &[Column] = &[
         CASE,
         ("ready after", |row| row.cell("ready_s", seconds)),
-        ("at most", |row| most(row, "ready_s", seconds)),
+        ("at most", |row| row.most("ready_s", seconds)),
         ("known peers", |row| row.cell("known", count)),
         ("records a peer", |row| row.cell("records_per_peer", |it| format!("{it:.2}"))),
         ("bytes a record", |row| row.cell("bytes_per_record", |it| format!("{it:.1}"))),
@@ -61,7 +60,7 @@ fn lag(runs: &Runs<'_>) -> Content {
     const COLUMNS: &[Column] = &[
         CASE,
         ("answered/s", |row| row.cell("responses_s", count)),
-        ("lag at most", |row| most(row, "lag_max_s", seconds)),
+        ("lag at most", |row| row.most("lag_max_s", seconds)),
         ("receiver, of a core", |row| row.cell("receiver_part", percent)),
         ("a record", |row| row.cell("receiver_ns", nanos)),
         ("of it merging", |row| row.cell("apply_ns", nanos)),
@@ -98,9 +97,4 @@ fn nanos(ns: f64) -> String {
 
 fn bytes(bytes: f64) -> String {
     format!("{bytes:.1}")
-}
-
-/// Returns the highest of a figure.
-fn most(row: &Row<'_>, name: &str, write: fn(f64) -> String) -> Cell {
-    Cell::number(row.runs.figure(name).map(|figure| write(figure.high)))
 }

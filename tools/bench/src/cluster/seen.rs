@@ -79,9 +79,7 @@ impl Seen {
             if figures.get("unseen").is_some_and(|unseen| unseen.median > 0.0) {
                 session.fail(format!("{case}: some peers were not seen within {PATIENCE:?}"));
             }
-            let version = env!("CARGO_PKG_VERSION");
-            let key = RunKey { subject: "tidegate", version, case, cores: 2, round: 1 };
-            session.add(key, figures, &summary(&seen))?;
+            session.add(RunKey::tidegate(case, 2, 1), figures, &summary(&seen))?;
         }
         session.finish()
     }

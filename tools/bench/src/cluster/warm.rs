@@ -87,9 +87,7 @@ impl Warm {
                 mib(show("resident_bytes")),
                 mib(show("nats_bytes"))
             );
-            let version = env!("CARGO_PKG_VERSION");
-            let key = RunKey { subject: "tidegate", version, case: &case, cores: 2, round };
-            session.add(key, figures, &text)?;
+            session.add(RunKey::tidegate(&case, 2, round), figures, &text)?;
         }
         session.finish()
     }

@@ -170,13 +170,7 @@ impl Broken {
             .with(figure::LOST, found.lost as f64)
             .with(figure::UNANSWERED, lost as f64);
         let case = format!("a new program that {}", self.name);
-        let key = RunKey {
-            subject: "tidegate",
-            version: env!("CARGO_PKG_VERSION"),
-            case: &case,
-            cores: 2,
-            round,
-        };
+        let key = RunKey::tidegate(&case, 2, round);
         session.add(key, figures, &format!("{lost} unanswered; {found}"))?;
         let is_good = if self.serves {
             found.kept_percent() >= KEPT_MIN && found.ghosts + found.unknown == 0
