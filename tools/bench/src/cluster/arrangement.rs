@@ -19,8 +19,6 @@ use crate::program::ProgramArgs;
 const STREAM_MIB: u32 = 256;
 /// The name of the cluster.
 pub(super) const NAME: &str = "bench";
-/// The streams of swarms and of records.
-pub(super) const STREAM: &str = "TG_bench_D";
 /// Ports on every host.
 pub(super) const PORT: u16 = 6969;
 const ADMIN_PORT: u16 = 6970;

@@ -41,7 +41,6 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "upgrades that fail", run: nodes::fail_upgrade_of_each, allowed: NOTHING },
     Step { name: "node hangs", run: nodes::hang, allowed: LOST },
     Step { name: "NATS servers killed", run: servers::kill_each, allowed: NOTHING },
-    Step { name: "stream's leader killed", run: servers::kill_leader, allowed: NOTHING },
     // What was stored just before can be read only when two run again.
     Step { name: "two NATS servers killed", run: servers::kill_two, allowed: UNSEEN },
     Step { name: "NATS away for a moment", run: servers::pause_all, allowed: UNSEEN },

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use harness::wait_for;
+use anyhow::{Result, ensure};
 
 use super::super::agreement::{self, Agreement, Excuses};
-use super::super::arrangement::{PATIENCE, STREAM};
+use super::super::arrangement::PATIENCE;
 use super::super::browsers::Browsers;
 use super::super::stage::Stage;
 
@@ -18,7 +17,7 @@ const DROPPED: (&str, &[(&str, &str)]) =
 /// Time in which a stream without a leader is noticed.
 const NOTICED: Duration = Duration::from_secs(3);
 
-/// Each server is killed and started again.
+/// Each server is killed and started again, one of which leads the log.
 pub(super) fn kill_each(stage: &mut Stage) -> Result<String> {
     let mut stored = Vec::new();
     for server in 0..3 {
@@ -29,21 +28,6 @@ pub(super) fn kill_each(stage: &mut Stage) -> Result<String> {
         stored.push(format!("{took:.1}"));
     }
     Ok(format!("each killed and started; the log went on after {} s", stored.join(", ")))
-}
-
-/// The server that leads the log is killed.
-pub(super) fn kill_leader(stage: &mut Stage) -> Result<String> {
-    let mut leader = None;
-    wait_for(PATIENCE, "a leader", || {
-        leader = stage.cluster.nats.leader(STREAM);
-        Ok(leader.is_some())
-    })?;
-    let leader = leader.context("no leader")?;
-    stage.cluster.nats.kill(leader);
-    let took = until_stored(stage)?;
-    stage.hold(10, 1);
-    start(stage, &[leader])?;
-    Ok(format!("server {} led and was killed; the log went on after {took:.1} s", leader + 1))
 }
 
 /// Two of three servers are killed: the streams store nothing.
