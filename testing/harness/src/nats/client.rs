@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -63,15 +62,6 @@ impl Client {
         client.send(format!("CONNECT {options}\r\n").as_bytes())?;
         client.flush()?;
         Ok(client)
-    }
-
-    /// Waits no longer for answers from now on. A connection on which one did not come in time is of no more use.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses.
-    pub fn set_patience(&self, patience: Duration) -> Result<()> {
-        Ok(self.stream.get_ref().set_read_timeout(Some(patience))?)
     }
 
     /// Publishes a message. `subject` may be two, with a blank: answers go to the second. `headers` are lines such as `Name: value\r\n`; empty = none.

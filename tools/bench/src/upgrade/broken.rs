@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use harness::{PATIENCE, Signal, Tracker, is_alive, signal, wait_for};
-use nix::unistd::Uid;
 
 use super::{Upgrade, Upgraded};
 use crate::record::Figures;
@@ -25,23 +24,20 @@ struct Broken {
     serves: bool,
 }
 
-const ALL: [Broken; 7] = [
-    Broken { name: "crashes at once", script: "sys.exit(3)", serves: false },
+const ALL: [Broken; 4] = [
     Broken {
         name: "crashes while it receives",
         script: "read(swarms); os.kill(os.getpid(), signal.SIGSEGV)",
         serves: false,
     },
-    Broken { name: "hangs", script: "hang()", serves: false },
     Broken { name: "hangs while it receives", script: "read(swarms); hang()", serves: false },
     Broken { name: "closes the swarms", script: "close(swarms); go_on()", serves: true },
     Broken { name: "is older", script: "rename(swarms); go_on()", serves: true },
-    Broken { name: "finds little memory", script: "see_little_memory(); go_on()", serves: true },
 ];
 
 /// What all of the scripts begin with.
 const HEAD: &str = r#"#!/usr/bin/env python3
-import ctypes, os, signal, socket, sys, time
+import os, signal, socket, sys, time
 names = os.environ.get("LISTEN_FDNAMES", "").split(":")
 swarms = 3 + names.index("swarms") if "swarms" in names else None
 
@@ -66,18 +62,6 @@ def rename(number):
     if number is not None:
         names[number - 3] = "later"
         os.environ["LISTEN_FDNAMES"] = ":".join(names)
-
-def see_little_memory():
-    libc = ctypes.CDLL(None)
-    with open(PLACE + "/meminfo", "w") as file:
-        file.write("MemTotal: 16777216 kB\nMemAvailable: 1024 kB\n")
-    # A mount namespace of its own (CLONE_NEWNS), nothing of it outside (MS_REC | MS_PRIVATE), MS_BIND.
-    failed = libc.unshare(0x20000)
-    failed = failed or libc.mount(b"none", b"/", None, 0x44000, None)
-    file = (PLACE + "/meminfo").encode()
-    failed = failed or libc.mount(file, b"/proc/meminfo", None, 0x1000, None)
-    if failed:
-        sys.exit("cannot mount a file over /proc/meminfo")
 
 def go_on():
     for number in range(3, 3 + len(names)):
@@ -109,13 +93,6 @@ pub(super) fn try_all(
     for (round, broken) in (1..).zip(&ALL) {
         if session.is_stopped() {
             break;
-        }
-        if broken.script.contains("memory") && !Uid::effective().is_root() {
-            print_line(&format!(
-                "  skipped, because it needs root: a new program that {}",
-                broken.name
-            ));
-            continue;
         }
         let folder = link.parent().context("no folder")?;
         let head = HEAD.replace("PLACE", &format!("{folder:?}"));
