@@ -2,10 +2,11 @@
 
 /// A pseudo-random sequence.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Returns the sequence of a seed.
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 

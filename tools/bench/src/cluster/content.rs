@@ -1,7 +1,7 @@
 //! What a population leaves in the log within the time that it keeps: announces that were due, and peers that
 //! left.
 
-use primitives::Random;
+use ::load::{Random, Spread};
 use replication::block::{self, Change, Header, Kind, Word, encode_changes};
 use types::{PeerKey, Role};
 
@@ -13,8 +13,8 @@ const INTERVAL_S: u32 = 1800;
 /// The mean session, and of a hundred peers those that say that they leave.
 const SESSION_S: u32 = 3 * 3600;
 const STOPPED_PERCENT: u32 = 70;
-/// Peers of a torrent, at least on average: not all are needed.
-const TORRENT_PEERS: u32 = 4;
+/// Mean number of peers per torrent on public trackers.
+const TORRENT_PEERS: f64 = 4.6;
 /// Nodes that wrote the log, and blocks of each per second.
 pub(super) const WRITERS: [u8; 3] = [101, 102, 103];
 const BLOCKS_PER_S: u32 = 20;
@@ -27,8 +27,8 @@ const GONE: u32 = 1 << 31;
 
 /// The messages of a log, oldest first.
 pub(super) struct LogContent {
-    /// Torrent and number of each peer.
-    peers: Vec<(u32, u64)>,
+    /// The torrent of each peer.
+    torrents: Vec<u32>,
     /// Peers by the age of what they did, oldest first.
     events: Vec<u32>,
     blocks: usize,
@@ -40,29 +40,31 @@ impl LogContent {
     pub(super) fn new(population: u32) -> Self {
         // Those that have left within the window were more.
         let departed = (u64::from(population) * u64::from(WINDOW_S) / u64::from(SESSION_S)) as u32;
-        let mut peers = skewed((population + departed) / TORRENT_PEERS + 1);
-        peers.truncate((population + departed) as usize);
-        let (mut random, mut all, mut present) = (Random::new(11), Vec::new(), 0);
-        for number in 0..peers.len() as u32 {
+        let all = population + departed;
+        let count = (f64::from(all) / TORRENT_PEERS).ceil() as usize;
+        let mut draws = Random::new(3);
+        let torrents = (0..all).map(|_| Spread::Real.draw(count, &mut draws) as u32).collect();
+        let (mut random, mut events, mut present) = (primitives::Random::new(11), Vec::new(), 0);
+        for number in 0..all {
             let has_left = number >= population;
             let left_at = if has_left { random.below(WINDOW_S) } else { 0 };
             let says_so = has_left && random.below(100) < STOPPED_PERCENT;
             let mut age = left_at + random.below(INTERVAL_S);
             present += u64::from(!says_so && age < WINDOW_S);
             if says_so {
-                all.push((left_at as u16, number | GONE));
+                events.push((left_at as u16, number | GONE));
             }
             // Announces are half an hour apart, so that each is published.
             while age < WINDOW_S {
-                all.push((age as u16, number));
+                events.push((age as u16, number));
                 age += INTERVAL_S;
             }
         }
-        all.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+        events.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
         let blocks = WRITERS.len() * (WINDOW_S * BLOCKS_PER_S) as usize;
-        let blocks = blocks.min(all.len() / BLOCK_RECORDS_MIN).max(1);
-        let events = all.into_iter().map(|(_, event)| event).collect();
-        Self { peers, events, blocks, present }
+        let blocks = blocks.min(events.len() / BLOCK_RECORDS_MIN).max(1);
+        let events = events.into_iter().map(|(_, event)| event).collect();
+        Self { torrents, events, blocks, present }
     }
 
     pub(super) fn records(&self) -> usize {
@@ -96,7 +98,8 @@ impl LogContent {
     }
 
     fn change(&self, event: u32) -> Change {
-        let (torrent, peer) = self.peers.get((event & !GONE) as usize).copied().unwrap_or_default();
+        let peer = u64::from(event & !GONE);
+        let torrent = self.torrents.get(peer as usize).copied().unwrap_or_default();
         let [a, b, c, d, high, low, ..] = peer.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         let role = if peer.is_multiple_of(4) { Role::Seeder } else { Role::Leecher };
         let word = if event & GONE == 0 { Word::present(0, role, false) } else { Word::gone() };
@@ -105,44 +108,10 @@ impl LogContent {
     }
 }
 
-/// Mean number of peers per torrent on public trackers.
-const PEERS_PER_TORRENT: f64 = 4.6;
-
-/// Returns (torrent, peer) pairs in random order. Torrent sizes are those of public trackers: 86 %
-/// have up to four peers, few have thousands.
-fn skewed(torrents: u32) -> Vec<(u32, u64)> {
-    let size = |scale: f64, rank: u32| (scale / f64::from(rank + 1).powf(0.85)).clamp(1.0, 5000.0);
-    let peers = f64::from(torrents) * PEERS_PER_TORRENT;
-    // Compensates for truncation to integers below.
-    let wanted = peers * 1.08;
-    let (mut low, mut high) = (0.0, 1e7);
-    for _ in 0..60 {
-        let middle = f64::midpoint(low, high);
-        let total: f64 = (0..torrents).map(|rank| size(middle, rank)).sum();
-        if total > wanted { high = middle } else { low = middle }
-    }
-    let mut pairs = Vec::new();
-    for torrent in 0..torrents {
-        for _ in 0..size(low, torrent) as u32 {
-            pairs.push((torrent, pairs.len() as u64));
-        }
-    }
-    shuffle(&mut pairs);
-    pairs
-}
-
-fn shuffle<T>(items: &mut [T]) {
-    let mut random = Random::new(3);
-    for at in (1..items.len()).rev() {
-        items.swap(at, random.below(at as u32 + 1) as usize);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use replication::block::Block;
-    use std::collections::HashMap;
 
     #[test]
     fn a_log_has_about_two_records_a_peer_in_order() {
@@ -161,18 +130,5 @@ mod tests {
             found += block.groups().unwrap().map(|it| it.v4.len()).sum::<usize>();
         }
         assert_eq!(found, content.records());
-    }
-
-    #[test]
-    fn most_torrents_are_small_but_most_peers_are_not_in_them() {
-        let pairs = skewed(100_000);
-        let mut sizes: HashMap<u32, u32> = HashMap::new();
-        pairs.iter().for_each(|(torrent, _)| *sizes.entry(*torrent).or_default() += 1);
-        assert_eq!(sizes.len(), 100_000);
-        let small = sizes.values().filter(|size| **size <= 4).count();
-        assert!((80_000..90_000).contains(&small), "{small}");
-        let mean = pairs.len() as f64 / 1e5;
-        assert!((4.0..5.0).contains(&mean), "{mean}");
-        assert!(sizes.values().max().unwrap() > &1000);
     }
 }
