@@ -1,6 +1,5 @@
 //! The ratio of request kinds.
 
-use std::fmt;
 use std::str::FromStr;
 
 use crate::random::Random;
@@ -50,12 +49,6 @@ impl FromStr for Mix {
 
 const WEIGHT_MAX: u32 = 1_000_000;
 
-impl fmt::Display for Mix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}", self.connect, self.announce, self.scrape)
-    }
-}
-
 impl Mix {
     pub(crate) fn draw(self, random: &mut Random) -> RequestKind {
         let Self { connect, announce, scrape } = self;
@@ -74,7 +67,6 @@ mod tests {
     #[test]
     fn draws_by_weight() {
         let mix: Mix = "2:7:1".parse().unwrap();
-        assert_eq!(mix.to_string(), "2:7:1");
         assert_eq!("7:1".parse(), Ok(Mix { connect: 0, announce: 7, scrape: 1 }));
         let mut random = Random::new(1);
         let drawn: Vec<RequestKind> = (0..100_000).map(|_| mix.draw(&mut random)).collect();
