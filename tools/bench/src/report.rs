@@ -2,7 +2,6 @@
 //! Everything is computed from runs alone, as they stand in records.
 
 mod document;
-mod markdown;
 
 use std::path::Path;
 
@@ -36,22 +35,6 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
     let mut all = vec![Block::Text(format!("{text} {}", runs.origin()))];
     all.extend(blocks);
     Ok(Document { title, blocks: all })
-}
-
-impl Document {
-    /// Returns the document as Markdown.
-    pub(crate) fn markdown(&self) -> String {
-        markdown::write(self)
-    }
-
-    /// Returns the document as a section of another document, with all parts or those under these headings.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if there is no such heading.
-    pub(crate) fn section(&self, parts: &[&str]) -> Result<String> {
-        markdown::section(self, parts)
-    }
 }
 
 /// Title, introduction and content of a report.
