@@ -97,19 +97,6 @@ fn a_tracker_that_ends_takes_its_front_along() {
 }
 
 #[test]
-fn who_ends_at_once_is_told_with_its_last_words() {
-    let lab = lab();
-    let words = "start = ['sh', '-c', 'echo first; echo no such key >&2; exit 3']";
-    let subject = Subject { tracker: found(definition(words)), front: None };
-    let error = start(&lab, &subject, Protocol::Udp).err().unwrap().to_string();
-    assert!(error.contains("exit status: 3") && error.ends_with(": no such key"), "{error}");
-    let words = "start = ['{program}', '{hashse}']";
-    let subject = Subject { tracker: found(definition(words)), front: None };
-    let error = start(&lab, &subject, Protocol::Udp).err().unwrap().to_string();
-    assert!(error.contains("{hashse}"), "{error}");
-}
-
-#[test]
 fn sockets_are_found_in_the_kernel_s_table() {
     let table = "  sl  local_address rem_address   st\n\
                  1234: 0100007F:0BB9 00000000:0000 07 00000000:00000000\n";
