@@ -25,7 +25,7 @@ pub(crate) use report::{overview, report};
 /// and the load runs on other cores. Ctrl-C stops and reports what was measured so far.
 #[derive(Args)]
 pub(crate) struct Compare {
-    /// Protocol: udp, http, https, ws or wss.
+    /// What trackers speak.
     protocol: Protocol,
     /// Measure only this tracker; repeatable.
     #[arg(long, value_name = "NAME")]

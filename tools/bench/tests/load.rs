@@ -71,8 +71,7 @@ fn finds_no_fault_with_our_own_tracker() {
     let directory = directory();
     let tracker = start(&directory);
     for (seed, (protocol, url)) in urls(&tracker).into_iter().enumerate() {
-        let mut words =
-            vec!["load", protocol, &url, "--seconds", "1", "--check-every", "1"];
+        let mut words = vec!["load", protocol, &url, "--seconds", "1", "--check-every", "1"];
         words.extend(["--warm-up", "0", "--churn", "5", "--completes", "5", "--torrents", "40"]);
         // Each run needs torrents of its own: it would not know the peers of the run before.
         let seed = seed.to_string();

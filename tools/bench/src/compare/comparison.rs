@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 use super::Measure;
 use crate::figures::{Figure, count, mib, micros, percent};
 use crate::lab::{
-    Api, Fill, Lab, Load, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, RunningTracker,
-    SEED, Split, Subject, TOKEN_VARIABLES, TemplateVars, add_records, children_cpu_s, figures, free_address,
+    Api, Fill, Lab, Load, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, RunningTracker, SEED, Split,
+    Subject, TOKEN_VARIABLES, TemplateVars, add_records, children_cpu_s, figures, free_address,
 };
 use crate::record::Figures;
 use crate::session::{RoundArgs, RunKey, Session, print_line};

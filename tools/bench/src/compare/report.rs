@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum as _;
 
 use super::comparison::THROUGHPUT;
 use crate::figures::{count, mib, micros, percent};
@@ -20,7 +21,8 @@ pub(crate) fn report(
     definitions: &Path,
     (protocol, load): (&str, &str),
 ) -> Result<Content> {
-    let loads = Loads::read(definitions, protocol.parse::<Protocol>()?)?;
+    let spoken = Protocol::from_str(protocol, false).map_err(anyhow::Error::msg)?;
+    let loads = Loads::read(definitions, spoken)?;
     let mut sentences = Vec::new();
     for name in load.split('+') {
         sentences.push(loads.find(Some(name))?.description.clone());

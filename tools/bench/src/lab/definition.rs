@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use clap::ValueEnum;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::usage::ApiUse;
 
 /// A tracker protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
     /// UDP (BEP 15).
@@ -30,9 +30,6 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// All protocols.
-    pub(crate) const ALL: [Self; 5] = [Self::Udp, Self::Http, Self::Https, Self::Ws, Self::Wss];
-
     /// Returns the URL scheme.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -63,16 +60,6 @@ impl Protocol {
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|protocol| protocol.name() == text);
-        found
-            .ok_or_else(|| anyhow!("unknown protocol {text}: expected udp, http, https, ws or wss"))
     }
 }
 
@@ -354,7 +341,7 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
         let definitions = Definitions::read(&folder).unwrap();
         assert!(definitions.front.is_some());
-        for protocol in Protocol::ALL {
+        for &protocol in Protocol::value_variants() {
             let able = |tracker: &&Definition| tracker.speaks.contains(&protocol);
             assert!(definitions.trackers.iter().filter(able).count() >= 2, "{protocol}");
             let loads = Loads::read(&folder, protocol).unwrap();
@@ -388,17 +375,5 @@ mod tests {
         let builds = [("old".to_owned(), PathBuf::from("/x"))];
         assert_eq!(all.add_builds(&builds, &[]).unwrap(), ["a", "old"]);
         assert_eq!(names(&all), ["a", "old", "a2", "b"]);
-    }
-
-    #[test]
-    fn parses_protocol_names() {
-        for protocol in Protocol::ALL {
-            assert_eq!(protocol.name().parse::<Protocol>().unwrap(), protocol);
-            assert_eq!(
-                protocol.is_secure(),
-                protocol.name().ends_with('s') && protocol != Protocol::Ws
-            );
-        }
-        assert!("tcp".parse::<Protocol>().is_err());
     }
 }

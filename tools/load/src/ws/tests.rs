@@ -180,8 +180,7 @@ fn busy_peers_offer_answer_and_announce_again() {
         // Every received offer was answered at once; every peer has one outstanding request.
         assert!(web.counts.answers_sent.abs_diff(offers) <= 24, "{report}");
         assert!(report.sent.abs_diff(responses.announce + responses.scrape) <= 12, "{report}");
-        let Checks { checked, own_address, duplicates, unknown_peers, bad_counts } =
-            report.checks;
+        let Checks { checked, own_address, duplicates, unknown_peers, bad_counts } = report.checks;
         assert!(checked > 10, "{report}");
         assert_eq!((own_address, duplicates, unknown_peers, bad_counts), (0, 0, 0, 0));
         let seen = memory.lock().unwrap();
