@@ -81,12 +81,6 @@ pub(crate) struct Definition {
     #[serde(default)]
     pub(crate) configuration: String,
     pub(crate) configuration_tls: Option<String>,
-    /// A command that prints the program's default configuration.
-    #[serde(default)]
-    pub(crate) defaults: Vec<String>,
-    /// Keys that the default configuration must have.
-    #[serde(default)]
-    pub(crate) requires: Vec<String>,
     #[serde(default)]
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) start: Vec<String>,
@@ -117,7 +111,6 @@ struct Variant {
     name: String,
     variables: BTreeMap<String, String>,
     environment: BTreeMap<String, String>,
-    requires: Vec<String>,
     behind_front: bool,
     by_name: bool,
     limitations: Option<String>,
@@ -208,7 +201,7 @@ impl Definitions {
 
     /// Adds a tracker behind the one that it is a variant of.
     fn add_variant(&mut self, variant: Variant) -> Result<()> {
-        let Variant { of, name, variables, environment, requires, .. } = variant;
+        let Variant { of, name, variables, environment, .. } = variant;
         ensure!(
             self.trackers.iter().all(|one| one.name != name),
             "{name}: a tracker has this name"
@@ -219,7 +212,6 @@ impl Definitions {
         one.name = name;
         one.variables.extend(variables);
         one.environment.extend(environment);
-        one.requires.extend(requires);
         one.behind_front |= variant.behind_front;
         one.by_name |= variant.by_name;
         one.limitations = variant.limitations.unwrap_or(one.limitations);
@@ -269,10 +261,6 @@ impl Definition {
     fn check(&self) -> Result<()> {
         ensure!(!self.start.is_empty(), "`start` is empty");
         ensure!(!self.speaks.is_empty(), "`speaks` is empty");
-        ensure!(
-            self.requires.is_empty() || !self.defaults.is_empty(),
-            "`requires` needs `defaults`"
-        );
         ensure!(
             self.program.is_some() || !self.install.is_empty(),
             "expected `program`, or `install` with what to name"

@@ -107,16 +107,11 @@ impl Lab {
             let need = vars.fill(need)?;
             ensure!(Path::new(&need).exists(), "{need} does not exist");
         }
-        let mut definition = definition.clone();
-        if !definition.defaults.is_empty() {
-            let defaults = ask(&vars.fill_all(&definition.defaults)?)?;
-            definition.adapt(&defaults)?;
-        }
         let version = match &*vars.fill_all(&definition.version)? {
             [] => "of unknown version".to_owned(),
             command => version_in(&ask(command)?),
         };
-        Ok(Program { definition, path, version })
+        Ok(Program { definition: definition.clone(), path, version })
     }
 
     /// Returns the template variables that do not depend on a run.
@@ -149,30 +144,6 @@ impl Lab {
         let mut folders = folders.chain(env::split_paths(&path)).chain(servers);
         folders.find_map(|folder| Some(folder.join(program)).filter(|path| path.is_file()))
     }
-}
-
-impl Definition {
-    /// Leaves out keys of the configuration that the program's default configuration does not have:
-    /// it may be another version, or built without a feature.
-    fn adapt(&mut self, defaults: &str) -> Result<()> {
-        let known: Vec<&str> = defaults.lines().filter_map(key).collect();
-        ensure!(!known.is_empty(), "`{}` printed no configuration", self.defaults.join(" "));
-        if let Some(missing) = self.requires.iter().find(|name| !known.contains(&name.as_str())) {
-            bail!("this build has no key `{missing}`");
-        }
-        let is_kept = |line: &&str| key(line).is_none_or(|key| known.contains(&key));
-        for text in std::iter::once(&mut self.configuration).chain(&mut self.configuration_tls) {
-            *text = text.lines().filter(is_kept).map(|line| format!("{line}\n")).collect();
-        }
-        Ok(())
-    }
-}
-
-/// Returns the key of a line of TOML, commented out or not.
-fn key(line: &str) -> Option<&str> {
-    let (key, _) = line.split_once('=')?;
-    let key = key.trim_start_matches(['#', ' ']).trim_end();
-    key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_').then_some(key)
 }
 
 /// Returns the output of a command.
@@ -286,32 +257,5 @@ mod tests {
         lab.give(&[("elsewhere".into(), "/no/file".into())]);
         let (_, missing) = subjects(&lab, Protocol::Https, &["elsewhere"]);
         assert!(missing[0].contains("/no/file is not a file"), "{missing:?}");
-    }
-
-    #[test]
-    fn keys_that_a_build_does_not_have_are_left_out() {
-        let text = "
-            [[tracker]]
-            name = 'a'
-            speaks = ['udp']
-            program = 'sh'
-            configuration = \"\"\"
-[network]
-address = \"{address}\"
-ring = true
-\"\"\"
-            defaults = ['printf', '[network]\\n# Where\\naddress = 1\\n#port = 2\\n']
-            requires = ['address']
-            start = ['sh']";
-        let mut lab = lab(text);
-        let (here, _) = subjects(&lab, Protocol::Udp, &[]);
-        let adapted = &here[0].tracker.definition.configuration;
-        assert_eq!(adapted, "[network]\naddress = \"{address}\"\n");
-        lab.definitions.trackers[0].requires.push("ring".into());
-        let (here, missing) = subjects(&lab, Protocol::Udp, &[]);
-        assert!(here.is_empty() && missing == ["skipping a: this build has no key `ring`"]);
-        lab.definitions.trackers[0].defaults = vec!["true".into()];
-        let (_, missing) = subjects(&lab, Protocol::Udp, &[]);
-        assert!(missing[0].contains("`true` printed no configuration"), "{missing:?}");
     }
 }
