@@ -16,7 +16,7 @@ use crate::lab::{
     Subject, TOKEN_VARIABLES, TemplateVars, add_records, children_cpu_s, figures, free_address,
 };
 use crate::record::Figures;
-use crate::session::{RoundArgs, RunKey, Session, print_line};
+use crate::session::{RoundArgs, RunKey, Session};
 
 /// What takes part: a tracker under a load.
 pub(super) struct Contestant<'a> {
@@ -131,32 +131,7 @@ impl<'a> Comparison<'a> {
     ) -> Result<Self> {
         // Better now than after an hour.
         plan.cores.iter().try_for_each(|count| lab.split(*count).map(drop)).context("--cores")?;
-        let this = Self { lab, plan, contestants, session, failed: Vec::new() };
-        let names: Vec<String> = this
-            .contestants
-            .iter()
-            .map(|it| format!("{} {}", it.name, it.subject.version()))
-            .collect();
-        let minutes = this.duration().as_secs().div_ceil(60);
-        print_line(&format!("comparing {}: about {minutes} minutes", names.join(", ")));
-        Ok(this)
-    }
-
-    /// Estimates the duration of all runs.
-    fn duration(&self) -> Duration {
-        let RoundArgs { runs, seconds, warm_up } = self.plan.run;
-        // Starting and stopping take a second or two.
-        let run_s = |seconds: u32| u64::from(seconds + warm_up + 2);
-        let mut each_s = 0;
-        if self.needs_throughput() {
-            each_s += self.plan.cores.len() as u64 * run_s(seconds);
-        }
-        if self.wants(Measure::Latency) {
-            each_s += self.paces().len() as u64 * run_s(seconds);
-        }
-        each_s *= u64::from(runs);
-        each_s += self.fills().iter().map(|fill| run_s(fill.seconds)).sum::<u64>();
-        Duration::from_secs(each_s * self.contestants.len() as u64)
+        Ok(Self { lab, plan, contestants, session, failed: Vec::new() })
     }
 
     fn wants(&self, measure: Measure) -> bool {
