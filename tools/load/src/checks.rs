@@ -18,8 +18,7 @@ pub struct Checks {
     /// Peers that cannot have been announced in this run.
     pub unknown_peers: u64,
     /// Responses that list more peers than they count or than were requested, or whose counts
-    /// exceed all
-    /// peers of the run.
+    /// exceed all peers of the run.
     pub bad_counts: u64,
 }
 

@@ -67,8 +67,7 @@ impl ConnectionPoller {
     }
 
     /// Waits until a connection is ready or until `until`, and fills `ready`. `is_exact` asks for
-    /// microsecond
-    /// precision.
+    /// microsecond precision.
     pub(crate) fn wait(&mut self, until: Instant, is_exact: bool) -> io::Result<()> {
         let left = until.saturating_duration_since(Instant::now());
         let left = if is_exact { self.sleep_exactly(left)? } else { left };

@@ -31,8 +31,7 @@ impl ResponseKind {
 }
 
 /// Distinct errors counted separately; further ones are counted together, because a tracker that
-/// invents
-/// new texts must not fill the memory.
+/// invents new texts must not fill the memory.
 const ERRORS_MAX: usize = 32;
 /// Length limit of an error's text in bytes.
 const ERROR_LEN_MAX: usize = 160;
@@ -77,8 +76,7 @@ pub struct WebTorrentCounters {
     /// Answers sent.
     pub answers_sent: u64,
     /// Answers not sent because the tracker did not read what was sent before, or because the offer
-    /// lacked
-    /// its ids.
+    /// lacked its ids.
     pub answers_withheld: u64,
     /// Pings received, all of them answered.
     pub pings: u64,

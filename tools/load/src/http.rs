@@ -1,11 +1,9 @@
 //! Load for HTTP trackers: many peers share connections that are persistent or, like most clients',
-//! used for
-//! a single request; over TLS the latter is a load of handshakes.
+//! used for a single request; over TLS the latter is a load of handshakes.
 //!
 //! Each connection has one outstanding request at a time. In a closed loop the next one follows its
-//! response;
-//! in an open loop it waits for its scheduled time, and scheduled requests wait for a free
-//! connection.
+//! response; in an open loop it waits for its scheduled time, and scheduled requests wait for a
+//! free connection.
 
 mod connection;
 mod response;

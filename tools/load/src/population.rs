@@ -1,6 +1,5 @@
 //! Torrents and peers, generated from a seed: equal seeds generate equal ones, however many workers
-//! share
-//! them.
+//! share them.
 
 use types::{Announce, Event, InfoHash, NumWant, PeerId};
 
@@ -56,8 +55,7 @@ impl Workload {
     }
 
     /// Returns whether peers of this torrent may have this port, which one port in eight may. So
-    /// unknown peers
-    /// are mostly recognized without a list of all peers.
+    /// unknown peers are mostly recognized without a list of all peers.
     pub(crate) fn admits(&self, torrent: u32, port: u16) -> bool {
         port >= PORT_MIN && port % PORTS == self.port_class(torrent)
     }

@@ -14,8 +14,8 @@ pub enum LoopMode {
         outstanding: u32,
     },
     /// Requests are sent at a fixed rate, whatever the responses. Latencies count from a request's
-    /// scheduled
-    /// time, so that a stalled tracker does not hide the delay of requests it keeps waiting.
+    /// scheduled time, so that a stalled tracker does not hide the delay of requests it keeps
+    /// waiting.
     Open {
         /// All workers together.
         rate: f64,

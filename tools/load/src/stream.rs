@@ -67,8 +67,8 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Selects the simplest congestion control. The machine's default may pace segments, which costs
-/// time, and
-/// requests of one segment need no pacing. Best effort: if it is not allowed, the default stays.
+/// time, and requests of one segment need no pacing. Best effort: if it is not allowed, the default
+/// stays.
 fn do_not_pace(socket: &Socket) {
     let _ = setsockopt(socket, sockopt::TcpCongestion, &"reno".into());
 }
@@ -90,8 +90,8 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Reads available bytes. Returns `WouldBlock` if there are none, 0 at the end of the stream.
-    /// If fewer bytes
-    /// arrive than fit, there are no more now, or the stream [is over](Self::is_over).
+    /// If fewer bytes arrive than fit, there are no more now, or the stream [is
+    /// over](Self::is_over).
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.tcp.read(buffer) };
         let mut len = 0;
@@ -122,8 +122,7 @@ impl Stream {
     }
 
     /// Writes as much as possible and returns how much was taken. With TLS, taken bytes may still
-    /// be buffered:
-    /// see [`Stream::is_pending`].
+    /// be buffered: see [`Stream::is_pending`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return write_all(&mut self.tcp, bytes) };
         flush(tls, &mut self.tcp)?;

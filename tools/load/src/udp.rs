@@ -1,8 +1,8 @@
 //! Load for UDP trackers (BEP 15): many peers share a few sockets, in several threads.
 //!
 //! Each worker has sockets connected to the tracker, each with a source address, a connection id
-//! and a share
-//! of the peers. Requests of equal length are sent as one batch; responses are received in batches.
+//! and a share of the peers. Requests of equal length are sent as one batch; responses are received
+//! in batches.
 //! `pending` tracks outstanding requests, `requests` creates them, `datagram_io` moves datagrams.
 //! `roster` is another load, which knows each of its peers.
 

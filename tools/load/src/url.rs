@@ -58,8 +58,7 @@ impl TrackerUrl {
     }
 
     /// Sets the users' keys: peers use them in turn, each in place of `{key}`. Keys must have equal
-    /// lengths,
-    /// because datagrams sent as one batch do.
+    /// lengths, because datagrams sent as one batch do.
     ///
     /// # Errors
     ///

@@ -6,8 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 /// Resource usage of a process and its descendants so far. Some trackers, and most TLS proxies,
-/// consist of
-/// several processes.
+/// consist of several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     /// CPU time in user space in seconds, all threads.
@@ -111,8 +110,7 @@ const PROCESSES_MAX: usize = 4096;
 /// Parses the CPU times in user space and in the kernel, in seconds.
 fn times(stat: &str) -> Result<(f64, f64)> {
     // The process name may contain anything, including parentheses. The field after it is number 3
-    // of proc(5);
-    // user and system time are numbers 14 and 15.
+    // of proc(5); user and system time are numbers 14 and 15.
     let (_, fields) = stat.rsplit_once(')').context("no process name in stat")?;
     let times = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
     let times: Vec<f64> = times.collect::<Result<_, _>>()?;

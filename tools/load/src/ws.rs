@@ -1,10 +1,9 @@
 //! Load for WebTorrent trackers: each connection is a peer of one torrent.
 //!
 //! A busy peer announces with offers, answers received offers, and announces again after each
-//! response, or on
-//! schedule in an open loop: each connection has one outstanding request at any time. An idle peer
-//! announces
-//! at the tracker's interval and answers pings. All received messages are counted.
+//! response, or on schedule in an open loop: each connection has one outstanding request at any
+//! time. An idle peer announces at the tracker's interval and answers pings. All received messages
+//! are counted.
 //!
 //! `peer` is one peer without I/O, `sockets` gives many of them connections, `worker` drives a
 //! thread's share
@@ -91,8 +90,7 @@ impl WsOptions {
     }
 
     /// Returns the load of web pages left open: 10,000 idle peers, ten per torrent, that send no
-    /// offers; long
-    /// enough that each announces again.
+    /// offers; long enough that each announces again.
     pub fn idle(url: TrackerUrl) -> Self {
         let busy = Self::busy(url);
         Self {

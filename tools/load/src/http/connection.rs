@@ -49,8 +49,7 @@ impl Connection {
     }
 
     /// Reads available input and passes the response to `take` once it is complete. Adds the bytes
-    /// read to `bytes_in`.
-    /// Returns an error if the connection has ended.
+    /// read to `bytes_in`. Returns an error if the connection has ended.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],

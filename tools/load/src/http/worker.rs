@@ -30,8 +30,7 @@ const BUFFER: usize = 64 * 1024;
 /// A request sent later than this after its scheduled time is overdue.
 const OVERDUE: Duration = Duration::from_millis(1);
 /// With at least this many connections in a closed loop, wait for this long if few responses are
-/// ready: the tracker has
-/// enough to do meanwhile, and each wakeup costs as much as a request.
+/// ready: the tracker has enough to do meanwhile, and each wakeup costs as much as a request.
 const COALESCE: (usize, Duration) = (32, Duration::from_micros(50));
 /// Fewer ready connections than all divided by this are few: the tracker still works on the others.
 const SMALL_BATCH_DIVISOR: usize = 2;
@@ -388,8 +387,7 @@ impl ProtocolState {
 }
 
 /// Returns the number of peers in a response's compact lists without parsing all of it, or `None`
-/// if it is not an
-/// announce response. Lists of dictionaries count as empty.
+/// if it is not an announce response. Lists of dictionaries count as empty.
 fn peers(body: &[u8]) -> Option<u64> {
     // Some trackers append a line break.
     let body = body.trim_ascii_end();

@@ -42,8 +42,7 @@ pub(super) struct DatagramIo {
 
 impl DatagramIo {
     /// Creates buffers. `offload` uses segmentation offload if the system supports it. `timestamps`
-    /// reports when datagrams
-    /// arrived rather than when they were read.
+    /// reports when datagrams arrived rather than when they were read.
     pub(super) fn new(offload: bool, timestamps: bool) -> Self {
         let buffers = vec![[0; DATAGRAM_BUFFER]; BATCH].into_boxed_slice();
         let buffers =
@@ -63,8 +62,7 @@ impl DatagramIo {
     }
 
     /// Receives available datagrams, or some of them, without blocking. Passes on each datagram,
-    /// whether it was truncated,
-    /// and how long it was queued.
+    /// whether it was truncated, and how long it was queued.
     pub(super) fn receive(
         &mut self,
         socket: &UdpSocket,
@@ -160,8 +158,7 @@ impl Poller {
     }
 
     /// Waits until sockets are ready or until `until`. Returns the numbers of ready sockets.
-    /// `is_exact` asks for microsecond
-    /// precision.
+    /// `is_exact` asks for microsecond precision.
     pub(super) fn wait(
         &mut self,
         until: Instant,

@@ -1,8 +1,8 @@
 //! Outstanding requests, found by the transaction ids of their responses.
 //!
 //! A transaction id encodes a slot and the slot's generation. So a response is matched without a
-//! map, a late response is
-//! distinguished from an unsolicited one, and a tracker cannot guess other ids.
+//! map, a late response is distinguished from an unsolicited one, and a tracker cannot guess other
+//! ids.
 
 use crate::mix::RequestKind;
 use crate::population::TorrentPeer;

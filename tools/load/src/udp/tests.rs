@@ -77,8 +77,7 @@ impl Honest {
 }
 
 /// Serves at `address` until no datagram arrives for some seconds. `behavior` turns the correct
-/// response to each
-/// datagram into the sent ones; `None` ends the tracker.
+/// response to each datagram into the sent ones; `None` ends the tracker.
 pub(super) fn tracker(
     address: &str,
     mut behavior: impl FnMut(u64, &[u8], Option<Vec<u8>>) -> Option<Vec<Vec<u8>>> + Send + 'static,

@@ -31,8 +31,8 @@ const OPEN_WINDOW: u32 = 4096;
 /// A request sent later than this after its scheduled time is overdue.
 const OVERDUE_NS: u64 = 1_000_000;
 /// With at least this many outstanding requests in a closed loop, wait for this long if few
-/// responses are ready: the
-/// tracker has enough to do meanwhile, and larger batches cost less per response.
+/// responses are ready: the tracker has enough to do meanwhile, and larger batches cost less per
+/// response.
 const COALESCE: (usize, Duration) = (256, Duration::from_micros(50));
 /// Fewer responses than the outstanding requests divided by this are few.
 const SMALL_BATCH_DIVISOR: usize = 8;
@@ -111,8 +111,7 @@ impl Udp {
         let population = Population::new(&options.workload, number, workers);
         let mut poller = Poller::new().context("cannot wait for sockets")?;
         // In an open loop, kernel timestamps keep latencies independent of this thread's
-        // scheduling. In a closed loop they are
-        // not worth their cost.
+        // scheduling. In a closed loop they are not worth their cost.
         let io = DatagramIo::new(options.offload, schedule.is_some());
         let mut lanes = Vec::new();
         for lane in 0..sockets {

@@ -1,9 +1,8 @@
 //! Classifies a tracker's messages with as little parsing as possible.
 //!
 //! Nine of ten messages are relays of more than a kilobyte, of which the load tester needs only the
-//! kind and the ids to
-//! answer to. So it searches for keys instead of parsing all JSON: within a string every quotation
-//! mark is escaped, so
+//! kind and the ids to answer to. So it searches for keys instead of parsing all JSON: within a
+//! string every quotation mark is escaped, so
 //! `"offer":` can only be a key. The load tester assumes that messages are valid JSON and does not
 //! check it.
 

@@ -27,8 +27,7 @@ pub(super) struct Peer {
     /// The scheduled time of the outstanding request.
     pending: Option<Instant>,
     /// Answers that the tracker will acknowledge before it responds to the outstanding request (or
-    /// to the next one), and
-    /// answers sent after that request.
+    /// to the next one), and answers sent after that request.
     acks_before: u32,
     acks_after: u32,
 }

@@ -103,8 +103,7 @@ impl SharedState {
     }
 
     /// Checks an offer that peer `own` received. Only offers with certain ids are checked, so that
-    /// a repeated offer is
-    /// checked again.
+    /// a repeated offer is checked again.
     pub(super) fn check_offer(&mut self, own: PeerId, from: PeerId, offer: OfferId) {
         let [first, second, ..] = offer.0;
         if !u32::from(u16::from_be_bytes([first, second])).is_multiple_of(self.check_every) {
@@ -131,8 +130,7 @@ impl SharedState {
 }
 
 /// Returns a session description in JSON of at least `bytes`, as browsers send for a data channel,
-/// with as many
-/// candidates as needed.
+/// with as many candidates as needed.
 fn description(kind: &str, bytes: usize) -> String {
     let mut sdp = String::from(
         "v=0\r\no=- 4611731400430051336 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n\

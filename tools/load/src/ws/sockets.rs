@@ -1,6 +1,5 @@
 //! The peers' connections. One thread waits for all of them, reads into one buffer, and writes a
-//! peer's output in one
-//! piece.
+//! peer's output in one piece.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -195,8 +194,7 @@ impl Sockets {
     }
 
     /// Starts the probe: one peer sends offers while all others are silent. A response to one of
-    /// the others then
-    /// acknowledges its answer.
+    /// the others then acknowledges its answer.
     pub(super) fn start_probe(&mut self) {
         self.shared.probing = true;
         if let Some(first) = self.sockets.iter().position(Option::is_some) {
