@@ -21,9 +21,9 @@ pub fn run(words: &[&str]) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Steps that run with all other tests: nodes that are killed. The others take minutes, because servers and streams need
-/// seconds to elect leaders.
-const SHORT: [&str; 2] = ["steady", "nodes killed"];
+/// Steps that run with all other tests: nodes that are killed, and messages of strangers. The others take
+/// minutes, because servers and streams need seconds to elect leaders.
+const SHORT: [&str; 3] = ["steady", "nodes killed", "foreign messages"];
 
 /// Plays a few steps. Does nothing without the rights to set up a network.
 ///

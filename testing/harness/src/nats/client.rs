@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -62,6 +63,15 @@ impl Client {
         client.send(format!("CONNECT {options}\r\n").as_bytes())?;
         client.flush()?;
         Ok(client)
+    }
+
+    /// Waits for each answer as long as `patience`.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub fn set_patience(&self, patience: Duration) -> Result<()> {
+        Ok(self.stream.get_ref().set_read_timeout(Some(patience))?)
     }
 
     /// Publishes a message. `subject` may be two, with a blank: answers go to the second. `headers` are lines such as `Name: value\r\n`; empty = none.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use harness::nats::{Nats, Operator};
+use harness::nats::{Client, Nats, Operator};
 use harness::network::sites::{Backbone, Sites, public_address, public_address_v6};
 use harness::{Directory, Signal, Tracker, wait_for};
 
@@ -19,6 +19,8 @@ use crate::program::ProgramArgs;
 const STREAM_MIB: u32 = 256;
 /// The name of the cluster.
 pub(super) const NAME: &str = "bench";
+/// The stream of its log.
+pub(super) const STREAM: &str = "TG_bench_D";
 /// Ports on every host.
 pub(super) const PORT: u16 = 6969;
 const ADMIN_PORT: u16 = 6970;
@@ -42,9 +44,10 @@ pub(super) struct TestCluster {
 }
 
 /// A node, whether or not it runs.
-#[derive(Default)]
 struct Node {
     tracker: Option<Tracker>,
+    /// More sections of its configuration, for its next start.
+    sections: String,
     /// Variables of its environment.
     variables: Vec<(&'static str, String)>,
 }
@@ -59,7 +62,8 @@ impl TestCluster {
             stream_mib: STREAM_MIB,
         };
         let Cluster { sites, nats, operator, folder, program } = Cluster::start(program, plan)?;
-        let nodes = (0..NODES).map(|_| Node::default()).collect();
+        let node = |_| Node { tracker: None, sections: String::new(), variables: Vec::new() };
+        let nodes = (0..NODES).map(node).collect();
         let mut cluster = Self { nodes, nats, sites, operator, program, folder };
         for number in cluster.numbers() {
             cluster.start_node(number)?;
@@ -91,6 +95,11 @@ impl TestCluster {
             .with_context(|| format!("`tidegate cluster verify` at node {number}: {text}"))?;
         }
         Ok(())
+    }
+
+    /// Runs `tidegate cluster COMMAND`, as the operator of the cluster does.
+    pub(super) fn operate(&self, command: &str) -> Result<String> {
+        self.sites.clients().run(|| self.operator.run(command))
     }
 
     /// The numbers of all nodes.
@@ -127,9 +136,22 @@ impl TestCluster {
         (public_address(number), ADMIN_PORT).into()
     }
 
+    /// Changes the secret of all nodes, as the operator of the cluster does. Returns what the command prints.
+    pub(super) fn change_secret(&self) -> Result<String> {
+        let node = self.running().first().copied().context("no node runs")?;
+        let [_, (_, token)] = TOKEN_VARIABLES;
+        let operator = &self.operator;
+        self.sites.clients().run(|| operator.run_by_api("rotate-secret", Self::api(node), token))
+    }
+
     /// Sets variables of a node's environment, for its next start.
     pub(super) fn set_variables(&mut self, number: u8, variables: Vec<(&'static str, String)>) {
         self.node_mut(number).variables = variables;
+    }
+
+    /// Sets more sections of a node's configuration, for its next start.
+    pub(super) fn set_sections(&mut self, number: u8, sections: &str) {
+        sections.clone_into(&mut self.node_mut(number).sections);
     }
 
     /// Starts a node, and waits until it is ready.
@@ -220,11 +242,18 @@ impl TestCluster {
         self.numbers().map(log).collect()
     }
 
+    /// Opens a connection to a NATS server as an operator who may do everything.
+    pub(super) fn nats_client(&self) -> Result<Client> {
+        let server = self.nats.running().next().context("no NATS server runs")?;
+        Client::connect(self.nats.address(server), Some(&self.operator.superuser()?))
+    }
+
     /// Returns the configuration that a node starts with.
     pub(super) fn configuration(&self, number: u8) -> Result<String> {
         let join = self.operator.invite(number)?;
         let [v4, v6] = Self::udp(number);
         let (api, state) = (Self::api(number), self.state(number));
+        let own = &self.node(number).sections;
         let (interval, lifetime) = (INTERVAL.as_secs(), PEER_LIFETIME.as_secs());
         Ok(format!(
             "[udp]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = 1\n\
@@ -232,7 +261,7 @@ impl TestCluster {
              [admin]\nlisten = [\"{api}\"]\nrequests_per_s = 0\n\
              [tracker]\ninterval_s = {interval}\ninterval_jitter_s = 0\npeer_lifetime_s = {lifetime}\n\
              [limits]\nexempt = [\"198.18.0.0/15\", \"2001:db8:1::/48\"]\n\
-             [state]\ndir = {state:?}\n\
+             [state]\ndir = {state:?}\n{own}\
              [cluster]\njoin = {join:?}\nqueue_mib = 1\n",
         ))
     }

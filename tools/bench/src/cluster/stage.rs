@@ -40,6 +40,8 @@ pub(super) struct Stage {
     pub(super) excuses: Excuses,
     /// Whether every step takes its full time.
     pub(super) is_full: bool,
+    /// The number of networks that were banned.
+    bans: u8,
     roster: Option<Roster>,
     _browsers: Browsers,
     routes: Arc<Routes>,
@@ -97,6 +99,7 @@ impl Stage {
             cluster,
             excuses: Excuses::default(),
             is_full,
+            bans: 0,
             roster: Some(roster),
             _browsers: browsers,
             routes,
@@ -128,6 +131,12 @@ impl Stage {
     pub(super) fn route(&self, node: u8, is_used: bool) {
         self.interruptions.fetch_add(1, Ordering::Relaxed);
         self.routes.set(usize::from(node) - 1, is_used);
+    }
+
+    /// Returns a network that no client is in and no step has banned.
+    pub(super) fn next_ban(&mut self) -> String {
+        self.bans += 1;
+        format!("203.0.113.{}/32", self.bans)
     }
 
     /// Waits until peers that were heard before have expired: two lifetimes if steps take their full time, one otherwise.
@@ -166,6 +175,7 @@ impl Stage {
         self.cluster.nats.wait_until_ready()?;
         for node in self.cluster.numbers() {
             self.cluster.set_variables(node, Vec::new());
+            self.cluster.set_sections(node, "");
             if !self.cluster.running().contains(&node) {
                 self.cluster.start_node(node)?;
             }

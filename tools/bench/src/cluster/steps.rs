@@ -1,8 +1,10 @@
 //! What happens to a cluster under load, step by step. Each ends as it began: with all nodes and servers.
 
 mod clocks;
+mod foreign;
 mod links;
 mod nodes;
+mod secrets;
 mod servers;
 
 use anyhow::Result;
@@ -39,6 +41,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "nodes restarted", run: nodes::restart_each, allowed: LOST },
     Step { name: "nodes upgraded", run: nodes::upgrade_each, allowed: NOTHING },
     Step { name: "upgrades that fail", run: nodes::fail_upgrade_of_each, allowed: NOTHING },
+    Step { name: "other settings at a node", run: nodes::differ_in_settings, allowed: LOST },
     Step { name: "node hangs", run: nodes::hang, allowed: LOST },
     Step { name: "NATS servers killed", run: servers::kill_each, allowed: NOTHING },
     // What was stored just before can be read only when two run again.
@@ -46,11 +49,15 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "NATS away for a moment", run: servers::pause_all, allowed: UNSEEN },
     Step { name: "NATS away for a lifetime", run: servers::kill_all, allowed: UNSEEN },
     Step { name: "NATS away, queue too small", run: servers::overflow, allowed: UNSEEN },
+    Step { name: "NATS's store falls back", run: servers::fall_back, allowed: UNSEEN },
     Step { name: "pairs partitioned", run: links::cut_each_pair, allowed: UNSEEN },
     Step { name: "host cut off for a lifetime", run: links::cut_off, allowed: UNSEEN },
     Step { name: "slow and lossy links", run: links::slow, allowed: NOTHING },
     Step { name: "clock 10 s ahead", run: clocks::ten_seconds, allowed: LOST },
     Step { name: "clock 1 h ahead", run: clocks::one_hour, allowed: LOST },
+    Step { name: "foreign messages", run: foreign::garbage, allowed: NOTHING },
+    Step { name: "stream deleted", run: servers::delete_stream, allowed: NOTHING },
+    Step { name: "secret changed", run: secrets::change, allowed: NOTHING },
 ];
 
 /// Nothing happens.

@@ -11,7 +11,7 @@ use harness::nats::Client;
 use harness::network::sites::Backbone;
 use harness::wait_for;
 
-use super::arrangement::NAME;
+use super::arrangement::{NAME, STREAM};
 use super::content::{LogContent, WRITERS};
 use super::nodes::{Cluster, ClusterPlan, Node};
 use super::usage::{Traffic, process_times};
@@ -112,7 +112,7 @@ fn publish(cluster: &Cluster, content: &LogContent) -> Result<u64> {
     drop(client);
     let mut client = cluster.client()?;
     let stored = |client: &mut Client| -> Result<u64> {
-        let info = client.jetstream(&format!("STREAM.INFO.TG_{NAME}_D"), "")?;
+        let info = client.jetstream(&format!("STREAM.INFO.{STREAM}"), "")?;
         info["state"]["last_seq"].as_u64().context("no sequence")
     };
     let first = stored(&mut client)?;

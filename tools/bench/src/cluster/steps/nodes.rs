@@ -4,9 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use harness::Signal;
+use harness::{Signal, wait_for};
+use serde_json::Value;
 
+use super::super::arrangement::{PATIENCE, STREAM, TestCluster};
 use super::super::stage::Stage;
+use crate::lab::Api;
 
 /// The text that a node logs when its upgrade fails.
 const FAILED_UPGRADE: &str = "upgrade failed";
@@ -68,6 +71,42 @@ pub(super) fn fail_upgrade_of_each(stage: &mut Stage) -> Result<String> {
         tracker.upgrade()?;
     }
     Ok("each with a configuration that its successor refused, then upgraded; clients stay".into())
+}
+
+/// A node has other settings than the others: they say so, and no node changes the stream.
+pub(super) fn differ_in_settings(stage: &mut Stage) -> Result<String> {
+    const NODE: u8 = 2;
+    let before = stream_settings(stage)?;
+    restart(stage, NODE, "[access]\nmode = \"deny\"\n")?;
+    let reader = TestCluster::api(1);
+    wait_for(PATIENCE, "node 1 to notice", || {
+        let text = Api::open(reader)?.ask(200, "GET /api/v1/cluster", "")?;
+        let cluster: Value = serde_json::from_str(&text)?;
+        let differs = |node: &Value| node["node"] == NODE && node["same_policy"] == false;
+        Ok::<_, anyhow::Error>(
+            cluster["nodes"].as_array().is_some_and(|all| all.iter().any(differs)),
+        )
+    })?;
+    stage.hold(30, 15);
+    let meanwhile = stream_settings(stage)?;
+    restart(stage, NODE, "")?;
+    ensure!(before == meanwhile, "the stream's settings changed from {before} to {meanwhile}");
+    Ok(format!("node {NODE} with another policy; node 1 says so, and the stream's settings stay"))
+}
+
+/// Returns the settings of the log.
+fn stream_settings(stage: &Stage) -> Result<Value> {
+    let mut client = stage.cluster.nats_client()?;
+    Ok(client.jetstream(&format!("STREAM.INFO.{STREAM}"), "")?["config"].clone())
+}
+
+/// Starts a node again with more sections, while clients go elsewhere.
+fn restart(stage: &mut Stage, node: u8, sections: &str) -> Result<()> {
+    stage.route(node, false);
+    thread::sleep(DRAIN);
+    stage.cluster.stop_node(node)?;
+    stage.cluster.set_sections(node, sections);
+    stage.start(node)
 }
 
 /// A node hangs: nothing of it runs, and its connections stay open.

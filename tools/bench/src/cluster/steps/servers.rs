@@ -1,13 +1,21 @@
-//! NATS servers that fail.
+//! NATS servers and streams that fail.
 
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use harness::wait_for;
 
 use super::super::agreement::{self, Agreement, Excuses};
-use super::super::arrangement::PATIENCE;
+use super::super::arrangement::{PATIENCE, STREAM, TestCluster};
 use super::super::browsers::Browsers;
 use super::super::stage::Stage;
+use crate::lab::Api;
+
+/// The folders of what the servers store.
+const SERVERS: [&str; 3] = ["n1", "n2", "n3"];
 
 /// The log is stored again when the oldest block waits no longer than this, seconds.
 const STORED_S: f64 = 1.0;
@@ -75,6 +83,38 @@ pub(super) fn pause_all(stage: &mut Stage) -> Result<String> {
     ))
 }
 
+/// All servers fall back to an older copy of what they store, as after a power loss. Records of before and after stay.
+pub(super) fn fall_back(stage: &mut Stage) -> Result<String> {
+    let folder = stage.cluster.nats.folder().to_owned();
+    (0..3).try_for_each(|server| stage.cluster.nats.stop(server))?;
+    for server in SERVERS {
+        copy(&folder.join(server), &folder.join(format!("{server}-older")))?;
+    }
+    start(stage, &[0, 1, 2])?;
+    until_stored(stage)?;
+    let [before, between, after] = [ban(stage, 1)?, ban(stage, 2)?, stage.next_ban()];
+    stage.cluster.wait_until_verified(PATIENCE)?;
+    (0..3).for_each(|server| stage.cluster.nats.kill(server));
+    for server in SERVERS {
+        fs::remove_dir_all(folder.join(server))?;
+        fs::rename(folder.join(format!("{server}-older")), folder.join(server))?;
+    }
+    add_ban(3, &after)?;
+    start(stage, &[0, 1, 2])?;
+    let took = until_stored(stage)?;
+    stage.cluster.wait_until_verified(PATIENCE)?;
+    let bans = [before, between, after];
+    for node in stage.cluster.running() {
+        let page =
+            Api::open(TestCluster::api(node))?.ask(200, "GET /api/v1/bans?limit=1000", "")?;
+        let missing = bans.iter().find(|network| !page.contains(network.as_str()));
+        ensure!(missing.is_none(), "node {node} has lost the ban of {missing:?}");
+    }
+    Ok(format!(
+        "all fell back; all stored {took:.1} s after the start, and all bans are at all nodes"
+    ))
+}
+
 /// No server runs while so much is announced that no node can keep it all.
 pub(super) fn overflow(stage: &mut Stage) -> Result<String> {
     (0..3).for_each(|server| stage.cluster.nats.kill(server));
@@ -89,6 +129,44 @@ pub(super) fn overflow(stage: &mut Stage) -> Result<String> {
          everywhere {:.1} s later",
         after.as_secs_f64()
     ))
+}
+
+/// The stream is deleted, and the operator makes it again.
+pub(super) fn delete_stream(stage: &mut Stage) -> Result<String> {
+    let mut client = stage.cluster.nats_client()?;
+    client.jetstream(&format!("STREAM.DELETE.{STREAM}"), "")?;
+    let began = Instant::now();
+    // Nodes have no right to do it.
+    wait_for(PATIENCE, "the operator", || Ok(stage.cluster.operate("set").is_ok()))?;
+    wait_for(PATIENCE, STREAM, || {
+        // Without a leader it does not answer, not even later.
+        let mut client = stage.cluster.nats_client()?;
+        client.set_patience(Duration::from_secs(1))?;
+        Ok(client.jetstream(&format!("STREAM.INFO.{STREAM}"), "").is_ok())
+    })?;
+    let made = began.elapsed().as_secs_f64();
+    let took = until_stored(stage)?;
+    Ok(format!("deleted; made again after {made:.1} s, all stored {took:.1} s later"))
+}
+
+/// Bans a network by the API of a node. Returns the network.
+fn ban(stage: &mut Stage, node: u8) -> Result<String> {
+    let network = stage.next_ban();
+    add_ban(node, &network)?;
+    Ok(network)
+}
+
+fn add_ban(node: u8, network: &str) -> Result<()> {
+    let body = format!("{{\"network\":\"{network}\",\"reason\":\"cluster check\"}}");
+    Api::open(TestCluster::api(node))?.ask(201, "POST /api/v1/bans", &body)?;
+    Ok(())
+}
+
+/// Copies a folder as it is.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().context("cp")?;
+    ensure!(status.success(), "cannot copy {}: {status}", from.display());
+    Ok(())
 }
 
 /// Starts servers, and waits until they are ready.
