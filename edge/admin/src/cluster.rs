@@ -5,7 +5,7 @@ mod problems;
 
 use serde::Serialize;
 
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 pub(crate) use problems::{
     ClusterDigest, ClusterProblem, ClusterState, ProblemKind, problems, state, summary,

@@ -26,7 +26,6 @@ mod public_address;
 mod recorder;
 pub mod records;
 mod restore;
-mod schema;
 mod site;
 mod sources;
 mod swarms;

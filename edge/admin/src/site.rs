@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 /// A site whose users announce.
 pub trait SiteSource: Send + Sync {

@@ -15,9 +15,9 @@ use types::Tick;
 
 use crate::cluster::ClusterStats;
 use crate::networks::NetworkStats;
-use crate::schema::ToSchema;
 use crate::site::{SiteSource, SiteStats};
 use crate::torrent_names::TorrentNames;
+use utoipa::ToSchema;
 
 /// Everything that `/metrics`, `/health` and the API's statistics read.
 pub struct MetricSources {

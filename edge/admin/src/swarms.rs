@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::schema::ToSchema;
 use crate::sources::{JournalState, JournalStats};
+use utoipa::ToSchema;
 
 /// The journal of swarms, by which peers survive a restart.
 #[derive(Serialize, ToSchema)]

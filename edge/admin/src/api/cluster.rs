@@ -18,7 +18,7 @@ use crate::cluster::{
 use crate::control::{Command, SecretStep};
 use crate::records::RecordOp;
 use crate::records::tables::settings;
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{ConfigWrite, StatsRead};

@@ -14,9 +14,9 @@ use super::state::Api;
 use crate::clock::since_epoch;
 use crate::cluster::{self, ProblemKind};
 use crate::recorder::{AnnotationKind, Cause, CommonEnding};
-use crate::schema::ToSchema;
 use crate::site::SiteStats;
 use crate::sources::{JournalState, JournalStats, MetricSources, ReloadFailure, is_renewal_late};
+use utoipa::ToSchema;
 
 /// Percent of the memory budget from which it is a warning.
 const MEMORY_WARNING_PERCENT: u64 = 90;

@@ -18,7 +18,7 @@ use crate::json::nullable;
 use crate::records::tables::ids;
 use crate::records::tables::keys::{self, KeyFilter, KeyRow, Rules};
 use crate::records::{RecordOp, RecordsError};
-use crate::schema::{IntoParams, ToSchema};
+use utoipa::{IntoParams, ToSchema};
 
 /// Keys on one page.
 const PAGE_MAX: u32 = 1000;

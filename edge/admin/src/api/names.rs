@@ -13,7 +13,7 @@ use crate::cluster::NodeState;
 use crate::events::EventKind;
 use crate::log_levels::{AREAS, LEVEL_NAMES};
 use crate::recorder::HistorySpan;
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route("GET /names", None, "List names in responses with what they mean", names)]

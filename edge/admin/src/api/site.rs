@@ -18,8 +18,8 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
-use crate::schema::{IntoParams, ToSchema};
 use crate::site::{FeedBatch, FeedError, SiteSource, SiteStats};
+use utoipa::{IntoParams, ToSchema};
 
 /// Batches in one response. Each has what was announced in some seconds.
 const BATCHES_MAX: u32 = 1000;

@@ -19,9 +19,9 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::{Api, Shared};
 use crate::records::RecordsHealth;
-use crate::schema::ToSchema;
 use crate::sources::XdpStats;
 use crate::swarms::Swarms;
+use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![

@@ -17,10 +17,10 @@ use super::stats::access_mode;
 use crate::announce_url::AnnounceUrl;
 use crate::clock::since_epoch;
 use crate::cluster::ClusterDigest;
-use crate::schema::ToSchema;
 use crate::swarms::Swarms;
 use tracker::ListenerPolicyId;
 use tracker::counters::{Listener, Protocol};
+use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     let summary = "Show whether the tracker is well, what is wrong, and what to do";

@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::{ClusterNode, ClusterStats, ClusterStream, LogState, NodeState};
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 /// Seconds of lag that are a problem, as in the alerting rules.
 const LAG_MAX_S: f64 = 5.0;
