@@ -1,15 +1,13 @@
 //! The page `/metrics`, in the Prometheus text format. `docs/metrics.md` documents every name and label.
 
-mod cluster;
 mod journal;
 mod listeners;
 mod networks;
-mod page;
-mod site;
 mod xdp;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use subsystem::{Page, escape};
 use tracker::ListenerPolicyId;
 use tracker::counters::{Counters, Listener};
 use types::Family;
@@ -19,7 +17,6 @@ use crate::clock::since_epoch;
 use crate::log_tail::LOG_TAIL;
 use crate::records::RecordsError;
 use crate::sources::MetricSources;
-use page::{Page, escape};
 
 /// Returns all metrics as they are now.
 pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
@@ -32,8 +29,7 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     xdp::render_xdp(&mut page, &sources.status.xdp());
     render_swarms(&mut page, sources);
     journal::render_journal(&mut page, (sources.journal)().as_ref());
-    cluster::render_cluster(&mut page, sources.cluster().as_ref());
-    site::render_site(&mut page, sources.site().as_ref());
+    sources.subsystems.all().iter().for_each(|it| it.metrics(&mut page));
     render_memory(&mut page, sources);
     render_access(&mut page, sources, &listeners);
     networks::render_networks(&mut page, &sources.status.networks());
@@ -45,7 +41,7 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
         render_records(&mut page, api);
         render_api(&mut page, api);
     }
-    page.text
+    page.into_text()
 }
 
 fn render_swarms(page: &mut Page, sources: &MetricSources) {
@@ -55,7 +51,7 @@ fn render_swarms(page: &mut Page, sources: &MetricSources) {
     let (v4, v6) = (label(Family::V4), label(Family::V6));
     for (family, counts) in [(v4, totals.v4), (v6, totals.v6), ("web", totals.web)] {
         for (role, value) in [("seeder", counts.seeders), ("leecher", counts.leechers)] {
-            page.sample2(name, [("family", family), ("role", role)], value);
+            page.labelled_sample(name, &[("family", family), ("role", role)], value);
         }
     }
     page.single("tidegate_torrents", "gauge", "Known torrents.", totals.torrents);
@@ -119,7 +115,7 @@ fn render_access(page: &mut Page, sources: &MetricSources, listeners: &[(Listene
         |listener: &Listener| listener.listener_policy != ListenerPolicyId::default();
     for (listener, _) in listeners.iter().filter(|(listener, _)| has_own_policy(listener)) {
         for (list, len) in lists(listener.listener_policy) {
-            page.listener_sample(name, listener, &[("list", list)], len);
+            listeners::listener_sample(page, name, listener, &[("list", list)], len);
         }
     }
     let tracker = &sources.tracker;
@@ -267,6 +263,11 @@ pub(super) mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, SystemTime};
 
+    use cluster::{
+        ClusterConnection, ClusterNode, ClusterQueue, ClusterStatus, ClusterStream, ClusterTraffic,
+        LogState, NodeState,
+    };
+    use subsystem::Subsystems;
     use tracker::RequestKind;
     use tracker::counters::{DropReason, MetricsRegistry, Protocol};
     use tracker::{Limits, Options, Policy, Rate, Secrets, Tracker};
@@ -274,10 +275,8 @@ pub(super) mod tests {
 
     use super::*;
     use crate::networks::{NetworkBreakdown, NetworkCount, NetworkStats};
-    use crate::site::{FeedBatch, FeedError, SiteSource, SiteStats};
     use crate::{
-        AcmeAttempts, ClusterNode, ClusterStats, ClusterStream, JournalStats, LogState, NodeState,
-        ProcessStats, Status, XdpInterface, XdpRingDrops, XdpStats,
+        AcmeAttempts, JournalStats, ProcessStats, Status, XdpInterface, XdpRingDrops, XdpStats,
     };
 
     pub(crate) fn tracker() -> Tracker {
@@ -335,7 +334,7 @@ pub(super) mod tests {
     }
 
     /// Returns what node 1 of three may see: node 2 is late, and node 3 has left.
-    pub(crate) fn cluster() -> ClusterStats {
+    pub(crate) fn cluster() -> ClusterStatus {
         let node =
             |node, state| ClusterNode { node, state, same_policy: true, ..ClusterNode::default() };
         let mut nodes =
@@ -344,32 +343,40 @@ pub(super) mod tests {
         nodes[2].clock_offset_s = -0.25;
         let stream = ClusterStream {
             name: "TG_C_D".into(),
-            found: true,
             has_leader: true,
             bytes: 5,
             ..ClusterStream::default()
         };
-        ClusterStats {
+        let connection = ClusterConnection {
+            server: Some("tls://nats.example:4222".into()),
+            warm: true,
+            ..ClusterConnection::default()
+        };
+        let traffic = ClusterTraffic {
+            blocks: [("sent", [("stored", 7)].into()), ("received", [("live", 8)].into())].into(),
+            bytes: [("sent", 900)].into(),
+            letters: [("received", [("delivered", 3)].into())].into(),
+            drops: [("foreign", 0), ("secret", 2)].into(),
+            ..ClusterTraffic::default()
+        };
+        let status = ClusterStatus {
             name: "c".into(),
             node: 1,
-            server: Some("tls://nats.example:4222".into()),
-            is_warm: true,
-            log: LogState::Flowing,
-            blocks: vec![("sent", "stored", 7), ("received", "live", 8)],
-            bytes: vec![("sent", 900)],
-            drops: vec![("foreign", 0), ("secret", 2)],
-            letters: vec![("received", "delivered", 3)],
+            connection,
+            queue: ClusterQueue { log: LogState::Flowing, ..ClusterQueue::default() },
+            traffic,
             nodes,
             streams: vec![stream],
-            ..ClusterStats::default()
-        }
+            ..ClusterStatus::default()
+        };
+        status.judged()
     }
 
     #[test]
     fn renders_the_cluster_only_in_one() {
         let sources = sources();
         assert!(!render(&sources, None).contains("tidegate_cluster"));
-        let _ = sources.cluster.set(Box::new(cluster));
+        sources.subsystems.add(cluster());
         let page = render(&sources, None);
         for expected in [
             "tidegate_cluster_connected 1",
@@ -413,7 +420,7 @@ pub(super) mod tests {
                     ..JournalStats::default()
                 })
             }),
-            cluster: std::sync::OnceLock::new(),
+            subsystems: Subsystems::default(),
             site: std::sync::OnceLock::new(),
             receive_losses: std::sync::OnceLock::new(),
             certificates: Box::new(|| {
@@ -513,7 +520,7 @@ pub(super) mod tests {
                 listener_policy: ListenerPolicyId(0),
             });
         }
-        let _ = sources.cluster.set(Box::new(cluster));
+        sources.subsystems.add(cluster());
         let page = render(&sources, None);
         let mut seen = HashSet::new();
         let mut family = "";
@@ -537,22 +544,6 @@ pub(super) mod tests {
     }
 
     /// The documentation lists exactly the metrics rendered: dashboards and alerts depend on their names.
-    struct Site;
-
-    impl SiteSource for Site {
-        fn stats(&self) -> SiteStats {
-            SiteStats { kind: "feed".into(), ..SiteStats::default() }
-        }
-
-        fn read_feed(&self, _: Option<&str>, _: usize) -> Result<Vec<FeedBatch>, FeedError> {
-            Err(FeedError::NoFeed)
-        }
-
-        fn confirm_feed(&self, _: &str) -> Result<(), FeedError> {
-            Err(FeedError::NoFeed)
-        }
-    }
-
     #[test]
     fn docs_list_every_metric() {
         let text = include_str!("../../../docs/metrics.md");
@@ -570,8 +561,8 @@ pub(super) mod tests {
         let mut sources = sources();
         let tracker = Arc::get_mut(&mut sources.tracker).unwrap();
         *tracker = tracker_with(Some(1 << 20));
-        let _ = sources.cluster.set(Box::new(cluster));
-        let _ = sources.site.set(Arc::new(Site));
+        sources.subsystems.add(cluster());
+        sources.subsystems.add(site::SiteStatus::default());
         let counts = Some(NetworkBreakdown::default());
         let (systems, countries) = (counts.clone(), counts);
         sources.status.set_networks(NetworkStats { systems, countries, ..NetworkStats::default() });

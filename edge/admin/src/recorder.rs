@@ -10,14 +10,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tracker::IpPrefix;
 use tracker::counters::{BusyNetworks, Counters, DropReason, Listener};
 use types::Refusal;
 
 use crate::clients::samples_by_name;
-use crate::cluster::ClusterDigest;
 use crate::json::json_text;
 use crate::records::tables::history::{PendingHistory, StoredRow};
 use crate::records::tables::lists::List;
@@ -87,7 +86,7 @@ struct Details {
     /// As in `/stats`.
     swarms: Swarms,
     /// `null` outside a cluster.
-    cluster: Option<ClusterDigest>,
+    cluster: Option<Value>,
 }
 
 impl Default for Recorder {
@@ -252,7 +251,7 @@ fn details(
         memory_used: totals.memory_used,
         memory_budget: tracker.store().memory_budget(),
         swarms: Swarms::new((sources.journal)().as_ref()),
-        cluster: sources.cluster().as_ref().map(ClusterDigest::new),
+        cluster: sources.subsystems.digest("cluster"),
     };
     json_text(&details)
 }
@@ -261,7 +260,6 @@ fn details(
 mod tests {
     use std::time::Duration;
 
-    use serde_json::Value;
     use tracker::ListenerPolicyId;
     use tracker::RequestKind;
     use tracker::counters::Protocol;
@@ -273,7 +271,7 @@ mod tests {
     #[test]
     fn keeps_and_sends_samples() {
         let sources = sources();
-        let _ = sources.cluster.set(Box::new(crate::metrics::tests::cluster));
+        sources.subsystems.add(crate::metrics::tests::cluster());
         let address: std::net::SocketAddr = "1.2.3.4:5".parse().unwrap();
         let listener_policy = ListenerPolicyId(0);
         let mut metrics = sources.registry.register(Listener {

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
+use subsystem::Subsystems;
 use tracker::Tracker;
 use tracker::counters::MetricsRegistry;
 use types::Tick;
 
-use crate::cluster::ClusterStats;
 use crate::networks::NetworkStats;
-use crate::site::{SiteSource, SiteStats};
+use crate::site::SiteSource;
 use crate::torrent_names::TorrentNames;
 use utoipa::ToSchema;
 
@@ -37,8 +37,8 @@ pub struct MetricSources {
     pub acme: AcmeAttempts,
     /// Returns what the journal of swarms is doing, or `None` if it is off.
     pub journal: Box<dyn Fn() -> Option<JournalStats> + Send + Sync>,
-    /// Returns what the cluster is doing; called at each request. Set once if this node is in a cluster.
-    pub cluster: OnceLock<Box<dyn Fn() -> ClusterStats + Send + Sync>>,
+    /// Parts of the tracker that show their state themselves.
+    pub subsystems: Subsystems,
     /// The site whose users announce. Set once if there is one.
     pub site: OnceLock<Arc<dyn SiteSource>>,
     /// Returns the datagrams that the kernel has dropped since the start because the receive buffers of the UDP
@@ -52,16 +52,6 @@ impl MetricSources {
     /// Returns the datagrams that did not fit into the receive buffers of UDP sockets.
     pub(crate) fn receive_losses(&self) -> u64 {
         self.receive_losses.get().map_or(0, |losses| losses())
-    }
-
-    /// Returns what the site's part is doing, or `None` if there is no site.
-    pub(crate) fn site(&self) -> Option<SiteStats> {
-        self.site.get().map(|site| site.stats())
-    }
-
-    /// Returns what the cluster is doing, or `None` if this node is in none.
-    pub(crate) fn cluster(&self) -> Option<ClusterStats> {
-        self.cluster.get().map(|stats| stats())
     }
 }
 

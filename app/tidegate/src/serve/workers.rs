@@ -19,6 +19,7 @@ use net::process::{lower_priority, raise_priority, usage};
 use net::tls::TlsConfig;
 use net::{ReceiveLosses, UdpSocket, UdpWorker};
 use pages::{ListenerPages, PublicUrl, Site, SiteOptions};
+use subsystem::Subsystems;
 use tokio::sync::watch;
 use tracing::{debug, info};
 use tracker::Tracker;
@@ -90,7 +91,7 @@ impl Workers {
             certificates: Box::new(move || certificates.validities()),
             acme: AcmeAttempts::default(),
             journal: Box::new(move || journal.as_ref().map(|stats| stats())),
-            cluster: OnceLock::new(),
+            subsystems: Subsystems::default(),
             site: OnceLock::new(),
             receive_losses: OnceLock::new(),
             version: env!("CARGO_PKG_VERSION"),

@@ -6,17 +6,14 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use subsystem::{HealthArea, HealthItem, Level};
 use tracker::counters::DropReason;
 use types::Refusal;
 
 use super::state::Api;
 use crate::clock::since_epoch;
-use crate::cluster::{self, ProblemKind};
 use crate::recorder::{AnnotationKind, Cause, CommonEnding};
-use crate::site::SiteStats;
 use crate::sources::{JournalState, JournalStats, MetricSources, ReloadFailure, is_renewal_late};
-use utoipa::ToSchema;
 
 /// Percent of the memory budget from which it is a warning.
 const MEMORY_WARNING_PERCENT: u64 = 90;
@@ -26,56 +23,6 @@ const JOURNAL_LAG_MAX_S: f64 = 30.0;
 const LOST_WARNING: u64 = 1000;
 /// Seconds between two annotations of a lasting failure.
 const FAILURE_PERIOD_S: u64 = 600;
-
-/// How bad something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Level {
-    /// All is well.
-    Ok,
-    /// Worth knowing.
-    Info,
-    /// Works, but will not for long, or not after a restart.
-    Warning,
-    /// Something does not work.
-    Error,
-}
-
-/// What something is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum HealthArea {
-    Listeners,
-    Records,
-    Journal,
-    Cluster,
-    Certificates,
-    Memory,
-    Config,
-    Upgrade,
-    Xdp,
-    Site,
-}
-
-/// Something that an operator should know.
-#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub(super) struct HealthItem {
-    pub(super) level: Level,
-    pub(super) area: HealthArea,
-    /// What is wrong.
-    pub(super) text: String,
-    /// What to do; null if the text says it, or if there is nothing to do.
-    pub(super) remedy: Option<String>,
-}
-
-fn item(
-    level: Level,
-    area: HealthArea,
-    text: impl Into<String>,
-    remedy: impl Into<Option<&'static str>>,
-) -> HealthItem {
-    HealthItem { level, area, text: text.into(), remedy: remedy.into().map(Into::into) }
-}
 
 /// Returns everything that an operator should know, the worst first.
 pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
@@ -89,14 +36,14 @@ pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
     records(api, &mut items);
     let place = disk_of_state(api);
     items.extend((sources.journal)().as_ref().and_then(|stats| journal(stats, &place)));
-    cluster_items(sources, &mut items);
-    items.extend(sources.site().as_ref().and_then(site));
+    items.extend(sources.subsystems.all().iter().flat_map(|it| it.problems()));
     certificates(&(sources.certificates)(), SystemTime::now(), &mut items);
     memory(sources, &mut items);
     let down = sources.status.xdp().interfaces.into_iter().filter(|it| !it.is_up);
     items.extend(down.map(|it| {
         let text = format!("The interface {} with the XDP program is down or gone.", it.name);
-        item(Level::Warning, HealthArea::Xdp, text, "Check the interface, and xdp.interfaces.")
+        HealthItem::new(Level::Warning, HealthArea::Xdp, text)
+            .with_remedy("Check the interface, and xdp.interfaces.")
     }));
     items.sort_by_key(|item| std::cmp::Reverse(item.level));
     items
@@ -106,7 +53,7 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
     let status = &api.sources().status;
     if !status.ready.load(Ordering::Relaxed) {
         let text = "Not all listeners serve: tidegate is starting or stopping.";
-        items.push(item(Level::Warning, HealthArea::Listeners, text, None));
+        items.push(HealthItem::new(Level::Warning, HealthArea::Listeners, text));
     }
     if let Some(ReloadFailure { file, error }) = status.reload_failure() {
         let text = format!(
@@ -116,8 +63,8 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
         let remedy = format!(
             "Correct it, then reload. `tidegate config check{option}` finds mistakes without a reload."
         );
-        let failed = item(Level::Warning, HealthArea::Config, text, None);
-        items.push(HealthItem { remedy: Some(remedy), ..failed });
+        let failed = HealthItem::new(Level::Warning, HealthArea::Config, text);
+        items.push(failed.with_remedy(remedy));
     }
     if api.is_upgrade_pending() {
         let text = "The program file has changed since the start: a new version is installed, but not running.";
@@ -125,8 +72,8 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
             "Upgrade without downtime: Upgrade on the dashboard, `tidegate admin upgrade`, or `kill -USR2 {}`.",
             std::process::id()
         );
-        let pending = item(Level::Info, HealthArea::Upgrade, text, None);
-        items.push(HealthItem { remedy: Some(remedy), ..pending });
+        let pending = HealthItem::new(Level::Info, HealthArea::Upgrade, text);
+        items.push(pending.with_remedy(remedy));
     }
 }
 
@@ -135,7 +82,7 @@ fn udp_engine(sources: &MetricSources) -> Option<HealthItem> {
     let text = format!("UDP is served without its XDP program: {why}.");
     let remedy = "Clients notice nothing, but a flood costs more. Remove the cause and restart; or set udp.engine to \
                   auto. See docs/xdp.md.";
-    Some(item(Level::Warning, HealthArea::Xdp, text, remedy))
+    Some(HealthItem::new(Level::Warning, HealthArea::Xdp, text).with_remedy(remedy))
 }
 
 /// Returns the address by which others cannot reach the peers on this machine, if they were given it.
@@ -152,7 +99,7 @@ fn unreachable_peers(given: IpAddr) -> HealthItem {
     );
     let remedy = "If clients elsewhere should reach them, set tracker.external_address to the public address, and \
                   forward their ports to this machine.";
-    item(Level::Info, HealthArea::Listeners, text, remedy)
+    HealthItem::new(Level::Info, HealthArea::Listeners, text).with_remedy(remedy)
 }
 
 fn receive_losses(lost: u64) -> Option<HealthItem> {
@@ -167,7 +114,7 @@ fn receive_losses(lost: u64) -> Option<HealthItem> {
     );
     let remedy = "Clients ask again. If it continues, raise net.core.rmem_max to 8388608 and restart; \
                   if a core is busy all the time, see docs/operate/tuning.md.";
-    Some(item(level, HealthArea::Listeners, text, remedy))
+    Some(HealthItem::new(level, HealthArea::Listeners, text).with_remedy(remedy))
 }
 
 fn common_ending(ending: &CommonEnding) -> HealthItem {
@@ -179,7 +126,7 @@ fn common_ending(ending: &CommonEnding) -> HealthItem {
     let text = format!(
         "{percent} % of the {requests} requests of the last 5 minutes were {how} for the same reason: {label}."
     );
-    item(Level::Warning, HealthArea::Listeners, text, remedy)
+    HealthItem::new(Level::Warning, HealthArea::Listeners, text).with_remedy(remedy)
 }
 
 /// Returns what to do if nearly all requests are refused for the same reason.
@@ -248,7 +195,6 @@ fn drop_remedy(reason: DropReason) -> &'static str {
 const BANNED_REMEDY: &str = "A ban, or access.networks_allow and networks_deny, covers nearly all clients. `tidegate admin bans list` shows bans.";
 
 fn records(api: &Api, items: &mut Vec<HealthItem>) {
-    let add = |level, text, remedy| item(level, HealthArea::Records, text, remedy);
     if let Some(why) = api.records().health().failing() {
         let text = format!(
             "Records are not written ({why}). The tracker serves, but changes are refused, and counters of the \
@@ -258,16 +204,13 @@ fn records(api: &Api, items: &mut Vec<HealthItem>) {
             "Free space on {} and check its permissions. Writing continues by itself.",
             disk_of_state(api)
         );
-        items.push(HealthItem { remedy: Some(remedy), ..add(Level::Error, text, None) });
+        items.push(HealthItem::new(Level::Error, HealthArea::Records, text).with_remedy(remedy));
     }
     if !api.records().is_durable() {
         let text = "Records are in memory only: keys, lists, bans, tokens, statistics and swarms are lost when \
                     tidegate stops.";
-        items.push(add(
-            Level::Warning,
-            text.into(),
-            Some("Start it without --memory, or set state.dir, to keep them."),
-        ));
+        let remedy = "Start it without --memory, or set state.dir, to keep them.";
+        items.push(HealthItem::new(Level::Warning, HealthArea::Records, text).with_remedy(remedy));
     }
 }
 
@@ -281,8 +224,8 @@ fn disk_of_state(api: &Api) -> String {
 
 /// `place` is the disk of the journal, in words.
 fn journal(stats: &JournalStats, place: &str) -> Option<HealthItem> {
-    let add = |level, text, remedy: Option<String>| {
-        Some(HealthItem { remedy, ..item(level, HealthArea::Journal, text, None) })
+    let add = |level, text: String, remedy: Option<String>| {
+        Some(HealthItem { remedy, ..HealthItem::new(level, HealthArea::Journal, text) })
     };
     match stats.state {
         JournalState::Stopped => {
@@ -317,34 +260,6 @@ fn journal(stats: &JournalStats, place: &str) -> Option<HealthItem> {
     }
 }
 
-fn cluster_items(sources: &MetricSources, items: &mut Vec<HealthItem>) {
-    let Some(stats) = sources.cluster() else { return };
-    items.extend(cluster::problems(&stats).into_iter().map(|problem| {
-        use ProblemKind::{Alone, Disconnected, Mute};
-        let level = match problem.kind {
-            Disconnected | Mute | Alone => Level::Error,
-            _ => Level::Warning,
-        };
-        item(level, HealthArea::Cluster, problem.text, None)
-    }));
-}
-
-/// Seconds for which what users transferred may wait until it is a warning. It is written every few seconds.
-const SITE_LAG_MAX_S: f64 = 60.0;
-
-fn site(stats: &SiteStats) -> Option<HealthItem> {
-    let add = |level, text: String, remedy| Some(item(level, HealthArea::Site, text, remedy));
-    if let Some(error) = &stats.error {
-        // The text has the remedy.
-        return add(Level::Error, error.clone(), None);
-    }
-    if stats.kind != "feed" && stats.lag_s > SITE_LAG_MAX_S {
-        let text = format!("What users transferred reaches the site {:.0} s late.", stats.lag_s);
-        return add(Level::Warning, text, Some("The site's database is too slow, or overloaded."));
-    }
-    None
-}
-
 /// Returns the whole days until `expires`, below 0 after it.
 pub(super) fn days_left(expires: SystemTime, now: SystemTime) -> i64 {
     let seconds = |time| i64::try_from(since_epoch(time).as_secs()).unwrap_or(i64::MAX);
@@ -373,7 +288,7 @@ fn certificates(
         };
         let remedy =
             "Renew the files of tls.certificates and reload; with ACME, see the log (area acme).";
-        items.push(item(level, HealthArea::Certificates, text, remedy));
+        items.push(HealthItem::new(level, HealthArea::Certificates, text).with_remedy(remedy));
     }
 }
 
@@ -395,7 +310,7 @@ fn memory(sources: &MetricSources, items: &mut Vec<HealthItem>) {
              not stored."
         );
         let remedy = "Raise limits.memory_mib, or limit peers per address.";
-        items.push(item(Level::Warning, HealthArea::Memory, text, remedy));
+        items.push(HealthItem::new(Level::Warning, HealthArea::Memory, text).with_remedy(remedy));
     }
 }
 
@@ -469,19 +384,6 @@ mod tests {
                 (Level::Warning, "The certificate today expires in less than a day."),
             ]
         );
-    }
-
-    #[test]
-    fn a_site_that_gets_nothing_is_an_error() {
-        let well = SiteStats { kind: "unit3d".into(), lag_s: 3.0, ..SiteStats::default() };
-        assert_eq!(site(&well), None);
-        let late = site(&SiteStats { lag_s: 61.0, ..well.clone() }).unwrap();
-        assert_eq!((late.level, late.area), (Level::Warning, HealthArea::Site));
-        let text = "access denied: correct site.database_password".to_owned();
-        let away = site(&SiteStats { error: Some(text.clone()), ..well.clone() }).unwrap();
-        assert_eq!((away.level, away.text), (Level::Error, text));
-        // The reader of a feed may come once a day.
-        assert_eq!(site(&SiteStats { kind: "feed".into(), lag_s: 9e4, ..well }), None);
     }
 
     #[test]

@@ -6,8 +6,10 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use serde::Serialize;
+use serde_json::Value;
+use subsystem::{HealthItem, Level};
 
-use super::health::{HealthItem, Level, days_left, health_items};
+use super::health::{days_left, health_items};
 use super::input::Json;
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -16,7 +18,6 @@ use super::state::{Api, Shared};
 use super::stats::access_mode;
 use crate::announce_url::AnnounceUrl;
 use crate::clock::since_epoch;
-use crate::cluster::ClusterDigest;
 use crate::swarms::Swarms;
 use tracker::ListenerPolicyId;
 use tracker::counters::{Listener, Protocol};
@@ -49,7 +50,8 @@ struct Status {
     records: StatusRecords,
     swarms: Swarms,
     /// null outside a cluster.
-    cluster: Option<ClusterDigest>,
+    #[cfg_attr(test, schema(value_type = Option<::cluster::ClusterDigest>))]
+    cluster: Option<Value>,
     /// True if users are accounted for a site: see `/site`.
     site: bool,
     announce_urls: Vec<StatusUrl>,
@@ -133,7 +135,7 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
             lag_s: failures.lag_s.load(Ordering::Relaxed),
         },
         swarms: Swarms::new((sources.journal)().as_ref()),
-        cluster: sources.cluster().as_ref().map(ClusterDigest::new),
+        cluster: sources.subsystems.digest("cluster"),
         site: sources.site.get().is_some(),
         announce_urls: api.all_announce_urls().iter().map(|url| status_url(&api, url)).collect(),
     }))

@@ -1,7 +1,7 @@
 //! Metrics of the journal of swarms.
 
-use super::page::Page;
 use crate::sources::JournalStats;
+use subsystem::Page;
 
 /// Renders nothing if there is no journal.
 pub(super) fn render_journal(page: &mut Page, stats: Option<&JournalStats>) {

@@ -1,7 +1,7 @@
 //! Metrics of the XDP program and its sockets.
 
-use super::page::{Page, escape};
 use crate::sources::XdpStats;
+use subsystem::{Page, escape};
 
 /// Renders nothing if there is no program.
 pub(super) fn render_xdp(page: &mut Page, stats: &XdpStats) {
@@ -36,7 +36,7 @@ pub(super) fn render_xdp(page: &mut Page, stats: &XdpStats) {
     );
     for (interface, it) in interfaces() {
         for (result, count) in &it.frames {
-            page.sample2(name, [("interface", &*interface), ("result", result)], count);
+            page.labelled_sample(name, &[("interface", &*interface), ("result", result)], count);
         }
     }
     let name = "tidegate_xdp_ring_drops_total";
