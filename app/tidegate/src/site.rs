@@ -61,7 +61,7 @@ impl OpenSite {
     /// Has the management show the state and the feed. Call once.
     pub(crate) fn show(&self, sources: &MetricSources) {
         let subsystem = Arc::clone(&self.subsystem);
-        sources.subsystems.add(move || subsystem.status());
+        sources.subsystems.add("site", move || subsystem.status());
         let _ = sources.site.set(Arc::new(Source { subsystem: Arc::clone(&self.subsystem) }));
     }
 

@@ -27,7 +27,6 @@ pub mod records;
 mod restore;
 mod site;
 mod sources;
-mod swarms;
 mod torrent_list;
 mod torrent_names;
 mod webhooks;
@@ -62,8 +61,7 @@ pub use records::{OpenError, Records};
 pub use restore::{ignored_nodes, restore};
 pub use site::{FeedBatch, FeedError, SiteSource};
 pub use sources::{
-    AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, ReloadFailure, Status,
-    UpgradeStats, XdpInterface, XdpRingDrops, XdpStats, is_renewal_late,
+    AcmeAttempts, MetricSources, ProcessStats, ReloadFailure, Status, UpgradeStats, is_renewal_late,
 };
 pub use torrent_names::{TorrentLabel, TorrentNames};
 
@@ -169,7 +167,7 @@ async fn metrics_page(State(state): State<PageState>) -> impl IntoResponse {
 }
 
 async fn ready_page(State(state): State<PageState>) -> (StatusCode, &'static str) {
-    let are_ready = state.sources.subsystems.all().iter().all(|it| it.is_ready());
+    let are_ready = state.sources.subsystems.read_all().iter().all(|it| it.is_ready());
     if state.sources.status.ready.load(Ordering::Relaxed) && are_ready {
         (StatusCode::OK, "ready\n")
     } else {

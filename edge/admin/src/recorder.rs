@@ -21,7 +21,6 @@ use crate::json::json_text;
 use crate::records::tables::history::{PendingHistory, StoredRow};
 use crate::records::tables::lists::List;
 use crate::sources::MetricSources;
-use crate::swarms::Swarms;
 
 use endings::Endings;
 pub(crate) use endings::{Cause, CommonEnding};
@@ -84,7 +83,7 @@ struct Details {
     memory_used: u64,
     memory_budget: Option<u64>,
     /// As in `/stats`.
-    swarms: Swarms,
+    swarms: Value,
     /// `null` outside a cluster.
     cluster: Option<Value>,
 }
@@ -250,8 +249,8 @@ fn details(
         downloads: totals.downloads,
         memory_used: totals.memory_used,
         memory_budget: tracker.store().memory_budget(),
-        swarms: Swarms::new((sources.journal)().as_ref()),
-        cluster: sources.subsystems.digest("cluster"),
+        swarms: sources.swarms(),
+        cluster: sources.subsystems.read("cluster").map(|it| it.digest()),
     };
     json_text(&details)
 }
@@ -271,7 +270,7 @@ mod tests {
     #[test]
     fn keeps_and_sends_samples() {
         let sources = sources();
-        sources.subsystems.add(crate::metrics::tests::cluster());
+        sources.subsystems.add("cluster", crate::api::partition);
         let address: std::net::SocketAddr = "1.2.3.4:5".parse().unwrap();
         let listener_policy = ListenerPolicyId(0);
         let mut metrics = sources.registry.register(Listener {
@@ -309,8 +308,8 @@ mod tests {
         });
         assert_eq!(details["swarms"], swarms);
         let cluster = json!({
-            "node": 1, "state": "linked", "heard": 0, "others": 1, "lag_s": 0.0,
-            "unstored_bytes": 0, "problems": 1
+            "node": 1, "state": "not_stored", "heard": 0, "others": 2, "lag_s": 0.0,
+            "unstored_bytes": 5 << 20, "problems": 3
         });
         assert_eq!(details["cluster"], cluster);
     }

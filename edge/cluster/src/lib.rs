@@ -32,6 +32,6 @@ pub use rows::{Neighbour, Repaired, answer, repair};
 pub use snapshot::{Heartbeat, NodeSnapshot, Snapshot, Traffic, Warmth};
 pub use status::{
     ClusterConnection, ClusterDigest, ClusterEvent, ClusterNode, ClusterProblem, ClusterQueue,
-    ClusterRecords, ClusterState, ClusterStatus, ClusterStream, ClusterTraffic, Counts, Identity,
-    LogState, NodeState,
+    ClusterRecords, ClusterState, ClusterStatus, ClusterStream, ClusterTraffic, Identity, LogState,
+    NodeState,
 };

@@ -17,9 +17,6 @@ use crate::snapshot::{NodeSnapshot, Warmth};
 use problems::ProblemKind;
 pub use problems::{ClusterDigest, ClusterProblem, ClusterState};
 
-/// Counts by label.
-pub type Counts = BTreeMap<&'static str, u64>;
-
 /// The cluster as this node sees it. Counters count from the start of the process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = Cluster)]
@@ -110,20 +107,20 @@ pub struct ClusterQueue {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct ClusterTraffic {
     /// Blocks by direction and by what was done with them.
-    pub blocks: BTreeMap<&'static str, Counts>,
+    pub blocks: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// Bytes of blocks by direction.
-    pub bytes: Counts,
+    pub bytes: BTreeMap<&'static str, u64>,
     /// WebTorrent offers and answers by direction and by what was done with them.
-    pub letters: BTreeMap<&'static str, Counts>,
+    pub letters: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
     /// Messages that were dropped, by reason; reasons without any are absent.
     #[serde(serialize_with = "without_zeros")]
-    pub drops: Counts,
+    pub drops: BTreeMap<&'static str, u64>,
     /// Seconds that applying the received blocks took.
     #[serde(skip)]
     pub apply_s: f64,
 }
 
-fn without_zeros<S: Serializer>(counts: &Counts, to: S) -> Result<S::Ok, S::Error> {
+fn without_zeros<S: Serializer>(counts: &BTreeMap<&str, u64>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(counts.iter().filter(|(_, count)| **count > 0))
 }
 
@@ -280,10 +277,6 @@ pub struct Identity {
 }
 
 impl Subsystem for ClusterStatus {
-    fn name(&self) -> &'static str {
-        "cluster"
-    }
-
     fn to_json(&self) -> Value {
         json(self)
     }
@@ -353,19 +346,22 @@ impl Identity {
                 blocks: BTreeMap::from([
                     (
                         "sent",
-                        Counts::from([
+                        BTreeMap::from([
                             ("cut", traffic.cut_blocks),
                             ("stored", traffic.stored_blocks),
                             ("live", traffic.live_blocks),
                             ("dropped", node.dropped_blocks),
                         ]),
                     ),
-                    ("received", Counts::from([("applied", applied_blocks)])),
+                    ("received", BTreeMap::from([("applied", applied_blocks)])),
                 ]),
-                bytes: Counts::from([("sent", traffic.logged_bytes), ("received", received_bytes)]),
+                bytes: BTreeMap::from([
+                    ("sent", traffic.logged_bytes),
+                    ("received", received_bytes),
+                ]),
                 letters: BTreeMap::from([
-                    ("sent", Counts::from([("unpublished_bodies", letters.unsent)])),
-                    ("received", Counts::from([("damaged_bodies", letters.damaged)])),
+                    ("sent", BTreeMap::from([("unpublished_bodies", letters.unsent)])),
+                    ("received", BTreeMap::from([("damaged_bodies", letters.damaged)])),
                 ]),
                 drops: drops.chain([("slow", overview.slow)]).collect(),
                 apply_s,

@@ -100,10 +100,6 @@ impl SiteStatus {
 }
 
 impl Subsystem for SiteStatus {
-    fn name(&self) -> &'static str {
-        "site"
-    }
-
     fn to_json(&self) -> Value {
         json(self)
     }

@@ -1,9 +1,9 @@
-//! What an operator should know, in sentences: what is wrong, and what to do.
+//! Sentences for operators: what is wrong, and what to do.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// How bad something is.
+/// The severity of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -17,7 +17,7 @@ pub enum Level {
     Error,
 }
 
-/// What something is about.
+/// A part of the tracker that something is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names of the parts of a tracker")]
@@ -37,13 +37,13 @@ pub enum HealthArea {
 /// Something that an operator should know.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct HealthItem {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// What it is about.
+    /// The part of the tracker that it is about.
     pub area: HealthArea,
-    /// What is wrong.
+    /// The sentence: what is wrong.
     pub text: String,
-    /// What to do; null if the text says it, or if there is nothing to do.
+    /// The remedy; null if the text says it, or if nothing can be done.
     pub remedy: Option<String>,
 }
 

@@ -1,29 +1,26 @@
-//! How a subsystem shows its state: JSON for the API, metrics, and sentences about what is wrong.
+//! The interface by which a subsystem shows its state: JSON for the API, metrics, and sentences about what is wrong.
 //!
-//! Management knows subsystems by the trait [`Subsystem`] only. Each implements it beside its own code, so its figures
-//! are fields of one type there.
+//! Management knows subsystems by the trait [`Subsystem`] only. Each implements it for a type with its figures, beside
+//! its own code.
 #![forbid(unsafe_code)]
 
 mod health;
 mod page;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock};
 
 use serde::Serialize;
-use serde_json::Value;
 
 pub use health::{HealthArea, HealthItem, Level};
 pub use page::{Page, escape};
+pub use serde_json::Value;
 
-/// A part of the tracker that shows its state: a type with its figures, or a function that reads them as they are now.
+/// The state of a part of the tracker at one moment.
 pub trait Subsystem: Send + Sync {
-    /// Returns the name by which management finds it, such as `cluster`.
-    fn name(&self) -> &'static str;
-
-    /// Returns the whole state, as the API shows it.
+    /// Returns all of it, as the API shows it.
     fn to_json(&self) -> Value;
 
-    /// Returns the part of the state that `/status` and the dashboard's first page show; all of it unless it is large.
+    /// Returns the part that `/status` and the dashboard's first page show; all of it unless it is large.
     fn digest(&self) -> Value {
         self.to_json()
     }
@@ -45,69 +42,37 @@ pub trait Subsystem: Send + Sync {
     }
 }
 
-impl<S: Subsystem, F: Fn() -> S + Send + Sync> Subsystem for F {
-    fn name(&self) -> &'static str {
-        self().name()
-    }
-
-    fn to_json(&self) -> Value {
-        self().to_json()
-    }
-
-    fn digest(&self) -> Value {
-        self().digest()
-    }
-
-    fn metrics(&self, page: &mut Page) {
-        self().metrics(page);
-    }
-
-    fn problems(&self) -> Vec<HealthItem> {
-        self().problems()
-    }
-
-    fn write_failures(&self) -> u64 {
-        self().write_failures()
-    }
-
-    fn is_ready(&self) -> bool {
-        self().is_ready()
-    }
-}
-
 /// The subsystems that run. They are added as they start.
 #[derive(Default)]
-pub struct Subsystems(RwLock<Vec<Named>>);
+pub struct Subsystems(RwLock<Vec<Source>>);
 
-/// A subsystem with its name, so that finding one reads no other.
-#[derive(Clone)]
-struct Named {
+/// Reads the state of a subsystem.
+struct Source {
     name: &'static str,
-    subsystem: Arc<dyn Subsystem>,
+    read: Box<dyn Fn() -> Box<dyn Subsystem> + Send + Sync>,
 }
 
 impl Subsystems {
-    /// Adds a subsystem.
-    pub fn add(&self, subsystem: impl Subsystem + 'static) {
-        let subsystem = Named { name: subsystem.name(), subsystem: Arc::new(subsystem) };
-        self.0.write().unwrap_or_else(PoisonError::into_inner).push(subsystem);
+    /// Adds a subsystem. `read` returns its state as it is now.
+    pub fn add<S: Subsystem + 'static>(
+        &self,
+        name: &'static str,
+        read: impl Fn() -> S + Send + Sync + 'static,
+    ) {
+        let source = Source { name, read: Box::new(move || Box::new(read())) };
+        self.0.write().unwrap_or_else(PoisonError::into_inner).push(source);
     }
 
-    /// Returns all, in the order in which they were added.
-    pub fn all(&self) -> Vec<Arc<dyn Subsystem>> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().map(|it| Arc::clone(&it.subsystem)).collect()
+    /// Returns the states of all, in the order in which they were added.
+    pub fn read_all(&self) -> Vec<Box<dyn Subsystem>> {
+        let sources = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        sources.iter().map(|source| (source.read)()).collect()
     }
 
-    /// Returns the subsystem of this name, if it runs.
-    pub fn find(&self, name: &str) -> Option<Arc<dyn Subsystem>> {
-        let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        all.iter().find(|it| it.name == name).map(|it| Arc::clone(&it.subsystem))
-    }
-
-    /// Returns the digest of the subsystem of this name; `None` if it does not run.
-    pub fn digest(&self, name: &str) -> Option<Value> {
-        self.find(name).map(|subsystem| subsystem.digest())
+    /// Returns the state of the subsystem of this name, or `None` if it does not run.
+    pub fn read(&self, name: &str) -> Option<Box<dyn Subsystem>> {
+        let sources = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        sources.iter().find(|source| source.name == name).map(|source| (source.read)())
     }
 }
 

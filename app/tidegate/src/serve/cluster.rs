@@ -166,7 +166,7 @@ impl OpenCluster {
     pub(super) fn prepare(self, workers: &Workers, inputs: ClusterInputs) -> ClusterState {
         self.fetch_records(&inputs.records);
         let source = self.status_source(workers, &inputs);
-        workers.metric_sources().subsystems.add(move || source.read());
+        workers.metric_sources().subsystems.add("cluster", move || source.read());
         ClusterState::Waiting(Box::new((self, inputs)))
     }
 

@@ -1,7 +1,5 @@
 //! `/cluster`: this node's view of the cluster, and what operators may tell it.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -50,9 +48,9 @@ impl IntoResponse for ClusterJson {
     }
 }
 
-/// Returns the cluster, if this node is in one.
-fn cluster(api: &Api) -> Result<Arc<dyn Subsystem>, Problem> {
-    api.sources().subsystems.find("cluster").ok_or_else(|| {
+/// Returns the state of the cluster, if this node is in one.
+fn cluster(api: &Api) -> Result<Box<dyn Subsystem>, Problem> {
+    api.sources().subsystems.read("cluster").ok_or_else(|| {
         Problem::not_found("this tracker is not part of a cluster: [cluster] join is not set")
     })
 }

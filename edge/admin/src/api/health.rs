@@ -13,12 +13,10 @@ use types::Refusal;
 use super::state::Api;
 use crate::clock::since_epoch;
 use crate::recorder::{AnnotationKind, Cause, CommonEnding};
-use crate::sources::{JournalState, JournalStats, MetricSources, ReloadFailure, is_renewal_late};
+use crate::sources::{MetricSources, ReloadFailure, is_renewal_late};
 
 /// Percent of the memory budget from which it is a warning.
 const MEMORY_WARNING_PERCENT: u64 = 90;
-/// Age of unwritten changes of the journal that is a warning, seconds. It is written a few times a second.
-const JOURNAL_LAG_MAX_S: f64 = 30.0;
 /// Datagrams lost in ten minutes from which it is a warning. Fewer are a burst: clients ask again.
 const LOST_WARNING: u64 = 1000;
 /// Seconds between two annotations of a lasting failure.
@@ -34,17 +32,9 @@ pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
     items.extend(unreachable_external(api).map(unreachable_peers));
     items.extend(api.recorder.common_ending().as_ref().map(common_ending));
     records(api, &mut items);
-    let place = disk_of_state(api);
-    items.extend((sources.journal)().as_ref().and_then(|stats| journal(stats, &place)));
-    items.extend(sources.subsystems.all().iter().flat_map(|it| it.problems()));
+    items.extend(sources.subsystems.read_all().iter().flat_map(|it| it.problems()));
     certificates(&(sources.certificates)(), SystemTime::now(), &mut items);
     memory(sources, &mut items);
-    let down = sources.status.xdp().interfaces.into_iter().filter(|it| !it.is_up);
-    items.extend(down.map(|it| {
-        let text = format!("The interface {} with the XDP program is down or gone.", it.name);
-        HealthItem::new(Level::Warning, HealthArea::Xdp, text)
-            .with_remedy("Check the interface, and xdp.interfaces.")
-    }));
     items.sort_by_key(|item| std::cmp::Reverse(item.level));
     items
 }
@@ -214,49 +204,11 @@ fn records(api: &Api, items: &mut Vec<HealthItem>) {
     }
 }
 
-/// Returns the disk of the records and the journal, in words.
+/// Returns the disk of the records, in words.
 fn disk_of_state(api: &Api) -> String {
     match api.records().directory() {
         Some(dir) => format!("the disk of {}", dir.display()),
         None => "the disk of state.dir".into(),
-    }
-}
-
-/// `place` is the disk of the journal, in words.
-fn journal(stats: &JournalStats, place: &str) -> Option<HealthItem> {
-    let add = |level, text: String, remedy: Option<String>| {
-        Some(HealthItem { remedy, ..HealthItem::new(level, HealthArea::Journal, text) })
-    };
-    match stats.state {
-        JournalState::Stopped => {
-            let reasons: Vec<&str> = stats
-                .failures
-                .iter()
-                .filter(|(_, count)| *count > 0)
-                .map(|(why, _)| *why)
-                .collect();
-            let reasons = match reasons.join(", ").replace('_', " ") {
-                none if none.is_empty() => String::new(),
-                reasons => format!(" ({reasons})"),
-            };
-            let text = format!(
-                "Swarms are not written to the disk{reasons}: after a restart, clients that have not announced yet \
-                 would be missing."
-            );
-            let remedy =
-                format!("Free space on {place}, and make sure that no other tidegate uses it.");
-            add(Level::Error, text, Some(remedy))
-        }
-        JournalState::Restoring => {
-            let peers = stats.restored_peers;
-            add(Level::Info, format!("Swarms are being restored: {peers} peers so far."), None)
-        }
-        JournalState::Writing if stats.lag_s > JOURNAL_LAG_MAX_S => {
-            let text = format!("The journal of swarms is {:.0} s behind.", stats.lag_s);
-            let remedy = format!("Too slow, or overloaded: {place}.");
-            add(Level::Warning, text, Some(remedy))
-        }
-        JournalState::Off | JournalState::Writing => None,
     }
 }
 
@@ -335,8 +287,8 @@ impl Failures {
             let text = "The records could not be written";
             api.hub().annotate(AnnotationKind::RecordsFailed, text);
         }
-        let failures = |stats: JournalStats| stats.failures.iter().map(|(_, count)| count).sum();
-        if is_new(&mut self.journal, (api.sources().journal)().map_or(0, failures)) {
+        let failures = api.sources().subsystems.read("journal").map_or(0, |it| it.write_failures());
+        if is_new(&mut self.journal, failures) {
             let text = "The journal of swarms could not be written";
             api.hub().annotate(AnnotationKind::JournalFailed, text);
         }
@@ -384,22 +336,5 @@ mod tests {
                 (Level::Warning, "The certificate today expires in less than a day."),
             ]
         );
-    }
-
-    #[test]
-    fn a_stopped_journal_is_an_error() {
-        let stats = |state, lag_s| JournalStats {
-            state,
-            lag_s,
-            failures: vec![("disk_full", 2), ("locked", 0)],
-            ..JournalStats::default()
-        };
-        let stopped = journal(&stats(JournalState::Stopped, 0.0), "the disk of /x").unwrap();
-        assert_eq!((stopped.level, stopped.area), (Level::Error, HealthArea::Journal));
-        assert!(stopped.text.contains("(disk full)"), "{}", stopped.text);
-        assert!(stopped.remedy.unwrap().contains("the disk of /x, "));
-        assert_eq!(journal(&stats(JournalState::Writing, 31.0), "").unwrap().level, Level::Warning);
-        assert_eq!(journal(&stats(JournalState::Restoring, 0.0), "").unwrap().level, Level::Info);
-        assert_eq!(journal(&stats(JournalState::Writing, 1.0), ""), None);
     }
 }

@@ -306,7 +306,7 @@ async fn change(
     if let Some(key) = &update.key {
         check_key(key)?;
         // Another node may have another key under the same id, and would take this one for it.
-        if ids::is_early(id.into()) && api.sources().subsystems.find("cluster").is_some() {
+        if ids::is_early(id.into()) && api.sources().subsystems.read("cluster").is_some() {
             return Err(Problem::conflict(format!(
                 "key {id} is from before the cluster and cannot be replaced: create another one, and revoke this one"
             )));

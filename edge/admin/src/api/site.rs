@@ -108,7 +108,7 @@ impl IntoResponse for SiteJson {
 }
 
 async fn show(State(api): State<Shared>) -> Result<SiteJson, Problem> {
-    let site = api.sources().subsystems.find("site").ok_or_else(no_site)?;
+    let site = api.sources().subsystems.read("site").ok_or_else(no_site)?;
     Ok(SiteJson(site.to_json()))
 }
 

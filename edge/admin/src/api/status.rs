@@ -18,7 +18,6 @@ use super::state::{Api, Shared};
 use super::stats::access_mode;
 use crate::announce_url::AnnounceUrl;
 use crate::clock::since_epoch;
-use crate::swarms::Swarms;
 use tracker::ListenerPolicyId;
 use tracker::counters::{Listener, Protocol};
 use utoipa::ToSchema;
@@ -48,7 +47,8 @@ struct Status {
     /// By host name.
     certificates: Vec<StatusCertificate>,
     records: StatusRecords,
-    swarms: Swarms,
+    #[cfg_attr(test, schema(value_type = ::journal::JournalStatus))]
+    swarms: Value,
     /// null outside a cluster.
     #[cfg_attr(test, schema(value_type = Option<::cluster::ClusterDigest>))]
     cluster: Option<Value>,
@@ -134,8 +134,8 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
             failing: failures.failing().map(|why| why.to_string()),
             lag_s: failures.lag_s.load(Ordering::Relaxed),
         },
-        swarms: Swarms::new((sources.journal)().as_ref()),
-        cluster: sources.subsystems.digest("cluster"),
+        swarms: sources.swarms(),
+        cluster: sources.subsystems.read("cluster").map(|it| it.digest()),
         site: sources.site.get().is_some(),
         announce_urls: api.all_announce_urls().iter().map(|url| status_url(&api, url)).collect(),
     }))

@@ -197,3 +197,42 @@ fn render_streams(page: &mut Page, stats: &ClusterStatus) {
         page.sample(name, ("stream", stream), u8::from(it.has_leader));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::problems::tests::linked;
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_labels() {
+        let mut status = linked();
+        status.nodes[1].state = NodeState::Suspect;
+        status.nodes[1].lag_s = 1.5;
+        status.nodes[1].clock_offset_s = -0.25;
+        status.nodes[2].state = NodeState::Left;
+        status.traffic.blocks = [("sent", [("stored", 7)].into())].into();
+        status.traffic.letters = [("received", [("delivered", 3)].into())].into();
+        status.traffic.drops = [("foreign", 0), ("secret", 2)].into();
+        let mut page = Page::default();
+        status.judged().render(&mut page);
+        let page = page.into_text();
+        for expected in [
+            "tidegate_cluster_connected 1",
+            r#"tidegate_cluster_nodes{state="alive"} 1"#,
+            r#"tidegate_cluster_nodes{state="suspect"} 1"#,
+            r#"tidegate_cluster_nodes{state="gone"} 0"#,
+            r#"tidegate_cluster_nodes{state="left"} 1"#,
+            r#"tidegate_cluster_lag_seconds{node="2"} 1.5"#,
+            r#"tidegate_cluster_clock_offset_seconds{node="2"} -0.25"#,
+            r#"tidegate_cluster_blocks_total{direction="sent",result="stored"} 7"#,
+            r#"tidegate_cluster_letters_total{direction="received",result="delivered"} 3"#,
+            r#"tidegate_cluster_drops_total{reason="foreign"} 0"#,
+            r#"tidegate_cluster_stream_has_leader{stream="TG_C_D"} 1"#,
+        ] {
+            assert!(page.lines().any(|line| line == expected), "{expected}\n{page}");
+        }
+        // This node is not behind itself, and a node that left is not behind any more.
+        let lags = page.lines().filter(|line| line.starts_with("tidegate_cluster_lag_seconds{"));
+        assert_eq!(lags.count(), 1);
+    }
+}

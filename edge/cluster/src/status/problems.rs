@@ -377,7 +377,7 @@ fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::ClusterConnection;
     use super::*;
 
@@ -386,7 +386,7 @@ mod tests {
     }
 
     /// Three nodes, of which this one is node 1, and all is well.
-    fn linked() -> ClusterStatus {
+    pub(in crate::status) fn linked() -> ClusterStatus {
         let stream = |name: &str| ClusterStream {
             name: name.into(),
             has_leader: true,

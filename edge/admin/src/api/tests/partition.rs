@@ -6,7 +6,7 @@ use ::cluster::{
 };
 
 /// What node 1 of five sees during a partition: it hears none of the others.
-pub(super) fn partition() -> ClusterStatus {
+pub(crate) fn partition() -> ClusterStatus {
     let stream = |name: &str, bytes| ClusterStream {
         name: name.into(),
         replicas: 3,
