@@ -1,6 +1,6 @@
 //! A node of a cluster, and whatever messages come.
 
-use cluster::{DropReason, Input, Node, Options, OutboundState, Output, Time};
+use cluster::{DropReason, Input, LogState, Node, Options, Output, Time};
 use replication::block::{Header, Kind, write};
 
 /// Bytes of blocks that may wait.
@@ -89,7 +89,7 @@ fn check_bounds(node: &Node, now: Time, out: &[Output]) {
             .iter()
             .all(|node| node.says.version.len() <= 256 && node.says.zone.len() <= 256)
     );
-    assert!(!snapshot.is_mute || snapshot.outbound != OutboundState::Flowing);
+    assert!(!snapshot.is_mute || snapshot.outbound != LogState::Flowing);
     assert!(out.len() < 1000, "{} outputs", out.len());
     for output in out {
         if let Output::PublishHeartbeat { body } = output {

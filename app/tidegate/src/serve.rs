@@ -290,8 +290,7 @@ fn start_site(
     workers: &Workers,
 ) -> Result<()> {
     site.start(tracker, unix_offset_s(clock))?;
-    // Set once.
-    let _ = workers.metric_sources().site.set(site.source());
+    site.show(workers.metric_sources());
     Ok(())
 }
 

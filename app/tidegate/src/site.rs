@@ -7,8 +7,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::site::{DonorRule, SiteConfig, SiteKind, SiteStatus, SiteSubsystem, credit::Factors};
-use admin::{FeedBatch, FeedError, SiteSource, SiteStats};
+use ::site::{DonorRule, SiteConfig, SiteKind, SiteSubsystem, credit::Factors};
+use admin::{FeedBatch, FeedError, MetricSources, SiteSource};
 use anyhow::{Context, Result};
 use config::{Config, SiteFactors};
 use tracing::info;
@@ -20,8 +20,6 @@ const FOLDER: &str = "site";
 /// A site that is configured.
 pub(crate) struct OpenSite {
     subsystem: Arc<SiteSubsystem>,
-    /// The most bytes of the spool.
-    spool_bytes: u64,
 }
 
 impl OpenSite {
@@ -45,8 +43,7 @@ impl OpenSite {
         let subsystem = SiteSubsystem::with_listener(options, &dir.join(FOLDER), listener)?;
         // The tracker is new: it has no other site.
         tracker.set_site(subsystem.site());
-        let spool_bytes = u64::from(site.spool_mib) << 20;
-        Ok(Some(Self { subsystem: Arc::new(subsystem), spool_bytes }))
+        Ok(Some(Self { subsystem: Arc::new(subsystem) }))
     }
 
     /// Starts the threads. The tick 0 of `tracker` is at `epoch_s`, Unix time in seconds.
@@ -57,13 +54,15 @@ impl OpenSite {
     pub(crate) fn start(&self, tracker: &Arc<Tracker>, epoch_s: u64) -> Result<()> {
         let epoch_s = u32::try_from(epoch_s).unwrap_or(u32::MAX);
         self.subsystem.start(Arc::clone(tracker), epoch_s)?;
-        info!(kind = self.subsystem.status().kind, "accounting for a site");
+        info!(kind = self.subsystem.kind().name(), "accounting for a site");
         Ok(())
     }
 
-    /// Returns what the management shows.
-    pub(crate) fn source(&self) -> Arc<dyn SiteSource> {
-        Arc::new(Source { subsystem: Arc::clone(&self.subsystem), spool_bytes: self.spool_bytes })
+    /// Has the management show the state and the feed. Call once.
+    pub(crate) fn show(&self, sources: &MetricSources) {
+        let subsystem = Arc::clone(&self.subsystem);
+        sources.subsystems.add("site", move || subsystem.status());
+        let _ = sources.site.set(Arc::new(Source { subsystem: Arc::clone(&self.subsystem) }));
     }
 
     /// Reads the site's tables again.
@@ -134,15 +133,14 @@ fn secret(key: &str, file: &Path) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// The site as the management shows it.
+/// The feed as the management serves it.
 struct Source {
     subsystem: Arc<SiteSubsystem>,
-    spool_bytes: u64,
 }
 
 impl SiteSource for Source {
-    fn stats(&self) -> SiteStats {
-        stats(self.subsystem.status(), self.spool_bytes)
+    fn has_feed(&self) -> bool {
+        self.subsystem.kind() == SiteKind::Feed
     }
 
     fn read_feed(&self, after: Option<&str>, limit: usize) -> Result<Vec<FeedBatch>, FeedError> {
@@ -158,58 +156,6 @@ impl SiteSource for Source {
 
 impl Source {
     fn check_feed(&self) -> Result<(), FeedError> {
-        if self.subsystem.status().kind == "feed" { Ok(()) } else { Err(FeedError::NoFeed) }
-    }
-}
-
-/// Returns a status as the management shows it. `spool_bytes` is the most that the spool may have.
-fn stats(status: SiteStatus, spool_bytes: u64) -> SiteStats {
-    let problems: Vec<_> =
-        [status.database, status.clock, status.spool].into_iter().flatten().collect();
-    let sentences: Vec<_> =
-        problems.iter().map(|it| format!("{}: {}", it.error, it.remedy)).collect();
-    let since = problems.iter().map(|it| i64::try_from(it.since).unwrap_or(i64::MAX)).min();
-    SiteStats {
-        kind: status.kind,
-        users: status.users,
-        torrents: status.torrents,
-        sessions: status.sessions,
-        announces: status.announces,
-        rows_per_s: status.rows_per_s,
-        rows: status.rows,
-        lag_s: status.lag_s as f64,
-        spool_batches: status.spool_batches,
-        spool_bytes: status.spool_bytes,
-        spool_bytes_max: spool_bytes,
-        implausible: status.implausible,
-        uncounted: status.uncounted,
-        rows_skipped: status.rows_skipped,
-        bad_passkeys: status.bad_passkeys,
-        duplicate_hashes: status.duplicate_hashes,
-        error_since: since,
-        error: (!sentences.is_empty()).then(|| sentences.join(" ")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ::site::SiteProblem;
-
-    use super::*;
-
-    #[test]
-    fn each_problem_of_a_site_is_shown() {
-        let well = stats(SiteStatus::default(), 1);
-        assert_eq!((well.error, well.error_since), (None, None));
-        let problem = |error: &str, since| {
-            Some(SiteProblem { error: error.into(), remedy: "mend it".into(), since })
-        };
-        let status =
-            SiteStatus { clock: problem("the clock is wrong", 9), ..SiteStatus::default() };
-        assert_eq!(stats(status.clone(), 1).error.unwrap(), "the clock is wrong: mend it");
-        let both = stats(SiteStatus { spool: problem("the disk is full", 7), ..status }, 1);
-        assert_eq!(both.error_since, Some(7));
-        let text = both.error.unwrap();
-        assert!(text.contains("clock") && text.contains("disk"), "{text}");
+        if self.has_feed() { Ok(()) } else { Err(FeedError::NoFeed) }
     }
 }

@@ -168,3 +168,5 @@ pub(crate) fn router(api: &Arc<Api>) -> Router {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::partition::partition;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::log_levels::LogLevels;
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 /// A command, with the channel for its reply if it has one. The reply is dropped if the requester no longer waits.
 pub enum Command {

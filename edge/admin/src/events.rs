@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 use crate::clock::since_epoch;
 use crate::json::json_text;
 use crate::recorder::{Annotation, AnnotationKind};
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 /// Events queued for the slowest subscriber.
 const QUEUE_MAX: usize = 4096;

@@ -10,7 +10,6 @@ mod announce_url;
 mod api;
 mod clients;
 mod clock;
-mod cluster;
 mod control;
 mod dashboard;
 mod events;
@@ -26,10 +25,8 @@ mod public_address;
 mod recorder;
 pub mod records;
 mod restore;
-mod schema;
 mod site;
 mod sources;
-mod swarms;
 mod torrent_list;
 mod torrent_names;
 mod webhooks;
@@ -49,9 +46,6 @@ use tokio::sync::watch;
 pub use announce_url::AnnounceUrl;
 pub use api::{Api, ApiDeps, ApiOptions, FirstTokenDisplay, ShowToken, StartError, is_token};
 pub use clock::{ClockReading, UnixTime};
-pub use cluster::{
-    ClusterEvent, ClusterNode, ClusterRecords, ClusterStats, ClusterStream, LogState, NodeState,
-};
 pub use control::{
     Command, ReloadOutcome, SecretStep, Setting, SettingKind, SettingSection, Settings,
 };
@@ -65,10 +59,9 @@ pub use public_address::is_public_address;
 pub use recorder::{Annotation, AnnotationKind};
 pub use records::{OpenError, Records};
 pub use restore::{ignored_nodes, restore};
-pub use site::{FeedBatch, FeedError, SiteSource, SiteStats};
+pub use site::{FeedBatch, FeedError, SiteSource};
 pub use sources::{
-    AcmeAttempts, JournalState, JournalStats, MetricSources, ProcessStats, ReloadFailure, Status,
-    UpgradeStats, XdpInterface, XdpRingDrops, XdpStats, is_renewal_late,
+    AcmeAttempts, MetricSources, ProcessStats, ReloadFailure, Status, UpgradeStats, is_renewal_late,
 };
 pub use torrent_names::{TorrentLabel, TorrentNames};
 
@@ -174,9 +167,8 @@ async fn metrics_page(State(state): State<PageState>) -> impl IntoResponse {
 }
 
 async fn ready_page(State(state): State<PageState>) -> (StatusCode, &'static str) {
-    // A node of a cluster that has just started lacks what the others know.
-    let is_warm = state.sources.cluster().is_none_or(|cluster| cluster.is_warm);
-    if state.sources.status.ready.load(Ordering::Relaxed) && is_warm {
+    let are_ready = state.sources.subsystems.read_all().iter().all(|it| it.is_ready());
+    if state.sources.status.ready.load(Ordering::Relaxed) && are_ready {
         (StatusCode::OK, "ready\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready\n")

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::clock::since_epoch;
 use crate::log_levels::area_of;
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 /// Lines kept.
 const LINES_MAX: usize = 500;

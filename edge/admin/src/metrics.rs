@@ -1,15 +1,11 @@
 //! The page `/metrics`, in the Prometheus text format. `docs/metrics.md` documents every name and label.
 
-mod cluster;
-mod journal;
 mod listeners;
 mod networks;
-mod page;
-mod site;
-mod xdp;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use subsystem::{Page, escape};
 use tracker::ListenerPolicyId;
 use tracker::counters::{Counters, Listener};
 use types::Family;
@@ -19,7 +15,6 @@ use crate::clock::since_epoch;
 use crate::log_tail::LOG_TAIL;
 use crate::records::RecordsError;
 use crate::sources::MetricSources;
-use page::{Page, escape};
 
 /// Returns all metrics as they are now.
 pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
@@ -29,11 +24,8 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     listeners::render_connections(&mut page, &listeners);
     listeners::render_latency(&mut page, &listeners);
     listeners::render_clients(&mut page, &listeners);
-    xdp::render_xdp(&mut page, &sources.status.xdp());
     render_swarms(&mut page, sources);
-    journal::render_journal(&mut page, (sources.journal)().as_ref());
-    cluster::render_cluster(&mut page, sources.cluster().as_ref());
-    site::render_site(&mut page, sources.site().as_ref());
+    sources.subsystems.read_all().iter().for_each(|it| it.metrics(&mut page));
     render_memory(&mut page, sources);
     render_access(&mut page, sources, &listeners);
     networks::render_networks(&mut page, &sources.status.networks());
@@ -45,7 +37,7 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
         render_records(&mut page, api);
         render_api(&mut page, api);
     }
-    page.text
+    page.into_text()
 }
 
 fn render_swarms(page: &mut Page, sources: &MetricSources) {
@@ -55,7 +47,7 @@ fn render_swarms(page: &mut Page, sources: &MetricSources) {
     let (v4, v6) = (label(Family::V4), label(Family::V6));
     for (family, counts) in [(v4, totals.v4), (v6, totals.v6), ("web", totals.web)] {
         for (role, value) in [("seeder", counts.seeders), ("leecher", counts.leechers)] {
-            page.sample2(name, [("family", family), ("role", role)], value);
+            page.labelled_sample(name, &[("family", family), ("role", role)], value);
         }
     }
     page.single("tidegate_torrents", "gauge", "Known torrents.", totals.torrents);
@@ -119,7 +111,7 @@ fn render_access(page: &mut Page, sources: &MetricSources, listeners: &[(Listene
         |listener: &Listener| listener.listener_policy != ListenerPolicyId::default();
     for (listener, _) in listeners.iter().filter(|(listener, _)| has_own_policy(listener)) {
         for (list, len) in lists(listener.listener_policy) {
-            page.listener_sample(name, listener, &[("list", list)], len);
+            listeners::listener_sample(page, name, listener, &[("list", list)], len);
         }
     }
     let tracker = &sources.tracker;
@@ -264,21 +256,21 @@ fn label(family: Family) -> &'static str {
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::HashSet;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
+    use journal::{Figures, JournalStatus, State};
+    use subsystem::Subsystems;
     use tracker::RequestKind;
     use tracker::counters::{DropReason, MetricsRegistry, Protocol};
     use tracker::{Limits, Options, Policy, Rate, Secrets, Tracker};
     use types::Tick;
+    use xdp::{InterfaceStatus, XdpStatus};
 
     use super::*;
+    use crate::api::partition;
     use crate::networks::{NetworkBreakdown, NetworkCount, NetworkStats};
-    use crate::site::{FeedBatch, FeedError, SiteSource, SiteStats};
-    use crate::{
-        AcmeAttempts, ClusterNode, ClusterStats, ClusterStream, JournalStats, LogState, NodeState,
-        ProcessStats, Status, XdpInterface, XdpRingDrops, XdpStats,
-    };
+    use crate::{AcmeAttempts, ProcessStats, Status};
 
     pub(crate) fn tracker() -> Tracker {
         tracker_with(None)
@@ -306,96 +298,31 @@ pub(super) mod tests {
         )
     }
 
-    fn xdp() -> XdpStats {
-        let ring_drops = vec![XdpRingDrops { queue: 3, ring: "rx_full", frames: 8 }];
-        let interface = XdpInterface {
-            name: "eth\"0".into(),
-            driver: "veth".into(),
-            mode: "driver",
-            is_up: true,
-            frames: vec![("connect", 5), ("passed", 6)],
-            ring_drops,
-            ..XdpInterface::default()
-        };
-        XdpStats { interfaces: vec![interface], sockets: vec![("open", 2)] }
+    /// Returns the program on an interface that is down.
+    fn xdp() -> XdpStatus {
+        XdpStatus::new(vec![InterfaceStatus { name: "eth0".into(), ..InterfaceStatus::default() }])
     }
 
-    #[test]
-    fn renders_what_the_xdp_program_did() {
-        let page = render(&sources(), None);
-        for expected in [
-            r#"tidegate_xdp_info{interface="eth\"0",mode="driver",zero_copy="false",driver="veth"} 1"#,
-            r#"tidegate_xdp_interface_up{interface="eth\"0"} 1"#,
-            r#"tidegate_xdp_frames_total{interface="eth\"0",result="connect"} 5"#,
-            r#"tidegate_xdp_ring_drops_total{interface="eth\"0",queue="3",ring="rx_full"} 8"#,
-            r#"tidegate_xdp_sockets{state="open"} 2"#,
-        ] {
-            assert!(page.lines().any(|line| line == expected), "{expected}");
+    /// Returns a journal that has stopped.
+    fn journal() -> JournalStatus {
+        JournalStatus {
+            state: State::Stopped,
+            disk_bytes: 16,
+            round_age_s: Some(61),
+            restored: 3,
+            figures: Figures { bytes: [7, 9, 0, 0], ..Figures::default() },
+            ..JournalStatus::default()
         }
-    }
-
-    /// Returns what node 1 of three may see: node 2 is late, and node 3 has left.
-    pub(crate) fn cluster() -> ClusterStats {
-        let node =
-            |node, state| ClusterNode { node, state, same_policy: true, ..ClusterNode::default() };
-        let mut nodes =
-            vec![node(3, NodeState::Left), node(1, NodeState::Alive), node(2, NodeState::Suspect)];
-        nodes[2].lag_s = 1.5;
-        nodes[2].clock_offset_s = -0.25;
-        let stream = ClusterStream {
-            name: "TG_C_D".into(),
-            found: true,
-            has_leader: true,
-            bytes: 5,
-            ..ClusterStream::default()
-        };
-        ClusterStats {
-            name: "c".into(),
-            node: 1,
-            server: Some("tls://nats.example:4222".into()),
-            is_warm: true,
-            log: LogState::Flowing,
-            blocks: vec![("sent", "stored", 7), ("received", "live", 8)],
-            bytes: vec![("sent", 900)],
-            drops: vec![("foreign", 0), ("secret", 2)],
-            letters: vec![("received", "delivered", 3)],
-            nodes,
-            streams: vec![stream],
-            ..ClusterStats::default()
-        }
-    }
-
-    #[test]
-    fn renders_the_cluster_only_in_one() {
-        let sources = sources();
-        assert!(!render(&sources, None).contains("tidegate_cluster"));
-        let _ = sources.cluster.set(Box::new(cluster));
-        let page = render(&sources, None);
-        for expected in [
-            "tidegate_cluster_connected 1",
-            r#"tidegate_cluster_nodes{state="alive"} 1"#,
-            r#"tidegate_cluster_nodes{state="suspect"} 1"#,
-            r#"tidegate_cluster_nodes{state="gone"} 0"#,
-            r#"tidegate_cluster_nodes{state="left"} 1"#,
-            r#"tidegate_cluster_lag_seconds{node="2"} 1.5"#,
-            r#"tidegate_cluster_clock_offset_seconds{node="2"} -0.25"#,
-            r#"tidegate_cluster_blocks_total{direction="sent",result="stored"} 7"#,
-            r#"tidegate_cluster_letters_total{direction="received",result="delivered"} 3"#,
-            r#"tidegate_cluster_drops_total{reason="secret"} 2"#,
-            r#"tidegate_cluster_stream_has_leader{stream="TG_C_D"} 1"#,
-        ] {
-            assert!(page.lines().any(|line| line == expected), "{expected}\n{page}");
-        }
-        // This node is not behind itself, and a node that left is not behind any more.
-        let lags = page.lines().filter(|line| line.starts_with("tidegate_cluster_lag_seconds{"));
-        assert_eq!(lags.count(), 1);
     }
 
     pub(crate) fn sources() -> MetricSources {
+        let subsystems = Subsystems::default();
+        subsystems.add("xdp", xdp);
+        subsystems.add("journal", journal);
         MetricSources {
             tracker: Arc::new(tracker()),
             registry: Arc::default(),
-            status: Status { xdp: Mutex::new(xdp()), ..Status::default() },
+            status: Status::default(),
             process: || ProcessStats {
                 started: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
                 uptime_s: 5.0,
@@ -404,16 +331,7 @@ pub(super) mod tests {
                 open_fds: 3,
             },
             clock: Box::new(|| Tick(100_000)),
-            journal: Box::new(|| {
-                Some(JournalStats {
-                    bytes: vec![("changes", 7), ("walk", 9)],
-                    disk_bytes: 16,
-                    round_age_s: 61.5,
-                    restored_peers: 3,
-                    ..JournalStats::default()
-                })
-            }),
-            cluster: std::sync::OnceLock::new(),
+            subsystems,
             site: std::sync::OnceLock::new(),
             receive_losses: std::sync::OnceLock::new(),
             certificates: Box::new(|| {
@@ -473,7 +391,7 @@ pub(super) mod tests {
             "tidegate_build_info{version=\"1.2.3\"} 1",
             "tidegate_journal_bytes_total{kind=\"walk\"} 9",
             "tidegate_journal_disk_bytes 16",
-            "tidegate_journal_round_age_seconds 61.5",
+            "tidegate_journal_round_age_seconds 61",
             "tidegate_journal_restored_peers 3",
             "tidegate_peers{family=\"v4\",role=\"seeder\"} 0",
             "tidegate_certificate_expiry_timestamp_seconds{name=\"t.example\"} 7",
@@ -513,7 +431,7 @@ pub(super) mod tests {
                 listener_policy: ListenerPolicyId(0),
             });
         }
-        let _ = sources.cluster.set(Box::new(cluster));
+        sources.subsystems.add("cluster", partition);
         let page = render(&sources, None);
         let mut seen = HashSet::new();
         let mut family = "";
@@ -537,22 +455,6 @@ pub(super) mod tests {
     }
 
     /// The documentation lists exactly the metrics rendered: dashboards and alerts depend on their names.
-    struct Site;
-
-    impl SiteSource for Site {
-        fn stats(&self) -> SiteStats {
-            SiteStats { kind: "feed".into(), ..SiteStats::default() }
-        }
-
-        fn read_feed(&self, _: Option<&str>, _: usize) -> Result<Vec<FeedBatch>, FeedError> {
-            Err(FeedError::NoFeed)
-        }
-
-        fn confirm_feed(&self, _: &str) -> Result<(), FeedError> {
-            Err(FeedError::NoFeed)
-        }
-    }
-
     #[test]
     fn docs_list_every_metric() {
         let text = include_str!("../../../docs/metrics.md");
@@ -570,8 +472,8 @@ pub(super) mod tests {
         let mut sources = sources();
         let tracker = Arc::get_mut(&mut sources.tracker).unwrap();
         *tracker = tracker_with(Some(1 << 20));
-        let _ = sources.cluster.set(Box::new(cluster));
-        let _ = sources.site.set(Arc::new(Site));
+        sources.subsystems.add("cluster", partition);
+        sources.subsystems.add("site", site::SiteStatus::default);
         let counts = Some(NetworkBreakdown::default());
         let (systems, countries) = (counts.clone(), counts);
         sources.status.set_networks(NetworkStats { systems, countries, ..NetworkStats::default() });

@@ -10,19 +10,17 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tracker::IpPrefix;
 use tracker::counters::{BusyNetworks, Counters, DropReason, Listener};
 use types::Refusal;
 
 use crate::clients::samples_by_name;
-use crate::cluster::ClusterDigest;
 use crate::json::json_text;
 use crate::records::tables::history::{PendingHistory, StoredRow};
 use crate::records::tables::lists::List;
 use crate::sources::MetricSources;
-use crate::swarms::Swarms;
 
 use endings::Endings;
 pub(crate) use endings::{Cause, CommonEnding};
@@ -85,9 +83,9 @@ struct Details {
     memory_used: u64,
     memory_budget: Option<u64>,
     /// As in `/stats`.
-    swarms: Swarms,
+    swarms: Value,
     /// `null` outside a cluster.
-    cluster: Option<ClusterDigest>,
+    cluster: Option<Value>,
 }
 
 impl Default for Recorder {
@@ -251,8 +249,8 @@ fn details(
         downloads: totals.downloads,
         memory_used: totals.memory_used,
         memory_budget: tracker.store().memory_budget(),
-        swarms: Swarms::new((sources.journal)().as_ref()),
-        cluster: sources.cluster().as_ref().map(ClusterDigest::new),
+        swarms: sources.swarms(),
+        cluster: sources.subsystems.read("cluster").map(|it| it.digest()),
     };
     json_text(&details)
 }
@@ -261,7 +259,6 @@ fn details(
 mod tests {
     use std::time::Duration;
 
-    use serde_json::Value;
     use tracker::ListenerPolicyId;
     use tracker::RequestKind;
     use tracker::counters::Protocol;
@@ -273,7 +270,7 @@ mod tests {
     #[test]
     fn keeps_and_sends_samples() {
         let sources = sources();
-        let _ = sources.cluster.set(Box::new(crate::metrics::tests::cluster));
+        sources.subsystems.add("cluster", crate::api::partition);
         let address: std::net::SocketAddr = "1.2.3.4:5".parse().unwrap();
         let listener_policy = ListenerPolicyId(0);
         let mut metrics = sources.registry.register(Listener {
@@ -311,8 +308,8 @@ mod tests {
         });
         assert_eq!(details["swarms"], swarms);
         let cluster = json!({
-            "node": 1, "state": "linked", "heard": 0, "others": 1, "lag_s": 0.0,
-            "unstored_bytes": 0, "problems": 1
+            "node": 1, "state": "not_stored", "heard": 0, "others": 2, "lag_s": 0.0,
+            "unstored_bytes": 5 << 20, "problems": 3
         });
         assert_eq!(details["cluster"], cluster);
     }

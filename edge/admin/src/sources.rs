@@ -8,15 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use serde::Serialize;
+use serde_json::{Value, json};
+use subsystem::Subsystems;
 use tracker::Tracker;
 use tracker::counters::MetricsRegistry;
 use types::Tick;
 
-use crate::cluster::ClusterStats;
 use crate::networks::NetworkStats;
-use crate::schema::ToSchema;
-use crate::site::{SiteSource, SiteStats};
+use crate::site::SiteSource;
 use crate::torrent_names::TorrentNames;
 
 /// Everything that `/metrics`, `/health` and the API's statistics read.
@@ -35,10 +34,8 @@ pub struct MetricSources {
     pub certificates: Box<dyn Fn() -> BTreeMap<String, Range<SystemTime>> + Send + Sync>,
     /// Attempts to obtain certificates from an ACME server.
     pub acme: AcmeAttempts,
-    /// Returns what the journal of swarms is doing, or `None` if it is off.
-    pub journal: Box<dyn Fn() -> Option<JournalStats> + Send + Sync>,
-    /// Returns what the cluster is doing; called at each request. Set once if this node is in a cluster.
-    pub cluster: OnceLock<Box<dyn Fn() -> ClusterStats + Send + Sync>>,
+    /// Parts of the tracker that show their state themselves.
+    pub subsystems: Subsystems,
     /// The site whose users announce. Set once if there is one.
     pub site: OnceLock<Arc<dyn SiteSource>>,
     /// Returns the datagrams that the kernel has dropped since the start because the receive buffers of the UDP
@@ -49,19 +46,16 @@ pub struct MetricSources {
 }
 
 impl MetricSources {
+    /// Returns the state of the journal of swarms, which says so if there is none.
+    pub(crate) fn swarms(&self) -> Value {
+        let none =
+            || json!({ "journal": "off", "round_age_s": null, "disk_bytes": 0, "restored": 0 });
+        self.subsystems.read("journal").map_or_else(none, |it| it.digest())
+    }
+
     /// Returns the datagrams that did not fit into the receive buffers of UDP sockets.
     pub(crate) fn receive_losses(&self) -> u64 {
         self.receive_losses.get().map_or(0, |losses| losses())
-    }
-
-    /// Returns what the site's part is doing, or `None` if there is no site.
-    pub(crate) fn site(&self) -> Option<SiteStats> {
-        self.site.get().map(|site| site.stats())
-    }
-
-    /// Returns what the cluster is doing, or `None` if this node is in none.
-    pub(crate) fn cluster(&self) -> Option<ClusterStats> {
-        self.cluster.get().map(|stats| stats())
     }
 }
 
@@ -94,8 +88,6 @@ pub struct Status {
     pub udp_engine: OnceLock<String>,
     /// Why the engine is not the configured one, if so: a sentence without a full stop.
     pub udp_fallback: OnceLock<String>,
-    /// What the XDP program has done. Empty without one.
-    pub xdp: Mutex<XdpStats>,
     /// Peers by network. Empty without files that say where networks belong.
     pub networks: Mutex<Arc<NetworkStats>>,
     /// Names of torrents.
@@ -124,12 +116,6 @@ impl Status {
     pub fn set_reload_failure(&self, failure: Option<ReloadFailure>) {
         *self.reload_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
-
-    /// Returns what the XDP program has done.
-    pub(crate) fn xdp(&self) -> XdpStats {
-        // Replaced as a whole, so a panic elsewhere does not matter.
-        self.xdp.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 /// Why a reload failed.
@@ -139,45 +125,6 @@ pub struct ReloadFailure {
     pub file: Option<PathBuf>,
     /// The first mistake.
     pub error: String,
-}
-
-/// What the XDP program has done since the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct XdpStats {
-    /// The interfaces that it is attached to.
-    pub interfaces: Vec<XdpInterface>,
-    /// AF_XDP sockets, by state.
-    pub sockets: Vec<(&'static str, u64)>,
-}
-
-/// An interface with the XDP program.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct XdpInterface {
-    /// Its name.
-    pub name: String,
-    /// Its driver.
-    pub driver: String,
-    /// Where the program runs: driver or generic.
-    pub mode: &'static str,
-    /// Whether the driver writes into the tracker's memory.
-    pub zero_copy: bool,
-    /// Whether it is there and up.
-    pub is_up: bool,
-    /// Datagrams for listeners, by what was done with them.
-    pub frames: Vec<(&'static str, u64)>,
-    /// Frames that AF_XDP sockets lost.
-    pub ring_drops: Vec<XdpRingDrops>,
-}
-
-/// Frames that an AF_XDP socket lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct XdpRingDrops {
-    /// The queue of the interface.
-    pub queue: u32,
-    /// What happened to which ring.
-    pub ring: &'static str,
-    /// How many.
-    pub frames: u64,
 }
 
 /// Swarms received from the old process in an upgrade. All 0 if there was none.
@@ -215,52 +162,14 @@ pub struct ProcessStats {
     pub open_fds: u64,
 }
 
-/// What the journal of swarms is doing, in numbers. Counters count from the start of the process.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JournalStats {
-    /// What it is doing now.
-    pub state: JournalState,
-    /// Bytes written, by kind of block.
-    pub bytes: Vec<(&'static str, u64)>,
-    /// Blocks written, by kind.
-    pub blocks: Vec<(&'static str, u64)>,
-    /// Times that writing stopped, by reason.
-    pub failures: Vec<(&'static str, u64)>,
-    /// What was not restored, by reason.
-    pub skipped: Vec<(&'static str, u64)>,
-    /// Size on the disk, in bytes.
-    pub disk_bytes: u64,
-    /// Files on the disk.
-    pub segments: u64,
-    /// Seconds since the last complete round began, or since the start.
-    pub round_age_s: f64,
-    /// Age of the oldest change that is not written, in seconds.
-    pub lag_s: f64,
-    /// Times that the journal was forced to the disk.
-    pub syncs: u64,
-    /// Seconds that these took.
-    pub sync_s: f64,
-    /// Changes lost because too many waited.
-    pub missed: u64,
-    /// Peers restored at the start.
-    pub restored_peers: u64,
-    /// Torrents restored at the start.
-    pub restored_torrents: u64,
-    /// Seconds that restoring took; 0 until it has ended.
-    pub restore_s: f64,
-}
+#[cfg(test)]
+mod tests {
+    use subsystem::Subsystem;
 
-/// What a journal is doing now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum JournalState {
-    /// There is none: swarms are lost when the process ends.
-    Off,
-    /// Peers are being restored from it. It is written after that.
-    Restoring,
-    /// Changes are written as they happen.
-    Writing,
-    /// The disk or another process prevents writing.
-    #[default]
-    Stopped,
+    #[test]
+    fn a_tracker_without_a_journal_shows_one_that_is_off() {
+        let sources = crate::metrics::tests::sources();
+        let sources = super::MetricSources { subsystems: Default::default(), ..sources };
+        assert_eq!(sources.swarms(), journal::JournalStatus::default().to_json());
+    }
 }

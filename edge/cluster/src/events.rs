@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::seam::{Output, Time};
-use crate::snapshot::ClusterEvent;
+use crate::status::ClusterEvent;
 
 /// Events that are kept for the dashboard.
 const EVENTS_MAX: usize = 20;
@@ -27,7 +27,7 @@ impl Events {
         if self.0.len() == EVENTS_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(ClusterEvent { at_ms: now.unix_ms, text: text.clone() });
+        self.0.push_back(ClusterEvent { time: now.unix_ms / 1000, text: text.clone() });
         out.push(Output::Report { is_warning, text });
     }
 

@@ -7,7 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::Position;
 use crate::seam::Figures;
-use crate::snapshot::{OutboundState, Warmth};
+use crate::snapshot::Warmth;
+use crate::status::LogState;
 
 /// The longest heartbeat, bytes. One takes about 600.
 pub(crate) const HEARTBEAT_MAX: usize = 4096;
@@ -41,7 +42,7 @@ pub struct Heartbeat {
     pub warmth: Warmth,
     /// The state of its blocks on their way to the log.
     #[serde(deserialize_with = "known_or_default")]
-    pub outbound: OutboundState,
+    pub outbound: LogState,
     /// IPv4, IPv6 and WebTorrent peers.
     pub peers: [u64; 3],
     /// Torrents.

@@ -24,10 +24,14 @@ mod outbound;
 mod rows;
 mod seam;
 mod snapshot;
+mod status;
 
 pub use host::{BoxFuture, Host, Letters, PeerTimes, Position, Rows, RowsError, RowsPart, Store};
 pub use node::{DropReason, Figures, Input, Node, Options, Output, Start, Time};
 pub use rows::{Neighbour, Repaired, answer, repair};
-pub use snapshot::{
-    ClusterEvent, Heartbeat, MemberState, NodeSnapshot, OutboundState, Snapshot, Traffic, Warmth,
+pub use snapshot::{Heartbeat, NodeSnapshot, Snapshot, Traffic, Warmth};
+pub use status::{
+    ClusterConnection, ClusterDigest, ClusterEvent, ClusterNode, ClusterProblem, ClusterQueue,
+    ClusterRecords, ClusterState, ClusterStatus, ClusterStream, ClusterTraffic, Identity, LogState,
+    NodeState,
 };

@@ -8,7 +8,8 @@ use crate::events::Events;
 use crate::heartbeat::Heartbeat;
 use crate::host::Position;
 use crate::seam::{DropReason, Output, Time};
-use crate::snapshot::{MemberState, NodeSnapshot, OutboundState, Warmth};
+use crate::snapshot::{NodeSnapshot, Warmth};
+use crate::status::{LogState, NodeState};
 use lag::Covered;
 
 /// Nodes send heartbeats each second, so three are missing.
@@ -28,7 +29,7 @@ const SHOWN_MS: u64 = 3_600_000;
 /// Another node.
 #[derive(Debug)]
 struct Member {
-    state: MemberState,
+    state: NodeState,
     /// When it was last heard of, by the steady clock.
     heard_ms: u64,
     heartbeat: Heartbeat,
@@ -105,7 +106,7 @@ impl Members {
             return Ok(());
         };
         let silent_ms = now.steady_ms.saturating_sub(member.heard_ms);
-        let was_there = matches!(member.state, MemberState::Alive | MemberState::Suspect);
+        let was_there = matches!(member.state, NodeState::Alive | NodeState::Suspect);
         if heartbeat.boot != member.heartbeat.boot {
             // Of two processes with one number, the older one continues, so what a younger one said is over.
             // A process that has just started is younger than the one before it.
@@ -122,14 +123,14 @@ impl Members {
             return Ok(());
         }
         if heartbeat.is_leaving {
-            if member.state != MemberState::Left {
+            if member.state != NodeState::Left {
                 events.info(now, format!("node {from} has left"), out);
                 out.push(Output::PurgeWeb { node: from });
-                member.state = MemberState::Left;
+                member.state = NodeState::Left;
             }
             return Ok(());
         }
-        if member.state != MemberState::Alive {
+        if member.state != NodeState::Alive {
             let seconds = silent_ms / 1000;
             events.info(now, format!("node {from} is back, after {seconds} s"), out);
         }
@@ -206,18 +207,18 @@ impl Members {
             let silent_ms = now.steady_ms.saturating_sub(member.heard_ms);
             member.covered.advance(applied);
             match member.state {
-                MemberState::Alive if silent_ms >= SUSPECT_MS => {
-                    member.state = MemberState::Suspect;
+                NodeState::Alive if silent_ms >= SUSPECT_MS => {
+                    member.state = NodeState::Suspect;
                     events.warn(now, format!("node {node} is silent"), out);
                 }
-                MemberState::Suspect if silent_ms >= GONE_MS => {
-                    member.state = MemberState::Gone;
+                NodeState::Suspect if silent_ms >= GONE_MS => {
+                    member.state = NodeState::Gone;
                     events.warn(now, format!("node {node} is gone"), out);
                 }
                 _ => {}
             }
             // Otherwise this node is the one that is cut off, and their peers live as long as any.
-            if member.state == MemberState::Gone && hears_others && !member.is_purged {
+            if member.state == NodeState::Gone && hears_others && !member.is_purged {
                 member.is_purged = true;
                 out.push(Output::PurgeWeb { node: *node });
             }
@@ -257,7 +258,7 @@ impl Members {
     /// Whether a node's process is there: the one that wrote a block.
     pub(crate) fn is_there(&self, node: u8, boot: u64) -> bool {
         self.members.get(&node).is_some_and(|member| {
-            let is_there = matches!(member.state, MemberState::Alive | MemberState::Suspect);
+            let is_there = matches!(member.state, NodeState::Alive | NodeState::Suspect);
             is_there && member.heartbeat.boot == boot
         })
     }
@@ -265,7 +266,7 @@ impl Members {
     /// Returns the digests of a node's rows, if its heartbeats come.
     pub(crate) fn rows(&self, node: u8) -> Option<&[u64]> {
         let member = self.members.get(&node)?;
-        (member.state == MemberState::Alive).then_some(&member.heartbeat.rows)
+        (member.state == NodeState::Alive).then_some(&member.heartbeat.rows)
     }
 
     /// Returns the IPv4 and IPv6 peers of each node that knows everything and has told everything, and expires peers as
@@ -273,10 +274,8 @@ impl Members {
     pub(crate) fn peers(&self, policy: u64) -> impl Iterator<Item = (u8, u64)> {
         let is_settled = move |member: &Member| {
             let heartbeat = &member.heartbeat;
-            let is_there = member.state == MemberState::Alive && heartbeat.policy == policy;
-            is_there
-                && heartbeat.warmth == Warmth::Warm
-                && heartbeat.outbound == OutboundState::Flowing
+            let is_there = member.state == NodeState::Alive && heartbeat.policy == policy;
+            is_there && heartbeat.warmth == Warmth::Warm && heartbeat.outbound == LogState::Flowing
         };
         let settled = self.members.iter().filter(move |(_, member)| is_settled(member));
         settled.map(|(node, member)| (*node, member.heartbeat.peers[..2].iter().sum()))
@@ -285,14 +284,14 @@ impl Members {
     /// Returns true if a node that is there asks this one for all of its peers.
     pub(crate) fn is_asked(&self, from: u8) -> bool {
         self.members.get(&from).is_some_and(|member| {
-            member.state == MemberState::Alive && member.heartbeat.asks == self.node
+            member.state == NodeState::Alive && member.heartbeat.asks == self.node
         })
     }
 
     /// Whether no warm node that is there has a smaller number.
     pub(crate) fn is_first(&self) -> bool {
         !self.members.range(..self.node).any(|(_, member)| {
-            member.state == MemberState::Alive && member.heartbeat.warmth == Warmth::Warm
+            member.state == NodeState::Alive && member.heartbeat.warmth == Warmth::Warm
         })
     }
 
@@ -301,7 +300,7 @@ impl Members {
         let there = self
             .members
             .values()
-            .filter(|member| matches!(member.state, MemberState::Alive | MemberState::Suspect));
+            .filter(|member| matches!(member.state, NodeState::Alive | NodeState::Suspect));
         there.map(|member| member.covered.lag_ms(now)).max().unwrap_or_default()
     }
 
@@ -316,7 +315,7 @@ impl Members {
     ) -> Vec<NodeSnapshot> {
         let snapshot = |member: &Member| {
             let heartbeat = &member.heartbeat;
-            let is_there = member.state != MemberState::Left;
+            let is_there = member.state != NodeState::Left;
             let theirs = heartbeat.applied;
             NodeSnapshot {
                 says: heartbeat.clone(),
@@ -338,14 +337,14 @@ impl Members {
 impl Member {
     fn new(now: Time, heartbeat: Heartbeat) -> Self {
         let mut member = Self {
-            state: MemberState::Alive,
+            state: NodeState::Alive,
             heard_ms: now.steady_ms,
             heartbeat: Heartbeat::default(),
             covered: Covered::new(now.steady_ms.saturating_sub(heartbeat.unstored_ms)),
             is_purged: false,
         };
         if heartbeat.is_leaving {
-            member.state = MemberState::Left;
+            member.state = NodeState::Left;
             member.heartbeat = heartbeat;
         } else {
             member.update(now, heartbeat);
@@ -354,7 +353,7 @@ impl Member {
     }
 
     fn update(&mut self, now: Time, heartbeat: Heartbeat) {
-        self.state = MemberState::Alive;
+        self.state = NodeState::Alive;
         self.is_purged = false;
         self.heard_ms = now.steady_ms;
         // A node that has not reached the log yet knows nothing of what its processes stored.

@@ -38,8 +38,8 @@ pub use operator::{Made, make_stream, update_account};
 pub use options::{NatsOptions, NatsUser, SecretIds};
 pub use rights::Rights;
 pub use rows::fetch_rows;
-pub use status::{LetterFigures, Order, Overview, RowFigures, Status};
-pub use streams::{StreamChanges, StreamInfo, StreamSettings};
+pub use status::{LetterFigures, Order, Overview, Status};
+pub use streams::{StreamChanges, StreamSettings};
 
 use crate::host::{Host, Letters, Rows};
 use crate::node;

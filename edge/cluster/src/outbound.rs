@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::seam::{Output, Time};
-use crate::snapshot::OutboundState;
+use crate::status::LogState;
 use gone::Gone;
 use replication::block::{self, Block, Header, Kind};
 
@@ -479,13 +479,13 @@ impl Outbound {
     }
 
     /// Returns what becomes of blocks.
-    pub(crate) fn state(&self) -> OutboundState {
+    pub(crate) fn state(&self) -> LogState {
         if !self.is_open || self.is_unanswered && !self.queue.is_empty() {
-            OutboundState::Held
+            LogState::Held
         } else if self.dirty_ms.is_some() {
-            OutboundState::CatchingUp
+            LogState::CatchingUp
         } else {
-            OutboundState::Flowing
+            LogState::Flowing
         }
     }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::heartbeat::Heartbeat;
 use crate::host::Position;
+use crate::status::{ClusterEvent, LogState, NodeState};
 
 /// What there is to see of a node and of the others as it knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct Snapshot {
     /// Connections to NATS that ended.
     pub disconnections: u64,
     /// What becomes of its own blocks.
-    pub outbound: OutboundState,
+    pub outbound: LogState,
     /// Bytes of its blocks that are not stored.
     pub queue_bytes: u64,
     /// The most that there may be.
@@ -60,6 +61,13 @@ pub struct Snapshot {
     pub events: Vec<ClusterEvent>,
 }
 
+impl Snapshot {
+    /// Returns the messages of the log that are not applied.
+    pub fn log_behind(&self) -> u64 {
+        self.log_last.saturating_sub(self.position.sequence)
+    }
+}
+
 /// Whether a node knows everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -73,40 +81,13 @@ pub enum Warmth {
     Warm,
 }
 
-/// What becomes of a node's own blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OutboundState {
-    /// They are stored as they come.
-    Flowing,
-    /// They wait, because NATS is away or does not acknowledge. Those that have waited for 30 s are dropped.
-    #[default]
-    Held,
-    /// A walk tells the others what dropped blocks reported.
-    CatchingUp,
-}
-
-/// What a node is to another one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MemberState {
-    /// Its heartbeats come.
-    #[default]
-    Alive,
-    /// It has been silent for 3 s.
-    Suspect,
-    /// It has been silent for 10 s.
-    Gone,
-    /// It said that it ends.
-    Left,
-}
-
 /// Another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSnapshot {
     /// Its last heartbeat.
     pub says: Heartbeat,
     /// What it is to this node.
-    pub state: MemberState,
+    pub state: NodeState,
     /// Whether it is ignored.
     pub is_ignored: bool,
     /// Milliseconds since it was last heard of.
@@ -144,13 +125,4 @@ pub struct Traffic {
     pub applied_live_messages: u64,
     /// Bytes of them.
     pub applied_live_bytes: u64,
-}
-
-/// Something that happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterEvent {
-    /// When, unix ms.
-    pub at_ms: u64,
-    /// What, in words.
-    pub text: String,
 }

@@ -14,6 +14,7 @@ mod reader;
 mod rounds;
 mod scan;
 mod segment;
+mod shown;
 mod status;
 mod stream;
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use disk::{Directory, Disk, SegmentFile};
 pub use inspect::{Inspection, RoundInfo, SegmentInfo, inspect};
 pub use lock::Lock;
 pub use reader::Journal;
+pub use shown::JournalStatus;
 pub use status::{Failure, Figures, KINDS, SKIPPED, State, Status};
 pub use stream::{Milestone, NextSessions, Receiver, SendOrders, StreamError, TakeSessions, send};
 pub use writer::Writer;

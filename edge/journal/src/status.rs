@@ -1,32 +1,28 @@
 //! State and counters of a journal, for metrics and the API.
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use replication::Merged;
 use replication::block::Kind;
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// The state of a journal's writer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The activity of a journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = JournalState)]
 pub enum State {
-    /// There is no writer.
+    /// There is none: swarms are lost when the process ends.
     #[default]
     Off,
     /// Changes are written as they happen.
     Writing,
-    /// Writing failed. The writer tries again; until then nothing is kept.
+    /// The disk or another process prevents writing. The writer tries again; until then nothing is kept.
     Stopped,
-}
-
-impl State {
-    /// Returns its name in metrics and in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Writing => "writing",
-            Self::Stopped => "stopped",
-        }
-    }
+    /// Peers are being restored from it. It is written after that. A [`Status`] never has this state.
+    Restoring,
 }
 
 /// The reason why a journal stopped.
@@ -261,7 +257,7 @@ mod tests {
         status.set_written(5);
         status.damaged(2);
         let figures = status.figures();
-        assert_eq!((figures.state, figures.state.name()), (State::Stopped, "stopped"));
+        assert_eq!(figures.state, State::Stopped);
         assert_eq!((figures.bytes, figures.blocks), ([0, 7, 0, 0], [0, 1, 0, 0]));
         assert_eq!(figures.failures, [0, 0, 0, 1]);
         assert_eq!((figures.written_ms, figures.round_began_ms), (Some(5), None));

@@ -56,7 +56,7 @@ fn main() {
 /// Announces for some seconds, and prints how far the database is behind.
 fn announce(subsystem: &SiteSubsystem) {
     let site = subsystem.site();
-    let (mut lag_s, mut batches, mut busy) = (0, 0, Duration::ZERO);
+    let (mut lag_s, mut batches, mut busy) = (0.0_f64, 0, Duration::ZERO);
     for second in 0..SECONDS {
         let began = Instant::now();
         for number in second * PER_S..(second + 1) * PER_S {

@@ -21,6 +21,7 @@ mod gazelle;
 mod hex;
 mod keys;
 pub mod ledger;
+mod metrics;
 mod model;
 mod names;
 mod rates;
@@ -31,6 +32,7 @@ mod status;
 mod subsystem;
 mod unit3d;
 
+pub use self::subsystem::{Feed, SiteSubsystem};
 #[doc(hidden)]
 pub use batch::reads_batch_as_written;
 pub use config::{DonorRule, SiteConfig, SiteError, SiteKind};
@@ -38,6 +40,5 @@ pub use config::{DonorRule, SiteConfig, SiteError, SiteKind};
 pub use gazelle::calls::read_query;
 pub use hex::to_hex;
 pub use status::{SiteProblem, SiteStatus};
-pub use subsystem::{Feed, SiteSubsystem};
 #[doc(hidden)]
 pub use unit3d::calls::read_body;

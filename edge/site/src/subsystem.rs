@@ -195,6 +195,11 @@ impl SiteSubsystem {
         *self.shared.spool.lock() = None;
     }
 
+    /// Returns the software of the site.
+    pub fn kind(&self) -> SiteKind {
+        self.shared.config.kind
+    }
+
     /// Returns the state.
     pub fn status(&self) -> SiteStatus {
         let Shared { answers, config, progress, calls, .. } = &*self.shared;
@@ -220,6 +225,7 @@ impl SiteSubsystem {
             database: progress.database.clone(),
             clock: progress.clock.clone(),
             spool: progress.spool.clone(),
+            spool_bytes_max: config.spool_mib << 20,
             ..SiteStatus::default()
         };
         drop((progress, model));
@@ -231,19 +237,7 @@ impl SiteSubsystem {
             let since_s = spool.waiting_since_s();
             status.lag_s = since_s.map_or(0, |since_s| now_s.saturating_sub(since_s)).into();
         }
-        status
-    }
-
-    /// Returns a sentence for each thing that is wrong.
-    pub fn problems(&self) -> Vec<String> {
-        let status = self.status();
-        let found =
-            [("database", &status.database), ("clock", &status.clock), ("spool", &status.spool)];
-        let sentence = |(name, problem): (&str, &Option<SiteProblem>)| {
-            let SiteProblem { error, remedy, .. } = problem.as_ref()?;
-            Some(format!("site {name}: {error}; {remedy}"))
-        };
-        found.into_iter().filter_map(sentence).collect()
+        status.judged()
     }
 
     /// Returns the feed.

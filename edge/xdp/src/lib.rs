@@ -20,6 +20,7 @@
 //! | `inspect` | reports obstacles before a start |
 //! | `handover` | upgrades |
 //! | `setup` | sets all of it up, and keeps it up to date |
+//! | `status` | what operators see: JSON, metrics and problems |
 //!
 //! # Safety
 //!
@@ -61,6 +62,7 @@ mod ring;
 mod run;
 #[cfg(all(target_os = "linux", feature = "program"))]
 mod setup;
+mod status;
 #[cfg(test)]
 #[cfg(all(target_os = "linux", feature = "program"))]
 mod test_frames;
@@ -86,6 +88,8 @@ pub use unsupported::{
     Control, HandOver, InheritedXdp, TakeOver, WorkerQueues, Xdp, exchange_program, is_link_name,
     run,
 };
+
+pub use status::{InterfaceStatus, QueueState, XdpStatus};
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -280,38 +284,6 @@ impl ListenerCounts {
     fn words_mut(&mut self) -> &mut [u64; 10] {
         bytemuck::cast_mut(self)
     }
-}
-
-/// An interface with the program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InterfaceStatus {
-    /// Its name.
-    pub name: String,
-    /// Its driver.
-    pub driver: String,
-    /// The mode that the program runs in: driver or generic.
-    pub mode: Mode,
-    /// True if the driver writes into our memory, for one queue at least.
-    pub zero_copy: bool,
-    /// Receive queues.
-    pub queues: u32,
-    /// True if the interface exists, is up and has a carrier.
-    pub is_up: bool,
-    /// The program's counts since the start, summed over all listeners.
-    pub counts: ListenerCounts,
-    /// Its AF_XDP sockets.
-    pub sockets: Vec<QueueState>,
-}
-
-/// An AF_XDP socket of an interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueState {
-    /// The queue of the interface.
-    pub queue: u32,
-    /// False if it was closed because of an error.
-    pub is_open: bool,
-    /// Frames and replies that it has lost.
-    pub drops: RingDrops,
 }
 
 /// Counts of frames and replies that an AF_XDP socket has dropped since it was opened.

@@ -404,7 +404,6 @@ fn node_row(node: &Value, own: &Value) -> Value {
 fn stream_row(stream: &Value, is_connected: bool) -> Value {
     let state = match stream {
         _ if !is_connected => "not known",
-        _ if stream["found"] == false => "missing",
         _ if stream["has_leader"] == false => "no leader",
         _ if number(&stream["replicas_current"]) < number(&stream["replicas"]) => "few copies",
         _ => "stores",

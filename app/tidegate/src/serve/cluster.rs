@@ -7,18 +7,17 @@ mod secrets;
 mod stats;
 
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use admin::records::Writer;
-use admin::{ClusterStats, Records};
+use admin::Records;
+use admin::records::{KINDS, Writer};
 use anyhow::{Context, Result};
-use cluster::Letters;
 use cluster::nats::{self, NatsOptions, Order, Setup, Status, Stop};
+use cluster::{Identity, Letters};
 use front::Clock;
-use front::webtorrent::RemoteLetters;
 use net::process::lower_priority;
 use replication::{Feed, Reservation};
 use tokio::sync::{mpsc, watch};
@@ -33,7 +32,7 @@ use host::TrackerHost;
 use letters::WorkerLetters;
 use records::ClusterRecords;
 use secrets::LiveSecrets;
-use stats::Own;
+use stats::StatusSource;
 
 /// A node that is configured, and has not started.
 pub(super) struct OpenCluster {
@@ -125,29 +124,25 @@ impl OpenCluster {
         if self.config.zone.is_empty() { self.join.zone() } else { &self.config.zone }
     }
 
-    /// Returns what reads its statistics.
-    fn stats(
-        &self,
-        tracker: &Arc<Tracker>,
-        letters: Arc<OnceLock<RemoteLetters>>,
-        records: &Arc<Records>,
-    ) -> Box<dyn Fn() -> ClusterStats + Send + Sync> {
-        let (status, tracker) = (Arc::clone(&self.status), Arc::clone(tracker));
-        let records = Arc::clone(records);
-        let own = Own {
-            name: self.join.cluster.clone(),
-            node: self.join.node,
-            boot: self.boot,
-            zone: self.zone().to_owned(),
-            started: Instant::now(),
+    /// Returns what reads the state for management.
+    fn status_source(&self, workers: &Workers, inputs: &ClusterInputs) -> StatusSource {
+        StatusSource {
+            identity: Identity {
+                cluster: self.join.cluster.clone(),
+                node: self.join.node,
+                boot: self.boot,
+                version: env!("CARGO_PKG_VERSION"),
+                zone: self.zone().to_owned(),
+                started: Instant::now(),
+                kinds: &KINDS,
+            },
+            status: Arc::clone(&self.status),
+            tracker: Arc::clone(&inputs.tracker),
+            letters: workers.letters(),
+            records: Arc::clone(&inputs.records),
             is_ignored: Arc::clone(&self.is_ignored),
             secrets: Arc::clone(&self.secrets),
-        };
-        Box::new(move || {
-            let letters = letters.get().map(RemoteLetters::counts).unwrap_or_default();
-            let stats = stats::stats(&own, status.overview(), &tracker, letters);
-            stats::with_records(stats, records.replication())
-        })
+        }
     }
 
     /// Fetches the records that differ from those of another node. Takes a few seconds at most.
@@ -170,9 +165,8 @@ impl OpenCluster {
     /// Fetches records, and shows what there is to see. The thread starts later.
     pub(super) fn prepare(self, workers: &Workers, inputs: ClusterInputs) -> ClusterState {
         self.fetch_records(&inputs.records);
-        let stats = self.stats(&inputs.tracker, workers.letters(), &inputs.records);
-        // Set once.
-        let _ = workers.metric_sources().cluster.set(stats);
+        let source = self.status_source(workers, &inputs);
+        workers.metric_sources().subsystems.add("cluster", move || source.read());
         ClusterState::Waiting(Box::new((self, inputs)))
     }
 

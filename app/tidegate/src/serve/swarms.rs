@@ -9,10 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use admin::{JournalState, JournalStats};
 use anyhow::Result;
 use front::Clock;
-use journal::{Failure, Journal, KINDS, Lock, Pace, SKIPPED, State, Status, Writer};
+use journal::{Failure, Journal, JournalStatus, Lock, Pace, State, Status, Writer};
 use net::process::cores;
 use replication::{Clocks, Feed, Now};
 use tracing::{error, info, warn};
@@ -82,44 +81,32 @@ struct Report {
     locked: AtomicU64,
     /// How many times the directory could not be opened.
     unusable: AtomicU64,
+    /// The disk of the journal, in words.
+    place: String,
 }
 
 impl Report {
-    fn stats(&self) -> JournalStats {
-        let figures = self.status.figures();
+    fn journal_status(&self) -> JournalStatus {
+        let mut figures = self.status.figures();
         let now_ms = unix_ms();
-        let age_s = |ms: u64| now_ms.saturating_sub(ms) as f64 / 1000.0;
+        let age_ms = |ms: u64| now_ms.saturating_sub(ms);
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let mut failures: Vec<_> =
-            Failure::ALL.into_iter().map(Failure::name).zip(figures.failures).collect();
-        for (name, count) in &mut failures {
-            if *name == Failure::Io.name() {
-                *count += load(&self.unusable);
-            }
-        }
-        failures.push(("locked", load(&self.locked)));
-        JournalStats {
+        figures.failures[Failure::Io as usize] += load(&self.unusable);
+        let since_start_s = self.since.elapsed().as_secs();
+        JournalStatus {
             state: match figures.state {
-                _ if self.is_restoring.load(Ordering::Relaxed) => JournalState::Restoring,
-                State::Writing => JournalState::Writing,
-                State::Stopped | State::Off => JournalState::Stopped,
+                _ if self.is_restoring.load(Ordering::Relaxed) => State::Restoring,
+                // The thread waits for the journal.
+                State::Off => State::Stopped,
+                state => state,
             },
-            bytes: KINDS.into_iter().zip(figures.bytes).collect(),
-            blocks: KINDS.into_iter().zip(figures.blocks).collect(),
-            failures,
-            skipped: SKIPPED.into_iter().zip(figures.skipped).collect(),
+            round_age_s: Some(figures.round_began_ms.map_or(since_start_s, |ms| age_ms(ms) / 1000)),
             disk_bytes: figures.disk_bytes,
-            segments: figures.segments,
-            round_age_s: figures
-                .round_began_ms
-                .map_or_else(|| self.since.elapsed().as_secs_f64(), age_s),
-            lag_s: figures.written_ms.map_or(0.0, age_s),
-            syncs: figures.syncs,
-            sync_s: figures.sync_time.as_secs_f64(),
-            missed: figures.missed,
-            restored_peers: load(&self.restored_peers),
-            restored_torrents: figures.restored_torrents,
-            restore_s: figures.restore_time.as_secs_f64(),
+            restored: load(&self.restored_peers),
+            lag_s: figures.written_ms.map_or(0.0, |ms| age_ms(ms) as f64 / 1000.0),
+            locked: load(&self.locked),
+            place: self.place.clone(),
+            figures,
         }
     }
 }
@@ -149,6 +136,7 @@ impl OpenJournal {
             warn!("{warning}");
         }
         let is_in_cluster = config.cluster.is_some();
+        let state_dir = config.state_dir.clone().unwrap_or_default();
         let config = config.swarms.clone()?;
         let report = Arc::new(Report {
             status: Arc::default(),
@@ -157,6 +145,7 @@ impl OpenJournal {
             restored_peers: AtomicU64::new(0),
             locked: AtomicU64::new(0),
             unusable: AtomicU64::new(0),
+            place: format!("the disk of {}", state_dir.display()),
         });
         let source = if is_upgrade { None } else { acquire(&config.dir, LOCK_WAIT, &report) };
         let source = source.map_or(Source::Awaited, |lock| {
@@ -184,10 +173,10 @@ impl OpenJournal {
         journal.newest_round_ms()
     }
 
-    /// Returns what reads its statistics.
-    pub(super) fn stats(&self) -> Box<dyn Fn() -> JournalStats + Send + Sync> {
+    /// Returns what reads the state for management.
+    pub(super) fn status_source(&self) -> impl Fn() -> JournalStatus + use<> {
         let report = Arc::clone(&self.report);
-        Box::new(move || report.stats())
+        move || report.journal_status()
     }
 
     /// Starts the thread that restores and writes. It sends [`Event::SwarmsRestored`] once.

@@ -19,6 +19,7 @@ use net::process::{lower_priority, raise_priority, usage};
 use net::tls::TlsConfig;
 use net::{ReceiveLosses, UdpSocket, UdpWorker};
 use pages::{ListenerPages, PublicUrl, Site, SiteOptions};
+use subsystem::Subsystems;
 use tokio::sync::watch;
 use tracing::{debug, info};
 use tracker::Tracker;
@@ -28,7 +29,7 @@ use super::approval::Approval;
 use super::draining::{Draining, Traffic};
 use super::geo::GeoCounter;
 use super::listeners::BoundListener;
-use super::swarms::{OpenJournal, unix_ms};
+use super::swarms::unix_ms;
 use super::xdp::{self, OpenXdp, SharedRules};
 use super::{Event, Shared};
 use crate::access::AccessState;
@@ -80,7 +81,10 @@ impl Workers {
         let (tracker, clock) = (shared.tracker, shared.clock);
         let registry = Arc::new(MetricsRegistry::default());
         let certificates = Arc::clone(shared.certificates);
-        let journal = shared.journal.map(OpenJournal::stats);
+        let subsystems = Subsystems::default();
+        if let Some(journal) = shared.journal {
+            subsystems.add("journal", journal.status_source());
+        }
         let metric_sources = MetricSources {
             tracker: Arc::clone(tracker),
             registry: Arc::clone(&registry),
@@ -89,8 +93,7 @@ impl Workers {
             clock: Box::new(move || clock.now()),
             certificates: Box::new(move || certificates.validities()),
             acme: AcmeAttempts::default(),
-            journal: Box::new(move || journal.as_ref().map(|stats| stats())),
-            cluster: OnceLock::new(),
+            subsystems,
             site: OnceLock::new(),
             receive_losses: OnceLock::new(),
             version: env!("CARGO_PKG_VERSION"),
@@ -239,8 +242,7 @@ impl Workers {
     /// Starts the thread that keeps the XDP program up to date and counts what it does.
     pub(super) fn start_xdp(&mut self, xdp: OpenXdp, rules: SharedRules) -> Result<()> {
         let (tracker, clock) = (Arc::clone(&self.tracker), self.clock);
-        let sources = Arc::clone(&self.metric_sources);
-        let mut updater = xdp.updater(rules, tracker, clock, sources);
+        let mut updater = xdp.updater(rules, tracker, clock, &self.metric_sources);
         // Before the workers' first datagrams.
         updater.step();
         let (stop, steps) = (Arc::clone(&self.stop), Arc::<AtomicU64>::default());

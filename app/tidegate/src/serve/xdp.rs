@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use admin::{MetricSources, XdpInterface, XdpRingDrops, XdpStats};
+use admin::MetricSources;
 use anyhow::{Context, Result, bail};
 use front::Clock;
 use net::{Engine, UdpSocket, UdpWorker};
@@ -21,8 +21,8 @@ use tracker::{RequestKind, Tracker};
 use types::{Family, limits};
 use wire::udp;
 use xdp::{
-    ConnectRate, Control, HandOver, IdSlices, InheritedXdp, InterfaceStatus, ListenerCounts,
-    ProtocolNumbers, QueueState, Rules, TakeOver, WorkerQueues, Xdp, XdpOptions,
+    ConnectRate, Control, HandOver, IdSlices, InheritedXdp, ListenerCounts, ProtocolNumbers, Rules,
+    TakeOver, WorkerQueues, Xdp, XdpOptions, XdpStatus,
 };
 
 use super::listeners::{BoundListener, BoundListeners};
@@ -220,8 +220,12 @@ impl OpenXdp {
         rules: SharedRules,
         tracker: Arc<Tracker>,
         clock: Clock,
-        sources: Arc<MetricSources>,
+        sources: &MetricSources,
     ) -> Updater {
+        let status = Arc::<Mutex<XdpStatus>>::default();
+        let shown = Arc::clone(&status);
+        let read = move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        sources.subsystems.add("xdp", read);
         let metrics = self.listeners.into_iter().map(|listener| {
             let family = Family::of(listener.address.ip());
             (family, sources.registry.register(listener))
@@ -236,7 +240,7 @@ impl OpenXdp {
             steps: 0,
             tracker,
             clock,
-            sources,
+            status,
         }
     }
 }
@@ -256,7 +260,8 @@ pub(super) struct Updater {
     steps: u32,
     tracker: Arc<Tracker>,
     clock: Clock,
-    sources: Arc<MetricSources>,
+    /// What management shows.
+    status: Arc<Mutex<XdpStatus>>,
 }
 
 impl Updater {
@@ -313,13 +318,8 @@ impl Updater {
             add(metrics, *family, &counts);
             metrics.publish();
         }
-        let interfaces = self.control.interfaces();
-        let sockets = interfaces.iter().flat_map(|it| &it.sockets);
-        let (open, closed): (Vec<_>, Vec<_>) = sockets.partition(|socket| socket.is_open);
-        let sockets = vec![("open", open.len() as u64), ("closed", closed.len() as u64)];
-        let interfaces = interfaces.into_iter().map(interface).collect();
-        let stats = XdpStats { interfaces, sockets };
-        *self.sources.status.xdp.lock().unwrap_or_else(PoisonError::into_inner) = stats;
+        let status = XdpStatus::new(self.control.interfaces());
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }
 
@@ -342,39 +342,4 @@ fn add(metrics: &mut WorkerMetrics, family: Family, counts: &ListenerCounts) {
     let answered = counts.connects * u64::from(PROTOCOL_NUMBERS.head_len);
     counters.bytes_in += answered + counts.dropped_bytes;
     counters.bytes_out += answered;
-}
-
-fn interface(status: InterfaceStatus) -> XdpInterface {
-    let counts = status.counts;
-    XdpInterface {
-        name: status.name,
-        driver: status.driver,
-        mode: status.mode.label(),
-        zero_copy: status.zero_copy,
-        is_up: status.is_up,
-        frames: vec![
-            ("connect", counts.connects),
-            ("steered", counts.steered),
-            ("passed", counts.passed),
-            ("banned", counts.banned),
-            ("blocked", counts.blocked),
-            ("rate", counts.over_rate),
-            ("bad_connection_id", counts.bad_connection_ids),
-            ("wrong_magic", counts.wrong_magic),
-            ("too_short", counts.too_short),
-        ],
-        ring_drops: status.sockets.iter().flat_map(ring_drops).collect(),
-    }
-}
-
-fn ring_drops(socket: &QueueState) -> impl Iterator<Item = XdpRingDrops> {
-    let (queue, drops) = (socket.queue, socket.drops);
-    let rings = [
-        ("rx_full", drops.rx_full),
-        ("fill_empty", drops.fill_empty),
-        ("rx_invalid", drops.rx_invalid),
-        ("tx_invalid", drops.tx_invalid),
-        ("tx_full", drops.tx_full),
-    ];
-    rings.into_iter().map(move |(ring, frames)| XdpRingDrops { queue, ring, frames })
 }

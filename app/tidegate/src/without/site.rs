@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use admin::SiteSource;
+use admin::MetricSources;
 use anyhow::Result;
 use config::Config;
 use tracker::Tracker;
@@ -26,7 +26,7 @@ impl OpenSite {
         match self.0 {}
     }
 
-    pub(crate) fn source(&self) -> Arc<dyn SiteSource> {
+    pub(crate) fn show(&self, _: &MetricSources) {
         match self.0 {}
     }
 

@@ -113,13 +113,11 @@ export default async function nodes(main, { may, isHere }) {
   function streamHealth(one) {
     const [text, kind] = !cluster.connection.server
       ? ['not known', '']
-      : !one.found
-        ? ['missing', 'bad']
-        : !one.has_leader
-          ? ['no leader', 'bad']
-          : one.replicas_current < one.replicas
-            ? ['few copies', 'warn']
-            : ['stores', 'good']
+      : !one.has_leader
+        ? ['no leader', 'bad']
+        : one.replicas_current < one.replicas
+          ? ['few copies', 'warn']
+          : ['stores', 'good']
     return h('span', { class: `tag ${kind}` }, text)
   }
 

@@ -20,7 +20,7 @@ use super::state::Shared;
 use crate::events::EventKind;
 use crate::records::RecordOp;
 use crate::records::tables::bans::{self, BanRow};
-use crate::schema::{IntoParams, ToSchema};
+use utoipa::{IntoParams, ToSchema};
 
 /// Bans on one page.
 const PAGE_MAX: u32 = 1000;
@@ -71,7 +71,7 @@ struct BanPage {
 #[serde(deny_unknown_fields)]
 struct NewBan {
     /// An address, or a network in CIDR notation.
-    #[schema(schema_with = super::openapi::network_schema)]
+    #[cfg_attr(test, schema(schema_with = super::openapi::network_schema))]
     network: String,
     #[schema(max_length = 100)]
     #[serde(default)]
@@ -89,7 +89,7 @@ struct NewBan {
 #[serde(deny_unknown_fields)]
 struct NewBans {
     /// Addresses, or networks in CIDR notation.
-    #[schema(schema_with = super::openapi::networks_schema)]
+    #[cfg_attr(test, schema(schema_with = super::openapi::networks_schema))]
     networks: Vec<String>,
     #[schema(max_length = 100)]
     #[serde(default)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tracker::{IpPrefix, PeerInfo};
 
 use crate::clients;
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 /// Client software and networks listed; the others are left out.
 const ROWS_MAX: usize = 10;

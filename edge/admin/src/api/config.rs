@@ -20,7 +20,7 @@ use crate::log_levels::LogLevels;
 use crate::log_tail::{LOG_TAIL, LogLine};
 use crate::records::RecordOp;
 use crate::records::tables::settings;
-use crate::schema::{IntoParams, ToSchema};
+use utoipa::{IntoParams, ToSchema};
 
 /// Keys in one request.
 const KEYS_MAX: usize = 100;

@@ -23,7 +23,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::{Api, Shared};
 use crate::events::{Event, EventKind};
-use crate::schema::IntoParams;
+use utoipa::IntoParams;
 
 /// Concurrent streams: fewer than of statistics, which every page of the dashboard reads.
 pub(super) const STREAMS_MAX: usize = 16;

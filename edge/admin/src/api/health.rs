@@ -6,76 +6,21 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use serde::Serialize;
+use subsystem::{HealthArea, HealthItem, Level};
 use tracker::counters::DropReason;
 use types::Refusal;
 
 use super::state::Api;
 use crate::clock::since_epoch;
-use crate::cluster::{self, ProblemKind};
 use crate::recorder::{AnnotationKind, Cause, CommonEnding};
-use crate::schema::ToSchema;
-use crate::site::SiteStats;
-use crate::sources::{JournalState, JournalStats, MetricSources, ReloadFailure, is_renewal_late};
+use crate::sources::{MetricSources, ReloadFailure, is_renewal_late};
 
 /// Percent of the memory budget from which it is a warning.
 const MEMORY_WARNING_PERCENT: u64 = 90;
-/// Age of unwritten changes of the journal that is a warning, seconds. It is written a few times a second.
-const JOURNAL_LAG_MAX_S: f64 = 30.0;
 /// Datagrams lost in ten minutes from which it is a warning. Fewer are a burst: clients ask again.
 const LOST_WARNING: u64 = 1000;
 /// Seconds between two annotations of a lasting failure.
 const FAILURE_PERIOD_S: u64 = 600;
-
-/// How bad something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Level {
-    /// All is well.
-    Ok,
-    /// Worth knowing.
-    Info,
-    /// Works, but will not for long, or not after a restart.
-    Warning,
-    /// Something does not work.
-    Error,
-}
-
-/// What something is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum HealthArea {
-    Listeners,
-    Records,
-    Journal,
-    Cluster,
-    Certificates,
-    Memory,
-    Config,
-    Upgrade,
-    Xdp,
-    Site,
-}
-
-/// Something that an operator should know.
-#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub(super) struct HealthItem {
-    pub(super) level: Level,
-    pub(super) area: HealthArea,
-    /// What is wrong.
-    pub(super) text: String,
-    /// What to do; null if the text says it, or if there is nothing to do.
-    pub(super) remedy: Option<String>,
-}
-
-fn item(
-    level: Level,
-    area: HealthArea,
-    text: impl Into<String>,
-    remedy: impl Into<Option<&'static str>>,
-) -> HealthItem {
-    HealthItem { level, area, text: text.into(), remedy: remedy.into().map(Into::into) }
-}
 
 /// Returns everything that an operator should know, the worst first.
 pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
@@ -87,17 +32,9 @@ pub(super) fn health_items(api: &Api) -> Vec<HealthItem> {
     items.extend(unreachable_external(api).map(unreachable_peers));
     items.extend(api.recorder.common_ending().as_ref().map(common_ending));
     records(api, &mut items);
-    let place = disk_of_state(api);
-    items.extend((sources.journal)().as_ref().and_then(|stats| journal(stats, &place)));
-    cluster_items(sources, &mut items);
-    items.extend(sources.site().as_ref().and_then(site));
+    items.extend(sources.subsystems.read_all().iter().flat_map(|it| it.problems()));
     certificates(&(sources.certificates)(), SystemTime::now(), &mut items);
     memory(sources, &mut items);
-    let down = sources.status.xdp().interfaces.into_iter().filter(|it| !it.is_up);
-    items.extend(down.map(|it| {
-        let text = format!("The interface {} with the XDP program is down or gone.", it.name);
-        item(Level::Warning, HealthArea::Xdp, text, "Check the interface, and xdp.interfaces.")
-    }));
     items.sort_by_key(|item| std::cmp::Reverse(item.level));
     items
 }
@@ -106,7 +43,7 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
     let status = &api.sources().status;
     if !status.ready.load(Ordering::Relaxed) {
         let text = "Not all listeners serve: tidegate is starting or stopping.";
-        items.push(item(Level::Warning, HealthArea::Listeners, text, None));
+        items.push(HealthItem::new(Level::Warning, HealthArea::Listeners, text));
     }
     if let Some(ReloadFailure { file, error }) = status.reload_failure() {
         let text = format!(
@@ -116,8 +53,8 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
         let remedy = format!(
             "Correct it, then reload. `tidegate config check{option}` finds mistakes without a reload."
         );
-        let failed = item(Level::Warning, HealthArea::Config, text, None);
-        items.push(HealthItem { remedy: Some(remedy), ..failed });
+        let failed = HealthItem::new(Level::Warning, HealthArea::Config, text);
+        items.push(failed.with_remedy(remedy));
     }
     if api.is_upgrade_pending() {
         let text = "The program file has changed since the start: a new version is installed, but not running.";
@@ -125,8 +62,8 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
             "Upgrade without downtime: Upgrade on the dashboard, `tidegate admin upgrade`, or `kill -USR2 {}`.",
             std::process::id()
         );
-        let pending = item(Level::Info, HealthArea::Upgrade, text, None);
-        items.push(HealthItem { remedy: Some(remedy), ..pending });
+        let pending = HealthItem::new(Level::Info, HealthArea::Upgrade, text);
+        items.push(pending.with_remedy(remedy));
     }
 }
 
@@ -135,7 +72,7 @@ fn udp_engine(sources: &MetricSources) -> Option<HealthItem> {
     let text = format!("UDP is served without its XDP program: {why}.");
     let remedy = "Clients notice nothing, but a flood costs more. Remove the cause and restart; or set udp.engine to \
                   auto. See docs/xdp.md.";
-    Some(item(Level::Warning, HealthArea::Xdp, text, remedy))
+    Some(HealthItem::new(Level::Warning, HealthArea::Xdp, text).with_remedy(remedy))
 }
 
 /// Returns the address by which others cannot reach the peers on this machine, if they were given it.
@@ -152,7 +89,7 @@ fn unreachable_peers(given: IpAddr) -> HealthItem {
     );
     let remedy = "If clients elsewhere should reach them, set tracker.external_address to the public address, and \
                   forward their ports to this machine.";
-    item(Level::Info, HealthArea::Listeners, text, remedy)
+    HealthItem::new(Level::Info, HealthArea::Listeners, text).with_remedy(remedy)
 }
 
 fn receive_losses(lost: u64) -> Option<HealthItem> {
@@ -167,7 +104,7 @@ fn receive_losses(lost: u64) -> Option<HealthItem> {
     );
     let remedy = "Clients ask again. If it continues, raise net.core.rmem_max to 8388608 and restart; \
                   if a core is busy all the time, see docs/operate/tuning.md.";
-    Some(item(level, HealthArea::Listeners, text, remedy))
+    Some(HealthItem::new(level, HealthArea::Listeners, text).with_remedy(remedy))
 }
 
 fn common_ending(ending: &CommonEnding) -> HealthItem {
@@ -179,7 +116,7 @@ fn common_ending(ending: &CommonEnding) -> HealthItem {
     let text = format!(
         "{percent} % of the {requests} requests of the last 5 minutes were {how} for the same reason: {label}."
     );
-    item(Level::Warning, HealthArea::Listeners, text, remedy)
+    HealthItem::new(Level::Warning, HealthArea::Listeners, text).with_remedy(remedy)
 }
 
 /// Returns what to do if nearly all requests are refused for the same reason.
@@ -248,7 +185,6 @@ fn drop_remedy(reason: DropReason) -> &'static str {
 const BANNED_REMEDY: &str = "A ban, or access.networks_allow and networks_deny, covers nearly all clients. `tidegate admin bans list` shows bans.";
 
 fn records(api: &Api, items: &mut Vec<HealthItem>) {
-    let add = |level, text, remedy| item(level, HealthArea::Records, text, remedy);
     if let Some(why) = api.records().health().failing() {
         let text = format!(
             "Records are not written ({why}). The tracker serves, but changes are refused, and counters of the \
@@ -258,91 +194,22 @@ fn records(api: &Api, items: &mut Vec<HealthItem>) {
             "Free space on {} and check its permissions. Writing continues by itself.",
             disk_of_state(api)
         );
-        items.push(HealthItem { remedy: Some(remedy), ..add(Level::Error, text, None) });
+        items.push(HealthItem::new(Level::Error, HealthArea::Records, text).with_remedy(remedy));
     }
     if !api.records().is_durable() {
         let text = "Records are in memory only: keys, lists, bans, tokens, statistics and swarms are lost when \
                     tidegate stops.";
-        items.push(add(
-            Level::Warning,
-            text.into(),
-            Some("Start it without --memory, or set state.dir, to keep them."),
-        ));
+        let remedy = "Start it without --memory, or set state.dir, to keep them.";
+        items.push(HealthItem::new(Level::Warning, HealthArea::Records, text).with_remedy(remedy));
     }
 }
 
-/// Returns the disk of the records and the journal, in words.
+/// Returns the disk of the records, in words.
 fn disk_of_state(api: &Api) -> String {
     match api.records().directory() {
         Some(dir) => format!("the disk of {}", dir.display()),
         None => "the disk of state.dir".into(),
     }
-}
-
-/// `place` is the disk of the journal, in words.
-fn journal(stats: &JournalStats, place: &str) -> Option<HealthItem> {
-    let add = |level, text, remedy: Option<String>| {
-        Some(HealthItem { remedy, ..item(level, HealthArea::Journal, text, None) })
-    };
-    match stats.state {
-        JournalState::Stopped => {
-            let reasons: Vec<&str> = stats
-                .failures
-                .iter()
-                .filter(|(_, count)| *count > 0)
-                .map(|(why, _)| *why)
-                .collect();
-            let reasons = match reasons.join(", ").replace('_', " ") {
-                none if none.is_empty() => String::new(),
-                reasons => format!(" ({reasons})"),
-            };
-            let text = format!(
-                "Swarms are not written to the disk{reasons}: after a restart, clients that have not announced yet \
-                 would be missing."
-            );
-            let remedy =
-                format!("Free space on {place}, and make sure that no other tidegate uses it.");
-            add(Level::Error, text, Some(remedy))
-        }
-        JournalState::Restoring => {
-            let peers = stats.restored_peers;
-            add(Level::Info, format!("Swarms are being restored: {peers} peers so far."), None)
-        }
-        JournalState::Writing if stats.lag_s > JOURNAL_LAG_MAX_S => {
-            let text = format!("The journal of swarms is {:.0} s behind.", stats.lag_s);
-            let remedy = format!("Too slow, or overloaded: {place}.");
-            add(Level::Warning, text, Some(remedy))
-        }
-        JournalState::Off | JournalState::Writing => None,
-    }
-}
-
-fn cluster_items(sources: &MetricSources, items: &mut Vec<HealthItem>) {
-    let Some(stats) = sources.cluster() else { return };
-    items.extend(cluster::problems(&stats).into_iter().map(|problem| {
-        use ProblemKind::{Alone, Disconnected, Mute};
-        let level = match problem.kind {
-            Disconnected | Mute | Alone => Level::Error,
-            _ => Level::Warning,
-        };
-        item(level, HealthArea::Cluster, problem.text, None)
-    }));
-}
-
-/// Seconds for which what users transferred may wait until it is a warning. It is written every few seconds.
-const SITE_LAG_MAX_S: f64 = 60.0;
-
-fn site(stats: &SiteStats) -> Option<HealthItem> {
-    let add = |level, text: String, remedy| Some(item(level, HealthArea::Site, text, remedy));
-    if let Some(error) = &stats.error {
-        // The text has the remedy.
-        return add(Level::Error, error.clone(), None);
-    }
-    if stats.kind != "feed" && stats.lag_s > SITE_LAG_MAX_S {
-        let text = format!("What users transferred reaches the site {:.0} s late.", stats.lag_s);
-        return add(Level::Warning, text, Some("The site's database is too slow, or overloaded."));
-    }
-    None
 }
 
 /// Returns the whole days until `expires`, below 0 after it.
@@ -373,7 +240,7 @@ fn certificates(
         };
         let remedy =
             "Renew the files of tls.certificates and reload; with ACME, see the log (area acme).";
-        items.push(item(level, HealthArea::Certificates, text, remedy));
+        items.push(HealthItem::new(level, HealthArea::Certificates, text).with_remedy(remedy));
     }
 }
 
@@ -395,7 +262,7 @@ fn memory(sources: &MetricSources, items: &mut Vec<HealthItem>) {
              not stored."
         );
         let remedy = "Raise limits.memory_mib, or limit peers per address.";
-        items.push(item(Level::Warning, HealthArea::Memory, text, remedy));
+        items.push(HealthItem::new(Level::Warning, HealthArea::Memory, text).with_remedy(remedy));
     }
 }
 
@@ -420,8 +287,8 @@ impl Failures {
             let text = "The records could not be written";
             api.hub().annotate(AnnotationKind::RecordsFailed, text);
         }
-        let failures = |stats: JournalStats| stats.failures.iter().map(|(_, count)| count).sum();
-        if is_new(&mut self.journal, (api.sources().journal)().map_or(0, failures)) {
+        let failures = api.sources().subsystems.read("journal").map_or(0, |it| it.write_failures());
+        if is_new(&mut self.journal, failures) {
             let text = "The journal of swarms could not be written";
             api.hub().annotate(AnnotationKind::JournalFailed, text);
         }
@@ -469,35 +336,5 @@ mod tests {
                 (Level::Warning, "The certificate today expires in less than a day."),
             ]
         );
-    }
-
-    #[test]
-    fn a_site_that_gets_nothing_is_an_error() {
-        let well = SiteStats { kind: "unit3d".into(), lag_s: 3.0, ..SiteStats::default() };
-        assert_eq!(site(&well), None);
-        let late = site(&SiteStats { lag_s: 61.0, ..well.clone() }).unwrap();
-        assert_eq!((late.level, late.area), (Level::Warning, HealthArea::Site));
-        let text = "access denied: correct site.database_password".to_owned();
-        let away = site(&SiteStats { error: Some(text.clone()), ..well.clone() }).unwrap();
-        assert_eq!((away.level, away.text), (Level::Error, text));
-        // The reader of a feed may come once a day.
-        assert_eq!(site(&SiteStats { kind: "feed".into(), lag_s: 9e4, ..well }), None);
-    }
-
-    #[test]
-    fn a_stopped_journal_is_an_error() {
-        let stats = |state, lag_s| JournalStats {
-            state,
-            lag_s,
-            failures: vec![("disk_full", 2), ("locked", 0)],
-            ..JournalStats::default()
-        };
-        let stopped = journal(&stats(JournalState::Stopped, 0.0), "the disk of /x").unwrap();
-        assert_eq!((stopped.level, stopped.area), (Level::Error, HealthArea::Journal));
-        assert!(stopped.text.contains("(disk full)"), "{}", stopped.text);
-        assert!(stopped.remedy.unwrap().contains("the disk of /x, "));
-        assert_eq!(journal(&stats(JournalState::Writing, 31.0), "").unwrap().level, Level::Warning);
-        assert_eq!(journal(&stats(JournalState::Restoring, 0.0), "").unwrap().level, Level::Info);
-        assert_eq!(journal(&stats(JournalState::Writing, 1.0), ""), None);
     }
 }

@@ -12,7 +12,7 @@ use super::scope::Scope;
 use super::state::Shared;
 use crate::clock::since_epoch;
 use crate::recorder::{HistorySpan, StatsHistory};
-use crate::schema::IntoParams;
+use utoipa::IntoParams;
 
 pub(super) fn routes() -> Vec<Route> {
     let summary = "Show statistics over time: the last ten minutes to seven days";

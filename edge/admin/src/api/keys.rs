@@ -18,7 +18,7 @@ use crate::json::nullable;
 use crate::records::tables::ids;
 use crate::records::tables::keys::{self, KeyFilter, KeyRow, Rules};
 use crate::records::{RecordOp, RecordsError};
-use crate::schema::{IntoParams, ToSchema};
+use utoipa::{IntoParams, ToSchema};
 
 /// Keys on one page.
 const PAGE_MAX: u32 = 1000;
@@ -306,7 +306,7 @@ async fn change(
     if let Some(key) = &update.key {
         check_key(key)?;
         // Another node may have another key under the same id, and would take this one for it.
-        if ids::is_early(id.into()) && api.sources().cluster().is_some() {
+        if ids::is_early(id.into()) && api.sources().subsystems.read("cluster").is_some() {
             return Err(Problem::conflict(format!(
                 "key {id} is from before the cluster and cannot be replaced: create another one, and revoke this one"
             )));
@@ -342,7 +342,7 @@ fn check_key(key: &str) -> Result<(), Problem> {
 
 /// Checks that slots for downloads have an effect, if there are any.
 fn check_slots(slots: u32, api: &Shared) -> Result<(), Problem> {
-    let counts_downloads = || api.sources().site().is_some_and(|site| site.kind == "feed");
+    let counts_downloads = || api.sources().site.get().is_some_and(|site| site.has_feed());
     if slots > 0 && !counts_downloads() {
         return Err(Problem::conflict(
             "download_slots: a tracker without site.kind = \"feed\" does not count what users download: set that, \

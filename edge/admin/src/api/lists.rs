@@ -24,10 +24,10 @@ use super::scope::Scope;
 use super::state::{Api, Shared};
 use crate::records::RecordOp;
 use crate::records::tables::lists::{self, HashRange, List};
-use crate::schema::{IntoParams, ToSchema};
 use crate::torrent_list::HashPrefix;
 use files::FilePage;
 use reader::Reader;
+use utoipa::{IntoParams, ToSchema};
 
 mod files;
 mod reader;

@@ -9,11 +9,10 @@ use super::input::Json;
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use crate::cluster::NodeState;
 use crate::events::EventKind;
 use crate::log_levels::{AREAS, LEVEL_NAMES};
 use crate::recorder::HistorySpan;
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route("GET /names", None, "List names in responses with what they mean", names)]
@@ -59,6 +58,9 @@ const SPELLINGS: [(&str, &str); 7] = [
     ("api", "API"),
 ];
 
+/// States of a cluster's nodes. A test compares them with the cluster's own.
+const NODE_STATES: [&str; 4] = ["alive", "suspect", "gone", "left"];
+
 /// Returns the name in words: `bad_connection_id` becomes "Bad connection ID".
 fn title(name: &str) -> String {
     let spell = |word| {
@@ -98,7 +100,7 @@ async fn names() -> Result<Json<Names>, Problem> {
         bans: BanReason::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
         events: EventKind::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
         scopes: Scope::all().map(|one| name(one.label(), one.meaning())).collect(),
-        node_states: NodeState::ALL.iter().map(|one| name(one.label(), "")).collect(),
+        node_states: NODE_STATES.map(|state| name(state, "")).into(),
         spans: HistorySpan::NAMES.map(span).into(),
         log_areas: AREAS.iter().map(|area| name(area.name, "")).collect(),
         log_levels: LEVEL_NAMES.map(|level| name(level, "")).into(),
@@ -115,5 +117,12 @@ mod tests {
         assert_eq!(title("not_json"), "Not JSON");
         assert_eq!(title("http"), "HTTP");
         assert_eq!(title(""), "");
+    }
+
+    #[test]
+    fn states_of_nodes_are_those_of_the_cluster() {
+        use ::cluster::NodeState::{Alive, Gone, Left, Suspect};
+        let states = [Alive, Suspect, Gone, Left].map(|state| subsystem::json(&state));
+        assert_eq!(states, NODE_STATES);
     }
 }

@@ -9,7 +9,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::networks::{NetworkBreakdown, NetworkCount, NetworkStats};
-use crate::schema::{IntoParams, ToSchema};
+use utoipa::{IntoParams, ToSchema};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route(

@@ -18,7 +18,7 @@ use super::state::{Api, Shared};
 use super::torrents::Peer;
 use crate::clients::name;
 use crate::records::RecordOp;
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{PeersRead, PeersWrite, StatsRead};

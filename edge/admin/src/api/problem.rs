@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::json::json_text;
 use crate::records::RecordsError;
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 /// Why a request failed.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -108,7 +108,7 @@ fn session_info(api: &Shared, header: &[u8], client: IpAddr) -> Result<SessionIn
     Ok(SessionInfo {
         name: caller.name,
         scopes: caller.scopes.list(),
-        cluster: sources.cluster.get().is_some(),
+        cluster: sources.subsystems.read("cluster").is_some(),
         site: sources.site.get().is_some(),
     })
 }

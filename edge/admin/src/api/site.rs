@@ -11,6 +11,7 @@ use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{StreamExt, unfold};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::auth::Caller;
 use super::input::{Body, Json, NoContent, Query, page_limit};
@@ -18,8 +19,8 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
-use crate::schema::{IntoParams, ToSchema};
-use crate::site::{FeedBatch, FeedError, SiteSource, SiteStats};
+use crate::site::{FeedBatch, FeedError, SiteSource};
+use utoipa::{IntoParams, ToSchema};
 
 /// Batches in one response. Each has what was announced in some seconds.
 const BATCHES_MAX: u32 = 1000;
@@ -97,8 +98,18 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for FeedClient {
     }
 }
 
-async fn show(State(api): State<Shared>) -> Result<Json<SiteStats>, Problem> {
-    Ok(Json(source(&api)?.stats()))
+/// The state of the site's part of the tracker.
+pub(super) struct SiteJson(Value);
+
+impl IntoResponse for SiteJson {
+    fn into_response(self) -> Response {
+        Json(self.0).into_response()
+    }
+}
+
+async fn show(State(api): State<Shared>) -> Result<SiteJson, Problem> {
+    let site = api.sources().subsystems.read("site").ok_or_else(no_site)?;
+    Ok(SiteJson(site.to_json()))
 }
 
 async fn read(
@@ -209,9 +220,9 @@ fn check_cursor(cursor: Option<&str>) -> Result<(), Problem> {
 }
 
 fn source(api: &Shared) -> Result<Arc<dyn SiteSource>, Problem> {
-    api.sources().site.get().cloned().ok_or_else(|| {
-        Problem::not_found(
-            "no site: set site.kind and restart, so that users are accounted for one",
-        )
-    })
+    api.sources().site.get().cloned().ok_or_else(no_site)
+}
+
+fn no_site() -> Problem {
+    Problem::not_found("no site: set site.kind and restart, so that users are accounted for one")
 }

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use serde_json::Value;
 use tracker::access::Mode;
 use tracker::counters::{Counters, DropReason, Listener as ListenerKey, Protocol};
 use tracker::{ListenerPolicyId, RequestKind};
@@ -19,9 +20,7 @@ use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::{Api, Shared};
 use crate::records::RecordsHealth;
-use crate::schema::ToSchema;
-use crate::sources::XdpStats;
-use crate::swarms::Swarms;
+use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -56,9 +55,11 @@ struct Stats {
     /// Traffic by protocol.
     traffic: BTreeMap<String, Traffic>,
     /// The XDP program before the UDP listeners; `null` if there is none.
-    xdp: Option<Xdp>,
+    #[cfg_attr(test, schema(value_type = Option<::xdp::XdpStatus>))]
+    xdp: Option<Value>,
     records: Records,
-    swarms: Swarms,
+    #[cfg_attr(test, schema(value_type = ::journal::JournalStatus))]
+    swarms: Value,
     process: Process,
     /// Events published.
     events: u64,
@@ -101,32 +102,6 @@ struct Traffic {
     bytes_out: u64,
     peers_sent: u64,
     connections_open: u64,
-}
-
-/// The XDP program before the UDP listeners.
-#[derive(Serialize, ToSchema)]
-struct Xdp {
-    /// The interfaces that it is attached to.
-    interfaces: Vec<XdpInterface>,
-    /// AF_XDP sockets by state.
-    sockets: BTreeMap<String, u64>,
-}
-
-/// An interface with the XDP program.
-#[derive(Serialize, ToSchema)]
-struct XdpInterface {
-    name: String,
-    driver: String,
-    /// Where the program runs: driver or generic.
-    mode: String,
-    /// Whether the driver writes into the tracker's memory.
-    zero_copy: bool,
-    /// Whether the interface is there and up.
-    up: bool,
-    /// Datagrams for listeners by what was done with them.
-    frames: BTreeMap<String, u64>,
-    /// Frames that AF_XDP sockets lost, over all queues, by ring.
-    ring_drops: BTreeMap<String, u64>,
 }
 
 /// State of the records.
@@ -205,9 +180,9 @@ async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
             refused: totals.refused_for_memory,
         },
         traffic,
-        xdp: Xdp::new(&sources.status.xdp()),
+        xdp: sources.subsystems.read("xdp").map(|it| it.digest()),
         records: records(api.records().is_durable(), api.records().health()),
-        swarms: Swarms::new((sources.journal)().as_ref()),
+        swarms: sources.swarms(),
         process: Process {
             cpu_s: process.cpu_s,
             resident_bytes: process.resident_bytes,
@@ -229,32 +204,6 @@ fn records(durable: bool, health: &RecordsHealth) -> Records {
         counts_pending: load(&health.counts_pending),
         lag_s: load(&health.lag_s),
         failures: labels.map(|(label, count)| (label.into(), load(count))).collect(),
-    }
-}
-
-impl Xdp {
-    /// Returns `None` if the program is not attached to any interface.
-    fn new(stats: &XdpStats) -> Option<Self> {
-        let counts = |all: &[(&'static str, u64)]| {
-            all.iter().map(|(label, count)| (String::from(*label), *count)).collect()
-        };
-        let interfaces = stats.interfaces.iter().map(|it| {
-            let mut ring_drops = BTreeMap::new();
-            for drops in &it.ring_drops {
-                *ring_drops.entry(drops.ring.into()).or_default() += drops.frames;
-            }
-            XdpInterface {
-                name: it.name.clone(),
-                driver: it.driver.clone(),
-                mode: it.mode.into(),
-                zero_copy: it.zero_copy,
-                up: it.is_up,
-                frames: counts(&it.frames),
-                ring_drops,
-            }
-        });
-        let xdp = Self { interfaces: interfaces.collect(), sockets: counts(&stats.sockets) };
-        (!xdp.interfaces.is_empty()).then_some(xdp)
     }
 }
 

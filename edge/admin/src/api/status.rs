@@ -6,8 +6,10 @@ use std::time::SystemTime;
 
 use axum::extract::State;
 use serde::Serialize;
+use serde_json::Value;
+use subsystem::{HealthItem, Level};
 
-use super::health::{HealthItem, Level, days_left, health_items};
+use super::health::{days_left, health_items};
 use super::input::Json;
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -16,11 +18,9 @@ use super::state::{Api, Shared};
 use super::stats::access_mode;
 use crate::announce_url::AnnounceUrl;
 use crate::clock::since_epoch;
-use crate::cluster::ClusterDigest;
-use crate::schema::ToSchema;
-use crate::swarms::Swarms;
 use tracker::ListenerPolicyId;
 use tracker::counters::{Listener, Protocol};
+use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     let summary = "Show whether the tracker is well, what is wrong, and what to do";
@@ -47,9 +47,11 @@ struct Status {
     /// By host name.
     certificates: Vec<StatusCertificate>,
     records: StatusRecords,
-    swarms: Swarms,
+    #[cfg_attr(test, schema(value_type = ::journal::JournalStatus))]
+    swarms: Value,
     /// null outside a cluster.
-    cluster: Option<ClusterDigest>,
+    #[cfg_attr(test, schema(value_type = Option<::cluster::ClusterDigest>))]
+    cluster: Option<Value>,
     /// True if users are accounted for a site: see `/site`.
     site: bool,
     announce_urls: Vec<StatusUrl>,
@@ -132,8 +134,8 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
             failing: failures.failing().map(|why| why.to_string()),
             lag_s: failures.lag_s.load(Ordering::Relaxed),
         },
-        swarms: Swarms::new((sources.journal)().as_ref()),
-        cluster: sources.cluster().as_ref().map(ClusterDigest::new),
+        swarms: sources.swarms(),
+        cluster: sources.subsystems.read("cluster").map(|it| it.digest()),
         site: sources.site.get().is_some(),
         announce_urls: api.all_announce_urls().iter().map(|url| status_url(&api, url)).collect(),
     }))

@@ -1,4 +1,4 @@
-mod partition;
+pub(super) mod partition;
 mod sockets;
 mod status;
 

@@ -15,7 +15,7 @@ use super::state::Shared;
 use crate::records::RecordOp;
 use crate::records::tables::tokens::TokenRow;
 use crate::records::tables::webhooks::WebhookRow;
-use crate::schema::{IntoParams, ToSchema};
+use utoipa::{IntoParams, ToSchema};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![

@@ -11,7 +11,7 @@ use types::{InfoHash, Refusal};
 use super::problem::Problem;
 use super::state::{Api, Shared};
 use crate::records::tables::lists::List;
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 /// The outcome of announces of a torrent at some of the listeners.
 #[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]

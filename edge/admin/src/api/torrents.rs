@@ -18,11 +18,11 @@ use super::state::Shared;
 use super::torrent_access::{self, TorrentAccess};
 use crate::records::RecordOp;
 use crate::records::tables::lists::List;
-use crate::schema::{IntoParams, ToSchema};
 use crate::torrent_list::{
     Cursor, HashPrefix, PageRequest, ROWS_PER_PAGE_MAX, SortKey, TorrentRow,
 };
 use crate::torrent_names::{TorrentLabel, TorrentNames};
+use utoipa::{IntoParams, ToSchema};
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{TorrentsRead, TorrentsWrite};

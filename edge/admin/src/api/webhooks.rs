@@ -15,8 +15,8 @@ use crate::events::EventKind;
 use crate::public_address::is_public_address;
 use crate::records::RecordOp;
 use crate::records::tables::webhooks::WebhookRow;
-use crate::schema::ToSchema;
 use crate::webhooks::{Delivery, recorded_kinds};
+use utoipa::ToSchema;
 
 /// Webhooks at most.
 const WEBHOOKS_MAX: usize = 32;

@@ -1,10 +1,12 @@
 //! Metrics of listeners: traffic, latency, and sampled client software.
 
+use std::fmt::Display;
+
+use subsystem::Page;
 use tracker::RequestKind;
 use tracker::counters::{Counters, DropReason, Latency, Listener};
 use types::{Family, Refusal};
 
-use super::page::Page;
 use crate::clients::samples_by_name;
 
 pub(super) fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]) {
@@ -21,7 +23,7 @@ pub(super) fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]
             for (family, row) in [Family::V4, Family::V6].into_iter().zip(by_kind(counters)) {
                 for (kind, value) in RequestKind::ALL.into_iter().zip(row) {
                     let labels = [("family", super::label(family)), ("kind", kind.label())];
-                    page.listener_sample(name, listener, &labels, value);
+                    listener_sample(page, name, listener, &labels, value);
                 }
             }
         }
@@ -30,14 +32,14 @@ pub(super) fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]
     page.family(name, "counter", "Requests refused, by the reason sent to the client.");
     for (listener, counters) in listeners {
         for (refusal, value) in Refusal::ALL.into_iter().zip(&counters.refusals) {
-            page.listener_sample(name, listener, &[("reason", refusal.label())], value);
+            listener_sample(page, name, listener, &[("reason", refusal.label())], value);
         }
     }
     let name = "tidegate_drops_total";
     page.family(name, "counter", "Datagrams dropped and connections closed, by reason.");
     for (listener, counters) in listeners {
         for (drop, value) in DropReason::ALL.into_iter().zip(&counters.drops) {
-            page.listener_sample(name, listener, &[("reason", drop.label())], value);
+            listener_sample(page, name, listener, &[("reason", drop.label())], value);
         }
     }
 }
@@ -74,7 +76,7 @@ pub(super) fn render_connections(page: &mut Page, listeners: &[(Listener, Counte
     for (name, kind, help, value) in families {
         page.family(name, kind, help);
         for (listener, counters) in listeners {
-            page.listener_sample(name, listener, &[], value(counters));
+            listener_sample(page, name, listener, &[], value(counters));
         }
     }
 }
@@ -90,11 +92,11 @@ pub(super) fn render_latency(page: &mut Page, listeners: &[(Listener, Counters)]
         let bounds = bounds.into_iter().chain([String::from("+Inf")]);
         for (bound, responses) in bounds.zip(latency.buckets) {
             count += responses;
-            page.listener_sample(&format!("{name}_bucket"), listener, &[("le", &bound)], count);
+            listener_sample(page, &format!("{name}_bucket"), listener, &[("le", &bound)], count);
         }
         let sum_s = latency.sum_ns as f64 / 1e9;
-        page.listener_sample(&format!("{name}_sum"), listener, &[], sum_s);
-        page.listener_sample(&format!("{name}_count"), listener, &[], latency.count());
+        listener_sample(page, &format!("{name}_sum"), listener, &[], sum_s);
+        listener_sample(page, &format!("{name}_count"), listener, &[], latency.count());
     }
 }
 
@@ -104,4 +106,17 @@ pub(super) fn render_clients(page: &mut Page, listeners: &[(Listener, Counters)]
     for (client, count) in samples_by_name(listeners) {
         page.sample(name, ("client", client), count);
     }
+}
+
+/// Writes a sample of a listener, with further labels.
+pub(super) fn listener_sample(
+    page: &mut Page,
+    name: &str,
+    listener: &Listener,
+    labels: &[(&str, &str)],
+    value: impl Display,
+) {
+    let address = listener.address.to_string();
+    let own = [("listener", &*address), ("protocol", listener.protocol.label())];
+    page.labelled_sample(name, &[&own, labels].concat(), value);
 }

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::page::{Page, escape};
 use crate::networks::{NetworkBreakdown, NetworkStats};
 use crate::sources::MetricSources;
+use subsystem::{Page, escape};
 
 /// Renders counts of peers, of those networks that `geo.metrics_max` leaves. Nothing without files.
 pub(super) fn render_networks(page: &mut Page, stats: &NetworkStats) {

@@ -12,8 +12,8 @@ use types::Refusal;
 
 use super::sample::{CounterSnapshot, FIELDS, Sample, drop_label, refusal_label, rounded, sample};
 use crate::records::tables::history::{PendingHistory, StoredRow};
-use crate::schema::ToSchema;
 use crate::sources::MetricSources;
+use utoipa::ToSchema;
 
 /// Step in seconds and number of rows, for each [`HistorySpan`]. Some 300 rows fill a chart.
 const TIERS: [(u64, usize); 5] = [(2, 300), (10, 360), (60, 360), (300, 288), (1800, 336)];

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 
-use crate::schema::ToSchema;
+use utoipa::ToSchema;
 
 /// Attempts kept of each webhook.
 const DELIVERIES_MAX: usize = 50;

@@ -65,13 +65,13 @@ impl Log {
 
 #[cfg(test)]
 mod tests {
-    use super::super::streams::StreamInfo;
     use super::*;
+    use crate::status::ClusterStream;
 
     #[test]
     fn a_server_is_behind_if_it_lacks_what_was_applied_before_it_was_asked() {
         let ending = |last| {
-            let info = StreamInfo::default();
+            let info = ClusterStream::default();
             StreamState {
                 created_ns: 1,
                 first: 1,

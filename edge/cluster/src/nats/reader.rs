@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn ending(last: u64) -> StreamState {
-        let info = crate::nats::streams::StreamInfo::default();
+        let info = crate::status::ClusterStream::default();
         StreamState { created_ns: 1, first: 1, last, last_ms: 0, server_ms: 0, info, doubt: None }
     }
 

@@ -13,11 +13,12 @@ use tracing::{info, warn};
 use super::inputs::Report;
 use super::link::Link;
 use super::options::NatsOptions;
-use super::status::{RowFigures, Status};
+use super::status::Status;
 use crate::heartbeat::Heartbeat;
 use crate::host::{BoxFuture, Rows, RowsError};
 use crate::node::DropReason;
 use crate::rows::{self, Neighbour, Repaired};
+use crate::status::ClusterRecords;
 
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -140,7 +141,7 @@ impl RowTasks {
     }
 
     /// Adds one to a count.
-    fn count(&self, count: impl FnOnce(&mut RowFigures) -> &mut u64) {
+    fn count(&self, count: impl FnOnce(&mut ClusterRecords) -> &mut u64) {
         self.status.change(|overview| *count(&mut overview.rows) += 1);
     }
 

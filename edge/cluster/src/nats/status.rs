@@ -7,8 +7,8 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 
 use super::apply::Applied;
-use super::streams::StreamInfo;
 use crate::snapshot::Snapshot;
+use crate::status::{ClusterRecords, ClusterStream};
 
 /// Numbers of nodes are bytes.
 const NODES: usize = 256;
@@ -54,9 +54,7 @@ pub struct Overview {
     /// Messages that the client dropped, because they came faster than they were handled.
     pub slow: u64,
     /// The streams, as they were last looked up.
-    pub streams: Vec<StreamInfo>,
-    /// Seconds since that.
-    pub streams_age_s: f64,
+    pub streams: Vec<ClusterStream>,
     /// Why they could not be looked up or made the last time, or what is not as it should be.
     pub failure: Option<String>,
     /// Rights that the servers give this node and no node may have: a sentence for each kind, with the remedy.
@@ -67,8 +65,8 @@ pub struct Overview {
     pub full: u64,
     /// Letters.
     pub letters: LetterFigures,
-    /// Replicated rows.
-    pub rows: RowFigures,
+    /// Replicated rows, without what the records count themselves.
+    pub rows: ClusterRecords,
 }
 
 /// Letters since the start: bodies with any number of WebTorrent messages.
@@ -84,21 +82,6 @@ pub struct LetterFigures {
     pub delivered: u64,
     /// Received, and dropped because they did not add up.
     pub damaged: u64,
-}
-
-/// Replicated rows since the start: messages with any number of changes, and repairs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowFigures {
-    /// Published.
-    pub sent: u64,
-    /// Not published, because NATS is away or the node is mute. Other nodes fetch their changes later.
-    pub unsent: u64,
-    /// Received and merged.
-    pub received: u64,
-    /// Times that rows were fetched because they differed from another node's.
-    pub repairs: u64,
-    /// Times that this failed.
-    pub failed_repairs: u64,
 }
 
 impl Status {
@@ -144,13 +127,14 @@ impl Status {
     pub fn overview(&self) -> Overview {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let shared = self.lock();
-        Overview {
-            connection_age_s: shared.connected_at.elapsed().as_secs_f64(),
-            streams_age_s: shared.streams_at.elapsed().as_secs_f64(),
-            applied: (load(&self.applied.blocks), load(&self.applied.ns) as f64 / 1e9),
-            full: load(&self.applied.full),
-            ..shared.overview.clone()
+        let mut overview = shared.overview.clone();
+        overview.connection_age_s = shared.connected_at.elapsed().as_secs_f64();
+        overview.applied = (load(&self.applied.blocks), load(&self.applied.ns) as f64 / 1e9);
+        overview.full = load(&self.applied.full);
+        for stream in &mut overview.streams {
+            stream.age_s = shared.streams_at.elapsed().as_secs_f64();
         }
+        overview
     }
 
     /// Changes what there is to see.
@@ -172,7 +156,7 @@ impl Status {
         shared.overview.reconnects += u64::from(is_again);
     }
 
-    pub(super) fn set_streams(&self, streams: Vec<StreamInfo>) {
+    pub(super) fn set_streams(&self, streams: Vec<ClusterStream>) {
         let mut shared = self.lock();
         shared.streams_at = Instant::now();
         shared.overview.streams = streams;

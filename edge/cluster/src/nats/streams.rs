@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::link::Link;
 use super::operator::Made;
 use super::options::NatsOptions;
+use crate::status::ClusterStream;
 
 /// How much longer than a peer's lifetime the log keeps messages: a node that starts reads from before its
 /// journal's end.
@@ -120,7 +121,7 @@ fn age_for(lifetime_s: u32) -> Duration {
 }
 
 /// What a stream is and has.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct StreamState {
     /// When it was created, unix ns.
     pub(super) created_ns: u64,
@@ -132,28 +133,9 @@ pub(super) struct StreamState {
     pub(super) last_ms: u64,
     /// The time of the server that answered, unix ms.
     pub(super) server_ms: u64,
-    pub(super) info: StreamInfo,
+    pub(super) info: ClusterStream,
     /// What is not as it should be, with remedies; it works nevertheless.
     pub(super) doubt: Option<String>,
-}
-
-/// What there is to see of a stream.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StreamInfo {
-    /// Its name.
-    pub name: String,
-    /// Whether it has a leader.
-    pub has_leader: bool,
-    /// Servers that should have it.
-    pub replicas: u64,
-    /// Those of them that are current.
-    pub replicas_current: u64,
-    /// Messages in it.
-    pub messages: u64,
-    /// Their size, in bytes.
-    pub bytes: u64,
-    /// The size that it may have, in bytes; 0 = unlimited.
-    pub bytes_max: u64,
 }
 
 /// Settings of the stream that a node needs.
@@ -443,14 +425,14 @@ fn unix_ms(time: DateTime) -> u64 {
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
 }
 
-/// Returns what there is to see of a stream.
-pub(super) fn stream_info(info: &Info) -> StreamInfo {
+/// Returns what there is to see of a stream, as it is now.
+pub(super) fn stream_info(info: &Info) -> ClusterStream {
     let cluster = info.cluster.as_ref();
     let current = |cluster: &async_nats::jetstream::stream::ClusterInfo| {
         let has_leader = u64::from(cluster.leader.is_some());
         has_leader + cluster.replicas.iter().filter(|peer| peer.current).count() as u64
     };
-    StreamInfo {
+    ClusterStream {
         name: info.config.name.clone(),
         has_leader: cluster.is_none_or(|cluster| cluster.leader.is_some()),
         replicas: info.config.num_replicas as u64,
@@ -458,6 +440,7 @@ pub(super) fn stream_info(info: &Info) -> StreamInfo {
         messages: info.state.messages,
         bytes: info.state.bytes,
         bytes_max: u64::try_from(info.config.max_bytes).unwrap_or(0),
+        age_s: 0.0,
     }
 }
 

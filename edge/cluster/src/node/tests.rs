@@ -7,7 +7,7 @@ use replication::block::{Block, Change, Header, Kind, Word, encode_changes, writ
 use types::{InfoHash, PeerKey};
 
 use super::*;
-use crate::snapshot::{MemberState, OutboundState};
+use crate::status::{LogState, NodeState};
 
 const UNIX_MS: u64 = 1_700_000_000_000;
 

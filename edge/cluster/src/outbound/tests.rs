@@ -100,7 +100,7 @@ fn blocks_that_wait_follow_as_one_message() {
     assert_eq!(outbound.queue().0, 3);
     assert_eq!(stored(&mut outbound, 22, 2), []);
     assert_eq!((outbound.queue(), outbound.stored_sequence()), ((0, 0), 102));
-    assert_eq!(outbound.state(), OutboundState::Flowing);
+    assert_eq!(outbound.state(), LogState::Flowing);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_message_is_published_until_it_is_stored() {
     assert_eq!(logged(&ticks(&mut outbound, 100..1000)), []);
     let again = (1, vec![1]);
     assert_eq!(logged(&ticks(&mut outbound, 1000..3000)), [again.clone(), again.clone()]);
-    assert_eq!((outbound.state(), outbound.counts().retries), (OutboundState::Held, 2));
+    assert_eq!((outbound.state(), outbound.counts().retries), (LogState::Held, 2));
     // Not while there is no connection, and at once when it is back.
     outbound.set_open(at(3000), false, &mut Vec::new());
     assert_eq!(ticks(&mut outbound, 3000..9000), []);
@@ -135,7 +135,7 @@ fn a_message_is_published_until_it_is_stored() {
     outbound.set_open(at(9000), true, &mut out);
     assert_eq!(logged(&out), [again]);
     assert_eq!(logged(&stored(&mut outbound, 9001, 1)), [(2, vec![2])]);
-    assert_eq!(outbound.state(), OutboundState::Flowing);
+    assert_eq!(outbound.state(), LogState::Flowing);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn catch_up(outbound: &mut Outbound, from_ms: u64) -> CaughtUp {
             }
         }
     }
-    assert_eq!((outbound.state(), outbound.queue().0), (OutboundState::Flowing, 0));
+    assert_eq!((outbound.state(), outbound.queue().0), (LogState::Flowing, 0));
     assert_eq!(outbound.ages_ms(at(from_ms + 20_000)), [0, 0]);
     caught_up
 }
@@ -214,7 +214,7 @@ fn blocks_that_waited_for_too_long_are_told_in_another_way() {
     outbound.set_open(at(60_000), true, &mut out);
     assert_eq!(logged(&out), [(1, vec![3])]);
     stored(&mut outbound, 60_001, 1);
-    assert_eq!(outbound.state(), OutboundState::CatchingUp);
+    assert_eq!(outbound.state(), LogState::CatchingUp);
     let caught_up = catch_up(&mut outbound, 60_100);
     let peer = |peer| change(peer, seeder()).peer;
     assert_eq!(caught_up.words, [(peer(1), gone(60_000)), (peer(2), gone(60_000))]);
@@ -262,7 +262,7 @@ fn removals_that_the_log_lost_are_told_again() {
 fn a_node_tells_nothing_until_it_has_read_up_to_a_mark() {
     let mut outbound = open(1 << 20);
     outbound.missed(-3000);
-    assert_eq!(outbound.state(), OutboundState::CatchingUp);
+    assert_eq!(outbound.state(), LogState::CatchingUp);
     // An empty block, if nothing else is to be published.
     assert_eq!(logged(&ticks(&mut outbound, 1000..1100)), [(1, vec![1])]);
     assert!(!outbound.applied(500));
@@ -318,6 +318,6 @@ fn changes_that_a_store_lost_are_told_by_a_walk() {
     assert!(ticks(&mut outbound, 31_100..31_200).contains(&Output::Walk { since_s: 2 }));
     outbound.missed(31_000);
     outbound.walk_ended();
-    assert_eq!(outbound.state(), OutboundState::CatchingUp);
+    assert_eq!(outbound.state(), LogState::CatchingUp);
     assert_eq!((catch_up(&mut outbound, 32_000).since_s, outbound.counts().walks), (2, 3));
 }

@@ -57,6 +57,6 @@ fn what_is_cut_last_is_published_before_the_end() {
     b.wait("the peer", |b| b.peers() == 1);
     b.wait("the goodbye", |b| {
         let nodes = b.overview().node.nodes;
-        nodes.iter().any(|it| it.says.node == 1 && it.state == tidegate_cluster::MemberState::Left)
+        nodes.iter().any(|it| it.says.node == 1 && it.state == tidegate_cluster::NodeState::Left)
     });
 }

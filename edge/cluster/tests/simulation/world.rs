@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster::{Input, OutboundState, Snapshot};
+use cluster::{Input, LogState, Snapshot};
 use primitives::Random;
 use replication::block::Kind;
 use types::InfoHash;
@@ -351,7 +351,7 @@ impl<'a> World<'a> {
             let snapshot = process.snapshot(self.now_ms);
             if is_flowing(&snapshot) {
                 process.unstored.clear();
-            } else if snapshot.outbound == OutboundState::Flowing {
+            } else if snapshot.outbound == LogState::Flowing {
                 // Only what is in the blocks that are not stored is not told.
                 let oldest_ms = self.now_ms.saturating_sub((snapshot.unstored_s + 1) * 1000);
                 process.unstored.retain(|_, last_ms| *last_ms >= oldest_ms);
@@ -552,5 +552,5 @@ impl<'a> World<'a> {
 /// Whether all that a node cut is stored.
 fn is_flowing(snapshot: &Snapshot) -> bool {
     // Dirt younger than a second is shown as zero, but the state says it.
-    snapshot.outbound == OutboundState::Flowing && snapshot.unstored_blocks == 0
+    snapshot.outbound == LogState::Flowing && snapshot.unstored_blocks == 0
 }

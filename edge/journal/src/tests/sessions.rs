@@ -32,7 +32,7 @@ fn rounds_and_the_end_have_all_sessions() {
     // Three bodies a pass, with the number of the pass.
     let (mut pass, mut next) = (0_u8, 0_u8);
     let mut source = move |_: Now, is_last: bool, body: &mut Vec<u8>| {
-        assert_eq!(body, &[]);
+        assert!(body.is_empty());
         if next == 3 {
             (pass, next) = (pass + 1, 0);
             return false;

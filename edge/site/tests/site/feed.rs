@@ -136,7 +136,7 @@ fn nothing_happens_without_announces() {
     let site = start();
     pause();
     assert_eq!(site.subsystem.feed().after(0).unwrap(), None);
-    assert!(site.subsystem.problems().is_empty());
+    assert_eq!(site.subsystem.status().error, None);
     let folder = site.stop();
     let files = |folder: &Directory| std::fs::read_dir(folder.path("site")).unwrap().count();
     assert!(files(&folder) >= 1, "the lock");

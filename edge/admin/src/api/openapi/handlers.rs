@@ -11,12 +11,12 @@ use utoipa::{IntoParams, ToSchema};
 use super::networks::{address_schema, network_schema};
 use super::operation::{Input, Operation, Output};
 use crate::api::auth::Caller;
-use crate::api::cluster::NodeNumber;
+use crate::api::cluster::{ClusterJson, NodeNumber};
 use crate::api::events::EventStream;
 use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query};
 use crate::api::lists::{Entries, EntryPage, InfoHashes, WantsText};
 use crate::api::peers::AddressQuery;
-use crate::api::site::{FeedClient, FeedResponse};
+use crate::api::site::{FeedClient, FeedResponse, SiteJson};
 use crate::api::state::Shared;
 use crate::api::stats::{Health, HealthResponse};
 use crate::api::stats_stream::StatsStream;
@@ -127,6 +127,18 @@ impl<T: ToSchema> Output for Created<T> {
     fn describe(operation: &mut Operation) {
         let schema = operation.schema::<T>();
         operation.response(201, "Created and applied.", &[("application/json", schema)]);
+    }
+}
+
+impl Output for ClusterJson {
+    fn describe(operation: &mut Operation) {
+        Json::<cluster::ClusterStatus>::describe(operation);
+    }
+}
+
+impl Output for SiteJson {
+    fn describe(operation: &mut Operation) {
+        Json::<site::SiteStatus>::describe(operation);
     }
 }
 

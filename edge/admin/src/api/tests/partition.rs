@@ -1,12 +1,14 @@
 //! A partition, as a node of a cluster sees it.
 
-use crate::{ClusterEvent, ClusterNode, ClusterRecords, ClusterStats, ClusterStream, NodeState};
+use ::cluster::{
+    ClusterConnection, ClusterEvent, ClusterNode, ClusterQueue, ClusterRecords, ClusterStatus,
+    ClusterStream, ClusterTraffic, NodeState,
+};
 
 /// What node 1 of five sees during a partition: it hears none of the others.
-pub(super) fn partition() -> ClusterStats {
+pub(crate) fn partition() -> ClusterStatus {
     let stream = |name: &str, bytes| ClusterStream {
         name: name.into(),
-        found: true,
         replicas: 3,
         replicas_current: 1,
         messages: 99_000,
@@ -16,30 +18,34 @@ pub(super) fn partition() -> ClusterStats {
         ..ClusterStream::default()
     };
     let event = |time, text: &str| ClusterEvent { time, text: text.into() };
-    ClusterStats {
+    let sent = [("cut", 72_000), ("stored", 71_370), ("live", 630)];
+    let status = ClusterStatus {
         name: "example".into(),
         node: 1,
         secret_number: 1,
-        server: Some("tls://nats-1.example:4222".into()),
-        connection_age_s: 3600.0,
-        is_warm: true,
-        warm_s: 1.75,
-        unstored_blocks: 630,
-        unstored_bytes: 5 << 20,
-        unstored_s: 31.5,
-        queue_bytes_max: 64 << 20,
-        retries: 3,
-        blocks: vec![
-            ("sent", "cut", 72_000),
-            ("sent", "stored", 71_370),
-            ("sent", "live", 630),
-            ("received", "applied", 211_000),
-        ],
-        bytes: vec![("sent", 90 << 20), ("received", 180 << 20)],
-        drops: vec![("foreign", 0), ("secret", 4), ("repeated", 139_500)],
-        letters: vec![("sent", "published", 5), ("received", "delivered", 4)],
-        applies: 351_000,
-        apply_s: 12.5,
+        connection: ClusterConnection {
+            server: Some("tls://nats-1.example:4222".into()),
+            age_s: 3600.0,
+            warm: true,
+            warm_s: 1.75,
+            ..ClusterConnection::default()
+        },
+        queue: ClusterQueue {
+            unstored_blocks: 630,
+            unstored_bytes: 5 << 20,
+            unstored_s: 31.5,
+            bytes_max: 64 << 20,
+            retries: 3,
+            ..ClusterQueue::default()
+        },
+        traffic: ClusterTraffic {
+            blocks: [("sent", sent.into()), ("received", [("applied", 211_000)].into())].into(),
+            bytes: [("sent", 90 << 20), ("received", 180 << 20)].into(),
+            letters: [("sent", [("published", 5)].into()), ("received", [("delivered", 4)].into())]
+                .into(),
+            drops: [("foreign", 0), ("secret", 4), ("repeated", 139_500)].into(),
+            ..ClusterTraffic::default()
+        },
         records: ClusterRecords {
             sent: 17,
             unsent: 2,
@@ -55,8 +61,9 @@ pub(super) fn partition() -> ClusterStats {
             event(1_700_003_623, "node 2 has been silent for 3 s"),
             event(1_700_000_002, "connected to tls://nats-1.example:4222"),
         ],
-        ..ClusterStats::default()
-    }
+        ..ClusterStatus::default()
+    };
+    status.judged()
 }
 
 fn nodes() -> Vec<ClusterNode> {

@@ -500,7 +500,7 @@ fn shows_the_cluster_as_in_the_browser_test() {
     let absent = api_server.expect(404, "GET /cluster", None);
     assert!(absent["detail"].as_str().unwrap().contains("[cluster] join"), "{absent}");
     api_server.expect(404, "POST /cluster/nodes/3/ignore", None);
-    let _ = api_server.api.sources().cluster.set(Box::new(partition));
+    api_server.api.sources().subsystems.add("cluster", partition);
     // Node 1 is this one.
     for (status, request) in [
         (409, "POST /cluster/nodes/1/ignore"),

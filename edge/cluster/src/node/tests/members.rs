@@ -44,7 +44,7 @@ fn the_younger_of_two_processes_is_mute() {
     };
     assert!(!publishes(&bed.wait(5000)) && !publishes(&bed.input(Input::Block(&block))));
     assert!(bed.snapshot().is_mute && bed.node.is_warm());
-    assert_eq!(bed.snapshot().outbound, OutboundState::Held);
+    assert_eq!(bed.snapshot().outbound, LogState::Held);
     // It continues when the older one is silent for long, or says good-bye.
     bed.wait(5200);
     assert!(!bed.snapshot().is_mute);
@@ -68,19 +68,19 @@ fn members_come_and_go() {
     let node = &bed.snapshot().nodes[0];
     assert_eq!((node.says.node, node.says.torrents, node.says.version.len()), (2, 4, 64));
     bed.wait(3100);
-    assert_eq!(state(&bed), MemberState::Suspect);
+    assert_eq!(state(&bed), NodeState::Suspect);
     bed.wait(7000);
-    assert_eq!(state(&bed), MemberState::Gone);
+    assert_eq!(state(&bed), NodeState::Gone);
     bed.hear(2, &heartbeat);
-    assert_eq!(state(&bed), MemberState::Alive);
+    assert_eq!(state(&bed), NodeState::Alive);
     // A restart, and a late heartbeat of the process before.
     let next = Heartbeat { boot: 6, ..heartbeat.clone() };
     assert!(bed.hear(2, &next).contains(&Output::PurgeWeb { node: 2 }));
     bed.hear(2, &heartbeat);
     bed.hear(2, &Heartbeat { is_leaving: true, ..heartbeat });
-    assert_eq!((bed.snapshot().nodes[0].says.boot, state(&bed)), (6, MemberState::Alive));
+    assert_eq!((bed.snapshot().nodes[0].says.boot, state(&bed)), (6, NodeState::Alive));
     bed.hear(2, &Heartbeat { is_leaving: true, ..next });
-    assert_eq!(state(&bed), MemberState::Left);
+    assert_eq!(state(&bed), NodeState::Left);
     bed.wait(3_600_000);
     assert!(bed.snapshot().nodes.is_empty() && bed.snapshot().events.len() <= 20);
 }
@@ -146,7 +146,7 @@ fn a_heartbeat_of_another_version_is_read() {
         br#"{"node":2,"boot":7,"at_ms":1,"is_faster":true,"warmth":"lukewarm","outbound":"x"}"#;
     let heartbeat = Heartbeat::read(body).unwrap();
     assert_eq!((heartbeat.node, heartbeat.boot, heartbeat.torrents), (2, 7, 0));
-    assert_eq!((heartbeat.warmth, heartbeat.outbound), (Warmth::Connecting, OutboundState::Held));
+    assert_eq!((heartbeat.warmth, heartbeat.outbound), (Warmth::Connecting, LogState::Held));
     assert_eq!(Heartbeat::read(br#"{"node":300}"#), None);
     let longest =
         Heartbeat { version: "v".repeat(64), zone: "z".repeat(64), ..Heartbeat::default() };

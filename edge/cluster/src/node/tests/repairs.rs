@@ -6,7 +6,7 @@ fn a_node_that_lacks_peers_asks_the_one_that_has_most() {
         boot: 5,
         policy: 7,
         warmth: Warmth::Warm,
-        outbound: OutboundState::Flowing,
+        outbound: LogState::Flowing,
         peers: [peers, peers, 0],
         ..Heartbeat::default()
     };
@@ -25,7 +25,7 @@ fn a_node_that_lacks_peers_asks_the_one_that_has_most() {
         bed.hear(2, &heartbeat(120));
         // It expires peers at other times, or may not have told all.
         bed.hear(3, &Heartbeat { policy: 8, ..heartbeat(900) });
-        bed.hear(4, &Heartbeat { outbound: OutboundState::CatchingUp, ..heartbeat(900) });
+        bed.hear(4, &Heartbeat { outbound: LogState::CatchingUp, ..heartbeat(900) });
         out.extend(bed.wait(1000));
     }
     assert_eq!(asks(&out), [2]);

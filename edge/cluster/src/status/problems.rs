@@ -2,9 +2,9 @@
 //! `tidegate cluster status` show them.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::{ClusterNode, ClusterStats, ClusterStream, LogState, NodeState};
-use crate::schema::ToSchema;
+use super::{ClusterNode, ClusterQueue, ClusterStatus, ClusterStream, LogState, NodeState};
 
 /// Seconds of lag that are a problem, as in the alerting rules.
 const LAG_MAX_S: f64 = 5.0;
@@ -15,10 +15,11 @@ const MIB: u64 = 1 << 20;
 const DIFFERING_MAX_S: f64 = 60.0;
 
 /// What this node is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ClusterState {
+pub enum ClusterState {
     /// It is connected to no NATS server.
+    #[default]
     Disconnected,
     /// Another process has its number: it publishes nothing.
     Mute,
@@ -34,20 +35,20 @@ pub(crate) enum ClusterState {
 
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub(crate) struct ClusterProblem {
+pub struct ClusterProblem {
     /// What kind of problem it is.
-    pub(crate) kind: ProblemKind,
+    pub kind: ProblemKind,
     /// The node that it is about; absent: the cluster, or this node.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<u8>,
+    pub node: Option<u8>,
     /// What is wrong, what happens meanwhile, and what to do.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 /// Kinds of problems, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ProblemKind {
+pub enum ProblemKind {
     Disconnected,
     Mute,
     Access,
@@ -64,32 +65,43 @@ pub(crate) enum ProblemKind {
     Policy,
 }
 
-/// Returns what this node is doing.
-pub(crate) fn state(stats: &ClusterStats) -> ClusterState {
-    match stats {
-        ClusterStats { server: None, .. } => ClusterState::Disconnected,
-        ClusterStats { is_mute: true, .. } => ClusterState::Mute,
-        ClusterStats { is_warm: false, .. } => ClusterState::WarmingUp,
-        ClusterStats { log: LogState::CatchingUp, .. } => ClusterState::CatchingUp,
-        ClusterStats { log: LogState::Held, .. } => ClusterState::NotStored,
-        ClusterStats { log: LogState::Flowing, .. } => ClusterState::Linked,
+impl ClusterStatus {
+    /// Derives what this node is doing and what is wrong from the figures, and sorts the nodes.
+    #[must_use]
+    pub fn judged(mut self) -> Self {
+        self.nodes.sort_by_key(|it| it.node);
+        self.state = self.present_state();
+        self.problems = problems(&self);
+        self.summary = summary(&self);
+        self
+    }
+
+    fn present_state(&self) -> ClusterState {
+        match self.queue.log {
+            _ if self.connection.server.is_none() => ClusterState::Disconnected,
+            _ if self.is_mute => ClusterState::Mute,
+            _ if !self.connection.warm => ClusterState::WarmingUp,
+            LogState::CatchingUp => ClusterState::CatchingUp,
+            LogState::Held => ClusterState::NotStored,
+            LogState::Flowing => ClusterState::Linked,
+        }
     }
 }
 
 /// Returns what this node is doing, in a sentence.
-pub(crate) fn summary(stats: &ClusterStats) -> String {
+fn summary(stats: &ClusterStatus) -> String {
     let ClusterDigest { heard, others: all, .. } = ClusterDigest::new(stats);
     let nodes = match all {
         0 => "No other node has been heard".into(),
         _ => format!("{heard} of {all} other nodes are heard"),
     };
-    match state(stats) {
+    match stats.state {
         ClusterState::Disconnected => {
             "This node serves its own clients only: it is not connected to NATS.".into()
         }
         ClusterState::Mute => format!("{nodes}, but this node publishes nothing."),
         ClusterState::WarmingUp => {
-            let left = stats.log_behind;
+            let left = stats.queue.log_behind;
             format!("{nodes}. This node reads what they know: {left} messages of the log are left.")
         }
         ClusterState::CatchingUp => format!("{nodes}. This node publishes what they missed."),
@@ -101,10 +113,11 @@ pub(crate) fn summary(stats: &ClusterStats) -> String {
 }
 
 /// A cluster at a glance.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct ClusterDigest {
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ClusterDigest {
     /// The number of this node.
     node: u8,
+    /// What it is doing.
     state: ClusterState,
     /// Other nodes that are heard.
     heard: usize,
@@ -119,23 +132,23 @@ pub(crate) struct ClusterDigest {
 }
 
 impl ClusterDigest {
-    pub(crate) fn new(stats: &ClusterStats) -> Self {
+    pub(super) fn new(stats: &ClusterStatus) -> Self {
         let expected = || others(stats).filter(|it| it.state != NodeState::Left);
         let heard = || expected().filter(|it| it.state == NodeState::Alive);
         Self {
             node: stats.node,
-            state: state(stats),
+            state: stats.state,
             heard: heard().count(),
             others: expected().count(),
             lag_s: heard().map(|it| it.lag_s).fold(0.0, f64::max),
-            unstored_bytes: stats.unstored_bytes,
-            problems: problems(stats).len(),
+            unstored_bytes: stats.queue.unstored_bytes,
+            problems: stats.problems.len(),
         }
     }
 }
 
 /// Returns what is wrong, the worst first; empty if nothing is.
-pub(crate) fn problems(stats: &ClusterStats) -> Vec<ClusterProblem> {
+fn problems(stats: &ClusterStatus) -> Vec<ClusterProblem> {
     let mut problems = Vec::new();
     own(stats, &mut problems);
     refused(stats, &mut problems);
@@ -157,10 +170,10 @@ fn add(problems: &mut Vec<ClusterProblem>, kind: ProblemKind, text: String) {
 }
 
 /// What is wrong with this node itself.
-fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
+fn own(stats: &ClusterStatus, problems: &mut Vec<ClusterProblem>) {
     let node = stats.node;
-    if stats.server.is_none() {
-        let since = stats.connection_age_s as u64;
+    if stats.connection.server.is_none() {
+        let since = stats.connection.age_s as u64;
         add(
             problems,
             ProblemKind::Disconnected,
@@ -182,9 +195,10 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
             ),
         );
     }
-    if stats.dirty_s > 0.0 {
-        let (max, since) = (stats.queue_bytes_max / MIB, stats.dirty_s as u64);
-        let then = match stats.log {
+    let queue = &stats.queue;
+    if queue.dirty_s > 0.0 {
+        let (max, since) = (queue.bytes_max / MIB, queue.dirty_s as u64);
+        let then = match queue.log {
             LogState::Held => "once the log takes blocks again, this node publishes",
             LogState::Flowing | LogState::CatchingUp => "this node is publishing",
         };
@@ -197,20 +211,9 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
             ),
         );
     }
-    match stats.log {
-        LogState::Held if stats.server.is_some() && stats.unstored_blocks > 0 && !stats.is_mute => {
-            let (blocks, bytes) = (stats.unstored_blocks, stats.unstored_bytes / MIB);
-            add(
-                problems,
-                ProblemKind::NotStored,
-                format!(
-                    "{blocks} blocks ({bytes} MiB) of this node wait for the log. Connected nodes hear this node live; \
-                     nodes that start or reconnect now would miss what waits. Check that most NATS servers run, \
-                     can reach each other, and have space on their disks."
-                ),
-            );
-        }
-        LogState::Held | LogState::Flowing | LogState::CatchingUp => {}
+    let is_published = stats.connection.server.is_some() && !stats.is_mute;
+    if queue.log == LogState::Held && queue.unstored_blocks > 0 && is_published {
+        problems.push(not_stored(queue));
     }
     if own_row(stats).is_some_and(|own| own.ignored) {
         add(
@@ -224,8 +227,18 @@ fn own(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
     }
 }
 
+fn not_stored(queue: &ClusterQueue) -> ClusterProblem {
+    let (blocks, bytes) = (queue.unstored_blocks, queue.unstored_bytes / MIB);
+    let text = format!(
+        "{blocks} blocks ({bytes} MiB) of this node wait for the log. Connected nodes hear this node live; nodes that \
+         start or reconnect now would miss what waits. Check that most NATS servers run, can reach each other, and \
+         have space on their disks."
+    );
+    ClusterProblem { kind: ProblemKind::NotStored, node: None, text }
+}
+
 /// Nodes that have listeners of other kinds.
-fn refused(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
+fn refused(stats: &ClusterStatus, problems: &mut Vec<ClusterProblem>) {
     for other in &stats.refused {
         let text = format!(
             "Of this node and node {other}, one serves private torrents and the other one open ones, so each \
@@ -237,8 +250,8 @@ fn refused(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
     }
 }
 
-fn streams(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
-    if stats.server.is_none() {
+fn streams(stats: &ClusterStatus, problems: &mut Vec<ClusterProblem>) {
+    if stats.connection.server.is_none() {
         return;
     }
     if let Some(failure) = &stats.streams_failure {
@@ -257,9 +270,8 @@ fn streams(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
             add(problems, ProblemKind::Stream, format!("{text}: {names}."));
         }
     };
-    add_if_any(names(|it| !it.found), "Streams do not exist: run `tidegate cluster set`");
     add_if_any(
-        names(|it| it.found && !it.has_leader),
+        names(|it| !it.has_leader),
         "Streams have no leader, so they store nothing. They continue by themselves once most of the NATS servers \
          run and can reach each other",
     );
@@ -271,21 +283,21 @@ fn streams(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
 }
 
 /// Returns the other nodes, without those that are ignored.
-fn others(stats: &ClusterStats) -> impl Iterator<Item = &ClusterNode> {
+fn others(stats: &ClusterStatus) -> impl Iterator<Item = &ClusterNode> {
     stats.nodes.iter().filter(|it| it.node != stats.node && !it.ignored)
 }
 
-fn own_row(stats: &ClusterStats) -> Option<&ClusterNode> {
+fn own_row(stats: &ClusterStatus) -> Option<&ClusterNode> {
     stats.nodes.iter().find(|it| it.node == stats.node)
 }
 
-fn nodes(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
+fn nodes(stats: &ClusterStatus, problems: &mut Vec<ClusterProblem>) {
     let others = || others(stats);
     let is_silent = |it: &&ClusterNode| matches!(it.state, NodeState::Suspect | NodeState::Gone);
     let expected = others().filter(|it| it.state != NodeState::Left).count();
     let silent = others().filter(is_silent).count();
     // Without a connection all are silent, which the first sentence says.
-    if stats.server.is_some() && expected > 1 && silent == expected {
+    if stats.connection.server.is_some() && expected > 1 && silent == expected {
         add(
             problems,
             ProblemKind::Alone,
@@ -295,7 +307,7 @@ fn nodes(stats: &ClusterStats, problems: &mut Vec<ClusterProblem>) {
                  nodes exchange what they missed."
             ),
         );
-    } else if stats.server.is_some() {
+    } else if stats.connection.server.is_some() {
         others().filter(is_silent).for_each(|it| problems.push(silent_node(it)));
     }
     for it in others().filter(|it| it.state == NodeState::Alive) {
@@ -365,7 +377,8 @@ fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::ClusterConnection;
     use super::*;
 
     fn row(node: u8) -> ClusterNode {
@@ -373,36 +386,41 @@ mod tests {
     }
 
     /// Three nodes, of which this one is node 1, and all is well.
-    fn linked() -> ClusterStats {
+    pub(in crate::status) fn linked() -> ClusterStatus {
         let stream = |name: &str| ClusterStream {
             name: name.into(),
-            found: true,
             has_leader: true,
             replicas: 3,
             replicas_current: 3,
             ..ClusterStream::default()
         };
-        ClusterStats {
+        ClusterStatus {
             name: "c".into(),
             node: 1,
-            server: Some("tls://a:4222".into()),
-            is_warm: true,
-            log: LogState::Flowing,
-            queue_bytes_max: 64 * MIB,
+            connection: ClusterConnection {
+                server: Some("tls://a:4222".into()),
+                warm: true,
+                ..ClusterConnection::default()
+            },
+            queue: ClusterQueue {
+                log: LogState::Flowing,
+                bytes_max: 64 * MIB,
+                ..ClusterQueue::default()
+            },
             nodes: vec![row(1), row(2), row(3)],
             streams: vec![stream("TG_C_D")],
-            ..ClusterStats::default()
+            ..ClusterStatus::default()
         }
     }
 
-    fn kinds(stats: &ClusterStats) -> Vec<(ProblemKind, Option<u8>)> {
+    fn kinds(stats: &ClusterStatus) -> Vec<(ProblemKind, Option<u8>)> {
         problems(stats).into_iter().map(|problem| (problem.kind, problem.node)).collect()
     }
 
     #[test]
     fn a_stream_that_cannot_be_made_is_a_problem() {
         let failure = "cannot make the stream TG_C_D: insufficient storage";
-        let stats = ClusterStats { streams_failure: Some(failure.into()), ..linked() };
+        let stats = ClusterStatus { streams_failure: Some(failure.into()), ..linked() };
         assert_eq!(kinds(&stats), [(ProblemKind::Stream, None)]);
         assert!(problems(&stats)[0].text.contains(failure));
     }
@@ -411,7 +429,7 @@ mod tests {
     fn rights_that_no_node_may_have_are_problems() {
         let door =
             "this node may change the streams ($JS.API.STREAM.UPDATE.TG_C_D): give its user less";
-        let stats = ClusterStats { open_doors: vec![door.into()], ..linked() };
+        let stats = ClusterStatus { open_doors: vec![door.into()], ..linked() };
         assert_eq!(kinds(&stats), [(ProblemKind::Rights, None)]);
         assert!(problems(&stats)[0].text.contains(door));
     }
@@ -419,10 +437,10 @@ mod tests {
     #[test]
     fn a_cluster_without_a_fault_has_no_problem() {
         let stats = linked();
-        assert_eq!(state(&stats), ClusterState::Linked);
+        assert_eq!(stats.present_state(), ClusterState::Linked);
         assert_eq!(kinds(&stats), []);
         assert_eq!(
-            summary(&stats),
+            stats.judged().summary,
             "2 of 2 other nodes are heard, and the log stores this node's blocks."
         );
     }
@@ -430,13 +448,13 @@ mod tests {
     #[test]
     fn a_lost_connection_is_the_only_problem_of_a_node_without_one() {
         let mut stats = linked();
-        stats.server = None;
-        stats.log = LogState::Held;
-        stats.connection_age_s = 7.9;
+        stats.connection.server = None;
+        stats.queue.log = LogState::Held;
+        stats.connection.age_s = 7.9;
         for it in &mut stats.nodes[1..] {
             it.state = NodeState::Gone;
         }
-        assert_eq!(state(&stats), ClusterState::Disconnected);
+        assert_eq!(stats.present_state(), ClusterState::Disconnected);
         assert_eq!(kinds(&stats), [(ProblemKind::Disconnected, None)]);
         assert!(problems(&stats)[0].text.starts_with("No NATS server has answered for 7 s."));
     }
@@ -457,19 +475,18 @@ mod tests {
     #[test]
     fn a_log_that_stores_nothing_is_a_problem_while_blocks_wait() {
         let mut stats = linked();
-        stats.log = LogState::Held;
+        stats.queue.log = LogState::Held;
         assert_eq!(kinds(&stats), []);
-        stats.unstored_blocks = 4;
+        stats.queue.unstored_blocks = 4;
         stats.streams[0].has_leader = false;
-        assert_eq!(state(&stats), ClusterState::NotStored);
+        assert_eq!(stats.present_state(), ClusterState::NotStored);
         assert_eq!(kinds(&stats), [(ProblemKind::NotStored, None), (ProblemKind::Stream, None)]);
-        stats.unstored_blocks = 0;
-        stats.dirty_s = 31.0;
-        stats.streams[0].found = false;
+        stats.queue.unstored_blocks = 0;
+        stats.queue.dirty_s = 31.0;
         assert_eq!(kinds(&stats), [(ProblemKind::QueueFull, None), (ProblemKind::Stream, None)]);
         assert!(problems(&stats)[0].text.contains("once the log takes blocks again"));
-        stats.log = LogState::CatchingUp;
-        assert_eq!(state(&stats), ClusterState::CatchingUp);
+        stats.queue.log = LogState::CatchingUp;
+        assert_eq!(stats.present_state(), ClusterState::CatchingUp);
         assert!(problems(&stats)[0].text.contains("this node is publishing which peers are gone"));
     }
 
@@ -503,7 +520,7 @@ mod tests {
         let mut stats = linked();
         stats.is_mute = true;
         stats.nodes[0].ignored = true;
-        assert_eq!(state(&stats), ClusterState::Mute);
+        assert_eq!(stats.present_state(), ClusterState::Mute);
         assert_eq!(kinds(&stats), [(ProblemKind::Mute, None), (ProblemKind::Ignored, None)]);
     }
 

@@ -1,41 +1,51 @@
 //! Metrics of a cluster.
 
-use super::page::{Page, escape};
-use crate::cluster::{ClusterNode, ClusterStats, NodeState, ProblemKind, problems};
+use subsystem::{Page, escape};
 
-/// Renders nothing outside a cluster.
-pub(super) fn render_cluster(page: &mut Page, stats: Option<&ClusterStats>) {
-    let Some(stats) = stats else { return };
-    render_self(page, stats);
-    render_nodes(page, stats);
-    render_log(page, stats);
-    render_traffic(page, stats);
-    render_records(page, stats);
-    render_streams(page, stats);
+use super::problems::ProblemKind;
+use super::{ClusterNode, ClusterStatus, NodeState};
+
+impl ClusterStatus {
+    /// Writes the metrics. `docs/metrics.md` documents them.
+    pub(super) fn render(&self, page: &mut Page) {
+        render_self(page, self);
+        render_nodes(page, self);
+        render_log(page, self);
+        render_traffic(page, self);
+        render_records(page, self);
+        render_streams(page, self);
+    }
 }
 
-fn render_self(page: &mut Page, stats: &ClusterStats) {
+fn render_self(page: &mut Page, stats: &ClusterStatus) {
     let help = "1 if this node is connected to a NATS server, 0 if not.";
-    let is_connected = u8::from(stats.server.is_some());
+    let connection = &stats.connection;
+    let is_connected = u8::from(connection.server.is_some());
     page.single("tidegate_cluster_connected", "gauge", help, is_connected);
     let help = "Connections to NATS made again.";
-    page.single("tidegate_cluster_reconnects_total", "counter", help, stats.reconnects);
+    page.single("tidegate_cluster_reconnects_total", "counter", help, connection.reconnects);
     let help =
         "1 if this node knows the peers of the cluster, or has waited long enough, 0 if not.";
-    page.single("tidegate_cluster_warm", "gauge", help, u8::from(stats.is_warm));
+    page.single("tidegate_cluster_warm", "gauge", help, u8::from(connection.warm));
     let help = "Seconds from the start until this node was warm; so far, until it is.";
-    page.single("tidegate_cluster_warm_seconds", "gauge", help, stats.warm_s);
+    page.single("tidegate_cluster_warm_seconds", "gauge", help, connection.warm_s);
     let help =
         "1 if this node publishes nothing because an older process has its number, 0 if not.";
     page.single("tidegate_cluster_mute", "gauge", help, u8::from(stats.is_mute));
 }
 
-fn render_nodes(page: &mut Page, stats: &ClusterStats) {
+fn render_nodes(page: &mut Page, stats: &ClusterStatus) {
     let name = "tidegate_cluster_nodes";
     page.family(name, "gauge", "Nodes, this one included, by state.");
-    for state in NodeState::ALL {
+    let states = [
+        ("alive", NodeState::Alive),
+        ("suspect", NodeState::Suspect),
+        ("gone", NodeState::Gone),
+        ("left", NodeState::Left),
+    ];
+    for (label, state) in states {
         let nodes = stats.nodes.iter().filter(|it| it.state == state).count();
-        page.sample(name, ("state", state.label()), nodes);
+        page.sample(name, ("state", label), nodes);
     }
     // How late a node is that is gone says nothing.
     let is_there = |it: &&ClusterNode| matches!(it.state, NodeState::Alive | NodeState::Suspect);
@@ -73,60 +83,65 @@ fn render_nodes(page: &mut Page, stats: &ClusterStats) {
     }
 }
 
-fn render_log(page: &mut Page, stats: &ClusterStats) {
+fn render_log(page: &mut Page, stats: &ClusterStatus) {
+    let queue = &stats.queue;
     let help = "Blocks of this node that the log has not acknowledged.";
-    page.single("tidegate_cluster_unstored_blocks", "gauge", help, stats.unstored_blocks);
+    page.single("tidegate_cluster_unstored_blocks", "gauge", help, queue.unstored_blocks);
     let help = "Bytes of these blocks.";
-    page.single("tidegate_cluster_unstored_bytes", "gauge", help, stats.unstored_bytes);
+    page.single("tidegate_cluster_unstored_bytes", "gauge", help, queue.unstored_bytes);
     let help = "Seconds since the oldest of these blocks was cut.";
-    page.single("tidegate_cluster_unstored_seconds", "gauge", help, stats.unstored_s);
+    page.single("tidegate_cluster_unstored_seconds", "gauge", help, queue.unstored_s);
     let help =
         "Seconds since the oldest change that was dropped from the queue and is not told yet.";
-    page.single("tidegate_cluster_dirty_seconds", "gauge", help, stats.dirty_s);
+    page.single("tidegate_cluster_dirty_seconds", "gauge", help, queue.dirty_s);
     let help = "Messages of the log that this node has not applied.";
-    page.single("tidegate_cluster_log_behind", "gauge", help, stats.log_behind);
+    page.single("tidegate_cluster_log_behind", "gauge", help, queue.log_behind);
     let help = "Messages that were published again, because the log did not acknowledge them.";
-    page.single("tidegate_cluster_retries_total", "counter", help, stats.retries);
+    page.single("tidegate_cluster_retries_total", "counter", help, queue.retries);
     let help = "Walks that published what dropped blocks reported.";
-    page.single("tidegate_cluster_walks_total", "counter", help, stats.walks);
+    page.single("tidegate_cluster_walks_total", "counter", help, queue.walks);
 }
 
-fn render_traffic(page: &mut Page, stats: &ClusterStats) {
+fn render_traffic(page: &mut Page, stats: &ClusterStatus) {
+    let traffic = &stats.traffic;
     let tables = [
         (
             "tidegate_cluster_blocks_total",
             "Blocks, by direction and by what was done with them.",
-            &stats.blocks,
+            &traffic.blocks,
         ),
         (
             "tidegate_cluster_letters_total",
             "WebTorrent offers and answers to and from other nodes, by what was done with them.",
-            &stats.letters,
+            &traffic.letters,
         ),
     ];
     for (name, help, counts) in tables {
         page.family(name, "counter", help);
-        for (direction, result, count) in counts {
-            page.sample2(name, [("direction", direction), ("result", result)], count);
+        for (direction, results) in counts {
+            for (result, count) in results {
+                page.labelled_sample(name, &[("direction", direction), ("result", result)], count);
+            }
         }
     }
     let name = "tidegate_cluster_bytes_total";
     page.family(name, "counter", "Bytes of blocks, by direction.");
-    for (direction, count) in &stats.bytes {
+    for (direction, count) in &traffic.bytes {
         page.sample(name, ("direction", direction), count);
     }
     let name = "tidegate_cluster_drops_total";
     page.family(name, "counter", "Messages dropped, by reason.");
-    for (reason, count) in &stats.drops {
+    for (reason, count) in &traffic.drops {
         page.sample(name, ("reason", reason), count);
     }
     let name = "tidegate_cluster_apply_seconds";
     page.family(name, "summary", "Seconds that applying blocks took.");
-    page.plain_sample(&format!("{name}_sum"), stats.apply_s);
-    page.plain_sample(&format!("{name}_count"), stats.applies);
+    page.plain_sample(&format!("{name}_sum"), traffic.apply_s);
+    let applied = traffic.blocks.get("received").and_then(|blocks| blocks.get("applied"));
+    page.plain_sample(&format!("{name}_count"), applied.copied().unwrap_or_default());
 }
 
-fn render_records(page: &mut Page, stats: &ClusterStats) {
+fn render_records(page: &mut Page, stats: &ClusterStatus) {
     let records = &stats.records;
     let tables = [
         (
@@ -166,19 +181,58 @@ fn render_records(page: &mut Page, stats: &ClusterStats) {
     page.single("tidegate_cluster_records_tombstones", "gauge", help, records.tombstones);
 }
 
-fn render_streams(page: &mut Page, stats: &ClusterStats) {
+fn render_streams(page: &mut Page, stats: &ClusterStatus) {
     let streams: Vec<_> = stats.streams.iter().map(|it| (escape(&it.name), it)).collect();
     let name = "tidegate_cluster_stream_bytes";
     page.family(name, "gauge", "Size of the streams.");
     for (stream, it) in &streams {
         page.sample(name, ("stream", stream), it.bytes);
     }
-    let problems = problems(stats).into_iter().filter(|it| it.kind == ProblemKind::Stream);
+    let problems = stats.problems.iter().filter(|it| it.kind == ProblemKind::Stream);
     let help = "Faults that this node finds with the stream.";
     page.single("tidegate_cluster_stream_problems", "gauge", help, problems.count() as u64);
     let name = "tidegate_cluster_stream_has_leader";
     page.family(name, "gauge", "1 if a stream has a leader, 0 if not: it stores nothing.");
     for (stream, it) in &streams {
         page.sample(name, ("stream", stream), u8::from(it.has_leader));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problems::tests::linked;
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_labels() {
+        let mut status = linked();
+        status.nodes[1].state = NodeState::Suspect;
+        status.nodes[1].lag_s = 1.5;
+        status.nodes[1].clock_offset_s = -0.25;
+        status.nodes[2].state = NodeState::Left;
+        status.traffic.blocks = [("sent", [("stored", 7)].into())].into();
+        status.traffic.letters = [("received", [("delivered", 3)].into())].into();
+        status.traffic.drops = [("foreign", 0), ("secret", 2)].into();
+        let mut page = Page::default();
+        status.judged().render(&mut page);
+        let page = page.into_text();
+        for expected in [
+            "tidegate_cluster_connected 1",
+            r#"tidegate_cluster_nodes{state="alive"} 1"#,
+            r#"tidegate_cluster_nodes{state="suspect"} 1"#,
+            r#"tidegate_cluster_nodes{state="gone"} 0"#,
+            r#"tidegate_cluster_nodes{state="left"} 1"#,
+            r#"tidegate_cluster_lag_seconds{node="2"} 1.5"#,
+            r#"tidegate_cluster_clock_offset_seconds{node="2"} -0.25"#,
+            r#"tidegate_cluster_blocks_total{direction="sent",result="stored"} 7"#,
+            r#"tidegate_cluster_letters_total{direction="received",result="delivered"} 3"#,
+            r#"tidegate_cluster_drops_total{reason="foreign"} 0"#,
+            r#"tidegate_cluster_stream_has_leader{stream="TG_C_D"} 1"#,
+        ] {
+            assert!(page.lines().any(|line| line == expected), "{expected}\n{page}");
+        }
+        // This node is not behind itself, and a node that left is not behind any more.
+        let lags = page.lines().filter(|line| line.starts_with("tidegate_cluster_lag_seconds{"));
+        assert_eq!(lags.count(), 1);
     }
 }
