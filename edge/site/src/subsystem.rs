@@ -257,11 +257,6 @@ impl SiteSubsystem {
         self.shared.changed.notify_all();
     }
 
-    /// Sets why a torrent is not served, or that it is. Kind `feed` only.
-    pub fn set_torrent_reason(&self, info_hash: InfoHash, reason: Option<&str>) {
-        self.shared.answers.rules.write().set_reason(info_hash, reason);
-    }
-
     /// Makes the two hashes of a hybrid torrent one torrent. Returns false if it has no number, because the site does not
     /// have it, or because there are too many.
     pub fn link_hybrid(&self, v1: InfoHash, v2: InfoHash) -> bool {

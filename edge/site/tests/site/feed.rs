@@ -70,20 +70,14 @@ fn a_reader_gets_each_record_once_through_restarts() {
 }
 
 #[test]
-fn rules_of_keys_and_torrents_decide() {
+fn rules_of_keys_decide() {
     let site = start();
-    let client = Client::new(1, 1, 1);
     site.subsystem.site().set_key_rule(key(2), SiteKeyRule { download_slots: 1 });
     assert_eq!(text(&site.announce(&Client::new(2, 1, 2))).0, "");
     let over = site.announce(&Client::new(2, 2, 2));
     assert_eq!(text(&over).0, "Download slot limit reached");
     site.subsystem.site().set_key_rule(key(2), SiteKeyRule::default());
     assert_eq!(text(&site.announce(&Client::new(2, 2, 2))).0, "");
-    let hash = InfoHash([1; 20]);
-    site.subsystem.set_torrent_reason(hash, Some("Replaced by a better one"));
-    assert_eq!(text(&site.announce(&client)), ("Replaced by a better one", 5_400));
-    site.subsystem.set_torrent_reason(hash, None);
-    assert_eq!(text(&site.announce(&Client { left: 0, ..client })).0, "");
     site.stop();
 }
 
