@@ -44,6 +44,7 @@ mod status;
 mod streams;
 mod tokens;
 mod torrent_access;
+mod torrent_reasons;
 mod torrents;
 mod webhooks;
 
@@ -105,6 +106,7 @@ fn routes() -> Vec<Route> {
         status::routes(),
         names::routes(),
         torrents::routes(),
+        torrent_reasons::routes(),
         peers::routes(),
         cluster::routes(),
         webhooks::routes(),

@@ -31,7 +31,7 @@ impl Input for WantsText {}
 
 impl Input for FeedClient {}
 
-impl<T: ToSchema> Input for Body<T> {
+impl<T: ToSchema, const MAX: usize> Input for Body<T, MAX> {
     fn describe(operation: &mut Operation) {
         let schema = operation.schema::<T>();
         operation.body(&[("application/json", schema)]);
