@@ -150,6 +150,11 @@ impl SiteSource for Source {
         feed::read(&self.subsystem.feed(), after, limit)
     }
 
+    fn next_unconfirmed(&self) -> Result<Option<FeedBatch>, FeedError> {
+        self.check_feed()?;
+        feed::next_unconfirmed(&self.subsystem.feed())
+    }
+
     fn confirm_feed(&self, cursor: &str) -> Result<(), FeedError> {
         self.check_feed()?;
         feed::confirm(&self.subsystem.feed(), cursor)

@@ -73,8 +73,9 @@ pub(crate) const PREFIX: &str = "/api/v1";
 /// Runs the API's background work for ever: webhooks, events and statistics.
 pub(crate) async fn run_background(api: Arc<Api>) {
     let webhooks = outgoing::run(api.webhooks(), api.hub());
+    let feed = outgoing::post_feed(api.webhooks(), &api.sources().site);
     let events = events::forward_tracker_events(&api);
-    tokio::join!(webhooks, events, record_stats(&api));
+    tokio::join!(webhooks, feed, events, record_stats(&api));
 }
 
 /// Takes a sample each second, and frees the list of torrents when it is idle.

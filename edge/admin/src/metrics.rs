@@ -548,6 +548,10 @@ pub(super) mod tests {
             Err(FeedError::NoFeed)
         }
 
+        fn next_unconfirmed(&self) -> Result<Option<FeedBatch>, FeedError> {
+            Err(FeedError::NoFeed)
+        }
+
         fn confirm_feed(&self, _: &str) -> Result<(), FeedError> {
             Err(FeedError::NoFeed)
         }

@@ -57,7 +57,7 @@ pages! {
     private: "run/private.md", needs(&[]);
     proxy: "run/proxy.md", needs(&["nginx", "haproxy", "caddy"]);
     public: "run/public.md", needs(&[]);
-    site: "run/site.md", needs(&["python3"]);
+    site: "run/site.md", needs(&["python3", "php"]);
     start: "start.md", needs(&[]);
     tls: "run/tls.md", Needs { tools: pebble::programs, prelude: Some("acme.sh"), ..needs(&["openssl"]) };
     unit3d: "run/unit3d.md", Needs { prelude: Some("unit3d.sh"), ..needs(&["mariadb", "mariadbd"]) };
