@@ -53,6 +53,7 @@ pages! {
     backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["sqlite3"]) };
     cluster: "cluster.md", Needs { tools: || vec![nats::program()], machines: Some((3, "example")), ..needs(&["tc"]) };
     configure: "configure/index.md", needs(&[]);
+    gazelle: "run/gazelle.md", Needs { prelude: Some("gazelle.sh"), ..needs(&["mariadb", "mariadbd"]) };
     opentracker: "migrate/opentracker.md", Needs { tools: || vec![importer()], prelude: Some("opentracker.sh"), ..needs(&["opentracker"]) };
     private: "run/private.md", needs(&[]);
     proxy: "run/proxy.md", needs(&["nginx", "haproxy", "caddy"]);
