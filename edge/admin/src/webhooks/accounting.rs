@@ -36,7 +36,7 @@ pub(crate) async fn post_feed(webhooks: &Webhooks, site: &OnceLock<Arc<dyn SiteS
     loop {
         match turn(webhooks, site.get(), failures + 1).await {
             Turn::Accepted if failures > 0 => {
-                info!(target: "webhooks", "batches of the site are accepted again");
+                info!("batches of the site are accepted again");
                 failures = 0;
             }
             Turn::Accepted => {}
@@ -44,7 +44,7 @@ pub(crate) async fn post_feed(webhooks: &Webhooks, site: &OnceLock<Arc<dyn SiteS
             Turn::Failed(reason) => {
                 if failures == 0 {
                     let remedy = "it is posted until it is accepted";
-                    warn!(target: "webhooks", reason, "a batch of the site was not accepted; {remedy}");
+                    warn!(reason, "a batch of the site was not accepted; {remedy}");
                 }
                 let pause = webhooks.pauses[(failures as usize).min(PAUSES - 1)];
                 failures = failures.saturating_add(1);
