@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::site::{DonorRule, SiteConfig, SiteKind, SiteStatus, SiteSubsystem, credit::Factors};
-use admin::{FeedBatch, FeedError, SiteSource, SiteStats};
+use admin::{FeedBatch, FeedError, MetricSources, SiteSource, SiteStats};
 use anyhow::{Context, Result};
 use config::{Config, SiteFactors};
 use tracing::info;
@@ -49,21 +49,34 @@ impl OpenSite {
         Ok(Some(Self { subsystem: Arc::new(subsystem), spool_bytes }))
     }
 
-    /// Starts the threads. The tick 0 of `tracker` is at `epoch_s`, Unix time in seconds.
+    /// Starts the threads, and shows in `sources` what they do. The tick 0 of `tracker` is at `epoch_s`, Unix time in
+    /// seconds.
     ///
     /// # Errors
     ///
     /// If the system refuses a thread.
-    pub(crate) fn start(&self, tracker: &Arc<Tracker>, epoch_s: u64) -> Result<()> {
+    pub(crate) fn start(
+        &self,
+        tracker: &Arc<Tracker>,
+        epoch_s: u64,
+        sources: &MetricSources,
+    ) -> Result<()> {
         let epoch_s = u32::try_from(epoch_s).unwrap_or(u32::MAX);
         self.subsystem.start(Arc::clone(tracker), epoch_s)?;
+        // Set once.
+        let _ = sources.site.set(self.source());
         info!(kind = self.subsystem.status().kind, "accounting for a site");
         Ok(())
     }
 
     /// Returns what the management shows.
-    pub(crate) fn source(&self) -> Arc<dyn SiteSource> {
+    fn source(&self) -> Arc<dyn SiteSource> {
         Arc::new(Source { subsystem: Arc::clone(&self.subsystem), spool_bytes: self.spool_bytes })
+    }
+
+    /// Returns what the cluster exchanges of it.
+    pub(crate) fn accounts(&self) -> SharedAccounts {
+        SharedAccounts(Arc::clone(&self.subsystem))
     }
 
     /// Reads the site's tables again.
@@ -74,6 +87,21 @@ impl OpenSite {
     /// Writes everything that was counted, and frees the spool for the next process. Call after the workers have ended.
     pub(crate) fn stop(&self) {
         self.subsystem.stop();
+    }
+}
+
+/// Sessions of the site's users, which the nodes of a cluster tell each other.
+pub(crate) struct SharedAccounts(Arc<SiteSubsystem>);
+
+impl SharedAccounts {
+    /// Returns sessions that changed here since the last call, or `None` if there are no more.
+    pub(crate) fn take(&self) -> Option<Vec<u8>> {
+        self.0.take_sessions()
+    }
+
+    /// Takes over the sessions of another node. A body that does not add up is of another version.
+    pub(crate) fn learn(&self, body: &[u8]) {
+        self.0.learn(body);
     }
 }
 
@@ -103,6 +131,7 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
         lifetime_donor: donor(site.lifetime_donor_factors),
         clients_per_torrent: number(site.clients_per_torrent),
         spool_mib: site.spool_mib.into(),
+        shares_sessions: node.is_some(),
         ..SiteConfig::default()
     };
     match &site.kind {

@@ -28,6 +28,7 @@ use tracker::{Access, Tracker};
 use super::swarms::unix_ms;
 use super::workers::Workers;
 use crate::cluster::{Join, nats_options};
+use crate::site::SharedAccounts;
 use config::{ClusterConfig, Config};
 use host::TrackerHost;
 use letters::WorkerLetters;
@@ -58,6 +59,8 @@ pub(super) struct ClusterInputs {
     /// From before the first announce.
     pub(super) reservation: Reservation,
     pub(super) records: Arc<Records>,
+    /// What the nodes exchange of their site's accounts, if there is one.
+    pub(super) accounts: Option<SharedAccounts>,
     /// Until when, unix ms, the store has everything; `None` if it was empty.
     pub(super) restored_ms: Option<u64>,
 }
@@ -77,6 +80,7 @@ impl ClusterInputs {
             reservation: feed.reserve(tracker.store()),
             feed: Arc::clone(feed),
             records: Arc::clone(records),
+            accounts: None,
             restored_ms,
         }
     }
@@ -214,7 +218,7 @@ impl OpenCluster {
         };
         let registry = Arc::clone(&workers.metric_sources().registry);
         let letters = WorkerLetters::new(workers.letters());
-        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry);
+        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry, inputs.accounts);
         let setup = Setup {
             options,
             node,

@@ -92,12 +92,16 @@ fn sequence(spool: u64, cursor: &str) -> Result<u64, FeedError> {
 
 /// Returns a batch without what identifies it.
 fn json_of(feed: &Feed, batch: &Batch) -> Value {
-    let records: Vec<_> = batch.records.iter().map(|record| record_json(feed, record)).collect();
+    // What other nodes count is in their feeds.
+    let own = batch.records.iter().filter(|record| !record.is_learned());
+    let records: Vec<_> = own.map(|record| record_json(feed, record)).collect();
     json!({ "time": batch.unix_s, "records": records })
 }
 
 fn record_json(feed: &Feed, record: &Record) -> Value {
     let info_hash = feed.info_hash(record.torrent).map(|hash| hash.to_string());
+    let own = record.sessions.iter().filter(|change| !change.learned);
+    let clients: Vec<_> = own.map(client_json).collect();
     let mut json = json!({
         "user": record.user,
         "info_hash": info_hash,
@@ -107,7 +111,7 @@ fn record_json(feed: &Feed, record: &Record) -> Value {
         "announces": record.announces,
         "active": record.active,
         "event": record.event.name(),
-        "clients": record.sessions.iter().map(client_json).collect::<Vec<_>>(),
+        "clients": clients,
     });
     if record.completed_s > 0 {
         json["completed"] = record.completed_s.into();

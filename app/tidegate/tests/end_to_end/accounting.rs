@@ -11,26 +11,26 @@ use crate::clients::{Udp, has, http};
 use crate::post_receiver::{Post, Receiver};
 use crate::process::{Directory, Tracker};
 
-const MORE: &str =
+pub(crate) const MORE: &str =
     "requests_per_s = 0\n[access]\nprivate = true\n[site]\nkind = \"feed\"\nflush_s = 1\n";
 
 /// Bytes that users uploaded and downloaded, by user and info hash.
-type Ledger = BTreeMap<(u64, String), [u64; 2]>;
+pub(crate) type Ledger = BTreeMap<(u64, String), [u64; 2]>;
 
 /// A site that keeps a table right from the feed.
 #[derive(Default)]
-struct Reader {
-    cursor: Option<String>,
+pub(crate) struct Reader {
+    pub(crate) cursor: Option<String>,
     /// The last batch of each feed.
     sequences: BTreeMap<String, u64>,
-    ledger: Ledger,
+    pub(crate) ledger: Ledger,
     /// Records of users, the last first.
     records: Vec<Value>,
 }
 
 /// A client of a user.
-struct Client {
-    user: u64,
+pub(crate) struct Client {
+    pub(crate) user: u64,
     key: String,
     torrent: u8,
     port: u16,
@@ -63,7 +63,7 @@ impl Reader {
     }
 
     /// Reads all batches that there are.
-    fn read(&mut self, api: &Caller) {
+    pub(crate) fn read(&mut self, api: &Caller) {
         loop {
             let after = self.cursor.as_ref().map(|cursor| format!("&after={cursor}"));
             let request = format!("GET /accounting?limit=1{}", after.unwrap_or_default());
@@ -95,7 +95,7 @@ impl Reader {
 
 impl Client {
     /// Announces over HTTP, with so much more transferred than the last time. Returns the response.
-    fn announce(&mut self, address: SocketAddr, more: [u64; 2], rest: &str) -> Vec<u8> {
+    pub(crate) fn announce(&mut self, address: SocketAddr, more: [u64; 2], rest: &str) -> Vec<u8> {
         self.counters = [self.counters[0] + more[0], self.counters[1] + more[1]];
         let ([uploaded, downloaded], port) = (self.counters, self.port);
         let hash = format!("%{:02x}", self.torrent).repeat(20);
@@ -109,13 +109,13 @@ impl Client {
         body
     }
 
-    fn torrent(&self) -> String {
+    pub(crate) fn torrent(&self) -> String {
         format!("{:02x}", self.torrent).repeat(20)
     }
 }
 
 /// Creates a user, who has a client.
-fn client(api: &Caller, torrent: u8, port: u16) -> Client {
+pub(crate) fn client(api: &Caller, torrent: u8, port: u16) -> Client {
     let key = api.expect(201, "POST /keys", Some(&json!({})));
     let user = key["id"].as_u64().unwrap();
     Client { user, key: key["key"].as_str().unwrap().into(), torrent, port, counters: [0, 0] }
