@@ -65,6 +65,13 @@ fn main() {
     let hour_mib = bytes * f64::from(PER_S) * 3_600.0 / f64::from(1 << 20);
     println!("{increments} increments in batches of {FLUSH_S} s: {bytes:.1} bytes each");
     println!("an hour at {PER_S}/s: {hour_mib:.0} MiB");
+    let before = spool.bytes();
+    let mut snapshot = spool.begin_snapshot(START_S + SECONDS).expect("the disk has room");
+    let mut batch = ledger.cut(START_S + SECONDS, Some(&mut snapshot));
+    spool.append(&mut batch).expect("the disk has room");
+    spool.finish_snapshot(snapshot).expect("the disk has room");
+    let bytes = (spool.bytes() - before) as f64 / ledger.sessions() as f64;
+    println!("a snapshot of {} sessions: {bytes:.1} bytes each", ledger.sessions());
 }
 
 fn client(random: &mut Random) -> Client {
