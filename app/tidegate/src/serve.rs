@@ -171,7 +171,7 @@ pub(crate) fn serve(
         writer,
         overrides,
         journal,
-        cluster,
+        cluster: cluster.map(|cluster| cluster.sharing(site.as_ref())),
         site,
     };
     opened.serve()
@@ -244,16 +244,11 @@ impl Opened {
         state::annotate_start(&api, old_process.is_some());
         let upgrader = Upgrader::new(self.launcher, parts, handoff, source, Arc::clone(&api));
         workers.set_status(engine, self.udp_fallback, upgrade_stats);
-        let sources = workers.metric_sources();
-        let start_site = |site: &OpenSite| site.start(&tracker, unix_offset_s(clock), sources);
-        self.site.as_ref().map_or(Ok(()), start_site)?;
+        start_site(self.site.as_ref(), &tracker, clock, &workers)?;
         // Without the swarms of the old process, a node of a cluster reads all of the log.
         let newest_round_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let restored_ms = has_swarms.then_some(began_ms).or(newest_round_ms);
-        let of_cluster = || ClusterInputs {
-            accounts: self.site.as_ref().map(OpenSite::accounts),
-            ..ClusterInputs::new(&tracker, clock, &feed, &records, restored_ms)
-        };
+        let of_cluster = || ClusterInputs::new(&tracker, clock, &feed, &records, restored_ms);
         let cluster = self.cluster.map(|it| it.prepare(&workers, of_cluster())).unwrap_or_default();
         let inputs = JournalInputs { feed, reception, clock, events: events.clone() };
         let swarms = journal.map(|it| it.start(&mut workers, &tracker, inputs)).transpose()?;
@@ -285,6 +280,17 @@ impl Opened {
             Serving { workers, reloader, upgrader, supervisor, records, swarms, cluster, events };
         serving.run(start, &event_receiver)
     }
+}
+
+/// Starts the threads of the site, if there is one.
+fn start_site(
+    site: Option<&OpenSite>,
+    tracker: &Arc<Tracker>,
+    clock: Clock,
+    workers: &Workers,
+) -> Result<()> {
+    let Some(site) = site else { return Ok(()) };
+    site.start(tracker, unix_offset_s(clock), workers.metric_sources())
 }
 
 /// What threads share.

@@ -28,7 +28,7 @@ use tracker::{Access, Tracker};
 use super::swarms::unix_ms;
 use super::workers::Workers;
 use crate::cluster::{Join, nats_options};
-use crate::site::SharedAccounts;
+use crate::site::{OpenSite, SharedAccounts};
 use config::{ClusterConfig, Config};
 use host::TrackerHost;
 use letters::WorkerLetters;
@@ -49,6 +49,8 @@ pub(super) struct OpenCluster {
     /// Whether the other nodes ignore this one.
     is_ignored: Arc<AtomicBool>,
     orders: mpsc::UnboundedReceiver<Order>,
+    /// Accounts that the nodes exchange, if there is a site.
+    accounts: Option<SharedAccounts>,
 }
 
 /// What a node gets of the rest of the process.
@@ -59,8 +61,6 @@ pub(super) struct ClusterInputs {
     /// From before the first announce.
     pub(super) reservation: Reservation,
     pub(super) records: Arc<Records>,
-    /// What the nodes exchange of their site's accounts, if there is one.
-    pub(super) accounts: Option<SharedAccounts>,
     /// Until when, unix ms, the store has everything; `None` if it was empty.
     pub(super) restored_ms: Option<u64>,
 }
@@ -80,7 +80,6 @@ impl ClusterInputs {
             reservation: feed.reserve(tracker.store()),
             feed: Arc::clone(feed),
             records: Arc::clone(records),
-            accounts: None,
             restored_ms,
         }
     }
@@ -106,7 +105,13 @@ impl OpenCluster {
             status: Arc::new(status),
             is_ignored: Arc::default(),
             orders,
+            accounts: None,
         }))
+    }
+
+    /// Has the nodes exchange the accounts of the site, if there is one.
+    pub(super) fn sharing(self, site: Option<&OpenSite>) -> Self {
+        Self { accounts: site.map(OpenSite::accounts), ..self }
     }
 
     /// Returns the join file.
@@ -202,8 +207,18 @@ impl OpenCluster {
     /// Starts the thread.
     pub(super) fn start(self, workers: &mut Workers, inputs: ClusterInputs) -> Result<Cluster> {
         let zone = self.zone().to_owned();
-        let Self { config, join, secrets, options, boot, policy, status, is_ignored, orders } =
-            self;
+        let Self {
+            config,
+            join,
+            secrets,
+            options,
+            boot,
+            policy,
+            status,
+            is_ignored,
+            orders,
+            accounts,
+        } = self;
         let peer_lifetime_s = options.peer_lifetime_s;
         let node = cluster::Options {
             node: join.node,
@@ -218,7 +233,7 @@ impl OpenCluster {
         };
         let registry = Arc::clone(&workers.metric_sources().registry);
         let letters = WorkerLetters::new(workers.letters());
-        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry, inputs.accounts);
+        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry, accounts);
         let setup = Setup {
             options,
             node,
