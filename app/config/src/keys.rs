@@ -426,7 +426,7 @@ settings! {
     ["log"] log: LogSection {
         /// error, warn, info, debug or trace, optionally with other levels per area, e.g.
         /// "info,front=debug". Areas: serve, reload, acme, front, api, audit, webhooks, records,
-        /// journal, cluster, traces, libraries. See docs/operate/observe.md.
+        /// journal, cluster, site, traces, libraries. See docs/operate/observe.md.
         level: Text, reloadable = "info";
         /// text or json.
         format: Choice(LogFormat) = LogFormat::Text;

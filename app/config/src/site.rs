@@ -195,9 +195,9 @@ impl Config {
             let text = "requires state.dir, where it keeps what the site does not have yet";
             problems.push(kind.problem(text));
         }
-        if self.cluster.is_some() {
-            let text = "cannot be used with cluster.join yet: nodes do not share sessions, so what a client \
-                        transferred would be credited by each node that it announces to";
+        if self.cluster.is_some() && kind.value != SiteChoice::Feed {
+            let text = "cannot be used with cluster.join yet: the calls of a site reach one node only, so the others would \
+                        not know its users and torrents. With `feed`, every node accounts";
             problems.push(kind.problem(text));
         }
         if !self.listener_policies.iter().any(|policy| policy.access == Access::Private) {
@@ -251,7 +251,14 @@ mod tests {
         let found = says("[site]\nkind = \"feed\"\n[state]\ndir = \"\"\n");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("requires state.dir") && found[1].contains("a private listener"));
-        let found = says(&format!("{PRIVATE}[site]\nkind = \"feed\"\n[cluster]\njoin = \"/j\"\n"));
-        assert!(found.iter().any(|text| text.contains("with cluster.join yet")), "{found:?}");
+        let in_cluster = |kind: &str| {
+            says(&format!(
+                "{PRIVATE}[site]\nkind = \"{kind}\"\ndatabase = \"mysql://a@h/d\"\nlisten = \"127.0.0.1:1\"\n\
+                 tracker_key = \"/k\"\n[cluster]\njoin = \"/j\"\n"
+            ))
+        };
+        let is_refused = |text: &String| text.contains("with cluster.join yet");
+        assert!(in_cluster("unit3d").iter().any(is_refused));
+        assert!(!in_cluster("feed").iter().any(is_refused));
     }
 }

@@ -63,7 +63,7 @@ enum AdminCommand {
     /// Manage the tokens that give access to the API.
     #[command(subcommand)]
     Tokens(rules::TokensCommand),
-    /// List, show, remove and freeze torrents.
+    /// List, show, remove, freeze and refuse torrents.
     #[command(subcommand)]
     Torrents(torrents::TorrentsCommand),
     /// List or remove the peers at an IP address.

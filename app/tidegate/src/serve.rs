@@ -171,7 +171,7 @@ pub(crate) fn serve(
         writer,
         overrides,
         journal,
-        cluster,
+        cluster: cluster.map(|cluster| cluster.sharing(site.as_ref())),
         site,
     };
     opened.serve()
@@ -244,7 +244,7 @@ impl Opened {
         state::annotate_start(&api, old_process.is_some());
         let upgrader = Upgrader::new(self.launcher, parts, handoff, source, Arc::clone(&api));
         workers.set_status(engine, self.udp_fallback, upgrade_stats);
-        self.site.as_ref().map_or(Ok(()), |site| start_site(site, &tracker, clock, &workers))?;
+        start_site(self.site.as_ref(), &tracker, clock, &workers)?;
         // Without the swarms of the old process, a node of a cluster reads all of the log.
         let newest_round_ms = journal.as_ref().and_then(OpenJournal::newest_round_ms);
         let restored_ms = has_swarms.then_some(began_ms).or(newest_round_ms);
@@ -282,16 +282,15 @@ impl Opened {
     }
 }
 
-/// Starts the threads of the site, and shows what they do.
+/// Starts the threads of the site, if there is one.
 fn start_site(
-    site: &OpenSite,
+    site: Option<&OpenSite>,
     tracker: &Arc<Tracker>,
     clock: Clock,
     workers: &Workers,
 ) -> Result<()> {
-    site.start(tracker, unix_offset_s(clock))?;
-    site.show(workers.metric_sources());
-    Ok(())
+    let Some(site) = site else { return Ok(()) };
+    site.start(tracker, unix_offset_s(clock), workers.metric_sources())
 }
 
 /// What threads share.

@@ -46,23 +46,31 @@ impl OpenSite {
         Ok(Some(Self { subsystem: Arc::new(subsystem) }))
     }
 
-    /// Starts the threads. The tick 0 of `tracker` is at `epoch_s`, Unix time in seconds.
+    /// Starts the threads, and shows in `sources` what they do. The tick 0 of `tracker` is at `epoch_s`, Unix time in
+    /// seconds.
     ///
     /// # Errors
     ///
     /// If the system refuses a thread.
-    pub(crate) fn start(&self, tracker: &Arc<Tracker>, epoch_s: u64) -> Result<()> {
+    pub(crate) fn start(
+        &self,
+        tracker: &Arc<Tracker>,
+        epoch_s: u64,
+        sources: &MetricSources,
+    ) -> Result<()> {
         let epoch_s = u32::try_from(epoch_s).unwrap_or(u32::MAX);
         self.subsystem.start(Arc::clone(tracker), epoch_s)?;
         info!(kind = self.subsystem.kind().name(), "accounting for a site");
+        let subsystem = Arc::clone(&self.subsystem);
+        sources.subsystems.add("site", move || subsystem.status());
+        // Set once.
+        let _ = sources.site.set(Arc::new(Source { subsystem: Arc::clone(&self.subsystem) }));
         Ok(())
     }
 
-    /// Has the management show the state and the feed. Call once.
-    pub(crate) fn show(&self, sources: &MetricSources) {
-        let subsystem = Arc::clone(&self.subsystem);
-        sources.subsystems.add("site", move || subsystem.status());
-        let _ = sources.site.set(Arc::new(Source { subsystem: Arc::clone(&self.subsystem) }));
+    /// Returns what the cluster exchanges of it.
+    pub(crate) fn accounts(&self) -> SharedAccounts {
+        SharedAccounts(Arc::clone(&self.subsystem))
     }
 
     /// Reads the site's tables again.
@@ -73,6 +81,21 @@ impl OpenSite {
     /// Writes everything that was counted, and frees the spool for the next process. Call after the workers have ended.
     pub(crate) fn stop(&self) {
         self.subsystem.stop();
+    }
+}
+
+/// Sessions of the site's users, which the nodes of a cluster tell each other.
+pub(crate) struct SharedAccounts(Arc<SiteSubsystem>);
+
+impl SharedAccounts {
+    /// Returns sessions that changed here since the last call, or `None` if there are no more.
+    pub(crate) fn take(&self) -> Option<Vec<u8>> {
+        self.0.take_sessions()
+    }
+
+    /// Takes over the sessions of another node. A body that does not add up is of another version.
+    pub(crate) fn learn(&self, body: &[u8]) {
+        self.0.learn(body);
     }
 }
 
@@ -102,6 +125,7 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
         lifetime_donor: donor(site.lifetime_donor_factors),
         clients_per_torrent: number(site.clients_per_torrent),
         spool_mib: site.spool_mib.into(),
+        shares_sessions: node.is_some(),
         ..SiteConfig::default()
     };
     match &site.kind {
@@ -146,6 +170,11 @@ impl SiteSource for Source {
     fn read_feed(&self, after: Option<&str>, limit: usize) -> Result<Vec<FeedBatch>, FeedError> {
         self.check_feed()?;
         feed::read(&self.subsystem.feed(), after, limit)
+    }
+
+    fn next_unconfirmed(&self) -> Result<Option<FeedBatch>, FeedError> {
+        self.check_feed()?;
+        feed::next_unconfirmed(&self.subsystem.feed())
     }
 
     fn confirm_feed(&self, cursor: &str) -> Result<(), FeedError> {

@@ -66,6 +66,8 @@ impl Kind {
     pub const WEB: Self = Self(3);
     /// Begin or end of a round of a journal: its number, u64; 0 = begin or 1 = end, u64.
     pub const ROUND: Self = Self(4);
+    /// Accounts of a site: sessions of its users. Any bytes to a reader of blocks.
+    pub const ACCOUNTS: Self = Self(5);
 }
 
 /// A block's header.

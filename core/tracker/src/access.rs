@@ -5,6 +5,7 @@
 
 mod first_refusals;
 mod hash_list;
+mod reasons;
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use types::{InfoHash, Refusal};
 
 pub(crate) use first_refusals::FirstRefusals;
 pub use hash_list::{BadLine, HashList, LineFault};
+pub use reasons::TorrentReasons;
 
 /// The torrents that a listener serves. Those on the deny list are refused in every mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,12 +56,14 @@ impl Mode {
 pub(crate) struct LiveLists {
     pub(crate) allow: HashList,
     pub(crate) deny: HashList,
+    pub(crate) reasons: TorrentReasons,
 }
 
 impl LiveLists {
     /// Returns empty lists. `key` is that of their tables.
     pub(crate) fn new(key: [u8; 16]) -> Self {
-        Self { allow: HashList::new(key), deny: HashList::new(key) }
+        let list = || HashList::new(key);
+        Self { allow: list(), deny: list(), reasons: TorrentReasons::new(list()) }
     }
 }
 
@@ -74,6 +78,9 @@ impl AccessLists {
     // Look-ups within the path of an announce cost those that need none 44 instructions.
     #[inline(never)]
     fn look_up(&self, live: &LiveLists, hash: &InfoHash) -> Result<(), Refusal> {
+        if let Some(reason) = live.reasons.get(hash) {
+            return Err(Refusal::Torrent { reason });
+        }
         if self.deny.contains(hash) || live.deny.contains(hash) {
             return Err(Refusal::Denied);
         }
@@ -86,7 +93,10 @@ impl AccessLists {
     /// Returns whether every torrent is served.
     #[inline]
     pub(crate) fn serve_all(&self, live: &LiveLists) -> bool {
-        !self.mode.uses_allow() && self.deny.is_empty() && live.deny.is_empty()
+        !self.mode.uses_allow()
+            && self.deny.is_empty()
+            && live.deny.is_empty()
+            && live.reasons.is_empty()
     }
 
     /// Returns whether a torrent is on the allow list, in the folder or on the live list, whatever the mode.
@@ -97,6 +107,8 @@ impl AccessLists {
 
 #[cfg(test)]
 mod tests {
+    use types::Notice;
+
     use super::*;
 
     fn lists(mode: Mode) -> AccessLists {
@@ -125,6 +137,12 @@ mod tests {
         for mode in [Mode::Open, Mode::Allow, Mode::Deny, Mode::Both] {
             assert_eq!(verdicts(mode), [bad, bad, bad, Ok(()), Ok(())]);
         }
+        // A reason refuses by itself, and is what clients see in every case.
+        assert!([1, 4].iter().all(|byte| live.reasons.put(InfoHash([*byte; 20]), "Dupe")));
+        let why = Err(Refusal::Torrent { reason: Notice::new("Dupe") });
+        for mode in [Mode::Open, Mode::Allow, Mode::Deny, Mode::Both] {
+            assert_eq!(verdicts(mode), [why, bad, bad, why, Ok(())]);
+        }
     }
 
     #[test]
@@ -135,6 +153,9 @@ mod tests {
         assert!(serve_all(&with(Mode::Open)) && serve_all(&with(Mode::Deny)));
         assert!(!serve_all(&with(Mode::Allow)) && !serve_all(&lists(Mode::Open)));
         live.deny.insert(&[InfoHash([1; 20])]);
+        assert!(!serve_all(&with(Mode::Open)));
+        live.deny.remove(&[InfoHash([1; 20])]);
+        live.reasons.put(InfoHash([1; 20]), "Dupe");
         assert!(!serve_all(&with(Mode::Open)));
     }
 }

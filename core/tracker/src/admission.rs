@@ -19,7 +19,7 @@
 //! | 5 | its token is valid and for its torrent, if the listener asks for tokens | `TokenMissing`, `TokenInvalid`, `TokenExpired`, `TokenOtherTorrent`, `TokenUnverified` | announce |
 //! | 6 | other peers can connect to it | `PortZero`, `AddressNotPublic` | announce over UDP and HTTP |
 //! | 7 | its client software is served | `ClientRefused` | announce |
-//! | 8 | its torrent is served | `Denied`, `NotAllowed`, `NotAllowedYet` | announce, scrape |
+//! | 8 | its torrent is served | `Torrent`, `Denied`, `NotAllowed`, `NotAllowedYet` | announce, scrape |
 //! | 9 | its torrent is not frozen | `Frozen` | announce |
 //! | 10 | the key is within its quota | `KeyPeers`, `KeyTorrents`, `KeyAddresses`, `KeySeedOnly`, `KeySessions`, `KeyTableFull` | announce with a key |
 //! | 11 | its site serves it | `Site` | announce with a key, if there is a [site](crate::Site) |
@@ -344,7 +344,7 @@ impl View<'_> {
     ///
     /// # Errors
     ///
-    /// `Denied` or `NotAllowed` if lists refuse every torrent.
+    /// `Torrent`, `Denied` or `NotAllowed` if every torrent is refused.
     pub fn scrape(
         &self,
         grant: Grant,

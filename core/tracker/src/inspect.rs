@@ -64,7 +64,7 @@ impl Tracker {
     ///
     /// # Errors
     ///
-    /// `Denied`, `NotAllowed` or `Frozen`.
+    /// `Torrent`, `Denied`, `NotAllowed` or `Frozen`.
     pub fn admit(&self, listener: &ListenerPolicy, hash: &InfoHash) -> Result<(), Refusal> {
         listener.lists.admit(&self.live, hash)?;
         if self.frozen.contains(hash) { Err(Refusal::Frozen) } else { Ok(()) }

@@ -74,7 +74,7 @@ pub use tokens::{TokenFault, TokenStats, TokenVerifier, Tokens, VerifiedToken};
 pub use types::{ParseUserKeyError, UserKey};
 pub use webtorrent::{OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
 
-use access::{FirstRefusals, HashList, LiveLists};
+use access::{FirstRefusals, HashList, LiveLists, TorrentReasons};
 use admission::{Effect, Endpoint};
 use connection_id::ConnectionIds;
 use full_scrape::FullScrapes;
@@ -352,6 +352,11 @@ impl Tracker {
     /// Returns the live deny list. It adds to the deny list of every listener.
     pub fn denied(&self) -> &HashList {
         &self.live.deny
+    }
+
+    /// Returns the torrents that are refused with reasons of their own, at every listener.
+    pub fn torrent_reasons(&self) -> &TorrentReasons {
+        &self.live.reasons
     }
 
     /// Returns the durable download counts.

@@ -290,10 +290,13 @@ pub const KEY_SESSIONS_OF_ONE_MAX: u32 = 1 << 17;
 pub const KEY_SESSIONS_OF_CLIENT_MAX: usize = 16;
 /// Other peers of a user that an answer leaves out. Few have more clients in one torrent.
 pub const SITE_OWN_PEERS_MAX: usize = 8;
-/// Texts of a site for refusals and warnings, which are kept until the end of the process. A site has some ten.
-pub const SITE_NOTICES_MAX: usize = 256;
+/// Texts for refusals and warnings, which are kept until the end of the process, at some 150 bytes each. A site has some
+/// ten, and reasons of torrents can all differ.
+pub const NOTICES_MAX: usize = 1 << 20;
 /// Bytes of such a text: more would not fit a line of a client's list.
-pub const SITE_NOTICE_LEN_MAX: usize = 200;
+pub const NOTICE_LEN_MAX: usize = 200;
+/// Torrents that are refused with a reason of their own: some 100 bytes each.
+pub const TORRENT_REASONS_MAX: usize = 1 << 20;
 /// Sessions of key holders' peers that changed since the other nodes of a cluster were told, a second or so
 /// ago: 16 bytes each, and 80 for each that ended. Further ones are not told: what such a peer transferred
 /// since it was told last counts twice if it announces at another node next.

@@ -43,7 +43,7 @@ macro_rules! refusals {
         }
 
         // It is passed in a register.
-        const _: () = assert!(size_of::<Refusal>() == 4);
+        const _: () = assert!(size_of::<Refusal>() == 8);
 
         impl Refusal {
             /// Every refusal, in the order of [`Refusal::index`].
@@ -106,6 +106,12 @@ refusals! {
     /// The operator has frozen the torrent.
     Frozen => "frozen", AFTER_AN_HOUR,
         "this torrent is frozen: the tracker accepts no announces for now";
+    /// The operator refuses the torrent with a reason of its own.
+    Torrent {
+        /// The reason.
+        reason: Notice = Notice::UNSPECIFIED
+    } => "torrent", AFTER_AN_HOUR,
+        if reason == Notice::UNSPECIFIED { "this tracker refuses the torrent" } else { reason.text() };
     /// The announced port is 0.
     PortZero => "port_zero", Retry::Unspecified,
         "port 0 cannot be reached: announce the port you listen on";

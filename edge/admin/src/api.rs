@@ -44,6 +44,7 @@ mod status;
 mod streams;
 mod tokens;
 mod torrent_access;
+mod torrent_reasons;
 mod torrents;
 mod webhooks;
 
@@ -72,8 +73,9 @@ pub(crate) const PREFIX: &str = "/api/v1";
 /// Runs the API's background work for ever: webhooks, events and statistics.
 pub(crate) async fn run_background(api: Arc<Api>) {
     let webhooks = outgoing::run(api.webhooks(), api.hub());
+    let feed = outgoing::post_feed(api.webhooks(), &api.sources().site);
     let events = events::forward_tracker_events(&api);
-    tokio::join!(webhooks, events, record_stats(&api));
+    tokio::join!(webhooks, feed, events, record_stats(&api));
 }
 
 /// Takes a sample each second, and frees the list of torrents when it is idle.
@@ -105,6 +107,7 @@ fn routes() -> Vec<Route> {
         status::routes(),
         names::routes(),
         torrents::routes(),
+        torrent_reasons::routes(),
         peers::routes(),
         cluster::routes(),
         webhooks::routes(),

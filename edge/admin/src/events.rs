@@ -42,6 +42,8 @@ pub enum EventKind {
     Reload,
     /// Something that needs the operator's attention.
     Warning,
+    /// A batch of what users transferred. Posted to a webhook only, until it is accepted.
+    Accounting,
 }
 
 /// An event.
@@ -171,7 +173,7 @@ impl Event {
 
 impl EventKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TorrentAdded,
         Self::TorrentRemoved,
         Self::Completed,
@@ -179,6 +181,7 @@ impl EventKind {
         Self::KeyFirstUsed,
         Self::Reload,
         Self::Warning,
+        Self::Accounting,
     ];
 
     /// Returns the kind with this label.
@@ -196,6 +199,9 @@ impl EventKind {
             Self::KeyFirstUsed => "A key was used for the first time.",
             Self::Reload => "Configuration and lists were reloaded, or a reload failed.",
             Self::Warning => "Something needs your attention.",
+            Self::Accounting => {
+                "What users transferred, for a private site: posted in batches until they are accepted."
+            }
         }
     }
 
@@ -209,6 +215,7 @@ impl EventKind {
             Self::KeyFirstUsed => "key_first_used",
             Self::Reload => "reload",
             Self::Warning => "warning",
+            Self::Accounting => "accounting",
         }
     }
 }

@@ -149,6 +149,8 @@ impl LiveState for Live {
         match change {
             RecordOp::ListAdded { list, hashes } => edit_list(tracker, list, &hashes, true),
             RecordOp::ListRemoved { list, hashes } => edit_list(tracker, list, &hashes, false),
+            RecordOp::ReasonsPut(rows) => restore::put_reasons(tracker, &rows),
+            RecordOp::ReasonsRemoved { hashes } => tracker.torrent_reasons().remove(&hashes),
             RecordOp::KeyPut(row) => apply_key(tracker, &row, api.clock_reading()),
             RecordOp::KeyRemoved { id } => {
                 tracker.passkeys().remove(KeyId(id));

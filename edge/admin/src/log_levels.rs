@@ -22,7 +22,7 @@ const fn area(name: &'static str, targets: &'static [&'static str]) -> Area {
 }
 
 /// All areas; every target belongs to one. docs/operate/observe.md describes them.
-pub(crate) const AREAS: [Area; 12] = [
+pub(crate) const AREAS: [Area; 13] = [
     area("serve", &["tidegate::"]),
     area("reload", &["tidegate::serve::reload", "tidegate::access"]),
     area("acme", &["tidegate::acme"]),
@@ -36,6 +36,7 @@ pub(crate) const AREAS: [Area; 12] = [
     ),
     area("journal", &["tidegate_journal", "tidegate::serve::swarms"]),
     area("cluster", &["tidegate_cluster", "tidegate::serve::cluster", "tidegate::cluster"]),
+    area("site", &["site", "tidegate_site", "tidegate::site"]),
     // Nothing logs here; levels in configurations of 1.0.0 may name it.
     area("traces", &[]),
     area("libraries", &[""]),
@@ -179,6 +180,7 @@ mod tests {
             ("tidegate_admin::records::writer", "records"),
             ("tidegate_front::tell", "front"),
             ("tidegate_cluster::nats::driver", "cluster"),
+            ("site", "site"),
             ("instant_acme", "libraries"),
         ] {
             assert_eq!(area_of(target), expected, "{target}");

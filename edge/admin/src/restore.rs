@@ -1,5 +1,5 @@
-//! Restores the tracker's memory from the records at the start: keys, bans, access lists, frozen torrents
-//! and download counts.
+//! Restores the tracker's memory from the records at the start: keys, bans, access lists, frozen torrents,
+//! reasons of torrents and download counts.
 
 use rusqlite::Connection;
 use tracing::warn;
@@ -13,6 +13,7 @@ use crate::records::tables::bans;
 use crate::records::tables::counts;
 use crate::records::tables::keys::{self, KeyRow, Rules};
 use crate::records::tables::lists::{self, List};
+use crate::records::tables::torrent_reasons::{self, ReasonRow};
 
 /// Rows that are read at a time.
 const PAGE: u32 = 50_000;
@@ -33,6 +34,7 @@ pub fn restore(
     each_page(connection, List::Frozen, |page| {
         page.iter().filter(|hash| tracker.freeze(hash, true)).count()
     })?;
+    restore_reasons(tracker, connection)?;
     if counts_downloads {
         tracker.downloads().enable();
         let mut page = Vec::new();
@@ -102,6 +104,25 @@ pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, now: ClockReading) {
     };
     if !tracker.passkeys().put(KeyId(key), user_key, rules) {
         warn!(key, "recorded key was not loaded: too many keys");
+    }
+}
+
+fn restore_reasons(tracker: &Tracker, connection: &Connection) -> Result<(), rusqlite::Error> {
+    let mut after = None;
+    loop {
+        let page = torrent_reasons::page(connection, after, PAGE)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.info_hash);
+        put_reasons(tracker, &page);
+    }
+}
+
+/// Applies recorded reasons to the tracker.
+pub(crate) fn put_reasons(tracker: &Tracker, rows: &[ReasonRow]) {
+    let put = |row: &ReasonRow| tracker.torrent_reasons().put(row.info_hash, &row.reason);
+    let left_out = rows.iter().filter(|row| !put(row)).count();
+    if left_out > 0 {
+        warn!(left_out, "recorded reasons of torrents were not applied: too many");
     }
 }
 

@@ -13,6 +13,13 @@ pub trait SiteSource: Send + Sync {
     /// If there is no feed, the cursor is not one of it, or the disk cannot be read.
     fn read_feed(&self, after: Option<&str>, limit: usize) -> Result<Vec<FeedBatch>, FeedError>;
 
+    /// Returns the oldest batch of the feed that is not confirmed, if there is one. Reads from the disk.
+    ///
+    /// # Errors
+    ///
+    /// As [`SiteSource::read_feed`].
+    fn next_unconfirmed(&self) -> Result<Option<FeedBatch>, FeedError>;
+
     /// Confirms the batches of the feed up to the one with this cursor: they need not be kept any longer.
     ///
     /// # Errors
@@ -26,6 +33,8 @@ pub trait SiteSource: Send + Sync {
 pub struct FeedBatch {
     /// Identifies it.
     pub cursor: String,
+    /// Its number within the feed.
+    pub sequence: u64,
     /// The batch as a JSON object, which has the cursor, too.
     pub json: String,
 }

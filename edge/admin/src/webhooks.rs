@@ -19,8 +19,10 @@ use crate::outbound::{PostRequest, SendPost};
 use crate::records::tables::webhooks::WebhookRow;
 use deliveries::{DeliveryLog, DeliveryOutcome};
 
+mod accounting;
 mod deliveries;
 
+pub(crate) use accounting::post_feed;
 pub(crate) use deliveries::Delivery;
 
 /// Events queued for one webhook. When the queue is full, new events are dropped.
@@ -52,6 +54,8 @@ pub(crate) struct Webhooks {
     pub(crate) log: DeliveryLog,
     /// Notified when a webhook is added.
     added: Notify,
+    /// The same, for batches of a site.
+    added_for_site: Notify,
     /// Events delivered.
     pub(crate) delivered: AtomicU64,
     /// Attempts that failed.
@@ -75,6 +79,7 @@ impl Webhooks {
             has_owner,
             log: DeliveryLog::default(),
             added: Notify::new(),
+            added_for_site: Notify::new(),
             delivered: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -92,6 +97,7 @@ impl Webhooks {
         rows.push(row);
         drop(rows);
         self.added.notify_one();
+        self.added_for_site.notify_one();
     }
 
     pub(crate) fn remove(&self, id: i64) {
@@ -163,8 +169,7 @@ impl Webhooks {
                 self.delivered.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            let status = || format!("the response has status {}", delivery.status.unwrap_or(0));
-            let reason = delivery.error.clone().unwrap_or_else(status);
+            let reason = delivery.failure();
             self.failed.fetch_add(1, Ordering::Relaxed);
             debug!(webhook = row.id, event = event.id, reason, "webhook post failed");
             let Some(pause) = pause else {

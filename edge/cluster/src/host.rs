@@ -52,6 +52,13 @@ pub trait Host: Send + Sync + 'static {
 
     /// Applies sessions of another node, which were true `ago_s` seconds ago.
     fn import_sessions(&self, now: Now, ago_s: u32, body: &[u8]);
+
+    /// Returns accounts of a site that changed since the last call: at most what a block holds. `None` if there are no
+    /// more.
+    fn take_accounts(&self) -> Option<Vec<u8>>;
+
+    /// Applies accounts of another node.
+    fn import_accounts(&self, body: &[u8]);
 }
 
 /// WebTorrent messages between browsers at different nodes. Losing them is allowed: browsers offer again.

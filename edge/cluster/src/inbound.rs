@@ -93,7 +93,7 @@ fn read(from: u8, message: &[u8]) -> Result<Accepted, DropReason> {
             Kind::CHANGES | Kind::WALK if block.groups().is_err() => {
                 return Err(DropReason::Damaged);
             }
-            Kind::CHANGES | Kind::WALK | Kind::SESSIONS | Kind::WEB => true,
+            Kind::CHANGES | Kind::WALK | Kind::SESSIONS | Kind::WEB | Kind::ACCOUNTS => true,
             _ => false,
         };
         let before = accepted.get_or_insert(Accepted {

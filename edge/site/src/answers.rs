@@ -254,11 +254,7 @@ impl Answers {
 
     /// Judges an announce of a key by the rules of the API.
     fn judge_feed(&self, key: u32, announce: &Announce) -> Result<Judged, SiteOutcome> {
-        let rules = self.rules.read();
-        if let Some(notice) = rules.reason(&announce.info_hash) {
-            return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
-        }
-        let rule = rules.key(key);
+        let rule = self.rules.read().key(key);
         let Some(torrent) = self.names.number(announce.info_hash) else {
             let notice = self.notices.full;
             return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });

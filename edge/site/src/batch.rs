@@ -54,6 +54,8 @@ pub struct SessionChange {
     pub agent: Agent,
     /// True if it did not announce, but was silent for too long.
     pub expired: bool,
+    /// True if it announced at another node of the cluster, which counts it.
+    pub learned: bool,
 }
 
 /// All changes of a user in a torrent.
@@ -161,9 +163,14 @@ impl Record {
         }
     }
 
-    /// Returns the session that announced last, or `None` if all have only expired.
+    /// Returns the session that announced here last, or `None` if none did.
     pub fn last(&self) -> Option<&SessionChange> {
-        self.sessions.iter().rev().find(|change| !change.expired)
+        self.sessions.iter().rev().find(|change| !change.expired && !change.learned)
+    }
+
+    /// Returns true if it has nothing but sessions that other nodes count.
+    pub fn is_learned(&self) -> bool {
+        self.announces == 0 && self.sessions.iter().all(|change| change.learned)
     }
 
     /// Replaces the state of a session, and puts it last.
@@ -260,7 +267,8 @@ fn encode_record(writer: &mut Writer, record: &Record, unix_s: u32, agents: &mut
         encode_session(writer, &change.session, unix_s);
         let known = agents.iter().position(|agent| *agent == change.agent);
         let index = known.unwrap_or(agents.len());
-        writer.varint((index as u64) << 1 | u64::from(change.expired));
+        let bits = u64::from(change.expired) | u64::from(change.learned) << 1;
+        writer.varint((index as u64) << 2 | bits);
         if known.is_none() {
             writer.varint(change.agent.len() as u64);
             writer.bytes(change.agent.as_bytes());
@@ -295,7 +303,7 @@ fn decode_record(reader: &mut Reader<'_>, unix_s: u32, agents: &mut Vec<Agent>) 
     for _ in 0..reader.varint()? {
         let session = decode_session(reader, unix_s)?;
         let word = reader.varint()?;
-        let index = usize::try_from(word >> 1).ok()?;
+        let index = usize::try_from(word >> 2).ok()?;
         let agent = if let Some(agent) = agents.get(index) {
             *agent
         } else {
@@ -306,7 +314,9 @@ fn decode_record(reader: &mut Reader<'_>, unix_s: u32, agents: &mut Vec<Agent>) 
             }
             agent
         };
-        record.sessions.push(SessionChange { session, agent, expired: word & 1 != 0 });
+        let expired = word & 1 != 0;
+        let learned = word & 2 != 0;
+        record.sessions.push(SessionChange { session, agent, expired, learned });
     }
     Some(record)
 }
@@ -394,8 +404,8 @@ mod tests {
         record.credited_downloaded = 200;
         record.seeders = -1;
         record.event = Event::Paused;
-        record.sessions.push(SessionChange { session, agent, expired: true });
-        record.sessions.push(SessionChange { session: v6, agent, expired: false });
+        record.sessions.push(SessionChange { session, agent, expired: true, learned: false });
+        record.sessions.push(SessionChange { session: v6, agent, expired: false, learned: true });
         let info_hash = InfoHash([5; 20]);
         Batch {
             sequence: 3,

@@ -214,7 +214,7 @@ impl Ledger {
         record.elapsed_s = old.map_or(0, |old| report.now_s.saturating_sub(old.updated_s));
         record.event = report.event;
         let agent = agent_of(report.agent);
-        record.put_session(SessionChange { session: new, agent, expired: false });
+        record.put_session(SessionChange { session: new, agent, expired: false, learned: false });
         Ok(Counted { visible: new.visible, own: pair.others(report.peer_id), completed })
     }
 
@@ -259,7 +259,7 @@ impl Ledger {
         }
     }
 
-    /// Takes over the state of a session from a snapshot, a batch, another node or the database. Nothing is counted.
+    /// Takes over the state of a session from a snapshot, a batch or the database. Nothing is counted.
     pub fn learn(&self, user: u32, torrent: u32, session: &Session) {
         let hash = self.hasher.hash_one((user, torrent));
         let mut shard = self.shard(user).lock();
@@ -272,7 +272,31 @@ impl Ledger {
         self.sessions.fetch_sub(added.forgotten, Ordering::Relaxed);
     }
 
-    /// Takes over the sessions of a batch: of this node's spool, or of another node. Nothing is counted.
+    /// Takes over a session of another node, unless the one known here is younger. It goes into the next batch, and
+    /// nothing is counted.
+    pub fn learn_of_node(&self, user: u32, torrent: u32, change: &SessionChange, now_s: u32) {
+        let hash = self.hasher.hash_one((user, torrent));
+        let session = &change.session;
+        let mut shard = self.shard(user).lock();
+        let shard = &mut *shard;
+        let known = shard.find(hash, user, torrent).and_then(|pair| pair.session(session.peer_id));
+        let old = known.copied();
+        if old.is_some_and(|old| old.updated_s > session.updated_s || old == *session) {
+            return;
+        }
+        let index = shard.record_of(hash, user, torrent, now_s, &self.hasher);
+        shard.replace(user, old.as_ref(), session);
+        let pair = shard.pair(hash, user, torrent, &self.hasher);
+        let added = pair.put(*session, SESSIONS_PER_PAIR);
+        let active = pair.active() > 0;
+        self.sessions.fetch_add(added.inserted, Ordering::Relaxed);
+        self.sessions.fetch_sub(added.forgotten, Ordering::Relaxed);
+        let record = &mut shard.records[index];
+        record.active = active;
+        record.put_session(SessionChange { learned: true, ..*change });
+    }
+
+    /// Takes over the sessions of a batch of this node's spool. Nothing is counted.
     pub fn learn_batch(&self, batch: &Batch) {
         for record in &batch.records {
             for change in &record.sessions {

@@ -1,10 +1,7 @@
-//! Rules of keys and torrents that the API sets, for sites that read the feed.
+//! Rules of keys that the API sets, for sites that read the feed.
 
 use hashbrown::HashMap;
 use tracker::KeyId;
-use types::InfoHash;
-
-use crate::contract::Notice;
 
 /// The rights of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +14,6 @@ pub(crate) struct KeyRule {
 #[derive(Default)]
 pub(crate) struct Rules {
     keys: HashMap<u32, KeyRule>,
-    reasons: HashMap<InfoHash, Notice>,
 }
 
 impl Rules {
@@ -31,17 +27,5 @@ impl Rules {
         } else {
             self.keys.insert(key.0, rule);
         }
-    }
-
-    /// Returns why a torrent is not served, if so.
-    pub(crate) fn reason(&self, info_hash: &InfoHash) -> Option<Notice> {
-        self.reasons.get(info_hash).copied()
-    }
-
-    pub(crate) fn set_reason(&mut self, info_hash: InfoHash, reason: Option<&str>) {
-        match reason {
-            Some(reason) => self.reasons.insert(info_hash, Notice::new(reason)),
-            None => self.reasons.remove(&info_hash),
-        };
     }
 }

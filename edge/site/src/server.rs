@@ -7,12 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, RawPathParams, Request, State};
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use tokio::sync::{Notify, Semaphore};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
 
 use crate::answers::Answers;
 use crate::config::SiteKind;
@@ -24,6 +30,12 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 const LOADING_POLL: Duration = Duration::from_millis(10);
 /// Calls at a time. More wait.
 const CALLS_MAX: usize = 64;
+/// Connections at a time. More wait in the kernel.
+const CONNECTIONS_MAX: usize = 1024;
+/// Time that a caller has for the head of a call, and again for its body. Also that of an idle connection.
+const CALLER_TIME: Duration = Duration::from_secs(10);
+/// Time after which the system is asked again for a connection that it could not accept.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// State of the calls of a site.
 pub(crate) struct Calls {
@@ -96,14 +108,25 @@ impl FromRequestParts<Arc<Calls>> for Caller {
     }
 }
 
-async fn limit(State(calls): State<Arc<Calls>>, request: Request, next: Next) -> Response {
+/// Reads the whole call before it takes one of the places, so that slow callers do not keep others out.
+async fn limit(
+    State(calls): State<Arc<Calls>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, StatusCode> {
+    let (parts, body) = request.into_parts();
+    let body = timeout(CALLER_TIME, to_bytes(body, BODY_BYTES_MAX)).await;
+    let body = body.map_err(|_| StatusCode::REQUEST_TIMEOUT)?;
+    // As for any other body that is no call.
+    let body = body.map_err(|_| StatusCode::BAD_REQUEST)?;
+    let request = Request::from_parts(parts, Body::from(body));
     // The semaphore is never closed.
     let _permit = calls.room.acquire().await;
     calls.count.fetch_add(1, Ordering::Relaxed);
     while calls.answers.loading.load(Ordering::Acquire) {
-        tokio::time::sleep(LOADING_POLL).await;
+        sleep(LOADING_POLL).await;
     }
-    next.run(request).await
+    Ok(next.run(request).await)
 }
 
 /// Returns the routes of a site.
@@ -112,10 +135,7 @@ pub(crate) fn router(calls: Arc<Calls>) -> Router {
         SiteKind::Gazelle => gazelle::calls::router(),
         SiteKind::Unit3d | SiteKind::Feed => unit3d::calls::router(),
     };
-    routes
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(from_fn_with_state(Arc::clone(&calls), limit))
-        .with_state(calls)
+    routes.layer(from_fn_with_state(Arc::clone(&calls), limit)).with_state(calls)
 }
 
 /// Serves the calls until `stop` is notified. Blocks.
@@ -132,11 +152,31 @@ pub(crate) fn serve(
     runtime.block_on(async {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let server = axum::serve(listener, router(calls));
         // Connections that are kept open do not keep the process: the runtime ends with this call.
         tokio::select! {
-            result = server => result,
+            () = accept(&listener, router(calls)) => Ok(()),
             () = stop.notified() => Ok(()),
         }
     })
+}
+
+/// Accepts connections for ever.
+async fn accept(listener: &tokio::net::TcpListener, router: Router) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => drop(tokio::spawn(serve_connection(stream, router.clone(), place))),
+            // Too many open files, or the caller is gone.
+            Err(_) => sleep(ACCEPT_RETRY).await,
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, router: Router, _place: OwnedSemaphorePermit) {
+    let service = TowerToHyperService::new(router);
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(CALLER_TIME);
+    // An error is of the caller: it is gone, or too slow.
+    let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }

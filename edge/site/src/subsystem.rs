@@ -10,6 +10,7 @@
 
 mod consumer;
 mod flusher;
+mod sharing;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,7 @@ struct Shared {
     progress: Mutex<Progress>,
     sequence: watch::Sender<u64>,
     calls: OnceLock<Arc<Calls>>,
+    sharing: sharing::Sharing,
     clock: Clock,
 }
 
@@ -117,6 +119,7 @@ impl SiteSubsystem {
             progress: Mutex::default(),
             sequence: watch::Sender::new(0),
             calls: OnceLock::new(),
+            sharing: sharing::Sharing::default(),
             clock: Clock::now(),
         };
         Ok(Self {
@@ -251,11 +254,6 @@ impl SiteSubsystem {
         self.shared.changed.notify_all();
     }
 
-    /// Sets why a torrent is not served, or that it is. Kind `feed` only.
-    pub fn set_torrent_reason(&self, info_hash: InfoHash, reason: Option<&str>) {
-        self.shared.answers.rules.write().set_reason(info_hash, reason);
-    }
-
     /// Makes the two hashes of a hybrid torrent one torrent. Returns false if it has no number, because the site does not
     /// have it, or because there are too many.
     pub fn link_hybrid(&self, v1: InfoHash, v2: InfoHash) -> bool {
@@ -270,22 +268,6 @@ impl SiteSubsystem {
         model.hashes.insert(v1, id);
         model.hashes.insert(v2, id);
         true
-    }
-
-    /// Takes over the sessions of a batch of another node, so that a user's client that comes here next is not counted
-    /// twice. `info_hash` returns the torrent with a number of that node: with kind `feed`, each node has its own.
-    pub fn learn(&self, batch: &Batch, info_hash: impl Fn(u32) -> Option<InfoHash>) {
-        let Answers { kind, ledger, names, .. } = &*self.shared.answers;
-        for record in &batch.records {
-            let torrent = match kind {
-                SiteKind::Feed => info_hash(record.torrent).and_then(|hash| names.number(hash)),
-                SiteKind::Unit3d | SiteKind::Gazelle => Some(record.torrent),
-            };
-            let Some(torrent) = torrent else { continue };
-            for change in &record.sessions {
-                ledger.learn(record.user, torrent, &change.session);
-            }
-        }
     }
 
     fn spawn(

@@ -26,6 +26,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("clang-14", "comparing the XDP program with its source"),
     ("util-linux", "those namespaces: unshare, setpriv"),
     ("mariadb-server-core", "tests of sites and their databases"),
+    ("php-cli", "walk-throughs of the book: sites"),
+    ("php-sqlite3", "walk-throughs of the book: sites"),
     ("nftables", "checking the firewall of docs/operate/firewall.md"),
 ];
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use clap::{Subcommand, ValueEnum, value_parser};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::api::escape;
 use super::error::ApiError;
@@ -51,6 +51,25 @@ pub(super) enum TorrentsCommand {
         #[arg(required = true, value_name = "TORRENT")]
         torrents: Vec<String>,
     },
+    /// Refuse torrents with a reason that clients show.
+    Refuse {
+        #[arg(required = true, value_name = "TORRENT")]
+        torrents: Vec<String>,
+        /// Text of 1 to 200 ASCII characters, as in "Replaced by torrent 1234".
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+    /// Serve torrents again that were refused with a reason.
+    Serve {
+        #[arg(required = true, value_name = "TORRENT")]
+        torrents: Vec<String>,
+    },
+    /// List torrents that are refused with a reason.
+    Refused {
+        /// Maximum number to print. 0 = all.
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
 }
 
 /// The columns that the API can sort by.
@@ -83,6 +102,9 @@ const TORRENTS: &[Column] = &[
     column("downloads", "/downloads", Format::Count),
     column("age", "/age_s", Format::Span),
 ];
+
+const REASONS: &[Column] =
+    &[column("info hash", "/info_hash", Format::Text), column("reason", "/reason", Format::Text)];
 
 const PEERS: &[Column] = &[
     column("address", "/address", Format::Text),
@@ -122,6 +144,21 @@ impl TorrentsCommand {
             Self::Freeze { torrents } => change_each(session, torrents, "PUT", "/freeze", "frozen"),
             Self::Unfreeze { torrents } => {
                 change_each(session, torrents, "DELETE", "/freeze", "unfrozen")
+            }
+            Self::Refuse { torrents, reason } => {
+                let body = json!({ "reason": reason });
+                hashes(torrents)?.iter().try_for_each(|hash| {
+                    session.api.request(&format!("PUT /torrents/{hash}/access"), Some(&body))?;
+                    session.print_done(format_args!("{hash} refused"))
+                })
+            }
+            Self::Serve { torrents } => {
+                change_each(session, torrents, "DELETE", "/access", "served again")
+            }
+            Self::Refused { limit } => {
+                let pages =
+                    Pages { path: "/reasons", query: String::new(), of: "torrents", size: 10_000 };
+                session.pages(&pages, if *limit == 0 { usize::MAX } else { *limit }, REASONS)
             }
         }
     }

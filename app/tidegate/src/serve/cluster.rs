@@ -27,6 +27,7 @@ use tracker::{Access, Tracker};
 use super::swarms::unix_ms;
 use super::workers::Workers;
 use crate::cluster::{Join, nats_options};
+use crate::site::{OpenSite, SharedAccounts};
 use config::{ClusterConfig, Config};
 use host::TrackerHost;
 use letters::WorkerLetters;
@@ -47,6 +48,8 @@ pub(super) struct OpenCluster {
     /// Whether the other nodes ignore this one.
     is_ignored: Arc<AtomicBool>,
     orders: mpsc::UnboundedReceiver<Order>,
+    /// Accounts that the nodes exchange, if there is a site.
+    accounts: Option<SharedAccounts>,
 }
 
 /// What a node gets of the rest of the process.
@@ -101,7 +104,13 @@ impl OpenCluster {
             status: Arc::new(status),
             is_ignored: Arc::default(),
             orders,
+            accounts: None,
         }))
+    }
+
+    /// Has the nodes exchange the accounts of the site, if there is one.
+    pub(super) fn sharing(self, site: Option<&OpenSite>) -> Self {
+        Self { accounts: site.map(OpenSite::accounts), ..self }
     }
 
     /// Returns the join file.
@@ -192,8 +201,18 @@ impl OpenCluster {
     /// Starts the thread.
     pub(super) fn start(self, workers: &mut Workers, inputs: ClusterInputs) -> Result<Cluster> {
         let zone = self.zone().to_owned();
-        let Self { config, join, secrets, options, boot, policy, status, is_ignored, orders } =
-            self;
+        let Self {
+            config,
+            join,
+            secrets,
+            options,
+            boot,
+            policy,
+            status,
+            is_ignored,
+            orders,
+            accounts,
+        } = self;
         let peer_lifetime_s = options.peer_lifetime_s;
         let node = cluster::Options {
             node: join.node,
@@ -208,7 +227,7 @@ impl OpenCluster {
         };
         let registry = Arc::clone(&workers.metric_sources().registry);
         let letters = WorkerLetters::new(workers.letters());
-        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry);
+        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry, accounts);
         let setup = Setup {
             options,
             node,

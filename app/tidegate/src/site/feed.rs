@@ -22,14 +22,34 @@ pub(super) fn read(
     let mut last = after.map_or(Ok(0), |cursor| sequence(spool, cursor))?;
     let mut batches = Vec::new();
     while batches.len() < limit {
-        let next = feed.after(last).map_err(|error| FeedError::Failed(error.to_string()))?;
-        let Some(batch) = next else { break };
+        let Some(batch) = next(feed, spool, last)? else { break };
         last = batch.sequence;
-        let cursor = format!("{spool:x}-{last}");
-        let json = json_of(feed, &batch, &cursor).to_string();
-        batches.push(FeedBatch { cursor, json });
+        batches.push(batch);
     }
     Ok(batches)
+}
+
+/// Returns the oldest batch that is not confirmed.
+///
+/// # Errors
+///
+/// If the disk cannot be read.
+pub(super) fn next_unconfirmed(feed: &Feed) -> Result<Option<FeedBatch>, FeedError> {
+    next(feed, spool(feed)?, feed.confirmed())
+}
+
+/// Returns the batch after the one with this sequence.
+fn next(feed: &Feed, spool: u64, after: u64) -> Result<Option<FeedBatch>, FeedError> {
+    let next = feed.after(after).map_err(|error| FeedError::Failed(error.to_string()))?;
+    Ok(next.map(|batch| {
+        let sequence = batch.sequence;
+        let cursor = format!("{spool:x}-{sequence}");
+        let mut json = json_of(feed, &batch);
+        json["cursor"] = cursor.as_str().into();
+        json["feed"] = format!("{spool:x}").into();
+        json["sequence"] = sequence.into();
+        FeedBatch { cursor, sequence, json: json.to_string() }
+    }))
 }
 
 /// Confirms the batches up to the one with this cursor.
@@ -70,13 +90,18 @@ fn sequence(spool: u64, cursor: &str) -> Result<u64, FeedError> {
     }
 }
 
-fn json_of(feed: &Feed, batch: &Batch, cursor: &str) -> Value {
-    let records: Vec<_> = batch.records.iter().map(|record| record_json(feed, record)).collect();
-    json!({ "cursor": cursor, "time": batch.unix_s, "records": records })
+/// Returns a batch without what identifies it.
+fn json_of(feed: &Feed, batch: &Batch) -> Value {
+    // What other nodes count is in their feeds.
+    let own = batch.records.iter().filter(|record| !record.is_learned());
+    let records: Vec<_> = own.map(|record| record_json(feed, record)).collect();
+    json!({ "time": batch.unix_s, "records": records })
 }
 
 fn record_json(feed: &Feed, record: &Record) -> Value {
     let info_hash = feed.info_hash(record.torrent).map(|hash| hash.to_string());
+    let own = record.sessions.iter().filter(|change| !change.learned);
+    let clients: Vec<_> = own.map(client_json).collect();
     let mut json = json!({
         "user": record.user,
         "info_hash": info_hash,
@@ -86,7 +111,7 @@ fn record_json(feed: &Feed, record: &Record) -> Value {
         "announces": record.announces,
         "active": record.active,
         "event": record.event.name(),
-        "clients": record.sessions.iter().map(client_json).collect::<Vec<_>>(),
+        "clients": clients,
     });
     if record.completed_s > 0 {
         json["completed"] = record.completed_s.into();

@@ -22,11 +22,11 @@ impl OpenSite {
         Ok(None)
     }
 
-    pub(crate) fn start(&self, _: &Arc<Tracker>, _: u64) -> Result<()> {
+    pub(crate) fn start(&self, _: &Arc<Tracker>, _: u64, _: &MetricSources) -> Result<()> {
         match self.0 {}
     }
 
-    pub(crate) fn show(&self, _: &MetricSources) {
+    pub(crate) fn accounts(&self) -> SharedAccounts {
         match self.0 {}
     }
 
@@ -35,6 +35,19 @@ impl OpenSite {
     }
 
     pub(crate) fn stop(&self) {
+        match self.0 {}
+    }
+}
+
+/// Sessions of a site that does not exist.
+pub(crate) struct SharedAccounts(Infallible);
+
+impl SharedAccounts {
+    pub(crate) fn take(&self) -> Option<Vec<u8>> {
+        match self.0 {}
+    }
+
+    pub(crate) fn learn(&self, _: &[u8]) {
         match self.0 {}
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::api::start_in;
-use crate::clients::{Udp, has, http_announce, u32_at};
+use crate::api::{Caller, start_in};
+use crate::clients::{Udp, has, http, http_announce, open_websocket, u32_at, ws_announce};
 use crate::process::{Directory, Tracker};
 
 crate::site::on_engines! { applies_and_follows_the_deny_list }
@@ -195,4 +195,70 @@ fn reports_a_bad_line_and_keeps_the_old_list() {
     tracker.directory.write("deny.txt", &line(0xee));
     tracker.wait_until("followed", |it| it.metric("tidegate_reloads_total") == 1.0);
     assert!(is_denied(&tracker, 0xee) && !is_denied(&tracker, 0xdd));
+}
+
+/// Returns whether announces of the torrent are refused with this text, by all protocols.
+fn is_refused(tracker: &Tracker, torrent: u8, reason: &str) -> bool {
+    let reply = Udp::connect(tracker.udp4()).announce(torrent, 1001);
+    let over_udp = u32_at(&reply, 0) == 3 && &reply[8..] == reason.as_bytes();
+    let over_http = has(&http_announce(tracker.http4(), torrent, 1001), reason);
+    let (mut socket, status) = open_websocket(tracker.http4(), "/announce");
+    assert_eq!(status, 101);
+    let over_ws = has(&ws_announce(&mut socket, torrent, "started"), reason);
+    assert_eq!([over_udp, over_http], [over_ws; 2]);
+    over_udp
+}
+
+/// Reasons need no site and no list, and are kept over restarts and upgrades.
+#[test]
+fn torrents_are_refused_with_reasons_of_their_own() {
+    let state = Directory::new();
+    let more = format!("requests_per_s = 0\n[state]\ndir = {:?}\n", state.path("state"));
+    let (tracker, api) = start_in(Directory::new(), &more);
+    let hash = |torrent| line(torrent).trim().to_owned();
+    let access = format!("/torrents/{}/access", hash(0xaa));
+    assert!(!is_refused(&tracker, 0xaa, "Replaced"));
+    let reason = "Replaced by torrent 17: see the site";
+    api.expect(204, &format!("PUT {access}"), Some(&json!({ "reason": reason })));
+    assert!(is_refused(&tracker, 0xaa, reason) && !is_refused(&tracker, 0xbb, reason));
+    let (_, scraped) = http(tracker.http4(), &format!("/scrape?info_hash={}", "%aa".repeat(20)));
+    assert!(has(&scraped, reason), "{}", scraped.escape_ascii());
+    let way = &api.expect(200, &format!("GET {access}"), None)["access"][0];
+    assert_eq!((&way["state"], &way["reason"]), (&json!("refused"), &json!(reason)));
+    let many = json!({ "torrents": [
+        { "info_hash": hash(0xbb), "reason": "Dupe" }, { "info_hash": hash(0xcc), "reason": "Trump" },
+    ] });
+    assert_eq!(api.expect(200, "POST /reasons", Some(&many))["total"], 3);
+    let page = api.expect(200, "GET /reasons?limit=2", None);
+    assert_eq!(
+        (&page["torrents"][1]["reason"], &page["next"]),
+        (&json!("Dupe"), &json!(hash(0xbb)))
+    );
+    refuses_bad_reasons(&api, &access);
+    drop(tracker);
+    let (tracker, api) = start_in(Directory::new(), &more);
+    assert!(is_refused(&tracker, 0xaa, reason) && is_refused(&tracker, 0xcc, "Trump"));
+    tracker.upgrade();
+    assert!(is_refused(&tracker, 0xbb, "Dupe"));
+    let api = Caller { address: tracker.admin_address(), ..api };
+    api.expect(204, &format!("DELETE {access}"), None);
+    api.expect(404, &format!("DELETE {access}"), None);
+    let two = json!([hash(0xbb), hash(0xdd)]);
+    assert_eq!(api.expect(200, "DELETE /reasons", Some(&two)), json!({ "changed": 1, "total": 1 }));
+    assert!(!is_refused(&tracker, 0xaa, reason) && !is_refused(&tracker, 0xbb, "Dupe"));
+    assert!(is_refused(&tracker, 0xcc, "Trump"));
+}
+
+fn refuses_bad_reasons(api: &Caller, access: &str) {
+    for bad in ["", "say \"no\"", "é", &"x".repeat(201)] {
+        let problem = api.expect(400, &format!("PUT {access}"), Some(&json!({ "reason": bad })));
+        assert!(problem["detail"].as_str().unwrap().starts_with("reason: expected"), "{problem}");
+    }
+    let bad = json!({ "torrents": [{ "info_hash": "xy", "reason": "Dupe" }] });
+    let problem = api.expect(400, "POST /reasons", Some(&bad));
+    assert!(
+        problem["detail"].as_str().unwrap().starts_with("torrents[0].info_hash: "),
+        "{problem}"
+    );
+    api.expect(400, "POST /reasons", Some(&json!({ "torrents": [] })));
 }

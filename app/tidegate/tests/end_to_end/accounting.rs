@@ -1,33 +1,36 @@
 //! Accounts of a private site through the feed: nothing is counted twice or lost by a kill, an upgrade or a restart.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 
 use harness::Signal;
 use serde_json::{Value, json};
 
 use crate::api::{Caller, start_in};
 use crate::clients::{Udp, has, http};
+use crate::post_receiver::{Post, Receiver};
 use crate::process::{Directory, Tracker};
 
-const MORE: &str =
+pub(crate) const MORE: &str =
     "requests_per_s = 0\n[access]\nprivate = true\n[site]\nkind = \"feed\"\nflush_s = 1\n";
 
 /// Bytes that users uploaded and downloaded, by user and info hash.
-type Ledger = BTreeMap<(u64, String), [u64; 2]>;
+pub(crate) type Ledger = BTreeMap<(u64, String), [u64; 2]>;
 
 /// A site that keeps a table right from the feed.
 #[derive(Default)]
-struct Reader {
-    cursor: Option<String>,
-    ledger: Ledger,
+pub(crate) struct Reader {
+    pub(crate) cursor: Option<String>,
+    /// The last batch of each feed.
+    sequences: BTreeMap<String, u64>,
+    pub(crate) ledger: Ledger,
     /// Records of users, the last first.
     records: Vec<Value>,
 }
 
 /// A client of a user.
-struct Client {
-    user: u64,
+pub(crate) struct Client {
+    pub(crate) user: u64,
     key: String,
     torrent: u8,
     port: u16,
@@ -41,8 +44,26 @@ fn start(state: &Directory) -> (Tracker, Caller) {
 }
 
 impl Reader {
+    /// Adds a batch, unless it is there already.
+    fn add(&mut self, batch: &Value) {
+        let sequence = batch["sequence"].as_u64().unwrap();
+        let last = self.sequences.entry(batch["feed"].as_str().unwrap().into()).or_default();
+        if sequence <= *last {
+            return;
+        }
+        *last = sequence;
+        for record in batch["records"].as_array().unwrap() {
+            let user = record["user"].as_u64().unwrap();
+            let torrent = record["info_hash"].as_str().unwrap().to_owned();
+            let sums = self.ledger.entry((user, torrent)).or_default();
+            sums[0] += record["uploaded"].as_u64().unwrap();
+            sums[1] += record["downloaded"].as_u64().unwrap();
+            self.records.insert(0, record.clone());
+        }
+    }
+
     /// Reads all batches that there are.
-    fn read(&mut self, api: &Caller) {
+    pub(crate) fn read(&mut self, api: &Caller) {
         loop {
             let after = self.cursor.as_ref().map(|cursor| format!("&after={cursor}"));
             let request = format!("GET /accounting?limit=1{}", after.unwrap_or_default());
@@ -55,14 +76,7 @@ impl Reader {
             let Some(line) = body.lines().next() else { return };
             let batch: Value = serde_json::from_str(line).unwrap();
             self.cursor = Some(batch["cursor"].as_str().unwrap().into());
-            for record in batch["records"].as_array().unwrap() {
-                let user = record["user"].as_u64().unwrap();
-                let torrent = record["info_hash"].as_str().unwrap().to_owned();
-                let sums = self.ledger.entry((user, torrent)).or_default();
-                sums[0] += record["uploaded"].as_u64().unwrap();
-                sums[1] += record["downloaded"].as_u64().unwrap();
-                self.records.insert(0, record.clone());
-            }
+            self.add(&batch);
         }
     }
 
@@ -81,7 +95,7 @@ impl Reader {
 
 impl Client {
     /// Announces over HTTP, with so much more transferred than the last time. Returns the response.
-    fn announce(&mut self, address: SocketAddr, more: [u64; 2], rest: &str) -> Vec<u8> {
+    pub(crate) fn announce(&mut self, address: SocketAddr, more: [u64; 2], rest: &str) -> Vec<u8> {
         self.counters = [self.counters[0] + more[0], self.counters[1] + more[1]];
         let ([uploaded, downloaded], port) = (self.counters, self.port);
         let hash = format!("%{:02x}", self.torrent).repeat(20);
@@ -95,13 +109,13 @@ impl Client {
         body
     }
 
-    fn torrent(&self) -> String {
+    pub(crate) fn torrent(&self) -> String {
         format!("{:02x}", self.torrent).repeat(20)
     }
 }
 
 /// Creates a user, who has a client.
-fn client(api: &Caller, torrent: u8, port: u16) -> Client {
+pub(crate) fn client(api: &Caller, torrent: u8, port: u16) -> Client {
     let key = api.expect(201, "POST /keys", Some(&json!({})));
     let user = key["id"].as_u64().unwrap();
     Client { user, key: key["key"].as_str().unwrap().into(), torrent, port, counters: [0, 0] }
@@ -242,4 +256,56 @@ fn a_key_is_replaced_without_losing_totals() {
     let taken = json!({ "key": other["key"] });
     api.expect(409, &format!("PATCH {one}"), Some(&taken));
     api.expect(400, &format!("PATCH {one}"), Some(&json!({ "key": "short" })));
+}
+
+/// The tracker posts batches instead of being asked: in order, until they are accepted, also after a kill.
+#[test]
+fn batches_are_posted_to_a_webhook_until_they_are_accepted() {
+    let state = Directory::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let start = || {
+        let hooks = format!("webhook_ports = [\"{port}\"]\nwebhook_private = [\"127.0.0.1\"]\n");
+        start_in(
+            Directory::new(),
+            &format!("{hooks}{MORE}[state]\ndir = {:?}\n", state.path("state")),
+        )
+    };
+    let (mut tracker, api) = start();
+    let receiver = Receiver::serve(listener, &[503, 302]);
+    let hook = json!({ "url": receiver.url("/feed"), "events": ["accounting"] });
+    let limited = json!({ "name": "n", "scopes": ["config:write", "events:read"] });
+    let limited = api.expect(201, "POST /tokens", Some(&limited));
+    let limited = Caller { token: limited["secret"].as_str().unwrap().into(), ..api.clone() };
+    limited.expect(403, "POST /webhooks", Some(&hook));
+    api.expect(201, "POST /webhooks", Some(&hook));
+    let second = api.expect(409, "POST /webhooks", Some(&hook));
+    assert!(second["detail"].as_str().unwrap().contains("only one can"), "{second}");
+    let mut client = client(&api, 0xaa, 1001);
+    client.announce(tracker.http4(), [0, 0], "&event=started&left=1");
+    client.announce(tracker.http4(), [500, 50], "&left=1");
+    receiver.wait_until(|posts| ledger_of(posts).values().any(|sums| sums[0] == 500));
+    tracker.wait_until("all confirmed", |_| {
+        let stats = api.expect(200, "GET /site", None);
+        stats["announces"] == 2 && stats["spool_batches"] == 0 && stats["lag_s"] == 0.0
+    });
+    assert_eq!(tracker.metric("tidegate_webhook_posts_total{result=\"failed\"}"), 2.0);
+    client.announce(tracker.http4(), [700, 70], "&left=1");
+    receiver.wait_until(|posts| ledger_of(posts).values().any(|sums| sums[0] == 1200));
+    // What was counted and not posted when the process was killed is posted by the next one.
+    tracker.signal(Signal::SIGKILL);
+    tracker.wait_for_end();
+    let (tracker, _api) = start();
+    client.announce(tracker.http4(), [9, 9], "&left=1");
+    let posts = receiver.wait_until(|posts| ledger_of(posts).values().any(|sums| sums[0] == 1209));
+    assert_eq!(ledger_of(&posts), Ledger::from([((client.user, client.torrent()), [1209, 129])]));
+    let ids: Vec<_> = posts.iter().map(|post| post.json()["id"].as_u64().unwrap()).collect();
+    assert!(ids.is_sorted() && ids[..3] == [ids[0]; 3], "{ids:?}");
+}
+
+/// Returns the sums that a receiver keeps which stores each batch once.
+fn ledger_of(posts: &[Post]) -> Ledger {
+    let mut reader = Reader::default();
+    posts.iter().for_each(|post| reader.add(&post.json()["data"]));
+    reader.ledger
 }

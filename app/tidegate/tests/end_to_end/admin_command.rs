@@ -372,6 +372,10 @@ fn torrents_and_peers() {
     assert_eq!(served.json(&format!("torrents show {b}"))[0]["frozen"], true);
     served.good(&format!("torrents unfreeze {b}"));
     assert!(served.bad(&format!("torrents unfreeze {b}")).contains("not frozen"));
+    served.good(&format!("torrents refuse {b} --reason Dupe"));
+    assert_eq!(served.json("torrents refused")[0]["reason"], "Dupe");
+    served.good(&format!("torrents serve {b}"));
+    assert!(served.bad(&format!("torrents serve {b}")).contains("not refused with a reason"));
     assert_eq!(served.good(&format!("torrents remove {b}")), format!("{b} removed\n"));
     assert!(served.bad(&format!("torrents show {b}")).contains("at present"));
     assert_eq!(served.good("peers remove 127.0.0.1"), "Removed 2 peers at 127.0.0.1\n");

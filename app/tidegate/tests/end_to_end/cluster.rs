@@ -1,5 +1,6 @@
 //! Several trackers over NATS, which are one tracker to their clients.
 
+mod accounts;
 mod failures;
 mod foreign;
 mod operation;

@@ -32,6 +32,7 @@ mod service_manager;
 mod serving;
 mod shutdown;
 mod site;
+mod site_databases;
 mod socket_activation;
 mod swarms;
 #[cfg(target_os = "linux")]

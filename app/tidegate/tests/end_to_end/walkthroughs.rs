@@ -53,11 +53,12 @@ pages! {
     backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["sqlite3"]) };
     cluster: "cluster.md", Needs { tools: || vec![nats::program()], machines: Some((3, "example")), ..needs(&["tc"]) };
     configure: "configure/index.md", needs(&[]);
+    gazelle: "run/gazelle.md", Needs { prelude: Some("gazelle.sh"), ..needs(&["mariadb", "mariadbd"]) };
     opentracker: "migrate/opentracker.md", Needs { tools: || vec![importer()], prelude: Some("opentracker.sh"), ..needs(&["opentracker"]) };
     private: "run/private.md", needs(&[]);
     proxy: "run/proxy.md", needs(&["nginx", "haproxy", "caddy"]);
     public: "run/public.md", needs(&[]);
-    site: "run/site.md", needs(&["python3"]);
+    site: "run/site.md", needs(&["python3", "php"]);
     start: "start.md", needs(&[]);
     tls: "run/tls.md", Needs { tools: pebble::programs, prelude: Some("acme.sh"), ..needs(&["openssl"]) };
     unit3d: "run/unit3d.md", Needs { prelude: Some("unit3d.sh"), ..needs(&["mariadb", "mariadbd"]) };

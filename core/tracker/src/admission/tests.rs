@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use types::{ConnectionKey, Families, UserKey};
+use types::{ConnectionKey, Families, Notice, UserKey};
 
 use super::*;
 use crate::access::{AccessLists, HashList, Mode};
@@ -47,8 +47,11 @@ const ANNOUNCES_MALFORMED_TOO: &[Request] =
 const ANNOUNCES_BY_IP: &[Request] = &[AnnounceUdp, AnnounceHttp];
 const OF_TORRENTS: &[Request] = &[AnnounceUdp, AnnounceHttp, AnnounceWeb, Scrape];
 
+/// Stands for a torrent that is refused with any reason.
+const OWN_REASON: Refusal = Refusal::Torrent { reason: Notice::UNSPECIFIED };
+
 /// The order of checks, as the module's head has it.
-const ORDER: [Check; 18] = [
+const ORDER: [Check; 19] = [
     check(1, Refusal::Banned, ANY),
     check(2, Refusal::TooManyRequests, ANY),
     check(3, Refusal::KeyUnexpected, WITH_KEY),
@@ -60,6 +63,7 @@ const ORDER: [Check; 18] = [
     check(6, Refusal::PortZero, ANNOUNCES_BY_IP),
     check(6, Refusal::AddressNotPublic, ANNOUNCES_BY_IP),
     check(7, Refusal::ClientRefused, ANNOUNCES),
+    check(8, OWN_REASON, OF_TORRENTS),
     check(8, Refusal::Denied, OF_TORRENTS),
     check(8, Refusal::NotAllowed, OF_TORRENTS),
     check(9, Refusal::Frozen, ANNOUNCES),
@@ -171,6 +175,9 @@ impl Scene {
         }
         self.put_key(KeyRules { expires: fails(Refusal::KeyExpired).then_some(NOW), ..tight });
         tracker.freeze(&TORRENT, fails(Refusal::Frozen));
+        if fails(OWN_REASON) {
+            tracker.torrent_reasons().put(TORRENT, "Dupe");
+        }
         tracker.reconfigure(&Policy {
             enforce_interval_min: fails(Refusal::TooSoon { wait_min: 15 }),
             ..Policy::default()

@@ -3,9 +3,10 @@
 
 import { bars } from '../charts.js'
 import { api, repeat } from '../client.js'
-import { attempt, button, confirm, fail, hash, liveTable, pagedTable } from '../components.js'
+import { attempt, button, confirm, dialog, fail, hash, liveTable, pagedTable, say } from '../components.js'
 import { card, facts, h, put, renew } from '../dom.js'
 import { bytes, count, counted, part, silence, span } from '../format.js'
+import { textField } from '../forms.js'
 
 const REFRESH_MS = 5000
 // The tracker knows the age of a torrent to 1024 s: the first announce was up to that much later than stated.
@@ -159,17 +160,18 @@ function ageBars(ages) {
   })
 }
 
-const STATES = { served: 'served', denied: 'denied', not_allowed: 'not allowed', frozen: 'frozen' }
+const STATES = { served: 'served', denied: 'denied', not_allowed: 'not allowed', frozen: 'frozen', refused: 'refused' }
 const CREDENTIALS = { key: 'clients with a key', token: 'clients with a token' }
 
 /** Returns a sentence: how announces of a torrent end at some listeners, and why. */
-function wayText({ state, list, line, needs, listeners }) {
+function wayText({ state, reason, list, line, needs, listeners }) {
   const file = `${list}${line ? `, line ${line}` : ''}`
   const texts = {
     served: `Served${needs ? ` to ${CREDENTIALS[needs]}` : ''}`,
     denied: `Denied: on the deny list (${list === 'api' ? 'added by dashboard or API' : file})`,
     not_allowed: 'Not allowed: not on the allow list',
-    frozen: 'Frozen'
+    frozen: 'Frozen',
+    refused: `Refused: “${reason}”`
   }
   return `${texts[state]}${listeners ? ` at ${listeners.join(', ')}` : ''}.`
 }
@@ -234,6 +236,34 @@ export async function torrent(main, { rest: [id], may, isHere }) {
   }
   const unfreeze = () => api.delete(`${path}/freeze`)
   const freeze = () => api.put(`${path}/freeze`)
+  const refuse = async () => {
+    const reason = textField('reason', 'Reason', {
+      required: true,
+      maxlength: 200,
+      hint: 'Clients show it as the error of the tracker. It holds at all listeners until you serve the torrent again.'
+    })
+    const refused = await dialog({
+      title: 'Refuse this torrent with a reason',
+      content: reason.element,
+      action: 'Refuse',
+      act: async () => {
+        await api.put(`${path}/access`, { reason: reason.value() })
+        return true
+      }
+    })
+    if (!refused) return
+    say('Refused: clients show the reason.')
+    await load()
+  }
+  const reasonButton = access => {
+    const refused = access.find(way => way.state === 'refused')
+    if (!refused) return button('Refuse with a reason …', refuse)
+    const again = () => api.put(`${path}/access`, { reason: refused.reason }).then(load)
+    return button(
+      'Serve again',
+      change(() => api.delete(`${path}/access`), 'Served again.', { undo: again })
+    )
+  }
   const isDeniedByApi = access => access.some(way => way.list === 'api')
   // A list file is changed where it is.
   const listButtons = access => [
@@ -275,6 +305,7 @@ export async function torrent(main, { rest: [id], may, isHere }) {
             },
             'Freeze'
           )),
+    may('torrents:write') && reasonButton(access),
     may('lists:write') && listButtons(access),
     may('torrents:write') &&
       button(
@@ -316,7 +347,7 @@ export async function torrent(main, { rest: [id], may, isHere }) {
             : problem.message
         ),
         access.map(way => h('p', wayText(way))),
-        h('.row', may('lists:write') && listButtons(access))
+        h('.row', may('torrents:write') && reasonButton(access), may('lists:write') && listButtons(access))
       )
     }
     if (!isHere()) return

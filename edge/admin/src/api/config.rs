@@ -81,7 +81,7 @@ struct LogLevel {
     #[schema(
         example = "info,front=debug",
         max_length = 1000,
-        pattern = "^((serve|reload|acme|front|api|audit|webhooks|records|journal|cluster|traces|libraries)=)?(error|warn|info|debug|trace)(,((serve|reload|acme|front|api|audit|webhooks|records|journal|cluster|traces|libraries)=)?(error|warn|info|debug|trace))*$"
+        pattern = "^((serve|reload|acme|front|api|audit|webhooks|records|journal|cluster|site|traces|libraries)=)?(error|warn|info|debug|trace)(,((serve|reload|acme|front|api|audit|webhooks|records|journal|cluster|site|traces|libraries)=)?(error|warn|info|debug|trace))*$"
     )]
     level: String,
 }

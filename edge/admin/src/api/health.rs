@@ -126,6 +126,7 @@ fn refusal_remedy(refusal: Refusal) -> &'static str {
             "Only torrents on the allow list are served. Add yours to it, or set access.mode to open."
         }
         Refusal::Denied => "Remove the torrent from the deny list, if it is there by mistake.",
+        Refusal::Torrent { .. } => "Remove the reason of the torrent, if it is refused by mistake.",
         Refusal::Frozen => "Unfreeze the torrent, if it was frozen by mistake.",
         Refusal::Banned => BANNED_REMEDY,
         Refusal::KeyMissing | Refusal::ScrapeWithoutKey => {

@@ -17,18 +17,18 @@ use crate::json::json_text;
 /// Bytes of a request body, except for lists of entries.
 pub(super) const BODY_MAX: usize = 64 * 1024;
 
-/// A JSON body.
-pub(super) struct Body<T>(pub(super) T);
+/// A JSON body of at most `MAX` bytes.
+pub(super) struct Body<T, const MAX: usize = BODY_MAX>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
+impl<T: DeserializeOwned, const MAX: usize> FromRequest<Shared> for Body<T, MAX> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &Shared) -> Result<Self, Problem> {
         if media_type(request.headers()) != "application/json" {
             return Err(Problem::media_type("application/json"));
         }
-        let bytes = axum::body::to_bytes(request.into_body(), BODY_MAX).await;
-        let bytes = bytes.map_err(|_| Problem::too_large(BODY_MAX))?;
+        let bytes = axum::body::to_bytes(request.into_body(), MAX).await;
+        let bytes = bytes.map_err(|_| Problem::too_large(MAX))?;
         let read = serde_json::from_slice(&bytes).and_then(|mut value| {
             floats_to_integers(&mut value);
             serde_json::from_value(value)

@@ -230,7 +230,7 @@ fn export(api: Shared, list: List, range: HashRange, after: Option<InfoHash>) ->
 }
 
 /// The info hashes of a body, parsed while it arrives.
-pub(super) struct InfoHashes(Vec<InfoHash>);
+pub(super) struct InfoHashes(pub(super) Vec<InfoHash>);
 
 impl FromRequest<Shared> for InfoHashes {
     type Rejection = Problem;

@@ -17,6 +17,9 @@ use utoipa::ToSchema;
 #[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct TorrentAccess {
     state: AccessState,
+    /// The text that clients show; absent: the tracker's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     /// The list that denies it: `api`, or the path of a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     list: Option<String>,
@@ -43,6 +46,8 @@ enum AccessState {
     NotAllowed,
     /// Refused: it is frozen.
     Frozen,
+    /// Refused: it has a reason of its own.
+    Refused,
 }
 
 /// The credentials that an announce URL must hold.
@@ -89,8 +94,14 @@ fn ways(api: &Api, hash: &InfoHash) -> Vec<TorrentAccess> {
 
 /// Returns how an announce ends at a listener, without the line of the list.
 fn way(api: &Api, policy: &ListenerPolicy, hash: &InfoHash) -> TorrentAccess {
-    let state = match api.tracker().admit(policy, hash) {
+    let admitted = api.tracker().admit(policy, hash);
+    let reason = match admitted {
+        Err(refusal @ Refusal::Torrent { .. }) => Some(refusal.text()),
+        _ => None,
+    };
+    let state = match admitted {
         Ok(()) => AccessState::Served,
+        Err(Refusal::Torrent { .. }) => AccessState::Refused,
         Err(Refusal::Denied) => AccessState::Denied,
         Err(Refusal::NotAllowed) => AccessState::NotAllowed,
         Err(_) => AccessState::Frozen,
@@ -104,6 +115,7 @@ fn way(api: &Api, policy: &ListenerPolicy, hash: &InfoHash) -> TorrentAccess {
     };
     TorrentAccess {
         state,
+        reason,
         list: (state == AccessState::Denied).then(|| list.to_owned()),
         line: None,
         needs,

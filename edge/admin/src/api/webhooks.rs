@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
-use super::auth::{Caller, random_text};
+use super::auth::{AuthError, Caller, random_text};
 use super::input::{Body, Created, Id, Json, NoContent, PathParam};
 use super::problem::Problem;
 use super::route::{Route, route};
-use super::scope::Scope;
+use super::scope::{Scope, Scopes};
 use super::state::{Api, ApiOptions, Shared};
 use crate::events::EventKind;
 use crate::public_address::is_public_address;
@@ -97,7 +97,7 @@ struct NewWebhook {
     )]
     url: String,
     /// Kinds of events to post.
-    #[schema(min_items = 1, max_items = 7)]
+    #[schema(min_items = 1, max_items = 8)]
     events: Vec<EventKind>,
 }
 
@@ -137,6 +137,9 @@ async fn create(
             "the limit of {WEBHOOKS_MAX} webhooks is reached: remove one first"
         )));
     }
+    if new.events.contains(&EventKind::Accounting) {
+        check_accounting(&api, &caller)?;
+    }
     let secret = random_text(SECRET_LEN).map_err(|_| Problem::no_random())?;
     let events: Vec<_> = new.events.iter().map(|kind| kind.label()).collect();
     let mut row = WebhookRow {
@@ -150,6 +153,21 @@ async fn create(
     row.id = api.records().change(RecordOp::WebhookPut(row.clone())).await?.id;
     api.audit(&caller, format_args!("created webhook {} to {host}", row.id));
     Ok(Created(CreatedWebhook { webhook: Webhook::new(row, &api), secret }))
+}
+
+/// Checks that batches of the site may be posted to a new webhook: what its receiver accepts is confirmed.
+fn check_accounting(api: &Api, caller: &Caller) -> Result<(), Problem> {
+    let scopes = Scopes::of(&[Scope::AccountingRead, Scope::AccountingWrite]);
+    if !caller.scopes.cover(scopes) {
+        return Err(AuthError::MissingScope.problem(scopes));
+    }
+    match api.webhooks().of_accounting() {
+        None => Ok(()),
+        Some(row) => Err(Problem::conflict(format!(
+            "events: webhook {} gets the batches of the site, and only one can: remove it first",
+            row.id
+        ))),
+    }
 }
 
 async fn remove(

@@ -22,6 +22,7 @@ use super::tables::key_totals;
 use super::tables::keys::{self, KeyRow};
 use super::tables::settings;
 use super::tables::tokens::{self, TokenRow};
+use super::tables::torrent_reasons;
 use super::tables::webhooks::{self, WebhookRow};
 
 /// Bytes of a body: twice what a node sends.
@@ -189,6 +190,8 @@ impl RecordOp {
                 keys::put(db, row)?;
             }
             Self::KeyRemoved { id } => drop(keys::remove(db, *id)?),
+            Self::ReasonsPut(rows) => torrent_reasons::put(db, rows)?,
+            Self::ReasonsRemoved { hashes } => drop(torrent_reasons::remove(db, hashes)?),
             Self::BansPut(rows) => {
                 for row in rows {
                     bans::remove(db, &row.network)?;

@@ -19,6 +19,7 @@ use super::tables::keys::{self, KeyRow, KeyUpdate};
 use super::tables::lists::List;
 use super::tables::settings;
 use super::tables::tokens::{self, TokenRow};
+use super::tables::torrent_reasons::{self, ReasonRow};
 use super::tables::webhooks::{self, WebhookRow};
 
 /// Info hashes in one op: 200 KB as text.
@@ -40,6 +41,14 @@ pub enum RecordOp {
     ListRemoved {
         /// The list, or the frozen torrents.
         list: List,
+        /// At most 5,000.
+        #[serde(with = "json::hashes")]
+        hashes: Vec<InfoHash>,
+    },
+    /// Refuses torrents with reasons.
+    ReasonsPut(Vec<ReasonRow>),
+    /// Serves torrents again that were refused with reasons.
+    ReasonsRemoved {
         /// At most 5,000.
         #[serde(with = "json::hashes")]
         hashes: Vec<InfoHash>,
@@ -164,6 +173,11 @@ impl RecordOp {
             }
             Self::TokenPut(row) => outcome.id = tokens::insert(db, row)?,
             Self::WebhookPut(row) => outcome.id = webhooks::insert(db, row)?,
+            Self::ReasonsPut(rows) => torrent_reasons::put(db, rows)?,
+            Self::ReasonsRemoved { hashes } => {
+                *hashes = torrent_reasons::remove(db, hashes)?;
+                outcome.changed = hashes.len();
+            }
             Self::BansPut(rows) => *rows = bans::put(db, rows)?,
             Self::SettingsPut(values) => settings::put(db, values)?,
             Self::KeyRemoved { id } => outcome.changed = keys::remove(db, *id)?.into(),
@@ -192,7 +206,8 @@ impl RecordOp {
     fn is_removal(&self) -> bool {
         matches!(
             self,
-            Self::KeyRemoved { .. }
+            Self::ReasonsRemoved { .. }
+                | Self::KeyRemoved { .. }
                 | Self::BanRemoved { .. }
                 | Self::TokenRemoved { .. }
                 | Self::WebhookRemoved { .. }

@@ -23,7 +23,7 @@ use super::tables::counts;
 use super::tables::key_totals::{self, KeyCounts};
 use super::tables::keys;
 use super::tables::settings;
-use super::tables::{bans, tokens, webhooks};
+use super::tables::{bans, tokens, torrent_reasons, webhooks};
 use super::writer::{Call, LiveState, WriterRequest};
 use super::{Records, RecordsError, Writer};
 use crate::json::json_text;
@@ -326,7 +326,11 @@ impl PartReader {
             }
             return Ok(has_room);
         }
-        let Some(op) = read_row(db, kind, rows::name_in_key(key), is_removed)? else {
+        let op = match kind {
+            Kind::TorrentReasons => read_reason(db, key, is_removed)?,
+            _ => read_row(db, kind, rows::name_in_key(key), is_removed)?,
+        };
+        let Some(op) = op else {
             return Ok(true);
         };
         let change = Stamped { stamp, op };
@@ -397,4 +401,17 @@ fn read_row(
         }
         _ => None,
     })
+}
+
+/// Reads the reason of a torrent as the op that puts it, or returns the op that removes it.
+fn read_reason(
+    db: &Connection,
+    key: &[u8],
+    is_removed: bool,
+) -> Result<Option<RecordOp>, rusqlite::Error> {
+    let Ok(hash) = key.try_into().map(InfoHash) else { return Ok(None) };
+    if is_removed {
+        return Ok(Some(RecordOp::ReasonsRemoved { hashes: vec![hash] }));
+    }
+    Ok(torrent_reasons::get(db, hash)?.map(|row| RecordOp::ReasonsPut(vec![row])))
 }

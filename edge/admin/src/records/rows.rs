@@ -11,7 +11,7 @@ use super::tables::key_totals::KeyCounts;
 use super::tables::lists::List;
 
 /// The names of the kinds of rows, in the order of their numbers.
-pub const KINDS: [&str; 11] = [
+pub const KINDS: [&str; 12] = [
     "tokens",
     "webhooks",
     "settings",
@@ -23,6 +23,7 @@ pub const KINDS: [&str; 11] = [
     "keys",
     "key_totals",
     "downloads",
+    "torrent_reasons",
 ];
 
 /// A kind of rows. The number is in the file and in messages between nodes.
@@ -39,6 +40,7 @@ pub(super) enum Kind {
     Keys,
     KeyTotals,
     Downloads,
+    TorrentReasons,
 }
 
 impl Kind {
@@ -54,6 +56,7 @@ impl Kind {
         Self::Keys,
         Self::KeyTotals,
         Self::Downloads,
+        Self::TorrentReasons,
     ];
 
     /// Returns the list, if rows of this kind are entries of one.
@@ -66,6 +69,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Row<'a> {
     Entry(List, &'a InfoHash),
+    Reason(&'a InfoHash),
     Key(u32),
     Ban(&'a str),
     Token(i64),
@@ -78,6 +82,7 @@ impl Row<'_> {
     pub(super) fn kind(self) -> Kind {
         match self {
             Self::Entry(list, _) => list.kind(),
+            Self::Reason(_) => Kind::TorrentReasons,
             Self::Key(_) => Kind::Keys,
             Self::Ban(_) => Kind::Bans,
             Self::Token(_) => Kind::Tokens,
@@ -90,7 +95,7 @@ impl Row<'_> {
     /// Returns the row's key in the table of stamps: an info hash, or two bytes of the name's hash and the name.
     pub(super) fn key(self) -> Vec<u8> {
         match self {
-            Self::Entry(_, hash) => hash.0.to_vec(),
+            Self::Entry(_, hash) | Self::Reason(hash) => hash.0.to_vec(),
             Self::Key(id) => key_of_name(&id.to_string()),
             Self::Ban(name) | Self::Setting(name) => key_of_name(name),
             Self::Token(id) | Self::Webhook(id) => key_of_name(&id.to_string()),
@@ -145,6 +150,14 @@ impl RecordOp {
                 hashes.retain(|hash| is_kept(Row::Entry(*list, hash), true));
                 !hashes.is_empty()
             }
+            Self::ReasonsPut(rows) => {
+                rows.retain(|row| is_kept(Row::Reason(&row.info_hash), false));
+                !rows.is_empty()
+            }
+            Self::ReasonsRemoved { hashes } => {
+                hashes.retain(|hash| is_kept(Row::Reason(hash), true));
+                !hashes.is_empty()
+            }
             Self::KeyPut(row) => is_kept(Row::Key(row.id), false),
             Self::KeyRemoved { id } => is_kept(Row::Key(*id), true),
             Self::BansPut(rows) => {
@@ -178,7 +191,10 @@ impl RecordOp {
         let is_network =
             |text: &str| text.parse::<IpPrefix>().is_ok_and(|network| network.to_string() == text);
         match self {
-            Self::ListAdded { .. } | Self::ListRemoved { .. } => true,
+            Self::ListAdded { .. } | Self::ListRemoved { .. } | Self::ReasonsRemoved { .. } => true,
+            Self::ReasonsPut(rows) => {
+                rows.len() <= ROWS_MAX && rows.iter().all(|row| is_text(&row.reason))
+            }
             Self::KeyPut(row) => {
                 let expires = row.rules.expires.is_none_or(is_time);
                 is_id(row.id.into())

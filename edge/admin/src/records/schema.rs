@@ -161,6 +161,7 @@ const MIGRATIONS: &[&str] = &[
      ALTER TABLE keys ADD COLUMN download_slots INTEGER NOT NULL DEFAULT 0;
      ALTER TABLE key_totals ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
      CREATE INDEX key_totals_changed ON key_totals (changed);",
+    "CREATE TABLE torrent_reasons (hash BLOB PRIMARY KEY, reason TEXT NOT NULL) WITHOUT ROWID, STRICT;",
 ];
 
 /// Opens the records for writing and migrates them.

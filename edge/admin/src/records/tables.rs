@@ -10,6 +10,7 @@ pub(crate) mod keys;
 pub(crate) mod lists;
 pub(crate) mod settings;
 pub(crate) mod tokens;
+pub(crate) mod torrent_reasons;
 pub(crate) mod webhooks;
 
 use rusqlite::Row;

@@ -32,6 +32,14 @@ pub(crate) struct Delivery {
     pub(crate) duration_ms: u64,
 }
 
+impl Delivery {
+    /// Returns why the receiver did not accept the event.
+    pub(super) fn failure(&self) -> String {
+        let status = || format!("the response has status {}", self.status.unwrap_or(0));
+        self.error.clone().unwrap_or_else(status)
+    }
+}
+
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -172,6 +172,10 @@ impl<'a> BlockMerger<'a> {
                 self.host.import_sessions(now, time.cut_ago_s, block.body);
                 true
             }
+            Kind::ACCOUNTS if blocks.takes_sessions => {
+                self.host.import_accounts(block.body);
+                true
+            }
             Kind::CHANGES | Kind::WALK => self.merge_peers(block, blocks.shift_ms),
             Kind::WEB if blocks.takes_web => self.merge_web(block, blocks.shift_ms),
             _ => true,

@@ -76,6 +76,12 @@ impl Host for TestHost {
     }
 
     fn import_sessions(&self, _: Now, _: u32, _: &[u8]) {}
+
+    fn take_accounts(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn import_accounts(&self, _: &[u8]) {}
 }
 
 impl TestHost {

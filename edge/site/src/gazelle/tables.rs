@@ -199,9 +199,10 @@ fn torrent_changes(records: &[Record], unix_s: u32) -> Vec<String> {
     changes.iter().map(json).collect()
 }
 
-/// Returns what was downloaded with each token, and whether that ends it, as JSON.
+/// Returns what was downloaded with each token, and true if that ends it, as JSON. A completed download ends a token even
+/// if its last bytes were reported before. Users without a token have no row.
 fn token_changes(records: &[Record]) -> Vec<String> {
-    let used = records.iter().filter(|record| record.token_downloaded > 0);
+    let used = records.iter().filter(|it| it.token_downloaded > 0 || it.completions > 0);
     let json = |record: &Record| {
         let Record { user, torrent, token_downloaded, completions, .. } = record;
         format!("[{user},{torrent},{token_downloaded},{}]", u8::from(*completions > 0))

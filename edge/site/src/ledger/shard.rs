@@ -238,7 +238,12 @@ impl Shard {
             let record = &mut self.records[index];
             record.seeders += changes.seeders;
             record.leechers += changes.leechers;
-            record.put_session(SessionChange { session, agent: Agent::new(), expired: true });
+            record.put_session(SessionChange {
+                session,
+                agent: Agent::new(),
+                expired: true,
+                learned: false,
+            });
         }
     }
 }

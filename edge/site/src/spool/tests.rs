@@ -29,7 +29,12 @@ fn batch(user: u32, uploaded: u64) -> Batch {
     let mut record = Record::new(user, 3, NOW_S);
     record.uploaded = uploaded;
     let session = session(user as u8, uploaded);
-    record.put_session(SessionChange { session, agent: agent_of(b"test"), expired: false });
+    record.put_session(SessionChange {
+        session,
+        agent: agent_of(b"test"),
+        expired: false,
+        learned: false,
+    });
     Batch { unix_s: NOW_S, records: vec![record], ..Batch::default() }
 }
 

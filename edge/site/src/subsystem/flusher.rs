@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Progress, Shared};
+use super::{Progress, Shared, sharing};
 use crate::batch::Batch;
 use crate::config::SiteKind;
 use crate::spool::{Restored, Spool, SpoolError};
@@ -22,6 +22,9 @@ fn place(progress: &mut Progress) -> &mut Option<SiteProblem> {
 /// Runs until the site stops.
 pub(super) fn run(shared: &Shared) {
     let Some(spool) = open(shared) else { return };
+    if shared.config.shares_sessions {
+        sharing::queue_again(shared, &spool);
+    }
     let is_fresh = spool.last_sequence() == 0;
     let takes_over = is_fresh && shared.config.kind != SiteKind::Feed;
     shared.progress.lock().is_fresh = takes_over;
@@ -142,7 +145,8 @@ fn try_flush(
     held: &mut Option<Batch>,
     is_last: bool,
 ) -> Result<(), SpoolError> {
-    append_held(spool, held)?;
+    append_held(shared, spool, held)?;
+    sharing::learn_early(shared);
     spool.check_room()?;
     let answers = &shared.answers;
     let now_s = shared.clock.now_s();
@@ -161,7 +165,7 @@ fn try_flush(
         return Ok(());
     }
     *held = Some(batch);
-    append_held(spool, held)?;
+    append_held(shared, spool, held)?;
     match snapshot {
         Some(snapshot) => spool.finish_snapshot(snapshot),
         None => Ok(()),
@@ -169,10 +173,18 @@ fn try_flush(
 }
 
 /// Appends the batch that waits, if there is one. It waits on if it cannot be written.
-fn append_held(spool: &mut Spool, held: &mut Option<Batch>) -> Result<(), SpoolError> {
-    if let Some(batch) = held {
-        spool.append(batch)?;
-        *held = None;
+fn append_held(
+    shared: &Shared,
+    spool: &mut Spool,
+    held: &mut Option<Batch>,
+) -> Result<(), SpoolError> {
+    let Some(batch) = held else { return Ok(()) };
+    spool.append(batch)?;
+    *held = None;
+    if shared.config.shares_sessions
+        && let Ok(Some(appended)) = spool.after(spool.last_sequence() - 1)
+    {
+        sharing::queue(shared, &appended);
     }
     Ok(())
 }

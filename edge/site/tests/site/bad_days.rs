@@ -1,7 +1,11 @@
 //! Bad days of the database: each is a sentence with a remedy, and nothing is lost.
 
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
+use harness::Directory;
+use mysql::prelude::Queryable;
 use tidegate_site::{SiteConfig, SiteKind, SiteStatus, SiteSubsystem};
 use types::Event;
 
@@ -100,6 +104,85 @@ fn a_database_that_is_read_only_hangs_or_dies_loses_nothing() {
     site.stop();
 }
 
+/// The tracker is killed while the database is away: what was in a batch is written when both are back.
+#[test]
+fn a_tracker_that_is_killed_without_its_database_loses_nothing() {
+    let mut database = Database::start(UNIT3D);
+    let config = database.config(SiteKind::Unit3d);
+    let site = Site::start(config.clone());
+    site.wait_ready();
+    send(&site, 0);
+    send(&site, 10);
+    site.wait_written();
+    database.server.kill();
+    for bytes in [20, 35, 60] {
+        let before = site.subsystem.status().sequence;
+        send(&site, bytes);
+        site.wait("a batch", |status| status.sequence > before && status.pending == 0);
+    }
+    // As a kill leaves the files: without the snapshot of an orderly end.
+    let killed = Directory::new().unwrap();
+    copy_files(&site.folder.path("site"), &killed.path("site"));
+    site.stop();
+    let site = Site::start_in(config, Arc::new(killed), now_s());
+    site.wait("sessions", |status| status.counting && status.ready);
+    assert!(site.subsystem.status().spool_batches >= 3);
+    send(&site, 100);
+    database.server.restart().unwrap();
+    site.wait_written();
+    assert_eq!(uploaded(&database), "100");
+    assert_eq!(database.rows("SELECT actual_uploaded FROM history"), ["100"]);
+    site.stop();
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+/// A table that is full is no fault of a row: its batch waits until there is room. The table is in memory here, with the
+/// smallest size that the server permits.
+#[test]
+fn a_database_without_room_loses_nothing() {
+    let database = Database::start(UNIT3D);
+    let site = Site::start(database.config(SiteKind::Unit3d));
+    site.wait_ready();
+    send(&site, 0);
+    send(&site, 10);
+    site.wait_written();
+    let mut conn = database.root();
+    conn.query_drop("SET SESSION max_heap_table_size = 16384").unwrap();
+    conn.query_drop(
+        "ALTER TABLE peers DROP FOREIGN KEY peers_torrent, DROP FOREIGN KEY peers_user",
+    )
+    .unwrap();
+    conn.query_drop("ALTER TABLE peers ENGINE = MEMORY").unwrap();
+    // Until one row is one too many.
+    while conn.query_drop(FILLER).is_ok() {}
+    for peer in 10..12 {
+        site.announce(&Client { left: 0, ..Client::new(2, 2, peer) });
+    }
+    send(&site, 30);
+    let (error, remedy) = problem(&site, "1114");
+    assert!(remedy.starts_with("make room on the disk of the database"), "{error}: {remedy}");
+    send(&site, 70);
+    database.run("ALTER TABLE peers ENGINE = InnoDB");
+    site.wait_written();
+    assert_eq!(uploaded(&database), "70");
+    let rows =
+        database.rows("SELECT actual_uploaded FROM history WHERE user_id = 1 AND torrent_id = 11");
+    assert_eq!(rows, ["70"]);
+    site.wait("no problem", |status| status.database.is_none());
+    site.stop();
+}
+
+/// Adds a row to the table of peers.
+const FILLER: &str = "INSERT INTO peers (peer_id, ip, port, agent, uploaded, downloaded, `left`, seeder, torrent_id, user_id,
+    active, visible) VALUES (LEFT(REPLACE(UUID(), '-', ''), 20), 'x', 1, 'filler', 0, 0, 0, 0, 99, 99, 0, 0)";
+
 #[test]
 fn rows_that_are_deleted_under_the_tracker_cost_only_themselves() {
     let database = Database::start(UNIT3D);
@@ -185,7 +268,7 @@ fn announces_wait_in_memory_until_the_process_before_has_closed_the_spool() {
     let config = database.config(SiteKind::Unit3d);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let copy = Some(listener.try_clone().unwrap());
-    let folder = Arc::new(harness::Directory::new().unwrap());
+    let folder = Arc::new(Directory::new().unwrap());
     let old = Site::start_with(config.clone(), Arc::clone(&folder), copy, now_s());
     old.wait_ready();
     send(&old, 0);
@@ -236,7 +319,7 @@ fn a_port_in_use_is_an_error_of_the_start() {
     let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = Some(holder.local_addr().unwrap());
     let config = SiteConfig { listen, ..database_config };
-    let folder = harness::Directory::new().unwrap();
+    let folder = Directory::new().unwrap();
     let error = SiteSubsystem::open(config, &folder.path("site")).err().unwrap().to_string();
     assert!(error.starts_with("site.listen: cannot listen on 127.0.0.1:"), "{error}");
 }

@@ -1,5 +1,8 @@
 //! The calls of UNIT3D, as its PHP makes them.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
 use harness::http;
 use tidegate_site::SiteKind;
 use types::Event;
@@ -177,5 +180,39 @@ fn calls_without_the_key_or_with_other_bodies_are_refused() {
     assert_eq!(site.call("POST", &format!("{KEY}/config/reload"), "").0, 200);
     let approved = || site.text(&pending).is_empty();
     harness::wait_until("the approved torrent", approved);
+    site.stop();
+}
+
+/// Callers that send a call byte by byte take no place from others, and are ended.
+#[test]
+fn slow_callers_keep_no_other_out() {
+    let database = Database::start(UNIT3D);
+    let site = Site::start(database.config(SiteKind::Unit3d));
+    site.wait_ready();
+    let address = site.calls.unwrap();
+    let open = |text: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    };
+    let head =
+        format!("PUT /announce/{KEY}/users HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n{{");
+    // More than there are places for calls.
+    let mut slow: Vec<_> = (0..100).map(|_| open(&head)).collect();
+    slow.push(open("GET /announce/"));
+    for _ in 0..3 {
+        assert_eq!(site.call("GET", &format!("{KEY}/stats"), "").0, 200);
+    }
+    for mut stream in slow {
+        stream.set_read_timeout(Some(harness::PATIENCE)).unwrap();
+        let mut answer = Vec::new();
+        // The end of the connection, with or without an answer.
+        stream.read_to_end(&mut answer).unwrap();
+        assert!(
+            answer.is_empty() || answer.starts_with(b"HTTP/1.1 408"),
+            "{}",
+            answer.escape_ascii()
+        );
+    }
     site.stop();
 }

@@ -75,6 +75,25 @@ fn a_day_leaves_the_rows_of_ocelot() {
     site.stop();
 }
 
+/// Clients report the last bytes with the announce of the completion, or before it.
+#[test]
+fn a_token_ends_with_the_download_even_if_all_bytes_were_reported_before() {
+    let database = Database::start(GAZELLE);
+    let site = Site::start(database.config(SiteKind::Gazelle));
+    site.wait_ready();
+    let client = Client::new(1, 1, 1);
+    site.announce(&Client { event: Event::Started, ..client });
+    site.announce(&Client { downloaded: 3_000, at_s: 100, ..client });
+    site.wait_written();
+    let tokens = "SELECT UserID, TorrentID, Expired, Downloaded FROM users_freeleeches";
+    assert_eq!(database.rows(tokens), ["1 11 0 3000"]);
+    let done = Client { downloaded: 3_000, left: 0, at_s: 200, ..client };
+    site.announce(&Client { event: Event::Completed, ..done });
+    site.wait_written();
+    assert_eq!(database.rows(tokens), ["1 11 1 3000"]);
+    site.stop();
+}
+
 #[test]
 fn calls_are_those_of_ocelot() {
     let database = Database::start(GAZELLE);

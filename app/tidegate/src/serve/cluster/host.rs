@@ -10,6 +10,7 @@ use tracker::counters::MetricsRegistry;
 use tracker::{RequestKind, SessionOrigin, SessionWalk, Tracker};
 
 use crate::serve::swarms::unix_ms;
+use crate::site::SharedAccounts;
 
 /// Bytes of sessions in a block.
 const SESSIONS_BYTES: usize = 64 * 1024;
@@ -22,14 +23,20 @@ pub(super) struct TrackerHost {
     /// When announces were last counted, and how many there were.
     announces: Mutex<(Instant, u64)>,
     session_changes: Mutex<SessionWalk>,
+    accounts: Option<SharedAccounts>,
 }
 
 impl TrackerHost {
-    pub(super) fn new(tracker: Arc<Tracker>, clock: Clock, registry: Arc<MetricsRegistry>) -> Self {
+    pub(super) fn new(
+        tracker: Arc<Tracker>,
+        clock: Clock,
+        registry: Arc<MetricsRegistry>,
+        accounts: Option<SharedAccounts>,
+    ) -> Self {
         tracker.passkeys().keep_session_changes();
         let announces = Mutex::new((Instant::now(), 0));
         let session_changes = Mutex::new(SessionWalk::of_changes());
-        Self { tracker, clock, registry, announces, session_changes }
+        Self { tracker, clock, registry, announces, session_changes, accounts }
     }
 
     fn announces_per_s(&self) -> u64 {
@@ -75,5 +82,15 @@ impl Host for TrackerHost {
     fn import_sessions(&self, now: Now, ago_s: u32, body: &[u8]) {
         // A body that does not add up is of another version.
         let _ = self.tracker.import_sessions(now.tick, ago_s, SessionOrigin::OtherNode, body);
+    }
+
+    fn take_accounts(&self) -> Option<Vec<u8>> {
+        self.accounts.as_ref()?.take()
+    }
+
+    fn import_accounts(&self, body: &[u8]) {
+        if let Some(accounts) = &self.accounts {
+            accounts.learn(body);
+        }
     }
 }

@@ -38,11 +38,14 @@ fn changes_at_one_node_hold_at_all() {
     assert_eq!(id % 256, 3, "{key}");
     b.expect(200, "PATCH /config", Some(&json!({ "tracker.interval_s": 901 })));
     c.expect(204, &format!("PUT /torrents/{}/freeze", hash(0xbb)), None);
+    let refused = format!("/torrents/{}/access", hash(0xcc));
+    c.expect(204, &format!("PUT {refused}"), Some(&json!({ "reason": "Dupe" })));
     let token = json!({ "name": "reader", "scopes": ["lists:read"] });
     let token = a.expect(201, "POST /tokens", Some(&token));
     for caller in [&a, &b, &c] {
         wait_for(caller, "/lists/deny", |it| it["entries"][0] == hash(0xaa));
         wait_for(caller, "/bans", |it| it["bans"][0]["network"] == "192.0.2.0/24");
+        wait_for(caller, &refused, |it| it["access"][0]["reason"] == "Dupe");
         wait_for(caller, &format!("/keys/{id}"), |it| it["name"] == "one");
         wait_for(caller, "/config", |it| {
             let settings = it["settings"].as_array().unwrap();
@@ -56,9 +59,11 @@ fn changes_at_one_node_hold_at_all() {
     c.expect(204, "DELETE /bans/192.0.2.0/24", None);
     a.expect(200, &format!("PATCH /keys/{id}"), Some(&json!({ "name": "two" })));
     b.expect(204, &format!("DELETE /tokens/{}", token["id"]), None);
+    a.expect(204, &format!("DELETE {refused}"), None);
     for caller in [&a, &b, &c] {
         wait_for(caller, "/lists/deny", |it| it["total"] == 0);
         wait_for(caller, "/bans", |it| it["total"] == 0);
+        wait_for(caller, &refused, |it| it["access"][0]["state"] == "served");
         wait_for(caller, &format!("/keys/{id}"), |it| it["name"] == "two");
         // The token of the environment stays.
         wait_for(caller, "/tokens", |it| it["tokens"].as_array().unwrap().len() == 1);

@@ -31,7 +31,7 @@ impl Input for WantsText {}
 
 impl Input for FeedClient {}
 
-impl<T: ToSchema> Input for Body<T> {
+impl<T: ToSchema, const MAX: usize> Input for Body<T, MAX> {
     fn describe(operation: &mut Operation) {
         let schema = operation.schema::<T>();
         operation.body(&[("application/json", schema)]);
@@ -186,7 +186,8 @@ impl Output for FeedResponse {
     fn describe(operation: &mut Operation) {
         let line = json!({
             "type": "string",
-            "description": "A batch per line, in JSON: `cursor`, `time` (Unix time in seconds) and `records`. A record \
+            "description": "A batch per line, in JSON: `cursor`, which is made of `feed` (differs by node, and after the \
+                state was lost) and `sequence`, `time` (Unix time in seconds) and `records`. A record \
                 has `user` (the id of a key), `info_hash`, what was `uploaded` and `downloaded` since the last batch \
                 in which it was, `seeded_s`, `completed` (Unix time; absent if no client has just completed the \
                 torrent), `event`, and `clients`, each as its last announce left it.",

@@ -18,6 +18,7 @@ use super::super::tables::ids;
 use super::super::tables::ignored_nodes;
 use super::super::tables::keys::{KeyRow, KeyUpdate, Rules};
 use super::super::tables::settings;
+use super::super::tables::torrent_reasons::{self, ReasonRow};
 use super::super::tables::webhooks::{self, WebhookRow};
 use super::super::{ChangeSource, RecordOp};
 use super::*;
@@ -40,6 +41,7 @@ struct Memory {
     settings: BTreeMap<String, String>,
     nodes: BTreeSet<u8>,
     downloads: BTreeMap<InfoHash, u32>,
+    reasons: BTreeMap<InfoHash, String>,
 }
 
 #[derive(Default)]
@@ -69,6 +71,12 @@ impl LiveState for ModelLive {
             RecordOp::ListRemoved { list, hashes } => {
                 let list = format!("{list:?}");
                 memory.lists.retain(|(of, hash)| *of != list || !hashes.contains(hash));
+            }
+            RecordOp::ReasonsPut(rows) => {
+                memory.reasons.extend(rows.into_iter().map(|row| (row.info_hash, row.reason)));
+            }
+            RecordOp::ReasonsRemoved { hashes } => {
+                memory.reasons.retain(|hash, _| !hashes.contains(hash));
             }
             RecordOp::KeyPut(row) => drop(memory.keys.insert(row.id, rules_text(&row))),
             RecordOp::KeyRemoved { id } => drop(memory.keys.remove(&id)),
@@ -111,6 +119,7 @@ fn rows(db: &Connection) -> Vec<String> {
         "webhooks",
         "settings",
         "ignored_nodes",
+        "torrent_reasons",
     ];
     let mut all = Vec::new();
     for table in tables {
@@ -148,6 +157,8 @@ fn memory_of(db: &Connection) -> Memory {
     memory.settings = settings::texts(db).unwrap().into_iter().collect();
     memory.nodes = ignored_nodes::all(db).unwrap().into_iter().collect();
     memory.downloads = downloads(db).unwrap().into_iter().collect();
+    let reasons = torrent_reasons::page(db, None, 1000).unwrap();
+    memory.reasons = reasons.into_iter().map(|row| (row.info_hash, row.reason)).collect();
     memory
 }
 
@@ -444,7 +455,7 @@ impl World {
             0 => 1,
             len => ids[random.below(len) as usize],
         };
-        let op = match self.below(14) {
+        let op = match self.below(16) {
             0 | 1 => RecordOp::list(list, &[hash], true).remove(0),
             2 => RecordOp::list(list, &[hash], false).remove(0),
             3 | 4 => key_put(0, key, &name),
@@ -484,6 +495,8 @@ impl World {
                 let is_ignored = self.below(2) == 0;
                 RecordOp::NodeIgnored { node: 200 + self.below(2) as u8, is_ignored }
             }
+            13 => RecordOp::ReasonsPut(vec![ReasonRow { info_hash: hash, reason: name }]),
+            14 => RecordOp::ReasonsRemoved { hashes: vec![hash] },
             _ => {
                 let value = (self.below(3) > 0).then(|| self.next().to_string());
                 RecordOp::SettingsPut(vec![(format!("s{}", self.below(3)), value)])

@@ -30,7 +30,7 @@ impl<'a> Driver<'a> {
         self.cut(|encoder, now, sink| encoder.all_web(now, sink));
     }
 
-    /// Cuts the sessions that have changed.
+    /// Cuts the sessions and accounts that have changed.
     pub(super) fn flush_sessions(&mut self) {
         let (now, mut is_more) = (self.shared.host.now(), true);
         while is_more {
@@ -39,6 +39,9 @@ impl<'a> Driver<'a> {
             if !body.is_empty() {
                 self.cut(|encoder, now, sink| encoder.block(now, Kind::SESSIONS, &body, sink));
             }
+        }
+        while let Some(body) = self.shared.host.take_accounts() {
+            self.cut(|encoder, now, sink| encoder.block(now, Kind::ACCOUNTS, &body, sink));
         }
     }
 
