@@ -13,6 +13,7 @@ mod commands;
 mod confine;
 mod draining;
 mod geo;
+mod handoff;
 mod listeners;
 mod log;
 mod outbound;
@@ -26,6 +27,7 @@ mod startup;
 mod state;
 mod supervisor;
 mod swarms;
+mod time;
 mod tokens;
 mod transfer;
 mod upgrade;
@@ -60,6 +62,7 @@ use build::{check_leftover, new_tracker, read_certificates};
 pub(crate) use check::{Findings, check};
 use cluster::{ClusterInputs, ClusterState, OpenCluster};
 use config::{Config, Settings, Transport};
+use handoff::HandoffState;
 use listeners::{BoundListeners, bind};
 use log::Log;
 use reload::{PendingReplies, ReadOutcome, ReadState, Reloader};
@@ -67,10 +70,11 @@ use signals::listen_to_signals;
 use startup::{LocalHosts, print};
 use supervisor::Supervisor;
 use swarms::{JournalInputs, OpenJournal, Swarms};
+use time::{unix_ms, unix_offset_s};
 use tokens::FirstToken;
 use transfer::{SwarmSender, SwarmSource, SwarmTarget};
-use upgrade::{HandoffState, OldProcess, Upgrader};
-use workers::{ThreadExit, Workers, unix_offset_s};
+use upgrade::{OldProcess, Upgrader};
+use workers::{ThreadExit, Workers};
 use xdp::{OpenXdp, SharedRules};
 
 /// How often files are checked for changes.
@@ -209,7 +213,7 @@ impl Opened {
     fn serve(self) -> Result<()> {
         let Self { config, tracker, certificates, mut bound, mut writer, mut handoff, .. } = self;
         let (records, journal, mut old_process) = (self.records, self.journal, self.old_process);
-        let began_ms = swarms::unix_ms();
+        let began_ms = unix_ms();
         // Before the sandbox, which may not ask for the machine's addresses.
         let urls = bound.announce_urls(&LocalHosts::of_machine(&config, &certificates));
         let engine = xdp::engine_text(&config, self.xdp.as_ref());

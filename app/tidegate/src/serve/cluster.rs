@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 use tracker::{Access, Tracker};
 
-use super::swarms::unix_ms;
+use super::time::unix_ms;
 use super::workers::Workers;
 use crate::cluster::{Join, nats_options};
 use config::{ClusterConfig, Config};

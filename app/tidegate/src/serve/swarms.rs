@@ -7,18 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use admin::{JournalState, JournalStats};
 use anyhow::Result;
 use front::Clock;
 use journal::{Failure, Journal, KINDS, Lock, Pace, SKIPPED, State, Status, Writer};
 use net::process::cores;
-use replication::{Clocks, Feed, Now};
+use replication::{Clocks, Feed};
 use tracing::{error, info, warn};
 use tracker::{SessionOrigin, Tracker};
 
 use super::Event;
+use super::time::{clocks, unix_ms};
 use super::transfer::{Reception, session_source};
 use super::workers::Workers;
 use crate::permissions::{create_directory, future_owner};
@@ -403,15 +404,6 @@ fn open(dir: &Path, is_in_cluster: bool) -> Option<Journal> {
 fn elapsed(epoch_ms: u64, now_ms: u64) -> Option<Duration> {
     let elapsed = Duration::from_millis(now_ms.checked_sub(epoch_ms)?);
     (elapsed <= CLOCK_MAX).then_some(elapsed)
-}
-
-fn clocks(clock: Clock) -> Clocks {
-    Arc::new(move || Now { tick: clock.now(), unix_ms: unix_ms() })
-}
-
-pub(super) fn unix_ms() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

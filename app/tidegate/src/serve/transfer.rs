@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use admin::UpgradeStats;
 use anyhow::{Context, Result};
@@ -19,6 +19,8 @@ use net::process::{available_memory_bytes, lower_priority};
 use replication::{Clocks, Encoder, Feed, Now};
 use tracing::{info, warn};
 use tracker::{SessionOrigin, SessionWalk, Tracker};
+
+use super::time::clocks;
 
 /// The name of the stream among the inherited sockets.
 pub(super) const STREAM_NAME: &str = "swarms";
@@ -292,13 +294,6 @@ impl Read for Counting<'_> {
 /// Returns whether there is memory for another copy of swarms. Where the system does not tell, there is.
 fn fits(swarms: u64, available: Option<u64>) -> bool {
     available.is_none_or(|available| available as f64 >= swarms as f64 * MEMORY_FACTOR)
-}
-
-fn clocks(clock: Clock) -> Clocks {
-    Arc::new(move || {
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { tick: clock.now(), unix_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX) }
-    })
 }
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ use super::approval::Approval;
 use super::draining::{Draining, Traffic};
 use super::geo::GeoCounter;
 use super::listeners::BoundListener;
-use super::swarms::{OpenJournal, unix_ms};
+use super::swarms::OpenJournal;
+use super::time::unix_offset_s;
 use super::xdp::{self, OpenXdp, SharedRules};
 use super::{Event, Shared};
 use crate::access::AccessState;
@@ -497,13 +498,6 @@ impl Workers {
         self.threads.push((name, thread.context("cannot start a thread")?));
         Ok(())
     }
-}
-
-/// Returns the unix time at tick 0, seconds. It changes when the system's clock is set.
-pub(super) fn unix_offset_s(clock: Clock) -> u64 {
-    let elapsed_ms = clock.elapsed().as_millis() as u64;
-    // To the nearest: ticks begin with seconds of unix time, but for what the clocks differ by.
-    (unix_ms().saturating_sub(elapsed_ms) + 500) / 1000
 }
 
 /// Returns when this process started, by the wall clock and a monotonic one.

@@ -9,7 +9,7 @@ use replication::Now;
 use tracker::counters::MetricsRegistry;
 use tracker::{RequestKind, SessionOrigin, SessionWalk, Tracker};
 
-use crate::serve::swarms::unix_ms;
+use crate::serve::time::unix_ms;
 
 /// Bytes of sessions in a block.
 const SESSIONS_BYTES: usize = 64 * 1024;
