@@ -6,82 +6,73 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ::site::{DonorRule, SiteConfig, SiteKind, SiteStatus, SiteSubsystem, credit::Factors};
 use admin::{FeedBatch, FeedError, SiteSource, SiteStats};
 use anyhow::{Context, Result};
 use config::{Config, SiteFactors};
 use tracing::info;
-use tracker::Tracker;
+
+use crate::serve::module::{Findings, Module, Opening, Running};
+use crate::serve::unix_offset_s;
 
 /// The folder within `state.dir`.
 const FOLDER: &str = "site";
 
+/// The site's part in the process.
+#[derive(Default)]
+pub(crate) struct SiteModule(Option<OpenSite>);
+
 /// A site that is configured.
-pub(crate) struct OpenSite {
+struct OpenSite {
     subsystem: Arc<SiteSubsystem>,
     /// The most bytes of the spool.
     spool_bytes: u64,
 }
 
-impl OpenSite {
-    /// Opens the site, if there is one, and has the tracker ask it. Reads the files with secrets, so call it before the
-    /// sandbox, and before keys are restored. `listener` is where the site calls, and `node` the number of a node of a
-    /// cluster.
-    ///
-    /// # Errors
-    ///
-    /// If a secret cannot be read, or a part of the configuration is wrong.
-    pub(crate) fn open(
-        config: &Config,
-        listener: Option<&TcpListener>,
-        node: Option<u8>,
-        tracker: &Tracker,
-    ) -> Result<Option<Self>> {
-        let (Some(site), Some(dir)) = (&config.site, &config.state_dir) else { return Ok(None) };
-        let options = options(site, node)?;
-        // An upgrade hands the listener itself over.
-        let listener = listener.map(TcpListener::try_clone).transpose()?;
-        let subsystem = SiteSubsystem::with_listener(options, &dir.join(FOLDER), listener)?;
-        // The tracker is new: it has no other site.
-        tracker.set_site(subsystem.site());
-        let spool_bytes = u64::from(site.spool_mib) << 20;
-        Ok(Some(Self { subsystem: Arc::new(subsystem), spool_bytes }))
+impl Module for SiteModule {
+    fn check(&self, config: &Config, _is_running: bool, findings: &mut Findings) {
+        let Some(site) = &config.site else { return };
+        let checked = options(site, None).and_then(|options| Ok(options.check()?));
+        findings.problems.extend(checked.err().map(|error| format!("{error:#}")));
     }
 
-    /// Starts the threads. The tick 0 of `tracker` is at `epoch_s`, Unix time in seconds.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses a thread.
-    pub(crate) fn start(&self, tracker: &Arc<Tracker>, epoch_s: u64) -> Result<()> {
-        let epoch_s = u32::try_from(epoch_s).unwrap_or(u32::MAX);
-        self.subsystem.start(Arc::clone(tracker), epoch_s)?;
-        info!(kind = self.subsystem.status().kind, "accounting for a site");
+    /// Opens the site, if there is one, and has the tracker ask it. Reads the files with secrets.
+    fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
+        let config = &opening.config;
+        let (Some(site), Some(dir)) = (&config.site, &config.state_dir) else { return Ok(()) };
+        let options = options(site, opening.node)?;
+        // An upgrade hands the listener itself over.
+        let listener = opening.bound.site.as_ref().map(TcpListener::try_clone).transpose()?;
+        let subsystem = SiteSubsystem::with_listener(options, &dir.join(FOLDER), listener)?;
+        // The tracker is new: it has no other site.
+        opening.tracker.set_site(subsystem.site());
+        let spool_bytes = u64::from(site.spool_mib) << 20;
+        self.0 = Some(OpenSite { subsystem: Arc::new(subsystem), spool_bytes });
         Ok(())
     }
 
-    /// Returns what the management shows.
-    pub(crate) fn source(&self) -> Arc<dyn SiteSource> {
-        Arc::new(Source { subsystem: Arc::clone(&self.subsystem), spool_bytes: self.spool_bytes })
+    fn start(&mut self, running: &mut Running<'_>) -> Result<()> {
+        let Some(OpenSite { subsystem, spool_bytes }) = &self.0 else { return Ok(()) };
+        let epoch_s = u32::try_from(unix_offset_s(running.shared.clock)).unwrap_or(u32::MAX);
+        subsystem.start(Arc::clone(&running.shared.tracker), epoch_s)?;
+        info!(kind = subsystem.status().kind, "accounting for a site");
+        let source = Source { subsystem: Arc::clone(subsystem), spool_bytes: *spool_bytes };
+        // Set once.
+        let _ = running.workers.metric_sources().site.set(Arc::new(source));
+        Ok(())
     }
 
     /// Reads the site's tables again.
-    pub(crate) fn reload(&self) {
-        self.subsystem.reload();
+    fn refresh(&mut self) {
+        self.0.iter().for_each(|site| site.subsystem.reload());
     }
 
-    /// Writes everything that was counted, and frees the spool for the next process. Call after the workers have ended.
-    pub(crate) fn stop(&self) {
-        self.subsystem.stop();
+    /// Writes everything that was counted, and frees the spool for the next process.
+    fn stop(&mut self, _deadline: Instant) {
+        self.0.iter().for_each(|site| site.subsystem.stop());
     }
-}
-
-/// Returns what is wrong with the site's part of the configuration, if anything.
-pub(crate) fn check(config: &Config) -> Option<String> {
-    let site = config.site.as_ref()?;
-    let checked = options(site, None).and_then(|options| Ok(options.check()?));
-    checked.err().map(|error| format!("{error:#}"))
 }
 
 fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {

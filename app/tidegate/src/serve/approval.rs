@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use admin::MetricSources;
 use anyhow::Result;
+use net::process::lower_priority;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tracker::Tracker;
 use types::limits::TOKEN_KEY_SET_MAX;
 
-use super::Event;
+use super::module::{Module, Notice, Notify, Running};
 use super::outbound::KeyFetcher;
 use crate::access::TorrentFolders;
 use crate::access::token_keys::{self, TokenKeys};
@@ -26,19 +26,48 @@ const LOOK_PAUSE_FACTOR: u32 = 20;
 /// Seconds until keys are requested again after a failure, while there are none.
 const RETRY_S: u32 = 5;
 
+/// Starts the thread that follows what the configuration names, and sends it the configuration.
+#[derive(Default)]
+pub(super) struct ApprovalModule {
+    configs: Option<watch::Sender<Arc<Config>>>,
+}
+
+impl Module for ApprovalModule {
+    fn serve(&mut self, running: &mut Running<'_>) -> Result<()> {
+        let configs = watch::Sender::new(Arc::new(running.config.clone()));
+        let approval = Approval {
+            configs: configs.subscribe(),
+            folders: running.access.folders.clone(),
+            token_keys: running.access.token_keys.clone(),
+            tracker: Arc::clone(&running.shared.tracker),
+            sources: Arc::clone(running.workers.metric_sources()),
+            notify: Arc::clone(running.notify),
+        };
+        self.configs = Some(configs);
+        let stop = running.workers.stopping();
+        running.workers.start("approval", lower_priority, move || approval.run(stop))
+    }
+
+    fn configure(&mut self, config: &Config) {
+        if let Some(configs) = &self.configs {
+            configs.send_replace(Arc::new(config.clone()));
+        }
+    }
+}
+
 /// Follows what the configuration names.
-pub(super) struct Approval {
-    pub(super) configs: watch::Receiver<Arc<Config>>,
-    pub(super) folders: TorrentFolders,
-    pub(super) token_keys: TokenKeys,
-    pub(super) tracker: Arc<Tracker>,
-    pub(super) sources: Arc<MetricSources>,
-    pub(super) events: Sender<Event>,
+struct Approval {
+    configs: watch::Receiver<Arc<Config>>,
+    folders: TorrentFolders,
+    token_keys: TokenKeys,
+    tracker: Arc<Tracker>,
+    sources: Arc<MetricSources>,
+    notify: Notify,
 }
 
 impl Approval {
     /// Works until `stop` becomes true.
-    pub(super) fn run(self, stop: watch::Receiver<bool>) -> Result<()> {
+    fn run(self, stop: watch::Receiver<bool>) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(self.follow(stop));
         // Does not wait for name lookups in progress.
@@ -53,8 +82,7 @@ impl Approval {
             let config = Arc::clone(&self.configs.borrow_and_update());
             let began = Instant::now();
             if config.folders().next().is_some() && self.folders.refresh() {
-                // Fails only while the process is going down.
-                let _ = self.events.send(Event::TorrentsChanged);
+                (self.notify)(Notice::TorrentsChanged);
             }
             let pause = LOOK_PERIOD.max(began.elapsed() * LOOK_PAUSE_FACTOR);
             if let Some(tokens) = &config.tokens

@@ -15,7 +15,7 @@ const DASHBOARD: &str = "dashboard";
 /// What the new process gets from the old one beside sockets and swarms, so that the connection ids of
 /// each are valid for the other, and sessions for the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HandoffState {
+pub(crate) struct HandoffState {
     /// The key of connection ids.
     pub(super) connection_ids: [u8; 16],
     /// The key of sessions.

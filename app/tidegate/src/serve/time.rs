@@ -13,7 +13,7 @@ pub(super) fn unix_ms() -> u64 {
 }
 
 /// Returns the unix time at tick 0, seconds. It changes when the system's clock is set.
-pub(super) fn unix_offset_s(clock: Clock) -> u64 {
+pub(crate) fn unix_offset_s(clock: Clock) -> u64 {
     let elapsed_ms = clock.elapsed().as_millis() as u64;
     // To the nearest: ticks begin with seconds of unix time, but for what the clocks differ by.
     (unix_ms().saturating_sub(elapsed_ms) + 500) / 1000

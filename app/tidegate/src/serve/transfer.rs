@@ -154,7 +154,7 @@ pub(super) struct SwarmTarget {
 
 /// Whether swarms of an old process come.
 #[derive(Debug, Default)]
-pub(super) struct Reception {
+pub(crate) struct Reception {
     is_running: AtomicBool,
     /// Set when everything has come, with the last changes and sessions.
     is_complete: AtomicBool,
@@ -229,8 +229,13 @@ impl SwarmReceiver {
 
 impl SwarmTarget {
     pub(super) fn new(tracker: &Arc<Tracker>, clock: Clock, has_journal: bool) -> Self {
-        let (stats, reception) = (Arc::default(), Arc::default());
-        Self { tracker: Arc::clone(tracker), clock, stats, reception, has_journal }
+        Self {
+            tracker: Arc::clone(tracker),
+            clock,
+            stats: Arc::default(),
+            reception: Arc::default(),
+            has_journal,
+        }
     }
 
     /// Receives everything. Calls `walked` when all is there but what still changes.

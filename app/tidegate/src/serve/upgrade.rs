@@ -18,19 +18,16 @@
 //! ([`super::transfer`]), the upgrade continues without them: clients announce again within an interval.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use admin::Api;
 use anyhow::{Context, Result, bail};
 use net::process::{InheritedSockets, Launcher};
-use tracing::{error, info, warn};
-use xdp::{HandOver, TakeOver, is_link_name};
+use tracing::{info, warn};
 
-use super::Event;
 use super::handoff::HandoffState;
 use super::transfer::{self, SwarmReceiver, SwarmSender, SwarmSource, SwarmTarget};
 
@@ -42,8 +39,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(300);
 const WALK_TIMEOUT: Duration = Duration::from_secs(270);
 /// How long waiting changes may take to be recorded before the new process starts.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long workers may take to leave their AF_XDP sockets. They wake up four times a second.
-const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes that the two processes say to each other at most. They are some hundred thousand; but code that broke into the
 /// old process may order a start, and say what it likes.
 const TEXT_MAX: u64 = 4 << 20;
@@ -77,9 +72,9 @@ impl OldProcess {
             .context("cannot take over from the old process")
     }
 
-    /// Returns what the old process's dashboard hands over, once; empty if that is nothing.
-    pub(super) fn take_dashboard(&mut self) -> String {
-        std::mem::take(&mut self.dashboard)
+    /// Returns what the old process's dashboard hands over, once, if it does.
+    pub(super) fn take_dashboard(&mut self) -> Option<String> {
+        Some(std::mem::take(&mut self.dashboard)).filter(|text| !text.is_empty())
     }
 
     /// Tells the old process that this one serves, so that it stops. Fails if the old process has cancelled
@@ -119,12 +114,10 @@ pub(super) fn receive_swarms(
 }
 
 /// The old process's side: starts the new process.
-pub(super) struct Upgrader {
+pub(crate) struct Upgrader {
     launcher: io::Result<Launcher>,
-    /// The sockets of all listeners, and what belongs to the XDP program.
-    sockets: Vec<(String, OwnedFd)>,
-    /// Stops serving AF_XDP sockets, if there is an XDP program.
-    hand_over: Option<HandOver>,
+    /// Copies of the descriptors that a new process inherits, with their names.
+    pub(super) descriptors: Vec<(String, OwnedFd)>,
     handoff: HandoffState,
     swarms: SwarmSource,
     /// The stream to a new process that does not serve yet.
@@ -138,33 +131,35 @@ pub(super) struct Upgrader {
 }
 
 impl Upgrader {
+    /// `sockets` are copies of those of all listeners.
     pub(super) fn new(
         launcher: io::Result<Launcher>,
-        (sockets, hand_over): (Vec<(String, OwnedFd)>, Option<HandOver>),
+        sockets: Vec<(String, OwnedFd)>,
         handoff: HandoffState,
         swarms: SwarmSource,
         api: Arc<Api>,
     ) -> Self {
-        let (attempt, sender, requested) = (None, None, None);
-        Self { launcher, sockets, hand_over, handoff, swarms, attempt, sender, api, requested }
+        Self {
+            launcher,
+            descriptors: sockets,
+            handoff,
+            swarms,
+            attempt: None,
+            sender: None,
+            api,
+            requested: None,
+        }
     }
 
-    /// Leaves the AF_XDP sockets to the new process.
-    pub(super) fn hand_over_queues(&self) -> Result<()> {
-        let has_left = self.hand_over.as_ref().is_none_or(|it| it.begin(HAND_OVER_TIMEOUT));
-        if has_left { Ok(()) } else { bail!("a UDP worker did not leave its AF_XDP sockets") }
-    }
-
-    /// Completes the upgrade that has started this process: exchanges XDP programs.
-    pub(super) fn complete(&mut self, take_over: TakeOver) {
-        let failures = take_over.complete(|link, program| match &self.launcher {
+    /// Has the launcher, which is outside the sandbox, exchange the XDP program of a link.
+    pub(super) fn exchange_program(
+        &self,
+        link: BorrowedFd<'_>,
+        program: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        match &self.launcher {
             Ok(launcher) => launcher.exchange_program(link, program),
             Err(error) => Err(io::Error::other(format!("no launcher: {error}"))),
-        });
-        failures.iter().for_each(|failure| error!("{failure}"));
-        if !failures.is_empty() {
-            // Copies of links would keep the old program attached, with ids that nothing renews.
-            self.sockets.retain(|(name, _)| !is_link_name(name));
         }
     }
 
@@ -198,10 +193,13 @@ impl Upgrader {
         self.requested.is_some_and(|since| since.elapsed() >= RECORD_TIMEOUT)
     }
 
-    /// Starts the new process. [`Event::NewProcess`] has the result.
-    pub(super) fn start(&mut self, events: &Sender<Event>) -> Result<()> {
+    /// Starts the new process. `done` gets its id when it serves, or the reason why it does not.
+    pub(super) fn start(
+        &mut self,
+        done: impl FnOnce(Result<u32, String>) + Send + 'static,
+    ) -> Result<()> {
         self.requested = None;
-        let launched = self.launch(events);
+        let launched = self.launch(done);
         if launched.is_err() {
             self.cancel();
         }
@@ -210,7 +208,7 @@ impl Upgrader {
         Ok(())
     }
 
-    fn launch(&mut self, events: &Sender<Event>) -> Result<()> {
+    fn launch(&mut self, done: impl FnOnce(Result<u32, String>) + Send + 'static) -> Result<()> {
         let launcher = match (self.obstacle(), &self.launcher) {
             (None, Ok(launcher)) => launcher,
             (obstacle, _) => bail!(obstacle.unwrap_or_default()),
@@ -218,8 +216,9 @@ impl Upgrader {
         let (ours, theirs) = UnixStream::pair()?;
         let handoff = HandoffState { swarms: self.swarms.memory_bytes(), ..self.handoff };
         let text = handoff.lines(&self.api.hand_over());
-        let copy = |(name, socket): &'_ (String, OwnedFd)| Ok((name.clone(), socket.try_clone()?));
-        let mut descriptors = self.sockets.iter().map(copy).collect::<io::Result<Vec<_>>>()?;
+        let copy =
+            |(name, descriptor): &'_ (String, OwnedFd)| Ok((name.clone(), descriptor.try_clone()?));
+        let mut descriptors = self.descriptors.iter().map(copy).collect::<io::Result<Vec<_>>>()?;
         match self.swarms.send() {
             Ok((sender, stream)) => {
                 descriptors.push((transfer::STREAM_NAME.to_owned(), stream));
@@ -230,14 +229,13 @@ impl Upgrader {
         // The last one: failures to start are reported on it.
         descriptors.push((STREAM_NAME.to_owned(), theirs.into()));
         launcher.launch(&descriptors).context("the launcher has ended")?;
-        let (stream, events) = (ours.try_clone()?, events.clone());
+        let stream = ours.try_clone()?;
         self.attempt = Some(ours);
         let wait = move || {
             // More than the socket holds, so the new process must read meanwhile. If it does not, it ends.
             let _ = stream.set_write_timeout(Some(REPLY_TIMEOUT));
             let _ = (&stream).write_all(text.as_bytes());
-            // Fails only while the process is going down.
-            let _ = events.send(Event::NewProcess(await_ready(&stream)));
+            done(await_ready(&stream));
         };
         std::thread::Builder::new().name("upgrade".into()).spawn(wait)?;
         Ok(())
@@ -248,7 +246,7 @@ impl Upgrader {
         self.answer("go\n");
     }
 
-    /// Closes its copies of the sockets, which would accept connections that no worker serves. Returns what
+    /// Closes its copies of descriptors: sockets would accept connections that no worker serves. Returns what
     /// still sends swarms to the new process.
     pub(super) fn into_sender(self) -> Option<SwarmSender> {
         self.sender
