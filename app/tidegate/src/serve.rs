@@ -11,17 +11,22 @@
 mod approval;
 mod build;
 mod check;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod commands;
 mod confine;
 mod draining;
 mod event;
+#[cfg(feature = "geo")]
 mod geo;
 mod handoff;
+#[cfg(feature = "jwt")]
+mod jwt;
 mod listeners;
 mod log;
 pub(crate) mod module;
 mod modules;
+#[cfg(any(feature = "jwt", feature = "webhooks"))]
 mod outbound;
 mod overrides;
 mod places;
@@ -34,11 +39,14 @@ mod sources;
 mod startup;
 mod state;
 mod supervisor;
+#[cfg(feature = "journal")]
 mod swarms;
-mod time;
+pub(crate) mod time;
 mod tokens;
 mod transfer;
 mod upgrade;
+#[cfg_attr(not(feature = "webhooks"), path = "without/webhooks.rs")]
+mod webhooks;
 mod workers;
 mod xdp;
 
@@ -73,7 +81,6 @@ use sources::metric_sources;
 use startup::LocalHosts;
 use supervisor::Supervisor;
 use time::unix_ms;
-pub(crate) use time::unix_offset_s;
 use transfer::{SwarmSource, SwarmTarget};
 use upgrade::{OldProcess, Upgrader};
 use workers::{ThreadExit, Workers};

@@ -15,7 +15,7 @@ use config::{Config, SiteFactors};
 use tracing::info;
 
 use crate::serve::module::{Findings, Module, Opening, Running};
-use crate::serve::unix_offset_s;
+use crate::serve::time::unix_offset_s;
 
 /// The folder within `state.dir`.
 const FOLDER: &str = "site";

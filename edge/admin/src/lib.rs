@@ -12,6 +12,7 @@ mod clients;
 mod clock;
 mod cluster;
 mod control;
+#[cfg(feature = "dashboard")]
 mod dashboard;
 mod events;
 mod json;
@@ -152,7 +153,11 @@ fn router(service: &Service) -> axum::Router {
         .route("/health/ready", get(ready_page))
         .with_state(state);
     let pages = match &service.api {
-        Some(api) => pages.merge(dashboard::router()).merge(api::router(api)),
+        Some(api) => {
+            #[cfg(feature = "dashboard")]
+            let pages = pages.merge(dashboard::router());
+            pages.merge(api::router(api))
+        }
         None => pages,
     };
     let sources = Arc::clone(&service.sources);

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use crate::geo::{Country, Database, System};
 use admin::{GeoFile, MetricSources, NetworkBreakdown, NetworkCount, NetworkStats};
 use anyhow::Result;
+use geo::{Country, Database, System};
 use net::process::lower_priority;
 use tokio::sync::watch;
 use tracing::{error, info, warn};

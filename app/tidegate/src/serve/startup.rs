@@ -15,6 +15,9 @@ use super::listeners::{BoundListener, BoundListeners};
 use super::tokens::FirstToken;
 use config::{Config, ListenerGroup, Transport};
 
+/// What the admin listeners have.
+const ADMIN_PAGES: &str =
+    if cfg!(feature = "dashboard") { "dashboard, API, metrics" } else { "API, metrics" };
 /// The port that URLs with https and wss need not name.
 const HTTPS_PORT: u16 = 443;
 
@@ -115,7 +118,7 @@ pub(super) struct StartupText {
 impl StartupText {
     /// Returns all of it, with what there is to say of a token.
     pub(super) fn with(self, token: &FirstToken) -> String {
-        self.listeners + &token.text(self.dashboard.as_deref().unwrap_or_default()) + &self.next
+        self.listeners + &token.text(self.dashboard.as_deref()) + &self.next
     }
 }
 
@@ -227,7 +230,7 @@ impl BoundListeners {
         }
         for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
             let scheme = if config.admin_tls { "https" } else { "http" };
-            let _ = writeln!(text, "  admin  {scheme}://{address}/  (dashboard, API, metrics)");
+            let _ = writeln!(text, "  admin  {scheme}://{address}/  ({ADMIN_PAGES})");
         }
         let asked = config.receive_buffer;
         let sockets = self.udp.iter().flat_map(|open| &open.sockets);
@@ -263,8 +266,11 @@ impl BoundListeners {
         text
     }
 
-    /// Returns the URL of the dashboard, as it is reached from this machine.
+    /// Returns the URL of the dashboard, as it is reached from this machine, if there is one.
     fn dashboard_url(&self, config: &Config) -> Option<String> {
+        if cfg!(not(feature = "dashboard")) {
+            return None;
+        }
         let address = self.admin.first()?.local_addr().ok()?;
         let host = LocalHosts::default().addresses(address).remove(0);
         let scheme = if config.admin_tls { "https" } else { "http" };

@@ -19,9 +19,9 @@ use tracker::Tracker;
 
 use super::event::Event;
 use super::module::Shared;
-use super::outbound;
 use super::program::ProgramFile;
 use super::tokens::{self, FirstToken};
+use super::webhooks;
 use super::workers::Workers;
 use crate::permissions::{
     check_directory, check_writable, chown, create_directory, future_owner, may_write,
@@ -119,7 +119,7 @@ pub(super) fn start(
         webhook_private: config.webhook_private.clone(),
         bootstrap_token: tokens::bootstrap()?,
     };
-    let send_post = outbound::client(config)?;
+    let send_post = webhooks::client(config)?;
     let program = ProgramFile::running();
     let first_token = FirstToken::default();
     let clock = shared.clock;
