@@ -18,7 +18,6 @@ mod schedule;
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -35,6 +34,7 @@ use tracing::{debug, error, warn};
 use crate::access::FileWatcher;
 use crate::permissions::{check_writable, create_directory, future_owner};
 use crate::serve::module::{Findings, Loading, Module, Opening, Running};
+use crate::serve::workers::follow;
 use cache::Cache;
 use client::Client;
 use config::{AcmeConfig, Config, Transport};
@@ -104,9 +104,9 @@ impl Module for AcmeModule {
         let sources = Arc::clone(running.workers.metric_sources());
         let configs = self.configs.subscribe();
         let stop = running.workers.stopping();
-        running
-            .workers
-            .start("acme", lower_priority, move || serve(&store, &sources, configs, stop))
+        running.workers.start("acme", lower_priority, move || {
+            follow(configs, stop, async |config| run_renewer(config, &store, &sources).await)
+        })
     }
 
     fn configure(&mut self, config: &Config) {
@@ -123,31 +123,6 @@ impl Module for AcmeModule {
 struct CertStore {
     certificates: Arc<Certificates>,
     challenges: Arc<Challenges>,
-}
-
-/// Renews certificates on this thread, following the latest of `configs`, until `stop` becomes true.
-fn serve(
-    store: &CertStore,
-    metric_sources: &MetricSources,
-    mut configs: watch::Receiver<Option<AcmeConfig>>,
-    mut stop: watch::Receiver<bool>,
-) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut stopped = pin!(stop.wait_for(|stop| *stop));
-        loop {
-            let config = configs.borrow_and_update().clone();
-            tokio::select! {
-                () = run_renewer(config, store, metric_sources) => {}
-                // Once the sender is gone, the configuration stays as it is.
-                Ok(()) = configs.changed() => {}
-                _ = &mut stopped => break,
-            }
-        }
-    });
-    // Does not wait for name lookups in progress.
-    runtime.shutdown_background();
-    Ok(())
 }
 
 /// Renews certificates until it is dropped.

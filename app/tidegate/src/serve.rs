@@ -47,7 +47,7 @@ mod transfer;
 mod upgrade;
 #[cfg_attr(not(feature = "webhooks"), path = "without/webhooks.rs")]
 mod webhooks;
-mod workers;
+pub(crate) mod workers;
 mod xdp;
 
 use std::io;

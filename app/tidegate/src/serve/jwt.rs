@@ -1,7 +1,6 @@
 //! Follows the keys of tokens that a URL has, on a thread of its own with low priority.
 
 use std::future::pending;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,6 +15,7 @@ use types::limits::TOKEN_KEY_SET_MAX;
 
 use super::module::{Module, Running};
 use super::outbound::KeyFetcher;
+use super::workers::follow;
 use crate::access::token_keys::{self, TokenKeys};
 use config::{Config, TokenConfig, without_secrets};
 
@@ -31,7 +31,7 @@ pub(super) struct JwtModule {
 impl Module for JwtModule {
     fn serve(&mut self, running: &mut Running<'_>) -> Result<()> {
         self.configure(running.config);
-        let follower = KeyFollower {
+        let mut follower = KeyFollower {
             keys: running.access.token_keys.clone(),
             tracker: Arc::clone(&running.shared.tracker),
             sources: Arc::clone(running.workers.metric_sources()),
@@ -40,7 +40,9 @@ impl Module for JwtModule {
         };
         let configs = self.configs.subscribe();
         let stop = running.workers.stopping();
-        running.workers.start("jwt", lower_priority, move || follower.run(configs, stop))
+        running.workers.start("jwt", lower_priority, move || {
+            follow(configs, stop, async |config| follower.follow(config).await)
+        })
     }
 
     fn configure(&mut self, config: &Config) {
@@ -59,30 +61,6 @@ struct KeyFollower {
 }
 
 impl KeyFollower {
-    /// Works until `stop` becomes true.
-    fn run(
-        mut self,
-        mut configs: watch::Receiver<Option<TokenConfig>>,
-        mut stop: watch::Receiver<bool>,
-    ) -> Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut stopped = pin!(stop.wait_for(|stop| *stop));
-            loop {
-                let config = configs.borrow_and_update().clone();
-                tokio::select! {
-                    () = self.follow(config) => {}
-                    // Once the sender is gone, the configuration stays as it is.
-                    Ok(()) = configs.changed() => {}
-                    _ = &mut stopped => break,
-                }
-            }
-        });
-        // Does not wait for name lookups in progress.
-        runtime.shutdown_background();
-        Ok(())
-    }
-
     /// Requests the keys of a configuration until it is dropped.
     async fn follow(&mut self, config: Option<TokenConfig>) {
         let Some(config) = &config else { return pending().await };

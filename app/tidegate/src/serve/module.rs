@@ -1,5 +1,5 @@
-//! The life of a subsystem within the process. `serve.rs` has the list of them, and calls each phase of the life for all
-//! of them before the next phase.
+//! The life of a subsystem within the process. [`super::modules`] lists them; `serve.rs` and `serving.rs` call each phase
+//! of it for all of them before the next phase.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,20 +1,7 @@
 //! The list of the subsystems.
 
-use super::approval::ApprovalModule;
-#[cfg(feature = "cluster")]
-use super::cluster::ClusterModule;
-#[cfg(feature = "geo")]
-use super::geo::GeoModule;
-#[cfg(feature = "jwt")]
-use super::jwt::JwtModule;
 use super::module::Module;
-#[cfg(feature = "journal")]
-use super::swarms::JournalModule;
-use super::xdp::XdpModule;
-#[cfg(feature = "acme")]
-use crate::acme::AcmeModule;
-#[cfg(feature = "site")]
-use crate::site::SiteModule;
+use super::{approval, xdp};
 
 /// The subsystems of a process.
 pub(super) type Modules = Vec<Box<dyn Module>>;
@@ -27,19 +14,19 @@ pub(super) type Modules = Vec<Box<dyn Module>>;
 pub(super) fn modules() -> Modules {
     Vec::from([
         #[cfg(feature = "site")]
-        new::<SiteModule>(),
-        new::<XdpModule>(),
+        new::<crate::site::SiteModule>(),
+        new::<xdp::XdpModule>(),
         #[cfg(feature = "cluster")]
-        new::<ClusterModule>(),
+        new::<super::cluster::ClusterModule>(),
         #[cfg(feature = "journal")]
-        new::<JournalModule>(),
+        new::<super::swarms::JournalModule>(),
         #[cfg(feature = "acme")]
-        new::<AcmeModule>(),
-        new::<ApprovalModule>(),
+        new::<crate::acme::AcmeModule>(),
+        new::<approval::ApprovalModule>(),
         #[cfg(feature = "jwt")]
-        new::<JwtModule>(),
+        new::<super::jwt::JwtModule>(),
         #[cfg(feature = "geo")]
-        new::<GeoModule>(),
+        new::<super::geo::GeoModule>(),
     ])
 }
 

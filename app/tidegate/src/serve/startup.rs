@@ -147,15 +147,7 @@ impl BoundListeners {
     /// listener's group has no other, and by IPv6 only if it has none by IPv4.
     pub(super) fn announce_urls(&self, hosts: &LocalHosts) -> Vec<AnnounceUrl> {
         let mut urls: Vec<RankedUrl> = Vec::new();
-        let udp = self
-            .udp
-            .iter()
-            .filter_map(|open| Some((open.sockets.first()?.local_addr(), &open.group)));
-        let tcp = self
-            .tcp
-            .iter()
-            .filter_map(|open| Some((open.sockets.first()?.local_addr().ok()?, &open.group)));
-        for (address, group) in udp.chain(tcp) {
+        for (address, group) in self.addresses() {
             let rank = hosts.rank(address);
             for host in hosts.of(address, group.transport == Transport::Tls) {
                 for url in group_urls(group, &host) {
@@ -169,8 +161,8 @@ impl BoundListeners {
         best(&urls)
     }
 
-    /// Returns the announce URLs of all listeners for the public page, each once for each port.
-    pub(super) fn public_urls(&self) -> Vec<PublicUrl> {
+    /// Returns the address of each listener for clients.
+    fn addresses(&self) -> impl Iterator<Item = (SocketAddr, &ListenerGroup)> {
         let udp = self
             .udp
             .iter()
@@ -179,8 +171,13 @@ impl BoundListeners {
             .tcp
             .iter()
             .filter_map(|open| Some((open.sockets.first()?.local_addr().ok()?, &open.group)));
+        udp.chain(tcp)
+    }
+
+    /// Returns the announce URLs of all listeners for the public page, each once for each port.
+    pub(super) fn public_urls(&self) -> Vec<PublicUrl> {
         let mut urls = Vec::new();
-        for (address, group) in udp.chain(tcp) {
+        for (address, group) in self.addresses() {
             for (scheme, path) in schemes(group) {
                 let url = PublicUrl {
                     scheme,

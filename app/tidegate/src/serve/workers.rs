@@ -4,6 +4,7 @@ mod servers;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -234,6 +235,31 @@ impl Workers {
         };
         thread::Builder::new().name(name.into()).spawn(body).context("cannot start a thread")
     }
+}
+
+/// Does `work` on this thread with the latest of `configs`, until `stop` becomes true. It is dropped, and begins anew, when
+/// there is another configuration.
+pub(crate) fn follow<T: Clone>(
+    mut configs: watch::Receiver<T>,
+    mut stop: watch::Receiver<bool>,
+    mut work: impl AsyncFnMut(T),
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stopped = pin!(stop.wait_for(|stop| *stop));
+        loop {
+            let config = configs.borrow_and_update().clone();
+            tokio::select! {
+                () = work(config) => {}
+                // Once the sender is gone, the configuration stays as it is.
+                Ok(()) = configs.changed() => {}
+                _ = &mut stopped => break,
+            }
+        }
+    });
+    // Does not wait for name lookups in progress.
+    runtime.shutdown_background();
+    Ok(())
 }
 
 /// Waits for the end of a thread. Returns false if it has not ended by `deadline`.

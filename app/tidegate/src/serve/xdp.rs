@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use admin::{MetricSources, XdpInterface, XdpRingDrops, XdpStats};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use front::Clock;
 use net::process::lower_priority;
 use net::{Engine, UdpSocket, UdpWorker};
@@ -23,7 +23,8 @@ use types::{Family, limits};
 use wire::udp;
 use xdp::{
     ConnectRate, Control, HandOver, IdSlices, InheritedXdp, InterfaceStatus, ListenerCounts,
-    ProtocolNumbers, QueueState, Rules, TakeOver, WorkerQueues, Xdp, XdpOptions, is_link_name,
+    ProtocolNumbers, QueueState, Rules, SetupError, TakeOver, WorkerQueues, Xdp, XdpOptions,
+    is_link_name,
 };
 
 use super::listeners::{BoundListener, BoundListeners};
@@ -68,13 +69,18 @@ impl Module for XdpModule {
         if !opening.config.engine.has_program() || opening.bound.udp.is_empty() {
             return Ok(());
         }
-        match open(opening.config, opening.bound, inherited)? {
-            Ok(mut program) => {
+        let bound = opening.bound;
+        // Each worker has a socket of every listener, or of none.
+        let sockets = bound.udp.iter().map(|listener| listener.sockets.len());
+        let workers = sockets.max().unwrap_or(0).min(worker_count(opening.config.udp_workers));
+        match Xdp::open(&options(opening.config, workers)?, listeners(bound), inherited) {
+            Ok(mut xdp) => {
+                self.take_over = std::mem::take(&mut xdp.take_over);
+                let program = OpenXdp::new(xdp, bound);
                 opening.engine.text = Some(program.engine_text(opening.config));
-                self.take_over = std::mem::take(&mut program.xdp.take_over);
                 self.program = Some(program);
             }
-            Err(reason) => opening.engine.fallback = Some(reason),
+            Err(error) => opening.engine.fallback = Some(fall_back(opening.config, &error)?),
         }
         Ok(())
     }
@@ -139,54 +145,20 @@ struct OpenXdp {
     listeners: Vec<Listener>,
 }
 
-/// Sets up the XDP program. If that fails, `config` gets the engine of the sockets, and the reason is returned as the
-/// inner error.
+/// Gives `config` the engine of the sockets, because there is no program. Returns the reason, for users.
 ///
 /// # Errors
 ///
-/// If the program is required and fails, or the system has no random numbers.
-fn open(
-    config: &mut Config,
-    bound: &BoundListeners,
-    inherited: InheritedXdp,
-) -> Result<Result<OpenXdp, String>> {
-    // Each worker has a socket of every listener, or of none.
-    let sockets = bound.udp.iter().map(|listener| listener.sockets.len());
-    let workers = sockets.max().unwrap_or(0).min(worker_count(config.udp_workers));
-    let error = match Xdp::open(&options(config, workers)?, listeners(bound), inherited) {
-        Ok(xdp) => {
-            xdp.warnings.iter().for_each(|warning| warn!("{warning}"));
-            for it in xdp.control.interfaces() {
-                info!(
-                    interface = it.name,
-                    driver = it.driver,
-                    mode = it.mode.label(),
-                    queues = it.queues,
-                    "attached the XDP program"
-                );
-            }
-            let known = bound.udp.iter().take(limits::XDP_LISTENERS_MAX);
-            let listeners = known.filter_map(listener).collect();
-            if bound.udp.len() > limits::XDP_LISTENERS_MAX {
-                warn!(
-                    "more than {} UDP listeners: the others are served without the XDP program",
-                    limits::XDP_LISTENERS_MAX
-                );
-            }
-            return Ok(Ok(OpenXdp { xdp, listeners }));
-        }
-        Err(error) => error,
-    };
+/// If the program is required.
+fn fall_back(config: &mut Config, error: &SetupError) -> Result<String> {
     let engine = config.engine.label();
     if !error.verifier_log.is_empty() {
         debug!(log = error.verifier_log, "the kernel's verifier refused the XDP program");
     }
-    if config.xdp.required {
-        bail!("xdp.required: engine {engine} is not available: {error}");
-    }
+    ensure!(!config.xdp.required, "xdp.required: engine {engine} is not available: {error}");
     config.engine = config.engine.of_sockets();
     warn!("engine {engine} is not available, serving with {}: {error}", config.engine.label());
-    Ok(Err(format!("engine {engine} is not available: {error}")))
+    Ok(format!("engine {engine} is not available: {error}"))
 }
 
 /// Returns how the program is set up for `config`, and how many workers its queues are distributed among.
@@ -263,6 +235,29 @@ fn rules(config: &Config) -> Rules {
 }
 
 impl OpenXdp {
+    /// Logs how the program is attached.
+    fn new(xdp: Xdp, bound: &BoundListeners) -> Self {
+        xdp.warnings.iter().for_each(|warning| warn!("{warning}"));
+        for it in xdp.control.interfaces() {
+            info!(
+                interface = it.name,
+                driver = it.driver,
+                mode = it.mode.label(),
+                queues = it.queues,
+                "attached the XDP program"
+            );
+        }
+        let known = bound.udp.iter().take(limits::XDP_LISTENERS_MAX);
+        let listeners = known.filter_map(listener).collect();
+        if bound.udp.len() > limits::XDP_LISTENERS_MAX {
+            warn!(
+                "more than {} UDP listeners: the others are served without the XDP program",
+                limits::XDP_LISTENERS_MAX
+            );
+        }
+        Self { xdp, listeners }
+    }
+
     /// Returns the engine of the UDP listeners, and where its program runs.
     fn engine_text(&self, config: &Config) -> String {
         let interfaces = self.xdp.control.interfaces();
