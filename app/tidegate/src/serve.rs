@@ -5,8 +5,8 @@
 //! of the API, and workers that end. A worker that ends unasked takes the process down, because half a
 //! tracker would look alive to its supervisor.
 //!
-//! Subsystems that a build or a configuration may lack are a list in [`modules`]. Each of them implements [`module::Module`];
-//! this file and [`serving`] call its phases.
+//! Subsystems that a build or a configuration may lack are a list in [`mod@modules`]. Each of them implements
+//! [`module::Module`]; this file and [`serving`] call its phases.
 
 mod approval;
 mod build;
@@ -104,7 +104,7 @@ pub(crate) fn serve(source: ConfigSource, settings: Settings, config: Config) ->
     Opened::open(origin, node, modules, reloader, bound, inherited)?.serve()
 }
 
-/// What the process was started with.
+/// The state that the process was started with.
 struct Origin {
     launcher: io::Result<Launcher>,
     supervisor: Supervisor,

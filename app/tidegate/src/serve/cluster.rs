@@ -17,17 +17,16 @@ use admin::{ClusterStats, Command, Records};
 use anyhow::{Context, Result};
 use cluster::Letters;
 use cluster::nats::{self, Finding, NatsOptions, Order, SecretIds, Setup, Status, Stop};
-use front::Clock;
 use front::webtorrent::RemoteLetters;
 use net::process::lower_priority;
-use replication::{Feed, Reservation};
+use replication::Reservation;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 use tracker::{Access, Tracker};
 
-use super::module::{Findings, Loading, Membership, Module, Opening, Running};
+use super::module::{Findings, Loading, Membership, Module, Opening, Running, Shared};
 use super::time::unix_ms;
-use super::workers::{Workers, ends_by};
+use super::workers::ends_by;
 use crate::cluster::secret::Secrets;
 use crate::cluster::{Join, nats_options};
 use config::{ClusterConfig, Config};
@@ -92,25 +91,17 @@ impl Module for ClusterModule {
     /// Fetches records, and shows what there is to see. The thread starts when swarms are restored.
     fn start(&mut self, running: &mut Running<'_>) -> Result<()> {
         let Some(node) = &mut self.0 else { return Ok(()) };
-        let shared = running.shared;
-        let inputs = Inputs {
-            tracker: Arc::clone(&shared.tracker),
-            clock: shared.clock,
-            reservation: shared.feed.reserve(shared.tracker.store()),
-            feed: Arc::clone(&shared.feed),
-            records: Arc::clone(&shared.records),
-            restored_ms: shared.restored_ms,
-        };
-        node.fetch_records(&inputs.records);
-        let stats = node.stats(&inputs.tracker, running.workers.letters(), &inputs.records);
+        let Shared { tracker, feed, records, .. } = running.shared;
+        node.reservation = Some(feed.reserve(tracker.store()));
+        node.fetch_records(records);
+        let stats = node.stats(tracker, running.workers.letters(), records);
         // Set once.
         let _ = running.workers.metric_sources().cluster.set(stats);
-        node.inputs = Some(inputs);
         Ok(())
     }
 
-    fn settle(&mut self, workers: &mut Workers) -> Result<()> {
-        self.0.as_mut().map_or(Ok(()), |node| node.start(workers))
+    fn settle(&mut self, running: &mut Running<'_>) -> Result<()> {
+        self.0.as_mut().map_or(Ok(()), |node| node.start(running))
     }
 
     fn tick(&mut self) {
@@ -165,25 +156,15 @@ struct Node {
     status: Arc<Status>,
     /// Whether the other nodes ignore this one.
     is_ignored: Arc<AtomicBool>,
-    /// Taken by the thread, as its inputs are.
+    /// Taken by the thread.
     orders: Option<mpsc::UnboundedReceiver<Order>>,
-    inputs: Option<Inputs>,
+    /// The changes since before the first announce. Taken by the thread.
+    reservation: Option<Reservation>,
     thread: Option<NodeThread>,
 }
 
-/// What a node's thread gets of the rest of the process.
-struct Inputs {
-    tracker: Arc<Tracker>,
-    clock: Clock,
-    feed: Arc<Feed>,
-    /// From before the first announce.
-    reservation: Reservation,
-    records: Arc<Records>,
-    /// Until when, unix ms, the store has everything; `None` if it was empty.
-    restored_ms: Option<u64>,
-}
-
-/// The thread of a node. [`Workers::stop`] does not stop it, because it publishes what the workers change last.
+/// The thread of a node. [`Workers::stop`](super::workers::Workers::stop) does not stop it, because it publishes what
+/// the workers change last.
 struct NodeThread {
     stop: watch::Sender<Stop>,
     thread: JoinHandle<()>,
@@ -207,7 +188,7 @@ impl Node {
             status: Arc::new(status),
             is_ignored: Arc::default(),
             orders: Some(orders),
-            inputs: None,
+            reservation: None,
             thread: None,
         })
     }
@@ -288,10 +269,12 @@ impl Node {
     }
 
     /// Starts the thread, unless it runs.
-    fn start(&mut self, workers: &Workers) -> Result<()> {
-        let (Some(inputs), Some(orders)) = (self.inputs.take(), self.orders.take()) else {
+    fn start(&mut self, running: &Running<'_>) -> Result<()> {
+        let (Some(reservation), Some(orders)) = (self.reservation.take(), self.orders.take())
+        else {
             return Ok(());
         };
+        let Running { shared, workers, .. } = running;
         let node = cluster::Options {
             node: self.join.node,
             boot: self.boot,
@@ -301,18 +284,19 @@ impl Node {
             queue_bytes: self.config.queue_bytes,
             peer_lifetime_s: self.options.peer_lifetime_s,
             warm_wait_ms: u64::try_from(self.config.warm_wait.as_millis()).unwrap_or(u64::MAX),
-            restored_ms: inputs.restored_ms,
+            restored_ms: shared.restored_ms,
         };
         let registry = Arc::clone(&workers.metric_sources().registry);
         let letters = WorkerLetters::new(workers.letters());
+        let host = TrackerHost::new(Arc::clone(&shared.tracker), shared.clock, registry);
         let setup = Setup {
             options: self.options.clone(),
             node,
-            host: Arc::new(TrackerHost::new(inputs.tracker, inputs.clock, registry)),
-            feed: inputs.feed,
-            reservation: inputs.reservation,
+            host: Arc::new(host),
+            feed: Arc::clone(&shared.feed),
+            reservation,
             letters: letters.map(|letters| Arc::new(letters) as Arc<dyn Letters>),
-            rows: Some(Arc::new(ClusterRecords(inputs.records))),
+            rows: Some(Arc::new(ClusterRecords(Arc::clone(&shared.records)))),
             status: Arc::clone(&self.status),
             orders,
             lower_priority: || {

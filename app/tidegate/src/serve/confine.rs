@@ -52,8 +52,8 @@ fn drop_capabilities() {
     }
 }
 
-/// Gives up the rights that serving does not need, if configured. `file` is the configuration file, and `ports` are those
-/// of other machines that the process connects to beside the configured ones.
+/// Drops the rights that serving does not need, if configured. `file` is the configuration file, and `ports` are
+/// those of other machines that the process connects to beside the configured ones.
 pub(super) fn confine(config: &Config, file: Option<&Path>, ports: &[u16]) -> Option<Sandbox> {
     if !config.sandbox {
         return None;

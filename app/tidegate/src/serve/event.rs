@@ -1,4 +1,4 @@
-//! What wakes the main thread.
+//! Events that wake the main thread.
 
 use admin::Command;
 

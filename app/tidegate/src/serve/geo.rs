@@ -32,7 +32,7 @@ const SAMPLE_MAX: u64 = 1_000_000;
 /// Starts the thread that counts peers, and sends it the configuration.
 #[derive(Default)]
 pub(super) struct GeoModule {
-    configs: Option<watch::Sender<GeoConfig>>,
+    configs: watch::Sender<GeoConfig>,
 }
 
 impl Module for GeoModule {
@@ -48,15 +48,14 @@ impl Module for GeoModule {
     }
 
     fn serve(&mut self, running: &mut Running<'_>) -> Result<()> {
-        let configs = watch::Sender::new(running.config.geo.clone());
+        self.configure(running.config);
         let counter = GeoCounter {
-            configs: configs.subscribe(),
+            configs: self.configs.subscribe(),
             tracker: Arc::clone(&running.shared.tracker),
             sources: Arc::clone(running.workers.metric_sources()),
             asn: GeoSource::default(),
             country: GeoSource::default(),
         };
-        self.configs = Some(configs);
         let stop = running.workers.stop_flag();
         running.workers.start("geo", lower_priority, move || {
             counter.run(&stop);
@@ -65,9 +64,7 @@ impl Module for GeoModule {
     }
 
     fn configure(&mut self, config: &Config) {
-        if let Some(configs) = &self.configs {
-            configs.send_replace(config.geo.clone());
-        }
+        self.configs.send_replace(config.geo.clone());
     }
 }
 

@@ -12,8 +12,8 @@ const PERIOD_MS: i64 = 16_000;
 /// The name of the line with what the dashboard needs.
 const DASHBOARD: &str = "dashboard";
 
-/// What the new process gets from the old one beside sockets and swarms, so that the connection ids of
-/// each are valid for the other, and sessions for the new one.
+/// The state that the new process gets from the old one beside sockets and swarms, so that the connection ids
+/// of each are valid for the other, and sessions for the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandoffState {
     /// The key of connection ids.

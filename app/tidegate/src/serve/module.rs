@@ -1,5 +1,5 @@
-//! The life of a subsystem within the process. [`super::modules`] lists them; `serve.rs` and `serving.rs` call each phase
-//! of it for all of them before the next phase.
+//! The life of a subsystem within the process. `modules.rs` lists the subsystems; `serve.rs` and `serving.rs` call each
+//! phase of life for all of them before the next phase.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,8 +26,8 @@ use config::Config;
 /// A subsystem that a build or a configuration may lack. Its phases come in the order of these methods; those that it
 /// does not implement do nothing. An error of a phase that starts something ends the process.
 pub(crate) trait Module {
-    /// Adds what there is to say about serving `config` on this machine, for `tidegate config check`. The subsystem is new,
-    /// and no other phase follows. `is_running` is whether a running tidegate has the ports of `config`.
+    /// Adds what there is to say about serving `config` on this machine, for `tidegate config check`. The subsystem is
+    /// new, and no other phase follows. `is_running` is true if a running tidegate has the ports of `config`.
     fn check(&self, _config: &Config, _is_running: bool, _findings: &mut Findings) {}
 
     /// Checks that a configuration can be applied by a reload, and creates what it needs. Reloads call it for a new
@@ -70,7 +70,7 @@ pub(crate) trait Module {
     fn take_over(&mut self, _upgrader: &mut Upgrader) {}
 
     /// Starts what needs all swarms. They are restored, which may take longer than the start waits.
-    fn settle(&mut self, _workers: &mut Workers) -> Result<()> {
+    fn settle(&mut self, _running: &mut Running<'_>) -> Result<()> {
         Ok(())
     }
 
@@ -101,14 +101,14 @@ pub(crate) trait Module {
     fn stop(&mut self, _deadline: Instant) {}
 }
 
-/// What a check of a configuration finds.
+/// The findings of a check of a configuration.
 #[derive(Default)]
 pub(crate) struct Findings {
-    /// What keeps the configuration from being served on this machine as it says.
+    /// Reasons why this machine cannot serve the configuration as it says.
     pub(crate) problems: Vec<String>,
     pub(crate) warnings: Vec<String>,
-    /// Which ports a running tidegate has: the configuration may be meant for its next start or reload. And what
-    /// there is to know about the machine.
+    /// Ports that a running tidegate has, because the configuration may be meant for its next start or reload, and
+    /// facts about the machine.
     pub(crate) notes: Vec<String>,
 }
 
@@ -152,11 +152,11 @@ pub(crate) struct Loading<'a> {
     pub(crate) writer: &'a mut Writer,
     /// True if an old process hands over.
     pub(crate) is_upgrade: bool,
-    /// What the subsystems have found.
+    /// Filled by the subsystems.
     pub(crate) loaded: Loaded,
 }
 
-/// What the rest of the process needs to know of loaded subsystems.
+/// Facts about loaded subsystems that the rest of the process needs.
 #[derive(Default)]
 pub(crate) struct Loaded {
     /// The ports of other machines that the process connects to, beside those of the configuration.
@@ -191,13 +191,13 @@ pub(crate) struct Shared {
     pub(crate) feed: Arc<Feed>,
     /// Statistics of the swarms that an old process sends.
     pub(crate) upgrade_stats: Arc<UpgradeStats>,
-    /// Whether swarms of an old process still come.
+    /// The progress of swarms that an old process sends.
     pub(crate) reception: Arc<Reception>,
     /// Until when, unix ms, the store has everything when swarms are restored; `None` if it was empty.
     pub(crate) restored_ms: Option<u64>,
 }
 
-/// What subsystems report to the main thread.
+/// A report of a subsystem to the main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// All swarms that there were are restored.

@@ -9,8 +9,8 @@ pub(super) type Modules = Vec<Box<dyn Module>>;
 /// Returns the subsystems of this build, in the order of each phase of their lives. They stop in reverse.
 ///
 /// - The XDP program may refuse to hand over, so it comes before the cluster, which tells the other nodes.
-/// - The cluster comes before the journal, so that at the end the journal is closed first, and what workers changed last is
-///   published then. The site comes before both: it frees its spool last.
+/// - The cluster comes before the journal, so that at the end the journal is closed first, and the cluster publishes
+///   then what workers changed last. The site comes before both: it frees its spool last.
 pub(super) fn modules() -> Modules {
     Vec::from([
         #[cfg(feature = "site")]

@@ -5,14 +5,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use admin::{EventKind, ReloadFailure, ReloadOutcome};
+use admin::ReloadOutcome;
 use anyhow::{Result, anyhow};
 use net::process::{Sandbox, lower_priority};
 use net::tls::{Certificate, Certificates};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 use tracker::Tracker;
@@ -20,7 +19,6 @@ use tracker::Tracker;
 use super::event::Event;
 use super::log::Log;
 use super::modules::{Modules, modules};
-use super::serving::Serving;
 use super::{build, confine, overrides, places};
 use crate::ConfigSource;
 use crate::access::{self, AccessFiles, AccessState, TorrentFolders};
@@ -50,7 +48,7 @@ pub(super) struct Reloader {
 }
 
 /// The result of a reload, or the mistakes that prevented it.
-type ReloadResult = Result<ReloadOutcome, Vec<String>>;
+pub(super) type ReloadResult = Result<ReloadOutcome, Vec<String>>;
 
 /// The requesters that wait for a reload.
 #[derive(Default)]
@@ -229,6 +227,12 @@ impl Reloader {
             .push(reply);
     }
 
+    /// Ends a reload: replies to those who wait for it. Returns whether the files must be read again.
+    pub(super) fn end(&mut self, done: &ReloadResult) -> bool {
+        self.reply_all(done);
+        std::mem::take(&mut self.reading) == ReadState::RunningStale
+    }
+
     fn reply_all(&mut self, done: &ReloadResult) {
         std::mem::take(&mut self.pending.now).into_iter().for_each(|reply| reply(done));
         self.pending.now = std::mem::take(&mut self.pending.later);
@@ -294,7 +298,11 @@ impl Reloader {
     }
 
     /// Applies what was read, unless there was a mistake.
-    fn apply_read(&mut self, outcome: ReadOutcome, modules: &mut Modules) -> ReloadResult {
+    pub(super) fn apply_read(
+        &mut self,
+        outcome: ReadOutcome,
+        modules: &mut Modules,
+    ) -> ReloadResult {
         match outcome {
             ReadOutcome::Everything(Ok(read)) => Ok(self.replace(*read, modules)),
             ReadOutcome::Everything(Err(problems)) => {
@@ -367,31 +375,6 @@ impl Reloader {
         self.watcher = watcher;
         self.replace_certificates(certificates);
         ReloadOutcome { changed: reloadable, needs_restart: fixed }
-    }
-}
-
-impl Serving {
-    /// Applies what a reload has read, and shows the result. Returns whether the files must be read again.
-    pub(super) fn finish_reload(&mut self, outcome: ReadOutcome) -> bool {
-        let reloader = &mut self.reloader;
-        let done = reloader.apply_read(outcome, &mut self.modules);
-        let status = &self.workers.metric_sources().status;
-        let count = if done.is_ok() { &status.reloads } else { &status.reload_failures };
-        count.fetch_add(1, Ordering::Relaxed);
-        let failure = done.as_ref().err().map(|problems| ReloadFailure {
-            file: reloader.source.file.clone(),
-            error: problems.first().cloned().unwrap_or_default(),
-        });
-        status.set_reload_failure(failure);
-        let data = match &done {
-            Ok(reloaded) => {
-                json!({ "changed": reloaded.changed, "needs_restart": reloaded.needs_restart })
-            }
-            Err(problems) => json!({ "problems": problems }),
-        };
-        self.api.hub().publish(EventKind::Reload, data);
-        reloader.reply_all(&done);
-        std::mem::take(&mut reloader.reading) == ReadState::RunningStale
     }
 }
 

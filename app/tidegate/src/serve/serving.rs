@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use admin::{AnnotationKind, Api};
+use admin::{AnnotationKind, Api, EventKind, ReloadFailure};
 use anyhow::{Result, bail};
 use net::tls::TlsConfig;
+use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use tracing::{error, info, warn};
 
@@ -15,7 +16,7 @@ use super::event::Event;
 use super::listeners::BoundListeners;
 use super::module::{Module, Notice, Notify, Running, Shared};
 use super::modules::Modules;
-use super::reload::Reloader;
+use super::reload::{ReadOutcome, Reloader};
 use super::startup::print;
 use super::state;
 use super::supervisor::Supervisor;
@@ -23,11 +24,11 @@ use super::transfer::SwarmSender;
 use super::upgrade::{OldProcess, Upgrader};
 use super::workers::{ThreadExit, Workers};
 
-/// How often files are checked for changes.
+/// The interval at which files are checked for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
-/// How long the main thread sleeps while it waits for records to be written.
+/// The sleep of the main thread while it waits for records to be written.
 const SHORT_SLEEP: Duration = Duration::from_millis(10);
-/// How long threads have to stop, in addition to the time that responses have to be sent.
+/// The time that threads have to stop, in addition to the time that responses have to be sent.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A process that serves.
@@ -44,10 +45,10 @@ pub(super) struct Serving {
     pub(super) events: Sender<Event>,
 }
 
-/// What starts when swarms are restored.
+/// The rest of the start, when swarms are restored.
 pub(super) struct Start {
     pub(super) bound: BoundListeners,
-    /// What the start prints.
+    /// Printed when the process serves.
     pub(super) startup_text: String,
     pub(super) old_process: Option<OldProcess>,
 }
@@ -75,7 +76,7 @@ impl Serving {
         self.start(start)?;
         // Otherwise later: what the log of the cluster says is younger than the journal.
         if is_restored {
-            self.settle()?;
+            self.advance(|module, running| module.settle(running))?;
         }
         let mut checked_at = Instant::now();
         let end = loop {
@@ -186,11 +187,6 @@ impl Serving {
         Ok(())
     }
 
-    /// Starts what needs all swarms.
-    fn settle(&mut self) -> Result<()> {
-        self.modules.iter_mut().try_for_each(|module| module.settle(&mut self.workers))
-    }
-
     /// Handles an event. Returns the end of serving if it is one.
     fn handle(&mut self, event: Event) -> Option<End> {
         match event {
@@ -233,12 +229,34 @@ impl Serving {
             Event::Notice(Notice::TorrentsChanged) => self.reloader.replace_torrents(),
             // It took longer than the start waited.
             Event::Notice(Notice::SwarmsRestored) => {
-                if let Err(error) = self.settle() {
+                if let Err(error) = self.advance(|module, running| module.settle(running)) {
                     error!("{error:#}");
                 }
             }
         }
         None
+    }
+
+    /// Applies what a reload has read, and shows the result. Returns whether the files must be read again.
+    fn finish_reload(&mut self, outcome: ReadOutcome) -> bool {
+        let reloader = &mut self.reloader;
+        let done = reloader.apply_read(outcome, &mut self.modules);
+        let status = &self.workers.metric_sources().status;
+        let count = if done.is_ok() { &status.reloads } else { &status.reload_failures };
+        count.fetch_add(1, Ordering::Relaxed);
+        let failure = done.as_ref().err().map(|problems| ReloadFailure {
+            file: reloader.source.file.clone(),
+            error: problems.first().cloned().unwrap_or_default(),
+        });
+        status.set_reload_failure(failure);
+        let data = match &done {
+            Ok(reloaded) => {
+                json!({ "changed": reloaded.changed, "needs_restart": reloaded.needs_restart })
+            }
+            Err(problems) => json!({ "problems": problems }),
+        };
+        self.api.hub().publish(EventKind::Reload, data);
+        reloader.end(&done)
     }
 
     /// Requests an upgrade. Returns false if one is already in progress.

@@ -13,8 +13,8 @@ use super::listeners::BoundListener;
 use super::module::{JournalSource, Shared};
 use crate::access::TorrentFolders;
 
-/// Returns the sources of metrics. Uptime counts from the first call: after an upgrade, the tracker's own clock continues
-/// the old one.
+/// Returns the sources of metrics. Uptime counts from the first call: after an upgrade, the tracker's own clock
+/// continues the old one.
 pub(super) fn metric_sources(
     shared: &Shared,
     folders: &TorrentFolders,

@@ -15,7 +15,7 @@ use super::listeners::{BoundListener, BoundListeners};
 use super::tokens::FirstToken;
 use config::{Config, ListenerGroup, Transport};
 
-/// What the admin listeners have.
+/// The pages of the admin listeners, for users.
 const ADMIN_PAGES: &str =
     if cfg!(feature = "dashboard") { "dashboard, API, metrics" } else { "API, metrics" };
 /// The port that URLs with https and wss need not name.

@@ -237,8 +237,8 @@ impl Workers {
     }
 }
 
-/// Does `work` on this thread with the latest of `configs`, until `stop` becomes true. It is dropped, and begins anew, when
-/// there is another configuration.
+/// Does `work` on this thread with the latest of `configs`, until `stop` becomes true. It is dropped, and begins
+/// anew, when there is another configuration.
 pub(crate) fn follow<T: Clone>(
     mut configs: watch::Receiver<T>,
     mut stop: watch::Receiver<bool>,

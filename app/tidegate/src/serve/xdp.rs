@@ -36,7 +36,7 @@ use config::{Config, worker_count};
 const PERIOD: Duration = Duration::from_millis(250);
 /// In how many steps addresses and interfaces are looked at once: once a second.
 const REFRESH_STEPS: u32 = 4;
-/// How long workers may take to leave their AF_XDP sockets. They wake up four times a second.
+/// The time that workers may take to leave their AF_XDP sockets. They wake up four times a second.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The numbers that the program needs to answer connects before the sockets.
@@ -145,7 +145,7 @@ struct OpenXdp {
     listeners: Vec<Listener>,
 }
 
-/// Gives `config` the engine of the sockets, because there is no program. Returns the reason, for users.
+/// Sets the engine of the sockets in `config`, because there is no program. Returns the reason, for users.
 ///
 /// # Errors
 ///
