@@ -69,7 +69,8 @@ const RELEASES: &[Stage] = &[&[&[RELEASE]], &[&[RELEASE_API], &[RELEASE_CLIENTS]
 pub(crate) const CHECK: &[Stage] = &[&[&[FMT, TIDY, CLIPPY, UNIT_TESTS]]];
 
 /// Features of the tracker that are checked by themselves. The empty one stands for none.
-const FEATURE_SETS: &[&str] = &["", "acme", "geo", "jwt", "site", "xdp"];
+const FEATURE_SETS: &[&str] =
+    &["", "acme", "cluster", "dashboard", "geo", "journal", "jwt", "site", "webhooks", "xdp"];
 
 /// Runs [`TEST`], and then the same checks from outside with the release build.
 pub(crate) fn run_all() -> Result<()> {

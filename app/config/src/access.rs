@@ -59,7 +59,7 @@ pub enum KeySource {
 }
 
 /// What is known of networks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GeoConfig {
     /// The file of systems, or an empty path.
     pub asn: PathBuf,

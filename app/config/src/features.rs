@@ -11,13 +11,19 @@ struct Feature {
     keys: &'static [&'static str],
 }
 
-const FEATURES: [Feature; 5] = [
+const FEATURES: [Feature; 8] = [
     Feature { name: "acme", is_built: cfg!(feature = "acme"), keys: &["tls.acme."] },
+    Feature { name: "cluster", is_built: cfg!(feature = "cluster"), keys: &["cluster."] },
     Feature { name: "geo", is_built: cfg!(feature = "geo"), keys: &["geo."] },
+    Feature { name: "journal", is_built: JOURNAL, keys: &["state.swarms"] },
     Feature { name: "jwt", is_built: cfg!(feature = "jwt"), keys: &["access.jwt"] },
     Feature { name: "site", is_built: cfg!(feature = "site"), keys: &["site.kind"] },
+    Feature { name: "webhooks", is_built: cfg!(feature = "webhooks"), keys: &["admin.webhook_"] },
     Feature { name: "xdp", is_built: XDP, keys: &["xdp."] },
 ];
+
+/// True if the journal of swarms is built in. It is on by default then.
+pub(super) const JOURNAL: bool = cfg!(feature = "journal");
 
 /// True if engines with an XDP program are built in.
 pub(super) const XDP: bool = cfg!(feature = "xdp");
@@ -59,7 +65,16 @@ mod tests {
 
     #[test]
     fn keys_of_missing_features_are_refused_unless_they_are_off() {
-        let all = ["tls.acme.domains", "geo.asn", "access.jwt_keys", "site.kind", "xdp.interfaces"];
+        let all = [
+            "tls.acme.domains",
+            "cluster.join",
+            "geo.asn",
+            "state.swarms",
+            "access.jwt_keys",
+            "site.kind",
+            "admin.webhook_ports",
+            "xdp.interfaces",
+        ];
         for (feature, key) in FEATURES.iter().zip(all) {
             assert_eq!(check(key, &Json::from("x")).is_ok(), feature.is_built, "{key}");
             assert_eq!(check(key, &Json::from("")), Ok(()));

@@ -19,6 +19,7 @@ use super::choices::{
     Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, SiteChoice, StatsChoice, Transport,
 };
 use super::defaults::{LOCAL_NETWORKS, PRIVATE_NETWORKS};
+use super::features;
 use super::key::{Key, Kind, Section};
 use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
@@ -45,7 +46,7 @@ settings! {
         /// Keep a journal of swarms in dir, so that peers survive restarts, crashes and power
         /// failures. It contains addresses of clients and takes some 40 bytes per peer, and more where
         /// clients come and go. WebTorrent peers are connections and are not in it.
-        swarms: Flag = true;
+        swarms: Flag = features::JOURNAL;
         /// Seconds in which the journal writes every peer once. At most peer_lifetime_s - interval_s
         /// - interval_jitter_s - 120: a restored peer looks up to a round older than it is. The
         /// default is shortened to that.

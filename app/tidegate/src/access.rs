@@ -2,6 +2,7 @@
 //! files at startup, on SIGHUP, and when the files change.
 
 mod networks;
+#[cfg_attr(not(feature = "jwt"), path = "without/token_keys.rs")]
 pub(crate) mod token_keys;
 mod torrents;
 mod user_keys;

@@ -18,13 +18,13 @@ mod schedule;
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use admin::{AcmeAttempts, MetricSources};
 use anyhow::Result;
+use net::process::lower_priority;
 use net::tls::{Certificate, Certificates};
 use pages::Challenges;
 use tokio::sync::watch;
@@ -33,9 +33,11 @@ use tracing::{debug, error, warn};
 
 use crate::access::FileWatcher;
 use crate::permissions::{check_writable, create_directory, future_owner};
+use crate::serve::module::{Findings, Loading, Module, Opening, Running};
+use crate::serve::workers::follow;
 use cache::Cache;
 use client::Client;
-use config::{AcmeConfig, Config};
+use config::{AcmeConfig, Config, Transport};
 use order::{Authority, Failure, Obtained};
 use schedule::{Backoff, FailureScope, Now, Schedule, validity};
 
@@ -50,64 +52,77 @@ const RENEWAL_INFO_PERIOD: [Duration; 2] =
 /// Begins the messages about the cache, which is in the directory that this key names.
 const CACHE_KEY: &str = "state.dir";
 
+/// Starts the thread that renews certificates, and sends it the configuration.
+#[derive(Default)]
+pub(crate) struct AcmeModule {
+    configs: watch::Sender<Option<AcmeConfig>>,
+}
+
+impl Module for AcmeModule {
+    /// Looks at this machine, without contacting the server.
+    fn check(&self, config: &Config, _is_running: bool, findings: &mut Findings) {
+        let Some(acme) = &config.acme else { return };
+        let roots = client::roots(acme.ca.as_deref()).map(drop);
+        let results = [roots, check_writable(CACHE_KEY, &acme.cache, future_owner(config))];
+        let problems = results.into_iter().filter_map(Result::err);
+        findings.problems.extend(problems.map(|error| format!("{error:#}")));
+    }
+
+    /// Creates the cache's directory, and checks the file of roots.
+    fn prepare(&self, config: &Config) -> Result<()> {
+        let Some(acme) = &config.acme else { return Ok(()) };
+        client::roots(acme.ca.as_deref())?;
+        create_directory(CACHE_KEY, &acme.cache, future_owner(config))
+    }
+
+    /// Prepares while the process is still root.
+    fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
+        self.prepare(opening.config)
+    }
+
+    /// Loads saved certificates, so that a restart serves them at once. Fails if the cache cannot be used.
+    fn load(&mut self, loading: &mut Loading<'_>) -> Result<()> {
+        let Some(acme) = &loading.config.acme else { return Ok(()) };
+        let cache = Cache::open(acme)?;
+        // Without the lock, nothing could be saved.
+        drop(cache.lock()?);
+        let saved = acme.domains.iter().filter_map(|domain| cache.certificate(domain).ok()?);
+        loading.certificates.replace_obtained(saved.collect());
+        Ok(())
+    }
+
+    fn serve(&mut self, running: &mut Running<'_>) -> Result<()> {
+        // A reload may add certificates, but cannot open a listener for them.
+        if !running.config.listens(Transport::Tls) {
+            return Ok(());
+        }
+        self.configure(running.config);
+        let store = CertStore {
+            certificates: Arc::clone(&running.shared.certificates),
+            challenges: Arc::clone(&running.config.challenges),
+        };
+        let sources = Arc::clone(running.workers.metric_sources());
+        let configs = self.configs.subscribe();
+        let stop = running.workers.stopping();
+        running.workers.start("acme", lower_priority, move || {
+            follow(configs, stop, async |config| run_renewer(config, &store, &sources).await)
+        })
+    }
+
+    fn configure(&mut self, config: &Config) {
+        self.configs.send_if_modified(|acme| {
+            let is_other = *acme != config.acme;
+            acme.clone_from(&config.acme);
+            is_other
+        });
+    }
+}
+
 /// Where certificates and responses to challenges are placed.
 #[derive(Clone)]
-pub(crate) struct CertStore {
-    pub(crate) certificates: Arc<Certificates>,
-    pub(crate) challenges: Arc<Challenges>,
-}
-
-/// Returns what is wrong with `[tls.acme]` on this machine, without contacting the server.
-pub(crate) fn check(config: &Config) -> Vec<String> {
-    let Some(acme) = &config.acme else { return Vec::new() };
-    let roots = client::roots(acme.ca.as_deref()).map(drop);
-    let results = [roots, check_writable(CACHE_KEY, &acme.cache, future_owner(config))];
-    results.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect()
-}
-
-/// Creates the cache's directory while the process is still root, and checks the file of roots.
-pub(crate) fn prepare(config: &Config) -> Result<()> {
-    let Some(acme) = &config.acme else { return Ok(()) };
-    client::roots(acme.ca.as_deref())?;
-    create_directory(CACHE_KEY, &acme.cache, future_owner(config))
-}
-
-/// Loads saved certificates, so that a restart serves them at once.
-///
-/// Fails if the cache cannot be used.
-pub(crate) fn load(config: &Config, certificates: &Certificates) -> Result<()> {
-    let Some(acme) = &config.acme else { return Ok(()) };
-    let cache = Cache::open(acme)?;
-    // Without the lock, nothing could be saved.
-    drop(cache.lock()?);
-    let saved = acme.domains.iter().filter_map(|domain| cache.certificate(domain).ok()?);
-    certificates.replace_obtained(saved.collect());
-    Ok(())
-}
-
-/// Renews certificates on this thread, following the latest of `configs`, until `stop` becomes true.
-pub(crate) fn serve(
-    store: &CertStore,
-    metric_sources: &MetricSources,
-    mut configs: watch::Receiver<Option<AcmeConfig>>,
-    mut stop: watch::Receiver<bool>,
-) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut stopped = pin!(stop.wait_for(|stop| *stop));
-        loop {
-            let config = configs.borrow_and_update().clone();
-            tokio::select! {
-                () = run_renewer(config, store, metric_sources) => {}
-                // Once the sender is gone, the configuration stays as it is.
-                Ok(()) = configs.changed() => {}
-                _ = &mut stopped => break,
-            }
-        }
-    });
-    // Does not wait for name lookups in progress.
-    runtime.shutdown_background();
-    Ok(())
+struct CertStore {
+    certificates: Arc<Certificates>,
+    challenges: Arc<Challenges>,
 }
 
 /// Renews certificates until it is dropped.

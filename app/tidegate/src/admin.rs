@@ -5,6 +5,7 @@
 //! what it needs to build the request.
 
 mod api;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod endpoint;
 mod error;
@@ -29,6 +30,7 @@ use api::escape;
 use table::{Column, Table};
 
 pub(crate) use api::{Api, Endpoint};
+#[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterApi, NodeArgs, NodeCommand};
 pub(crate) use endpoint::ApiArgs;
 pub(crate) use error::ApiError;

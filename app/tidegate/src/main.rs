@@ -6,35 +6,35 @@
 //! [`version`] describe the program. Other programs measure (tidegate-bench) and read the files of other trackers
 //! (tidegate-import).
 #![forbid(unsafe_code)]
+// A build that lacks subsystems has code that only these use.
+#![cfg_attr(not(feature = "default"), allow(dead_code))]
 
 mod access;
-#[cfg_attr(not(feature = "acme"), path = "without/acme.rs")]
+#[cfg(feature = "acme")]
 mod acme;
 mod admin;
 mod announce;
 mod certificates;
 mod check;
 mod cli;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod dates;
 mod errors;
-#[cfg(not(feature = "geo"))]
-#[path = "without/geo.rs"]
-mod geo;
+#[cfg(feature = "journal")]
 mod journal;
-#[cfg(not(feature = "jwt"))]
-#[path = "without/jwt.rs"]
-mod jwt;
 mod manual;
 mod mistakes;
 mod permissions;
 mod running;
 mod scrape;
 mod serve;
-#[cfg_attr(not(feature = "site"), path = "without/site.rs")]
+#[cfg(feature = "site")]
 mod site;
 mod top;
 mod version;
+#[cfg(not(all(feature = "cluster", feature = "journal")))]
+mod without;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -45,11 +45,6 @@ use std::process::{self, ExitCode};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use config::{Config, Problem, Settings};
-// By their paths in this crate, as what stands for them in a build without them.
-#[cfg(feature = "geo")]
-use ::geo;
-#[cfg(feature = "jwt")]
-use ::jwt;
 
 /// The allocator of the program, for `tidegate version`.
 const ALLOCATOR: &str = if cfg!(target_env = "musl") { "musl" } else { "that of the system" };
@@ -79,7 +74,11 @@ enum Command {
     Announce(announce::Announce),
     Scrape(scrape::Scrape),
     Check(check::Check),
+    #[cfg(feature = "journal")]
     Journal(journal::JournalArgs),
+    #[cfg(not(feature = "journal"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Journal(without::MissingCommand),
     Admin(admin::Admin),
     /// Run tidegate-import, which takes over the configuration and data of another tracker.
     #[command(hide = true, disable_help_flag = true)]
@@ -89,8 +88,12 @@ enum Command {
     },
     Top(top::Top),
     /// Set up a cluster, look at it and manage it.
+    #[cfg(feature = "cluster")]
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    #[cfg(not(feature = "cluster"))]
+    #[command(hide = true, disable_help_flag = true)]
+    Cluster(without::MissingCommand),
     Completions(manual::Completions),
     Man(manual::Manual),
     Version(version::Version),
@@ -164,10 +167,16 @@ fn main() -> ExitCode {
         Command::Announce(announce) => return cli::exit(announce.run()),
         Command::Scrape(scrape) => return cli::exit(scrape.run()),
         Command::Check(check) => return cli::exit(check.run()),
+        #[cfg(feature = "journal")]
         Command::Journal(journal) => return cli::exit(journal.run(file)),
+        #[cfg(not(feature = "journal"))]
+        Command::Journal(missing) => Err(vec![missing.text("journal")]),
         Command::Admin(admin) => return admin::run(&admin, file),
         Command::Top(top) => return top::run(&top, file),
+        #[cfg(feature = "cluster")]
         Command::Cluster(command) => return command.run(file),
+        #[cfg(not(feature = "cluster"))]
+        Command::Cluster(missing) => Err(vec![missing.text("cluster")]),
         Command::Completions(shell) => return cli::exit(shell.run(CommandLine::command())),
         Command::Man(manual) => return cli::exit(manual.run(CommandLine::command())),
         Command::Version(version) => return cli::exit(version.run()),

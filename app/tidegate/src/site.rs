@@ -6,104 +6,79 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ::site::{DonorRule, SiteConfig, SiteKind, SiteSubsystem, credit::Factors};
-use admin::{FeedBatch, FeedError, MetricSources, SiteSource};
+use admin::{FeedBatch, FeedError, SiteSource};
 use anyhow::{Context, Result};
 use config::{Config, SiteFactors};
 use tracing::info;
-use tracker::Tracker;
+
+use crate::serve::module::{Findings, Module, Opening, Running, SharedAccounts};
+use crate::serve::time::unix_offset_s;
 
 /// The folder within `state.dir`.
 const FOLDER: &str = "site";
 
-/// A site that is configured.
-pub(crate) struct OpenSite {
-    subsystem: Arc<SiteSubsystem>,
-}
+/// The site's part in the process.
+#[derive(Default)]
+pub(crate) struct SiteModule(Option<Arc<SiteSubsystem>>);
 
-impl OpenSite {
-    /// Opens the site, if there is one, and has the tracker ask it. Reads the files with secrets, so call it before the
-    /// sandbox, and before keys are restored. `listener` is where the site calls, and `node` the number of a node of a
-    /// cluster.
-    ///
-    /// # Errors
-    ///
-    /// If a secret cannot be read, or a part of the configuration is wrong.
-    pub(crate) fn open(
-        config: &Config,
-        listener: Option<&TcpListener>,
-        node: Option<u8>,
-        tracker: &Tracker,
-    ) -> Result<Option<Self>> {
-        let (Some(site), Some(dir)) = (&config.site, &config.state_dir) else { return Ok(None) };
-        let options = options(site, node)?;
-        // An upgrade hands the listener itself over.
-        let listener = listener.map(TcpListener::try_clone).transpose()?;
-        let subsystem = SiteSubsystem::with_listener(options, &dir.join(FOLDER), listener)?;
-        // The tracker is new: it has no other site.
-        tracker.set_site(subsystem.site());
-        Ok(Some(Self { subsystem: Arc::new(subsystem) }))
+impl Module for SiteModule {
+    fn check(&self, config: &Config, _is_running: bool, findings: &mut Findings) {
+        let Some(site) = &config.site else { return };
+        let checked = options(site, None).and_then(|options| Ok(options.check()?));
+        findings.problems.extend(checked.err().map(|error| format!("{error:#}")));
     }
 
-    /// Starts the threads, and shows in `sources` what they do. The tick 0 of `tracker` is at `epoch_s`, Unix time in
-    /// seconds.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses a thread.
-    pub(crate) fn start(
-        &self,
-        tracker: &Arc<Tracker>,
-        epoch_s: u64,
-        sources: &MetricSources,
-    ) -> Result<()> {
-        let epoch_s = u32::try_from(epoch_s).unwrap_or(u32::MAX);
-        self.subsystem.start(Arc::clone(tracker), epoch_s)?;
-        info!(kind = self.subsystem.kind().name(), "accounting for a site");
-        let subsystem = Arc::clone(&self.subsystem);
-        sources.subsystems.add("site", move || subsystem.status());
-        // Set once.
-        let _ = sources.site.set(Arc::new(Source { subsystem: Arc::clone(&self.subsystem) }));
+    /// Opens the site, if there is one, and has the tracker ask it. Reads the files with secrets.
+    fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
+        let config = &opening.config;
+        let (Some(site), Some(dir)) = (&config.site, &config.state_dir) else { return Ok(()) };
+        let options = options(site, opening.node)?;
+        // An upgrade hands the listener itself over.
+        let listener = opening.bound.site.as_ref().map(TcpListener::try_clone).transpose()?;
+        let subsystem = SiteSubsystem::with_listener(options, &dir.join(FOLDER), listener)?;
+        // The tracker is new: it has no other site.
+        opening.tracker.set_site(subsystem.site());
+        let subsystem = Arc::new(subsystem);
+        opening.accounts = Some(Arc::<SiteSubsystem>::clone(&subsystem));
+        self.0 = Some(subsystem);
         Ok(())
     }
 
-    /// Returns what the cluster exchanges of it.
-    pub(crate) fn accounts(&self) -> SharedAccounts {
-        SharedAccounts(Arc::clone(&self.subsystem))
+    fn start(&mut self, running: &mut Running<'_>) -> Result<()> {
+        let Some(subsystem) = &self.0 else { return Ok(()) };
+        let epoch_s = u32::try_from(unix_offset_s(running.shared.clock)).unwrap_or(u32::MAX);
+        subsystem.start(Arc::clone(&running.shared.tracker), epoch_s)?;
+        info!(kind = subsystem.kind().name(), "accounting for a site");
+        let sources = running.workers.metric_sources();
+        let shown = Arc::clone(subsystem);
+        sources.subsystems.add("site", move || shown.status());
+        // Set once.
+        let _ = sources.site.set(Arc::new(Source { subsystem: Arc::clone(subsystem) }));
+        Ok(())
     }
 
     /// Reads the site's tables again.
-    pub(crate) fn reload(&self) {
-        self.subsystem.reload();
+    fn refresh(&mut self) {
+        self.0.iter().for_each(|subsystem| subsystem.reload());
     }
 
-    /// Writes everything that was counted, and frees the spool for the next process. Call after the workers have ended.
-    pub(crate) fn stop(&self) {
-        self.subsystem.stop();
-    }
-}
-
-/// Sessions of the site's users, which the nodes of a cluster tell each other.
-pub(crate) struct SharedAccounts(Arc<SiteSubsystem>);
-
-impl SharedAccounts {
-    /// Returns sessions that changed here since the last call, or `None` if there are no more.
-    pub(crate) fn take(&self) -> Option<Vec<u8>> {
-        self.0.take_sessions()
-    }
-
-    /// Takes over the sessions of another node. A body that does not add up is of another version.
-    pub(crate) fn learn(&self, body: &[u8]) {
-        self.0.learn(body);
+    /// Writes everything that was counted, and frees the spool for the next process.
+    fn stop(&mut self, _deadline: Instant) {
+        self.0.iter().for_each(|subsystem| subsystem.stop());
     }
 }
 
-/// Returns what is wrong with the site's part of the configuration, if anything.
-pub(crate) fn check(config: &Config) -> Option<String> {
-    let site = config.site.as_ref()?;
-    let checked = options(site, None).and_then(|options| Ok(options.check()?));
-    checked.err().map(|error| format!("{error:#}"))
+impl SharedAccounts for SiteSubsystem {
+    fn take(&self) -> Option<Vec<u8>> {
+        self.take_sessions()
+    }
+
+    fn learn(&self, body: &[u8]) {
+        Self::learn(self, body);
+    }
 }
 
 fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
@@ -125,7 +100,6 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
         lifetime_donor: donor(site.lifetime_donor_factors),
         clients_per_torrent: number(site.clients_per_torrent),
         spool_mib: site.spool_mib.into(),
-        shares_sessions: node.is_some(),
         ..SiteConfig::default()
     };
     match &site.kind {

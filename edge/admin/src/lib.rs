@@ -11,6 +11,7 @@ mod api;
 mod clients;
 mod clock;
 mod control;
+#[cfg(feature = "dashboard")]
 mod dashboard;
 mod events;
 mod json;
@@ -145,7 +146,11 @@ fn router(service: &Service) -> axum::Router {
         .route("/health/ready", get(ready_page))
         .with_state(state);
     let pages = match &service.api {
-        Some(api) => pages.merge(dashboard::router()).merge(api::router(api)),
+        Some(api) => {
+            #[cfg(feature = "dashboard")]
+            let pages = pages.merge(dashboard::router());
+            pages.merge(api::router(api))
+        }
         None => pages,
     };
     let sources = Arc::clone(&service.sources);

@@ -10,9 +10,8 @@ const KEYWORDS: &[&str] = &["struct", "enum", "union", "trait", "type"];
 
 /// Files whose types stand in for others of the same name, of which only one is compiled.
 const ALTERNATIVES: &[&str] = &[
-    "app/tidegate/src/without/acme.rs",
-    "app/tidegate/src/without/geo.rs",
-    "app/tidegate/src/without/site.rs",
+    "app/tidegate/src/without/systems.rs",
+    "app/tidegate/src/without/token_keys.rs",
     "edge/admin/src/api/operation.rs",
     "edge/net/src/process/unsupported.rs",
     "edge/xdp/src/unsupported.rs",

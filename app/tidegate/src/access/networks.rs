@@ -1,13 +1,14 @@
 //! Networks that are refused: those on the deny list, and all that are not on the allow list.
 
-use std::path::Path;
+#[cfg_attr(not(feature = "geo"), path = "../without/systems.rs")]
+mod systems;
 
-use crate::geo::Database;
 use anyhow::{Result, bail};
-use tracker::{IpPrefix, Networks};
+use tracker::Networks;
 use types::limits::NETWORK_RANGES_MAX;
 
-use config::{Config, NetworkList};
+use config::Config;
+use systems::Systems;
 
 /// Returns the networks that `config` refuses.
 ///
@@ -16,40 +17,14 @@ use config::{Config, NetworkList};
 /// If the file of systems cannot be read, or there are too many networks.
 pub(super) fn refused(config: &Config) -> Result<Networks> {
     let rules = &config.networks;
-    let database = rules.need_systems().then(|| Database::read(&config.geo.asn)).transpose();
-    let database = database.map_err(|error| anyhow::anyhow!("geo.asn: {error}"))?;
-    let expand = |list: &NetworkList, key| expand(list, database.as_ref(), (key, &config.geo.asn));
-    let denied = expand(&rules.deny, "access.networks_deny")?;
+    let systems = Systems::read(config)?;
+    let denied = systems.expand(&rules.deny, "access.networks_deny")?;
     if rules.allow.is_empty() {
         return check(denied);
     }
-    let allowed = expand(&rules.allow, "access.networks_allow")?.union(&proxies(config));
+    let allowed = systems.expand(&rules.allow, "access.networks_allow")?;
+    let allowed = allowed.union(&proxies(config));
     check(allowed.complement().union(&denied))
-}
-
-/// Returns the networks of a list, with those of its systems.
-fn expand(
-    list: &NetworkList,
-    database: Option<&Database>,
-    (key, file): (&str, &Path),
-) -> Result<Networks> {
-    let Some(database) = database.filter(|_| !list.systems.is_empty()) else {
-        return Ok(list.networks.clone());
-    };
-    let found = database.networks_of(&list.systems);
-    let found = found.map_err(|error| anyhow::anyhow!("geo.asn: {}: {error}", file.display()))?;
-    if let Some(missing) =
-        list.systems.iter().find(|system| !has_system(database, &found, **system))
-    {
-        bail!("{key}: AS{missing} has no networks in {}", file.display());
-    }
-    Ok(list.networks.union(&found.into_iter().collect()))
-}
-
-/// Returns whether one of these networks belongs to a system.
-fn has_system(database: &Database, networks: &[IpPrefix], system: u32) -> bool {
-    let of = |network: &IpPrefix| database.system(network.address());
-    networks.iter().filter_map(of).any(|found| found.number == system)
 }
 
 /// Returns the proxies that are trusted: their own requests carry those of clients.

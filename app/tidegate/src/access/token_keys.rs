@@ -5,8 +5,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::jwt::KeySet;
 use anyhow::{Context, Result};
+use jwt::KeySet;
 use tracing::info;
 use tracker::{TokenVerifier, Tracker};
 use types::limits::TOKEN_KEY_SET_MAX;

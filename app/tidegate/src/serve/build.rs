@@ -8,7 +8,7 @@ use net::tls::Certificates;
 use tracing::{info, warn};
 use tracker::{Options, Secrets, SharedSecrets, StoreOptions, Tracker};
 
-use super::upgrade::HandoffState;
+use super::handoff::HandoffState;
 use crate::certificates;
 use config::{Config, worker_count};
 

@@ -9,25 +9,27 @@ mod stats;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
-use admin::Records;
 use admin::records::{KINDS, Writer};
+use admin::{Command, Records};
 use anyhow::{Context, Result};
-use cluster::nats::{self, NatsOptions, Order, Setup, Status, Stop};
+use cluster::nats::{self, Finding, NatsOptions, Order, SecretIds, Setup, Status, Stop};
 use cluster::{Identity, Letters};
-use front::Clock;
 use net::process::lower_priority;
-use replication::{Feed, Reservation};
+use replication::Reservation;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
-use tracker::{Access, Tracker};
+use tracker::Access;
 
-use super::swarms::unix_ms;
-use super::workers::Workers;
+use super::module::{
+    Findings, Loading, Membership, Module, Opening, Running, Shared, SharedAccounts,
+};
+use super::time::unix_ms;
+use super::workers::ends_by;
+use crate::cluster::secret::Secrets;
 use crate::cluster::{Join, nats_options};
-use crate::site::{OpenSite, SharedAccounts};
 use config::{ClusterConfig, Config};
 use host::TrackerHost;
 use letters::WorkerLetters;
@@ -35,8 +37,116 @@ use records::ClusterRecords;
 use secrets::LiveSecrets;
 use stats::StatusSource;
 
-/// A node that is configured, and has not started.
-pub(super) struct OpenCluster {
+/// The cluster's part in the process.
+#[derive(Default)]
+pub(super) struct ClusterModule(Option<Node>);
+
+impl Module for ClusterModule {
+    /// Reads the join file, and asks the NATS servers.
+    fn check(&self, config: &Config, is_running: bool, findings: &mut Findings) {
+        let Some(cluster) = &config.cluster else { return };
+        let found = Join::read(&cluster.join).and_then(|join| {
+            let ids = SecretIds::from(Secrets::from(join.secret()).ids());
+            Ok(nats::check(&nats_options(config, cluster, &join, ids), is_running)?)
+        });
+        match found {
+            Err(error) => findings.problems.push(format!("{error:#}")),
+            Ok(found) => {
+                for finding in found {
+                    match finding {
+                        Finding::Problem(text) => findings.problems.push(text),
+                        Finding::Warning(text) => findings.warnings.push(text),
+                        Finding::Note(text) => findings.notes.push(text),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens the node, if there is a cluster. Reads its join file.
+    fn join(&mut self, config: &Config) -> Result<Option<Membership>> {
+        self.0 = config.cluster.as_ref().map(|cluster| Node::open(config, cluster)).transpose()?;
+        let Some(Node { join, .. }) = &self.0 else { return Ok(None) };
+        let shared = join.secret().keys();
+        Ok(Some(Membership { node: join.node, session_key: join.session_key(), shared }))
+    }
+
+    /// Makes the tracker this node, before there are peers.
+    fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
+        let Some(node) = &mut self.0 else { return Ok(()) };
+        node.accounts = opening.accounts.take();
+        let tracker = opening.tracker;
+        tracker.store().set_node(node.join.node);
+        tracker.downloads().replicate();
+        node.secrets.attach(tracker);
+        Ok(())
+    }
+
+    fn load(&mut self, loading: &mut Loading<'_>) -> Result<()> {
+        let Some(node) = &self.0 else { return Ok(()) };
+        node.check_readable()?;
+        node.replicate(loading.writer)?;
+        loading.loaded.ports.extend(node.join.ports());
+        Ok(())
+    }
+
+    /// Fetches records, and shows what there is to see. The thread starts when swarms are restored.
+    fn start(&mut self, running: &mut Running<'_>) -> Result<()> {
+        let Some(node) = &mut self.0 else { return Ok(()) };
+        let Shared { tracker, feed, records, .. } = running.shared;
+        node.reservation = Some(feed.reserve(tracker.store()));
+        node.fetch_records(records);
+        let source = node.status_source(running);
+        running.workers.metric_sources().subsystems.add("cluster", move || source.read());
+        Ok(())
+    }
+
+    fn settle(&mut self, running: &mut Running<'_>) -> Result<()> {
+        self.0.as_mut().map_or(Ok(()), |node| node.start(running))
+    }
+
+    fn tick(&mut self) {
+        self.0.iter().for_each(|node| node.secrets.expire());
+    }
+
+    fn execute(&mut self, command: Command) -> Option<Command> {
+        let Some(node) = &self.0 else { return Some(command) };
+        match command {
+            Command::NodeIgnored { node: other, is_ignored } => node.ignore(other, is_ignored),
+            // Fails only if the requester has given up.
+            Command::ChangeSecret { step, reply } => drop(reply.send(node.secrets.changed(&step))),
+            Command::SecretsRecorded(recorded) => node.secrets.take_recorded(&recorded),
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Tells the other nodes that another process serves instead.
+    fn hand_over(&mut self) -> Result<()> {
+        if let Some(thread) = self.thread() {
+            thread.stop.send_replace(Stop::HandedOver);
+        }
+        Ok(())
+    }
+
+    /// Publishes the last changes.
+    fn stop(&mut self, deadline: Instant) {
+        let Some(thread) = self.thread() else { return };
+        thread.stop.send_replace(Stop::Now);
+        if !ends_by(&thread.thread, deadline) {
+            warn!("stopping without the thread of the cluster: it does not end");
+        }
+    }
+}
+
+impl ClusterModule {
+    fn thread(&self) -> Option<&NodeThread> {
+        self.0.as_ref()?.thread.as_ref()
+    }
+}
+
+/// This node of a cluster.
+struct Node {
     config: ClusterConfig,
     join: Join,
     secrets: Arc<LiveSecrets>,
@@ -47,54 +157,31 @@ pub(super) struct OpenCluster {
     status: Arc<Status>,
     /// Whether the other nodes ignore this one.
     is_ignored: Arc<AtomicBool>,
-    orders: mpsc::UnboundedReceiver<Order>,
-    /// Accounts that the nodes exchange, if there is a site.
-    accounts: Option<SharedAccounts>,
+    /// Accounts that the nodes exchange, if there is a site. Taken by the thread.
+    accounts: Option<Arc<dyn SharedAccounts>>,
+    /// Taken by the thread.
+    orders: Option<mpsc::UnboundedReceiver<Order>>,
+    /// The changes since before the first announce. Taken by the thread.
+    reservation: Option<Reservation>,
+    thread: Option<NodeThread>,
 }
 
-/// What a node gets of the rest of the process.
-pub(super) struct ClusterInputs {
-    pub(super) tracker: Arc<Tracker>,
-    pub(super) clock: Clock,
-    pub(super) feed: Arc<Feed>,
-    /// From before the first announce.
-    pub(super) reservation: Reservation,
-    pub(super) records: Arc<Records>,
-    /// Until when, unix ms, the store has everything; `None` if it was empty.
-    pub(super) restored_ms: Option<u64>,
+/// The thread of a node. [`Workers::stop`](super::workers::Workers::stop) does not stop it, because it publishes what
+/// the workers change last.
+struct NodeThread {
+    stop: watch::Sender<Stop>,
+    thread: JoinHandle<()>,
 }
 
-impl ClusterInputs {
-    /// Returns what a node gets. Call before the first announce.
-    pub(super) fn new(
-        tracker: &Arc<Tracker>,
-        clock: Clock,
-        feed: &Arc<Feed>,
-        records: &Arc<Records>,
-        restored_ms: Option<u64>,
-    ) -> Self {
-        Self {
-            tracker: Arc::clone(tracker),
-            clock,
-            reservation: feed.reserve(tracker.store()),
-            feed: Arc::clone(feed),
-            records: Arc::clone(records),
-            restored_ms,
-        }
-    }
-}
-
-impl OpenCluster {
-    /// Opens the node, if there is a cluster. Reads its join file.
-    pub(super) fn open(config: &Config) -> Result<Option<Self>> {
-        let Some(cluster) = &config.cluster else { return Ok(None) };
+impl Node {
+    fn open(config: &Config, cluster: &ClusterConfig) -> Result<Self> {
         let join = Join::read(&cluster.join)?;
         let secrets = Arc::new(LiveSecrets::new(join.secret()));
         let options = nats_options(config, cluster, &join, secrets.ids());
         let mut random = [0];
         getrandom::fill(&mut random).context("cannot get random numbers from the system")?;
         let (status, orders) = Status::new();
-        Ok(Some(Self {
+        Ok(Self {
             config: cluster.clone(),
             join,
             secrets,
@@ -103,23 +190,15 @@ impl OpenCluster {
             policy: policy_digest(config),
             status: Arc::new(status),
             is_ignored: Arc::default(),
-            orders,
             accounts: None,
-        }))
-    }
-
-    /// Has the nodes exchange the accounts of the site, if there is one.
-    pub(super) fn sharing(self, site: Option<&OpenSite>) -> Self {
-        Self { accounts: site.map(OpenSite::accounts), ..self }
-    }
-
-    /// Returns the join file.
-    pub(super) fn join(&self) -> &Join {
-        &self.join
+            orders: Some(orders),
+            reservation: None,
+            thread: None,
+        })
     }
 
     /// Checks that the present user can read the join file: the client of NATS reads it with each connection.
-    pub(super) fn check_readable(&self) -> Result<()> {
+    fn check_readable(&self) -> Result<()> {
         if self.join.has_authority() {
             let path = self.config.join.display();
             File::open(&self.config.join).with_context(|| {
@@ -134,7 +213,8 @@ impl OpenCluster {
     }
 
     /// Returns what reads the state for management.
-    fn status_source(&self, workers: &Workers, inputs: &ClusterInputs) -> StatusSource {
+    fn status_source(&self, running: &Running<'_>) -> StatusSource {
+        let Shared { tracker, records, .. } = running.shared;
         StatusSource {
             identity: Identity {
                 cluster: self.join.cluster.clone(),
@@ -146,9 +226,9 @@ impl OpenCluster {
                 kinds: &KINDS,
             },
             status: Arc::clone(&self.status),
-            tracker: Arc::clone(&inputs.tracker),
-            letters: workers.letters(),
-            records: Arc::clone(&inputs.records),
+            tracker: Arc::clone(tracker),
+            letters: running.workers.letters(),
+            records: Arc::clone(records),
             is_ignored: Arc::clone(&self.is_ignored),
             secrets: Arc::clone(&self.secrets),
         }
@@ -171,72 +251,56 @@ impl OpenCluster {
         }
     }
 
-    /// Fetches records, and shows what there is to see. The thread starts later.
-    pub(super) fn prepare(self, workers: &Workers, inputs: ClusterInputs) -> ClusterState {
-        self.fetch_records(&inputs.records);
-        let source = self.status_source(workers, &inputs);
-        workers.metric_sources().subsystems.add("cluster", move || source.read());
-        ClusterState::Waiting(Box::new((self, inputs)))
-    }
-
-    /// Lets the records replicate, and ignores the nodes that they say. Call before their thread starts.
-    pub(super) fn replicate(&self, writer: &mut Writer) -> Result<()> {
+    /// Replicates the records, and ignores the nodes that they say. Call before their thread starts.
+    fn replicate(&self, writer: &mut Writer) -> Result<()> {
         writer.replicate(self.join.node, unix_ms).context("state.dir")?;
         let ignored = admin::ignored_nodes(writer).context("state.dir")?;
         ignored.into_iter().for_each(|node| self.ignore(node, true));
         Ok(())
     }
 
+    /// Drops what `node` sends from now on, or no longer. A node always heeds itself, but shows that the others do not.
     fn ignore(&self, node: u8, is_ignored: bool) {
-        ignore((self.join.node, &self.is_ignored), &self.status, node, is_ignored);
+        if node == self.join.node {
+            self.is_ignored.store(is_ignored, Ordering::Relaxed);
+        } else if self.status.is_ignored(node) != is_ignored {
+            // Changes of this node's own records come twice.
+            self.status.order(Order { node, is_ignored });
+        }
     }
 
-    /// Lets `tracker` be this node. Call before there are peers.
-    pub(super) fn attach(&self, tracker: &Arc<Tracker>) {
-        tracker.store().set_node(self.join.node);
-        tracker.downloads().replicate();
-        self.secrets.attach(tracker);
-    }
-
-    /// Starts the thread.
-    pub(super) fn start(self, workers: &mut Workers, inputs: ClusterInputs) -> Result<Cluster> {
-        let zone = self.zone().to_owned();
-        let Self {
-            config,
-            join,
-            secrets,
-            options,
-            boot,
-            policy,
-            status,
-            is_ignored,
-            orders,
-            accounts,
-        } = self;
-        let peer_lifetime_s = options.peer_lifetime_s;
+    /// Starts the thread, unless it runs.
+    fn start(&mut self, running: &Running<'_>) -> Result<()> {
+        let (Some(reservation), Some(orders)) = (self.reservation.take(), self.orders.take())
+        else {
+            return Ok(());
+        };
+        let Running { shared, workers, .. } = running;
         let node = cluster::Options {
-            node: join.node,
-            boot,
+            node: self.join.node,
+            boot: self.boot,
             version: env!("CARGO_PKG_VERSION").into(),
-            zone,
-            policy,
-            queue_bytes: config.queue_bytes,
-            peer_lifetime_s,
-            warm_wait_ms: u64::try_from(config.warm_wait.as_millis()).unwrap_or(u64::MAX),
-            restored_ms: inputs.restored_ms,
+            zone: self.zone().to_owned(),
+            policy: self.policy,
+            queue_bytes: self.config.queue_bytes,
+            peer_lifetime_s: self.options.peer_lifetime_s,
+            warm_wait_ms: u64::try_from(self.config.warm_wait.as_millis()).unwrap_or(u64::MAX),
+            restored_ms: shared.restored_ms,
         };
         let registry = Arc::clone(&workers.metric_sources().registry);
         let letters = WorkerLetters::new(workers.letters());
-        let host = TrackerHost::new(inputs.tracker, inputs.clock, registry, accounts);
+        let tracker = Arc::clone(&shared.tracker);
+        let accounts = self.accounts.take();
+        let host = TrackerHost::new(tracker, shared.clock, registry, accounts);
         let setup = Setup {
-            options,
+            options: self.options.clone(),
             node,
             host: Arc::new(host),
-            feed: inputs.feed,
-            reservation: inputs.reservation,
+            feed: Arc::clone(&shared.feed),
+            reservation,
             letters: letters.map(|letters| Arc::new(letters) as Arc<dyn Letters>),
-            rows: Some(Arc::new(ClusterRecords(inputs.records))),
-            status: Arc::clone(&status),
+            rows: Some(Arc::new(ClusterRecords(Arc::clone(&shared.records)))),
+            status: Arc::clone(&self.status),
             orders,
             lower_priority: || {
                 // A failure has been logged at startup.
@@ -244,110 +308,11 @@ impl OpenCluster {
             },
         };
         let (stop, receiver) = watch::channel(Stop::No);
-        let thread = workers.start_cluster(move || Ok(nats::run(setup, receiver)?))?;
-        info!(name = join.cluster, node = join.node, "node of a cluster");
-        Ok(Cluster { node: join.node, secrets, status, is_ignored, stop, thread })
-    }
-}
-
-/// The cluster's part in the process.
-#[derive(Default)]
-pub(super) enum ClusterState {
-    /// There is no cluster.
-    #[default]
-    None,
-    /// Its thread starts when swarms are restored.
-    Waiting(Box<(OpenCluster, ClusterInputs)>),
-    Running(Cluster),
-}
-
-impl ClusterState {
-    /// Starts the thread, unless it runs or there is no cluster.
-    pub(super) fn start(&mut self, workers: &mut Workers) -> Result<()> {
-        *self = match std::mem::take(self) {
-            Self::Waiting(waiting) => {
-                let (cluster, inputs) = *waiting;
-                Self::Running(cluster.start(workers, inputs)?)
-            }
-            other => other,
-        };
+        let thread =
+            workers.spawn("cluster", lower_priority, move || Ok(nats::run(setup, receiver)?))?;
+        self.thread = Some(NodeThread { stop, thread });
+        info!(name = self.join.cluster, node = self.join.node, "node of a cluster");
         Ok(())
-    }
-
-    /// Returns the number of this node, if it is one.
-    pub(super) fn node(&self) -> Option<u8> {
-        match self {
-            Self::None => None,
-            Self::Waiting(waiting) => Some(waiting.0.join.node),
-            Self::Running(cluster) => Some(cluster.node),
-        }
-    }
-
-    /// Returns the secrets of this node, if it is one.
-    pub(super) fn secrets(&self) -> Option<&LiveSecrets> {
-        match self {
-            Self::None => None,
-            Self::Waiting(waiting) => Some(&waiting.0.secrets),
-            Self::Running(cluster) => Some(&cluster.secrets),
-        }
-    }
-
-    /// Drops what another node sends from now on, or no longer.
-    pub(super) fn ignore(&self, node: u8, is_ignored: bool) {
-        match self {
-            Self::None => {}
-            Self::Waiting(waiting) => waiting.0.ignore(node, is_ignored),
-            Self::Running(cluster) => {
-                ignore((cluster.node, &cluster.is_ignored), &cluster.status, node, is_ignored);
-            }
-        }
-    }
-
-    /// Tells the other nodes that another process serves instead.
-    pub(super) fn hand_over(&self) {
-        if let Self::Running(cluster) = self {
-            cluster.stop.send_replace(Stop::HandedOver);
-        }
-    }
-
-    /// Publishes the last changes, once all workers have stopped. Gives up at `deadline`.
-    pub(super) fn close(&self, deadline: Instant) {
-        if let Self::Running(cluster) = self {
-            cluster.close(deadline);
-        }
-    }
-}
-
-/// A node whose thread runs.
-pub(super) struct Cluster {
-    node: u8,
-    secrets: Arc<LiveSecrets>,
-    status: Arc<Status>,
-    is_ignored: Arc<AtomicBool>,
-    stop: watch::Sender<Stop>,
-    thread: JoinHandle<()>,
-}
-
-/// Drops what `node` sends. A node always heeds itself, but shows that the others do not.
-fn ignore(own: (u8, &AtomicBool), status: &Status, node: u8, is_ignored: bool) {
-    if node == own.0 {
-        own.1.store(is_ignored, Ordering::Relaxed);
-    } else if status.is_ignored(node) != is_ignored {
-        // Changes of this node's own records come twice.
-        status.order(Order { node, is_ignored });
-    }
-}
-
-impl Cluster {
-    fn close(&self, deadline: Instant) {
-        self.stop.send_replace(Stop::Now);
-        while !self.thread.is_finished() {
-            if Instant::now() >= deadline {
-                warn!("stopping without the thread of the cluster: it does not end");
-                return;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
     }
 }
 

@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use admin::Command;
 
-use super::Serving;
 use super::reload::PendingReplies;
+use super::serving::Serving;
 
 impl Serving {
     /// Executes a command, and replies to it.
     pub(super) fn execute(&mut self, command: Command) {
+        let mut command = command;
+        for module in &mut self.modules {
+            let Some(other) = module.execute(command) else { return };
+            command = other;
+        }
         let events = &self.events;
         match command {
             // Fails only if the requester has given up, here and below.
@@ -27,19 +32,14 @@ impl Serving {
             Command::ReloadFiles(reply) => {
                 self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
             }
-            Command::NodeIgnored { node, is_ignored } => self.cluster.ignore(node, is_ignored),
             Command::Drain { for_s, reply } => {
                 self.workers.drain(Duration::from_secs(for_s.into()));
                 let _ = reply.send(());
             }
             // Outside clusters nothing is recorded, and the API refuses a change.
-            Command::ChangeSecret { step, reply } => {
-                let changed = self.cluster.secrets().map(|secrets| secrets.changed(&step));
-                changed.map(|changed| reply.send(changed));
-            }
-            Command::SecretsRecorded(recorded) => {
-                self.cluster.secrets().inspect(|secrets| secrets.take_recorded(&recorded));
-            }
+            Command::NodeIgnored { .. }
+            | Command::ChangeSecret { .. }
+            | Command::SecretsRecorded(_) => {}
             Command::Upgrade(reply) => {
                 let outcome = match self.upgrader.obstacle() {
                     Some(obstacle) => Err(obstacle),

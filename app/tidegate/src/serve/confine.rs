@@ -7,9 +7,7 @@ use anyhow::{Context, Result};
 use net::process::{self, Identity, Sandbox, SandboxPolicy};
 use tracing::{info, warn};
 
-use super::cluster::OpenCluster;
-use super::{places, state, swarms};
-use crate::acme;
+use super::places;
 use config::{AcmeConfig, Config, SiteConfig, SiteDatabase, TokenConfig};
 
 /// Where the C library reads how to resolve host names.
@@ -17,11 +15,8 @@ const RESOLVER: &str = "/etc/resolv.conf";
 /// DNS over TCP, for responses that are too long for a datagram.
 const DNS_PORT: u16 = 53;
 
-/// Creates the directories that the process will write to, and switches to the configured user.
+/// Switches to the configured user.
 pub(super) fn become_user(config: &Config) -> Result<()> {
-    acme::prepare(config)?;
-    state::prepare(config)?;
-    swarms::prepare(config);
     if !process::is_root() {
         if !config.user.is_empty() {
             Identity::find(&config.user, &config.group).context("process.user")?;
@@ -57,12 +52,9 @@ fn drop_capabilities() {
     }
 }
 
-/// Gives up the rights that serving does not need, if configured. `file` is the configuration file.
-pub(super) fn confine(
-    config: &Config,
-    file: Option<&Path>,
-    cluster: &Option<OpenCluster>,
-) -> Option<Sandbox> {
+/// Drops the rights that serving does not need, if configured. `file` is the configuration file, and `ports` are
+/// those of other machines that the process connects to beside the configured ones.
+pub(super) fn confine(config: &Config, file: Option<&Path>, ports: &[u16]) -> Option<Sandbox> {
     if !config.sandbox {
         return None;
     }
@@ -70,19 +62,19 @@ pub(super) fn confine(
     if process::is_root() {
         drop_capabilities();
     }
-    let sandbox = process::confine(allowed(config, file, cluster));
+    let sandbox = process::confine(allowed(config, file, ports));
     info!("sandbox: {sandbox}");
     Some(sandbox)
 }
 
-fn allowed(config: &Config, file: Option<&Path>, cluster: &Option<OpenCluster>) -> SandboxPolicy {
+fn allowed(config: &Config, file: Option<&Path>, found: &[u16]) -> SandboxPolicy {
     let files = file.into_iter().chain(config.files());
     let acme = config.acme.as_ref();
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
     ports.extend(&config.webhook_ports);
     ports.extend(config.tokens.as_ref().and_then(TokenConfig::port));
     ports.extend(config.site.as_ref().and_then(SiteConfig::database).map(SiteDatabase::port));
-    ports.extend(cluster.iter().flat_map(|cluster| cluster.join().ports()));
+    ports.extend(found);
     // Connecting to hosts requires resolving their names.
     let resolver = (!ports.is_empty()).then_some(Path::new(RESOLVER));
     if !ports.is_empty() {

@@ -10,12 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use crate::geo::{Country, Database, System};
 use admin::{GeoFile, MetricSources, NetworkBreakdown, NetworkCount, NetworkStats};
+use anyhow::Result;
+use geo::{Country, Database, System};
+use net::process::lower_priority;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tracker::Tracker;
 
+use super::module::{Findings, Module, Running};
 use crate::access::{FileState, file_state};
 use config::{Config, GeoConfig};
 
@@ -26,9 +29,48 @@ const PAUSE_FACTOR: u32 = 20;
 /// Peers that are looked up in one count: a second's work. Of more, every second, third, … one is.
 const SAMPLE_MAX: u64 = 1_000_000;
 
+/// Starts the thread that counts peers, and sends it the configuration.
+#[derive(Default)]
+pub(super) struct GeoModule {
+    configs: watch::Sender<GeoConfig>,
+}
+
+impl Module for GeoModule {
+    /// Reads the files that say where networks belong.
+    fn check(&self, config: &Config, _is_running: bool, findings: &mut Findings) {
+        for (key, path) in [("geo.asn", &config.geo.asn), ("geo.country", &config.geo.country)] {
+            if !path.as_os_str().is_empty()
+                && let Err(error) = Database::read(path)
+            {
+                findings.problems.push(format!("{key}: {error}"));
+            }
+        }
+    }
+
+    fn serve(&mut self, running: &mut Running<'_>) -> Result<()> {
+        self.configure(running.config);
+        let counter = GeoCounter {
+            configs: self.configs.subscribe(),
+            tracker: Arc::clone(&running.shared.tracker),
+            sources: Arc::clone(running.workers.metric_sources()),
+            asn: GeoSource::default(),
+            country: GeoSource::default(),
+        };
+        let stop = running.workers.stop_flag();
+        running.workers.start("geo", lower_priority, move || {
+            counter.run(&stop);
+            Ok(())
+        })
+    }
+
+    fn configure(&mut self, config: &Config) {
+        self.configs.send_replace(config.geo.clone());
+    }
+}
+
 /// Counts peers.
-pub(super) struct GeoCounter {
-    configs: watch::Receiver<Arc<Config>>,
+struct GeoCounter {
+    configs: watch::Receiver<GeoConfig>,
     tracker: Arc<Tracker>,
     sources: Arc<MetricSources>,
     asn: GeoSource,
@@ -56,22 +98,14 @@ struct Sums {
 }
 
 impl GeoCounter {
-    pub(super) fn new(
-        configs: watch::Receiver<Arc<Config>>,
-        tracker: Arc<Tracker>,
-        sources: Arc<MetricSources>,
-    ) -> Self {
-        Self { configs, tracker, sources, asn: GeoSource::default(), country: GeoSource::default() }
-    }
-
     /// Counts until `stop` becomes true.
-    pub(super) fn run(mut self, stop: &AtomicBool) {
+    fn run(mut self, stop: &AtomicBool) {
         let mut due = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             // The sender lives as long as this thread.
             let is_other = self.configs.has_changed().unwrap_or(false);
             if is_other || Instant::now() >= due {
-                let config = self.configs.borrow_and_update().geo.clone();
+                let config = self.configs.borrow_and_update().clone();
                 let began = Instant::now();
                 // A file may be made to do harm. What a panic leaves behind is replaced as a whole.
                 if catch_unwind(AssertUnwindSafe(|| self.count(&config))).is_err() {

@@ -14,17 +14,17 @@ use tracing::{info, warn};
 use config::{Config, ListenerGroup, SiteConfig, Transport, worker_count};
 
 /// Bound sockets.
-pub(super) struct BoundListeners {
+pub(crate) struct BoundListeners {
     pub(super) udp: Vec<BoundListener<UdpSocket>>,
     /// HTTP's, with TLS or without.
     pub(super) tcp: Vec<BoundListener<TcpListener>>,
     pub(super) admin: Vec<TcpListener>,
     /// Where the site calls, if there is one.
-    pub(super) site: Option<TcpListener>,
+    pub(crate) site: Option<TcpListener>,
 }
 
 /// A listener.
-pub(super) struct BoundListener<S> {
+pub(crate) struct BoundListener<S> {
     /// A socket for each worker.
     pub(super) sockets: Vec<S>,
     /// What holds for it.

@@ -5,64 +5,50 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use admin::{EventHub, EventKind, MetricSources, ReloadFailure, ReloadOutcome};
+use admin::ReloadOutcome;
 use anyhow::{Result, anyhow};
 use net::process::{Sandbox, lower_priority};
 use net::tls::{Certificate, Certificates};
-use serde_json::{Value, json};
-use tokio::sync::{oneshot, watch};
+use serde_json::Value;
+use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 use tracker::Tracker;
 
+use super::event::Event;
 use super::log::Log;
-use super::swarms::SharedPace;
-use super::xdp::SharedRules;
-use super::{Event, confine, places};
+use super::modules::{Modules, modules};
+use super::{build, confine, overrides, places};
 use crate::ConfigSource;
 use crate::access::{self, AccessFiles, AccessState, TorrentFolders};
-use crate::acme;
 use crate::certificates;
-use crate::site::OpenSite;
-use config::{AcmeConfig, Config, Problem, Settings};
+use config::{Config, Problem, Settings};
 
 /// The configuration in use, and everything that a reload changes.
 pub(super) struct Reloader {
     pub(super) source: ConfigSource,
     pub(super) settings: Settings,
     /// The settings as they were read last. Where they differ, a restart applies them.
-    pub(super) configured: Settings,
+    configured: Settings,
     pub(super) config: Config,
     pub(super) tracker: Arc<Tracker>,
     /// What is in use of the files that decide who is served.
     pub(super) access: AccessState,
-    pub(super) watcher: access::FileWatcher,
+    watcher: access::FileWatcher,
     pub(super) certificates: Arc<Certificates>,
-    /// Sends the configuration to the threads that follow folders and count peers.
-    pub(super) followers: watch::Sender<Arc<Config>>,
-    /// Sends the configuration to the thread that renews certificates.
-    pub(super) acme: watch::Sender<Option<AcmeConfig>>,
     pub(super) log: Log,
+    /// From when the process is in it.
     pub(super) sandbox: Option<Arc<Sandbox>>,
-    pub(super) reading: ReadState,
+    reading: ReadState,
     /// Settings changed through the API.
     pub(super) overrides: Vec<(String, Value)>,
     /// The requesters that wait for a result.
-    pub(super) pending: PendingReplies,
-    /// Publishes reloads as events.
-    pub(super) hub: Arc<EventHub>,
-    /// The rules of the XDP program, if there is one.
-    pub(super) xdp_rules: SharedRules,
-    /// The pace of the journal of swarms, if there is one.
-    pub(super) pace: Option<SharedPace>,
-    /// The site whose users announce, if there is one.
-    pub(super) site: Option<OpenSite>,
+    pending: PendingReplies,
 }
 
 /// The result of a reload, or the mistakes that prevented it.
-type ReloadResult = Result<ReloadOutcome, Vec<String>>;
+pub(super) type ReloadResult = Result<ReloadOutcome, Vec<String>>;
 
 /// The requesters that wait for a reload.
 #[derive(Default)]
@@ -88,7 +74,7 @@ impl PendingReplies {
 
 /// Whether files are being read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum ReadState {
+enum ReadState {
     #[default]
     Idle,
     Running,
@@ -124,6 +110,54 @@ pub(super) struct NewConfig {
 }
 
 impl Reloader {
+    /// Applies a configuration at startup. `settings` and `config` were read from `source`.
+    ///
+    /// # Errors
+    ///
+    /// If a file that it names cannot be read.
+    pub(super) fn new(
+        source: ConfigSource,
+        settings: Settings,
+        config: Config,
+        log: Log,
+        tracker: Arc<Tracker>,
+    ) -> Result<Self> {
+        let watcher = access::FileWatcher::new(&config);
+        let mut access = AccessState::new(&config);
+        apply(&config, &tracker, &mut access)?;
+        Ok(Self {
+            source,
+            configured: settings.clone(),
+            settings,
+            certificates: build::read_certificates(&config)?,
+            config,
+            tracker,
+            access,
+            watcher,
+            log,
+            sandbox: None,
+            reading: ReadState::default(),
+            overrides: Vec::new(),
+            pending: PendingReplies::default(),
+        })
+    }
+
+    /// Applies settings changed through the API at startup.
+    ///
+    /// # Errors
+    ///
+    /// If one that decides who is served cannot be applied.
+    pub(super) fn override_settings(&mut self, values: Vec<(String, Value)>) -> Result<()> {
+        let file = self.source.file.as_deref();
+        if overrides::apply(&values, &mut self.settings, &mut self.config, file)? {
+            apply(&self.config, &self.tracker, &mut self.access)?;
+            self.log.configure(&self.config.log);
+        }
+        self.configured.clone_from(&self.settings);
+        self.overrides = values;
+        Ok(())
+    }
+
     /// Lists the settings for the API.
     pub(super) fn list(&self) -> admin::Settings {
         config::list(&self.settings, &self.configured)
@@ -193,6 +227,12 @@ impl Reloader {
             .push(reply);
     }
 
+    /// Ends a reload: replies to those who wait for it. Returns whether the files must be read again.
+    pub(super) fn end(&mut self, done: &ReloadResult) -> bool {
+        self.reply_all(done);
+        std::mem::take(&mut self.reading) == ReadState::RunningStale
+    }
+
     fn reply_all(&mut self, done: &ReloadResult) {
         std::mem::take(&mut self.pending.now).into_iter().for_each(|reply| reply(done));
         self.pending.now = std::mem::take(&mut self.pending.later);
@@ -257,33 +297,20 @@ impl Reloader {
         }
     }
 
-    /// Applies what was read, unless there was a mistake. Returns whether the files must be read again.
-    pub(super) fn finish(&mut self, outcome: ReadOutcome, metric_sources: &MetricSources) -> bool {
-        let done = match outcome {
-            ReadOutcome::Everything(Ok(read)) => Ok(self.replace(*read)),
+    /// Applies what was read, unless there was a mistake.
+    pub(super) fn apply_read(
+        &mut self,
+        outcome: ReadOutcome,
+        modules: &mut Modules,
+    ) -> ReloadResult {
+        match outcome {
+            ReadOutcome::Everything(Ok(read)) => Ok(self.replace(*read, modules)),
             ReadOutcome::Everything(Err(problems)) => {
                 problems.iter().for_each(|problem| error!("reload failed: {problem}"));
                 Err(problems)
             }
             ReadOutcome::ReadFiles(files) => self.replace_files(*files),
-        };
-        let status = &metric_sources.status;
-        let count = if done.is_ok() { &status.reloads } else { &status.reload_failures };
-        count.fetch_add(1, Ordering::Relaxed);
-        let failure = done.as_ref().err().map(|problems| ReloadFailure {
-            file: self.source.file.clone(),
-            error: problems.first().cloned().unwrap_or_default(),
-        });
-        status.set_reload_failure(failure);
-        let data = match &done {
-            Ok(reloaded) => {
-                json!({ "changed": reloaded.changed, "needs_restart": reloaded.needs_restart })
-            }
-            Err(problems) => json!({ "problems": problems }),
-        };
-        self.hub.publish(EventKind::Reload, data);
-        self.reply_all(&done);
-        std::mem::take(&mut self.reading) == ReadState::RunningStale
+        }
     }
 
     /// Applies what was read without a mistake, and reports the rest.
@@ -325,7 +352,7 @@ impl Reloader {
         self.certificates.replace(certificates);
     }
 
-    fn replace(&mut self, new: NewConfig) -> ReloadOutcome {
+    fn replace(&mut self, new: NewConfig, modules: &mut Modules) -> ReloadOutcome {
         let NewConfig { settings, running, config, watcher, access, certificates } = new;
         let (reloadable, fixed) = config::changes(&self.settings, &settings);
         let lists = access.summary();
@@ -334,16 +361,7 @@ impl Reloader {
         self.tracker.limiter().replace(config.limits.clone());
         self.tracker.bans().set_rules(config.bans);
         access.apply(&self.tracker, &mut self.access);
-        self.followers.send_replace(Arc::new(config.clone()));
-        self.xdp_rules.set(&config);
-        if let (Some(pace), Some(swarms)) = (&self.pace, &config.swarms) {
-            pace.set(swarms);
-        }
-        self.acme.send_if_modified(|acme| {
-            let is_other = *acme != config.acme;
-            acme.clone_from(&config.acme);
-            is_other
-        });
+        modules.iter_mut().for_each(|module| module.configure(&config));
         self.log.configure(&config.log);
         let list =
             |names: &[String]| if names.is_empty() { "nothing".into() } else { names.join(", ") };
@@ -362,7 +380,7 @@ impl Reloader {
 }
 
 /// Applies at startup what a reload can change.
-pub(super) fn apply(config: &Config, tracker: &Tracker, access: &mut AccessState) -> Result<()> {
+fn apply(config: &Config, tracker: &Tracker, access: &mut AccessState) -> Result<()> {
     tracker.reconfigure(&config.policy);
     tracker.set_quiet(config.quiet);
     tracker.limiter().replace(config.limits.clone());
@@ -412,6 +430,8 @@ fn read_all(
     let watcher = access::FileWatcher::new(&config);
     let access = access::read(&config, source.folders).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
-    acme::prepare(&config).map_err(problem)?;
+    for module in modules() {
+        module.prepare(&config).map_err(problem)?;
+    }
     Ok(Box::new(NewConfig { settings, running, config, watcher, access, certificates }))
 }

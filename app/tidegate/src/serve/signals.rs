@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::Event;
+use super::event::Event;
 
 /// Passes signals to the main thread. A second signal to stop ends the process at once.
 pub(super) fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> {

@@ -15,6 +15,9 @@ use super::listeners::{BoundListener, BoundListeners};
 use super::tokens::FirstToken;
 use config::{Config, ListenerGroup, Transport};
 
+/// The pages of the admin listeners, for users.
+const ADMIN_PAGES: &str =
+    if cfg!(feature = "dashboard") { "dashboard, API, metrics" } else { "API, metrics" };
 /// The port that URLs with https and wss need not name.
 const HTTPS_PORT: u16 = 443;
 
@@ -115,7 +118,7 @@ pub(super) struct StartupText {
 impl StartupText {
     /// Returns all of it, with what there is to say of a token.
     pub(super) fn with(self, token: &FirstToken) -> String {
-        self.listeners + &token.text(self.dashboard.as_deref().unwrap_or_default()) + &self.next
+        self.listeners + &token.text(self.dashboard.as_deref()) + &self.next
     }
 }
 
@@ -144,15 +147,7 @@ impl BoundListeners {
     /// listener's group has no other, and by IPv6 only if it has none by IPv4.
     pub(super) fn announce_urls(&self, hosts: &LocalHosts) -> Vec<AnnounceUrl> {
         let mut urls: Vec<RankedUrl> = Vec::new();
-        let udp = self
-            .udp
-            .iter()
-            .filter_map(|open| Some((open.sockets.first()?.local_addr(), &open.group)));
-        let tcp = self
-            .tcp
-            .iter()
-            .filter_map(|open| Some((open.sockets.first()?.local_addr().ok()?, &open.group)));
-        for (address, group) in udp.chain(tcp) {
+        for (address, group) in self.addresses() {
             let rank = hosts.rank(address);
             for host in hosts.of(address, group.transport == Transport::Tls) {
                 for url in group_urls(group, &host) {
@@ -166,8 +161,8 @@ impl BoundListeners {
         best(&urls)
     }
 
-    /// Returns the announce URLs of all listeners for the public page, each once for each port.
-    pub(super) fn public_urls(&self) -> Vec<PublicUrl> {
+    /// Returns the address of each listener for clients.
+    fn addresses(&self) -> impl Iterator<Item = (SocketAddr, &ListenerGroup)> {
         let udp = self
             .udp
             .iter()
@@ -176,8 +171,13 @@ impl BoundListeners {
             .tcp
             .iter()
             .filter_map(|open| Some((open.sockets.first()?.local_addr().ok()?, &open.group)));
+        udp.chain(tcp)
+    }
+
+    /// Returns the announce URLs of all listeners for the public page, each once for each port.
+    pub(super) fn public_urls(&self) -> Vec<PublicUrl> {
         let mut urls = Vec::new();
-        for (address, group) in udp.chain(tcp) {
+        for (address, group) in self.addresses() {
             for (scheme, path) in schemes(group) {
                 let url = PublicUrl {
                     scheme,
@@ -227,7 +227,7 @@ impl BoundListeners {
         }
         for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
             let scheme = if config.admin_tls { "https" } else { "http" };
-            let _ = writeln!(text, "  admin  {scheme}://{address}/  (dashboard, API, metrics)");
+            let _ = writeln!(text, "  admin  {scheme}://{address}/  ({ADMIN_PAGES})");
         }
         let asked = config.receive_buffer;
         let sockets = self.udp.iter().flat_map(|open| &open.sockets);
@@ -263,8 +263,11 @@ impl BoundListeners {
         text
     }
 
-    /// Returns the URL of the dashboard, as it is reached from this machine.
+    /// Returns the URL of the dashboard, as it is reached from this machine, if there is one.
     fn dashboard_url(&self, config: &Config) -> Option<String> {
+        if cfg!(not(feature = "dashboard")) {
+            return None;
+        }
         let address = self.admin.first()?.local_addr().ok()?;
         let host = LocalHosts::default().addresses(address).remove(0);
         let scheme = if config.admin_tls { "https" } else { "http" };

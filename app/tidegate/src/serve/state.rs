@@ -17,10 +17,12 @@ use serde_json::Value;
 use tracing::warn;
 use tracker::Tracker;
 
+use super::event::Event;
+use super::module::Shared;
 use super::program::ProgramFile;
 use super::tokens::{self, FirstToken};
+use super::webhooks;
 use super::workers::Workers;
-use super::{Event, outbound};
 use crate::permissions::{
     check_directory, check_writable, chown, create_directory, future_owner, may_write,
 };
@@ -104,9 +106,10 @@ pub(super) fn fill(
 pub(super) fn start(
     workers: &mut Workers,
     config: &Config,
-    (records, mut writer, announce_urls): (Arc<Records>, Writer, Vec<AnnounceUrl>),
-    clock: Clock,
-    events: Sender<Event>,
+    shared: &Shared,
+    mut writer: Writer,
+    announce_urls: Vec<AnnounceUrl>,
+    events: &Sender<Event>,
 ) -> Result<(Arc<Api>, FirstToken)> {
     let options = ApiOptions {
         cors_origins: config.cors_origins.clone(),
@@ -116,12 +119,14 @@ pub(super) fn start(
         webhook_private: config.webhook_private.clone(),
         bootstrap_token: tokens::bootstrap()?,
     };
-    let send_post = outbound::client(config)?;
+    let send_post = webhooks::client(config)?;
     let program = ProgramFile::running();
     let first_token = FirstToken::default();
+    let clock = shared.clock;
+    let events = events.clone();
     let deps = ApiDeps {
-        sources: workers.shared_metric_sources(),
-        records,
+        sources: Arc::clone(workers.metric_sources()),
+        records: Arc::clone(&shared.records),
         control: Box::new(move |command: Command| {
             // If the process is going down, the reply's channel closes, which the requester sees.
             let _ = events.send(Event::Command(command));
@@ -135,7 +140,15 @@ pub(super) fn start(
     let api = Arc::new(Api::new(deps, options, &mut writer).map_err(start_error)?);
     let mut live = Live::new(Arc::clone(&api));
     let period = Duration::from_secs(config.flush_s.into());
-    workers.start_records(move || writer.run(&mut live, period))?;
+    // Normal priority: changes through the API wait for this thread. It ends after all others.
+    workers.spawn(
+        "records",
+        || Ok(()),
+        move || {
+            writer.run(&mut live, period);
+            Ok(())
+        },
+    )?;
     Ok((api, first_token))
 }
 

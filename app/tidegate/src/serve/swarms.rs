@@ -1,25 +1,24 @@
 //! The journal of swarms: opened before the sandbox; restored and written by a thread of its own.
 
-pub(super) mod file_system;
+mod file_system;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use front::Clock;
 use journal::{Failure, Journal, JournalStatus, Lock, Pace, State, Status, Writer};
-use net::process::cores;
-use replication::{Clocks, Feed, Now};
+use net::process::{cores, lower_priority};
+use replication::{Clocks, Feed};
 use tracing::{error, info, warn};
 use tracker::{SessionOrigin, Tracker};
 
-use super::Event;
+use super::module::{Findings, Loading, Module, Notice, Notify, Opening, Running};
+use super::time::{clocks, unix_ms};
 use super::transfer::{Reception, session_source};
-use super::workers::Workers;
+use super::workers::ends_by;
 use crate::permissions::{create_directory, future_owner};
 use config::{Config, SwarmsConfig};
 
@@ -36,17 +35,69 @@ const CLOCK_MAX: Duration = Duration::from_secs(180 * 24 * 3600);
 /// More threads than this would wait for the disk.
 const RESTORE_THREADS_MAX: usize = 8;
 
-/// Creates the directory while the process is still root. A failure is reported when the journal is
-/// opened: nothing about it keeps the tracker from serving.
-pub(super) fn prepare(config: &Config) {
-    if let Some(swarms) = &config.swarms {
-        let _ = create_directory(KEY_NAME, &swarms.dir, future_owner(config));
+/// The journal's part in the process.
+#[derive(Default)]
+pub(super) struct JournalModule {
+    /// The journal, until its thread starts.
+    open: Option<OpenJournal>,
+    swarms: Option<Swarms>,
+}
+
+impl Module for JournalModule {
+    fn check(&self, config: &Config, _is_running: bool, findings: &mut Findings) {
+        findings.problems.extend(file_system::check(config));
+        findings.warnings.extend(file_system::warning(config));
+    }
+
+    /// Creates the directory while the process is still root. A failure is reported when the journal is opened: nothing
+    /// about it keeps the tracker from serving.
+    fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
+        if let Some(swarms) = &opening.config.swarms {
+            let _ = create_directory(KEY_NAME, &swarms.dir, future_owner(opening.config));
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, loading: &mut Loading<'_>) -> Result<()> {
+        let open = OpenJournal::open(loading.config, loading.is_upgrade);
+        if let Some(journal) = &open {
+            if let Some(elapsed) = journal.elapsed() {
+                loading.handoff.set_clock(elapsed);
+            }
+            loading.loaded.restored_ms = journal.newest_round_ms();
+        }
+        self.open = open;
+        Ok(())
+    }
+
+    fn start(&mut self, running: &mut Running<'_>) -> Result<()> {
+        let Some(journal) = self.open.take() else { return Ok(()) };
+        running.workers.metric_sources().subsystems.add("journal", journal.status_source());
+        self.swarms = Some(journal.start(running)?);
+        Ok(())
+    }
+
+    fn configure(&mut self, config: &Config) {
+        if let (Some(running), Some(swarms)) = (&self.swarms, &config.swarms) {
+            running.pace.set(swarms);
+        }
+    }
+
+    /// Writes the last changes.
+    fn stop(&mut self, deadline: Instant) {
+        let Some(swarms) = &self.swarms else { return };
+        swarms.stop.store(true, Ordering::Relaxed);
+        if !ends_by(&swarms.thread, deadline) {
+            warn!(
+                "stopping without the last changes of swarms: cannot write to the disk of state.dir"
+            );
+        }
     }
 }
 
 /// What may change while a journal is written.
 #[derive(Clone, Debug)]
-pub(super) struct SharedPace(Arc<Mutex<Pace>>);
+struct SharedPace(Arc<Mutex<Pace>>);
 
 impl SharedPace {
     fn new(config: &SwarmsConfig) -> Self {
@@ -58,7 +109,7 @@ impl SharedPace {
     }
 
     /// Applies what a reload can change.
-    pub(super) fn set(&self, config: &SwarmsConfig) {
+    fn set(&self, config: &SwarmsConfig) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pace(config);
     }
 }
@@ -112,7 +163,7 @@ impl Report {
 }
 
 /// A journal whose thread does not run yet.
-pub(super) struct OpenJournal {
+struct OpenJournal {
     config: SwarmsConfig,
     is_in_cluster: bool,
     pace: SharedPace,
@@ -131,7 +182,7 @@ enum Source {
 impl OpenJournal {
     /// Opens the journal, unless it is off. If another process has it, its thread waits for it: in an
     /// upgrade, the old process has it until it ends.
-    pub(super) fn open(config: &Config, is_upgrade: bool) -> Option<Self> {
+    fn open(config: &Config, is_upgrade: bool) -> Option<Self> {
         if let Some(warning) = file_system::warning(config) {
             warn!("{warning}");
         }
@@ -162,42 +213,38 @@ impl OpenJournal {
     }
 
     /// Returns how long the tracker's clock has been running if it continues the journal's.
-    pub(super) fn elapsed(&self) -> Option<Duration> {
+    fn elapsed(&self) -> Option<Duration> {
         let Source::Locked(_, Some(journal)) = &self.source else { return None };
         elapsed(journal.epoch_ms(), unix_ms())
     }
 
     /// Returns until when, unix ms, the store will have everything when the journal is restored.
-    pub(super) fn newest_round_ms(&self) -> Option<u64> {
+    fn newest_round_ms(&self) -> Option<u64> {
         let Source::Locked(_, Some(journal)) = &self.source else { return None };
         journal.newest_round_ms()
     }
 
     /// Returns what reads the state for management.
-    pub(super) fn status_source(&self) -> impl Fn() -> JournalStatus + use<> {
+    fn status_source(&self) -> impl Fn() -> JournalStatus + use<> {
         let report = Arc::clone(&self.report);
         move || report.journal_status()
     }
 
-    /// Starts the thread that restores and writes. It sends [`Event::SwarmsRestored`] once.
-    pub(super) fn start(
-        self,
-        workers: &mut Workers,
-        tracker: &Arc<Tracker>,
-        inputs: JournalInputs,
-    ) -> Result<Swarms> {
-        let JournalInputs { feed, reception, clock, events } = inputs;
+    /// Starts the thread that restores and writes. It reports [`Notice::SwarmsRestored`] once.
+    fn start(self, running: &Running<'_>) -> Result<Swarms> {
         let Self { config, is_in_cluster, pace, source, report } = self;
+        let tracker = &running.shared.tracker;
+        let feed = &running.shared.feed;
         // What happens before the first round begins belongs to the journal, too.
         feed.prime(tracker.store());
         let stop = Arc::new(AtomicBool::new(false));
         let task = Task {
             tracker: Arc::clone(tracker),
-            dir: config.dir.clone().into(),
+            dir: config.dir.into(),
             is_in_cluster,
-            clocks: clocks(clock),
-            feed,
-            reception,
+            clocks: clocks(running.shared.clock),
+            feed: Arc::clone(feed),
+            reception: Arc::clone(&running.shared.reception),
             report,
             pace: pace.clone(),
             stop: Arc::clone(&stop),
@@ -205,42 +252,21 @@ impl OpenJournal {
         // What happens while older blocks are restored is younger: peers that stop must not come back.
         tracker.store().remember_stopped(true);
         tracker.passkeys().begin_import();
-        let thread = workers.start_journal(move || task.run(source, &events))?;
-        Ok(Swarms { pace, stop, thread, restore_wait: config.restore_wait })
+        let notify = Arc::clone(running.notify);
+        let thread = running.workers.spawn("journal", lower_priority, move || {
+            task.run(source, &notify);
+            Ok(())
+        })?;
+        Ok(Swarms { pace, stop, thread })
     }
 }
 
-/// What the thread of a journal shares with others.
-pub(super) struct JournalInputs {
-    pub(super) feed: Arc<Feed>,
-    pub(super) reception: Arc<Reception>,
-    pub(super) clock: Clock,
-    pub(super) events: Sender<Event>,
-}
-
-/// A journal in use.
-pub(super) struct Swarms {
-    pub(super) pace: SharedPace,
+/// A journal in use. [`Workers::stop`](super::workers::Workers::stop) does not stop its thread, because it writes what
+/// the workers change last.
+struct Swarms {
+    pace: SharedPace,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
-    /// How long the start waits for swarms to be restored.
-    pub(super) restore_wait: Duration,
-}
-
-impl Swarms {
-    /// Writes the last changes, once all workers have stopped. Gives up at `deadline`.
-    pub(super) fn close(&self, deadline: Instant) {
-        self.stop.store(true, Ordering::Relaxed);
-        while !self.thread.is_finished() {
-            if Instant::now() >= deadline {
-                warn!(
-                    "stopping without the last changes of swarms: cannot write to the disk of state.dir"
-                );
-                return;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
 }
 
 /// What the thread needs.
@@ -258,12 +284,11 @@ struct Task {
 }
 
 impl Task {
-    fn run(self, source: Source, events: &Sender<Event>) {
+    fn run(self, source: Source, notify: &Notify) {
         let store = self.tracker.store();
         let restored = || {
             self.report.is_restoring.store(false, Ordering::Relaxed);
-            // Fails only while the process is going down.
-            let _ = events.send(Event::SwarmsRestored);
+            notify(Notice::SwarmsRestored);
         };
         let (lock, journal) = match source {
             Source::Locked(lock, journal) => {
@@ -392,15 +417,6 @@ fn open(dir: &Path, is_in_cluster: bool) -> Option<Journal> {
 fn elapsed(epoch_ms: u64, now_ms: u64) -> Option<Duration> {
     let elapsed = Duration::from_millis(now_ms.checked_sub(epoch_ms)?);
     (elapsed <= CLOCK_MAX).then_some(elapsed)
-}
-
-fn clocks(clock: Clock) -> Clocks {
-    Arc::new(move || Now { tick: clock.now(), unix_ms: unix_ms() })
-}
-
-pub(super) fn unix_ms() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

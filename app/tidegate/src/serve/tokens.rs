@@ -87,20 +87,25 @@ impl FirstToken {
     }
 
     /// Returns the startup text about a token that was just created, or could not be. `dashboard` is the URL to sign in
-    /// at. A link with the token signs in by itself; browsers send what follows `#` to no server.
-    pub(super) fn text(&self, dashboard: &str) -> String {
+    /// at, if there is one. A link with the token signs in by itself; browsers send what follows `#` to no server.
+    pub(super) fn text(&self, dashboard: Option<&str>) -> String {
         const END: &str =
             "  The token ends when another recorded token with full access is used.\n";
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match shown.take() {
             None => String::new(),
-            Some(Shown::OnTerminal(token)) => format!(
-                "  Sign in (shown once): {dashboard}#token={token}\n  First API token (full access): {token}\n{END}"
-            ),
-            Some(Shown::InFile(file)) => format!(
-                "  First API token (full access): in {}\n{END}  Sign in with it at {dashboard}\n",
-                file.display()
-            ),
+            Some(Shown::OnTerminal(token)) => {
+                let link = dashboard
+                    .map(|url| format!("  Sign in (shown once): {url}#token={token}\n"))
+                    .unwrap_or_default();
+                format!("{link}  First API token (full access): {token}\n{END}")
+            }
+            Some(Shown::InFile(file)) => {
+                let link = dashboard
+                    .map(|url| format!("  Sign in with it at {url}\n"))
+                    .unwrap_or_default();
+                format!("  First API token (full access): in {}\n{END}{link}", file.display())
+            }
             Some(Shown::Nowhere) => format!(
                 "  No API token: set state.dir, or {BOOTSTRAP_VARIABLE} to `tg_` and 32 letters and digits\n"
             ),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use admin::UpgradeStats;
 use anyhow::{Context, Result};
@@ -19,6 +19,8 @@ use net::process::{available_memory_bytes, lower_priority};
 use replication::{Clocks, Encoder, Feed, Now};
 use tracing::{info, warn};
 use tracker::{SessionOrigin, SessionWalk, Tracker};
+
+use super::time::clocks;
 
 /// The name of the stream among the inherited sockets.
 pub(super) const STREAM_NAME: &str = "swarms";
@@ -152,7 +154,7 @@ pub(super) struct SwarmTarget {
 
 /// Whether swarms of an old process come.
 #[derive(Debug, Default)]
-pub(super) struct Reception {
+pub(crate) struct Reception {
     is_running: AtomicBool,
     /// Set when everything has come, with the last changes and sessions.
     is_complete: AtomicBool,
@@ -227,8 +229,13 @@ impl SwarmReceiver {
 
 impl SwarmTarget {
     pub(super) fn new(tracker: &Arc<Tracker>, clock: Clock, has_journal: bool) -> Self {
-        let (stats, reception) = (Arc::default(), Arc::default());
-        Self { tracker: Arc::clone(tracker), clock, stats, reception, has_journal }
+        Self {
+            tracker: Arc::clone(tracker),
+            clock,
+            stats: Arc::default(),
+            reception: Arc::default(),
+            has_journal,
+        }
     }
 
     /// Receives everything. Calls `walked` when all is there but what still changes.
@@ -292,13 +299,6 @@ impl Read for Counting<'_> {
 /// Returns whether there is memory for another copy of swarms. Where the system does not tell, there is.
 fn fits(swarms: u64, available: Option<u64>) -> bool {
     available.is_none_or(|available| available as f64 >= swarms as f64 * MEMORY_FACTOR)
-}
-
-fn clocks(clock: Clock) -> Clocks {
-    Arc::new(move || {
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { tick: clock.now(), unix_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX) }
-    })
 }
 
 #[cfg(test)]

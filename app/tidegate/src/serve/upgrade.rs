@@ -18,20 +18,17 @@
 //! ([`super::transfer`]), the upgrade continues without them: clients announce again within an interval.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use admin::Api;
 use anyhow::{Context, Result, bail};
-use front::Clock;
-use net::process::{InheritedSockets, Launcher, monotonic};
-use tracing::{error, info, warn};
-use xdp::{HandOver, TakeOver, is_link_name};
+use net::process::{InheritedSockets, Launcher};
+use tracing::{info, warn};
 
-use super::Event;
+use super::handoff::HandoffState;
 use super::transfer::{self, SwarmReceiver, SwarmSender, SwarmSource, SwarmTarget};
 
 /// The name of the stream between the two processes among the inherited sockets.
@@ -42,115 +39,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(300);
 const WALK_TIMEOUT: Duration = Duration::from_secs(270);
 /// How long waiting changes may take to be recorded before the new process starts.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long workers may take to leave their AF_XDP sockets. They wake up four times a second.
-const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Ages of peers are counted in units of this.
-const PERIOD_MS: i64 = 16_000;
 /// Bytes that the two processes say to each other at most. They are some hundred thousand; but code that broke into the
 /// old process may order a start, and say what it likes.
 const TEXT_MAX: u64 = 4 << 20;
 /// How long the old process may take to reply, which it does at once.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The name of the line with what the dashboard needs.
-const DASHBOARD: &str = "dashboard";
-
-/// What the new process gets from the old one beside sockets and swarms, so that the connection ids of
-/// each are valid for the other, and sessions for the new one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HandoffState {
-    /// The key of connection ids.
-    pub(super) connection_ids: [u8; 16],
-    /// The key of sessions.
-    pub(super) sessions: [u8; 16],
-    /// When the tracker's clock was 0, in nanoseconds of the system's monotonic clock. Negative if the
-    /// machine has started since: a journal continues the clock of an earlier process.
-    pub(super) epoch_ns: i64,
-    /// Bytes that the swarms take.
-    pub(super) swarms: u64,
-}
-
-impl HandoffState {
-    /// Returns the state of a process that was not started by an upgrade.
-    pub(super) fn fresh() -> Result<Self> {
-        let mut keys = [[0; 16]; 2];
-        getrandom::fill(keys.as_flattened_mut())
-            .context("cannot get random numbers from the system")?;
-        let [connection_ids, sessions] = keys;
-        Ok(Self { connection_ids, sessions, epoch_ns: monotonic_ns(), swarms: 0 })
-    }
-
-    /// Returns the tracker's clock.
-    pub(super) fn clock(&self) -> Clock {
-        let elapsed_ns = monotonic_ns().saturating_sub(self.epoch_ns);
-        Clock::after(Duration::from_nanos(u64::try_from(elapsed_ns).unwrap_or_default()))
-    }
-
-    /// Sets the tracker's clock to `elapsed`.
-    pub(super) fn set_clock(&mut self, elapsed: Duration) {
-        let elapsed_ns = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
-        self.epoch_ns = monotonic_ns().saturating_sub(elapsed_ns);
-    }
-
-    /// Moves the tracker's clock, so that ticks begin with the seconds of unix time, and tick 0 with a multiple
-    /// of [`PERIOD_MS`]: all nodes of a cluster then count seconds, and ages of peers, alike. `unix_ms` is now.
-    pub(super) fn align_clock(&mut self, unix_ms: u64) {
-        let elapsed_ms = monotonic_ns().saturating_sub(self.epoch_ns) / 1_000_000;
-        let epoch_ms = i64::try_from(unix_ms).unwrap_or(i64::MAX) - elapsed_ms;
-        let over_ms = epoch_ms.rem_euclid(PERIOD_MS);
-        // The clock of a process that came before has been moved already. It differs by a little, in either
-        // direction.
-        let missing_ms = PERIOD_MS - over_ms;
-        let is_behind = missing_ms <= over_ms && missing_ms <= elapsed_ms;
-        let back_ms = if is_behind { -missing_ms } else { over_ms };
-        self.epoch_ns = self.epoch_ns.saturating_sub(back_ms * 1_000_000);
-    }
-
-    /// Writes a line per value, and an empty line at the end. `dashboard` is JSON without line breaks.
-    fn lines(&self, dashboard: &str) -> String {
-        let [connection_ids, sessions] =
-            [self.connection_ids, self.sessions].map(u128::from_be_bytes);
-        format!(
-            "connection_ids {connection_ids:032x}\nsessions {sessions:032x}\nepoch_ns {}\nswarms_bytes {}\n\
-             {DASHBOARD} {dashboard}\n\n",
-            self.epoch_ns, self.swarms
-        )
-    }
-
-    /// Reads what [`Self::lines`] of this or another version wrote. Unknown lines are ignored; missing
-    /// values are as in a fresh process. `dashboard` gets the line of that name.
-    fn read(lines: &mut impl BufRead, dashboard: &mut String) -> Result<Self> {
-        let mut handoff = Self::fresh()?;
-        loop {
-            let mut line = String::new();
-            if lines.read_line(&mut line)? == 0 {
-                bail!("the old process ended during the upgrade");
-            }
-            let (name, value) = match line.trim_end().split_once(' ') {
-                Some(pair) => pair,
-                None if line == "\n" => return Ok(handoff),
-                None => continue,
-            };
-            match name {
-                "connection_ids" => handoff.connection_ids = key(name, value)?,
-                "sessions" => handoff.sessions = key(name, value)?,
-                "swarms_bytes" => handoff.swarms = value.parse().context(name.to_owned())?,
-                DASHBOARD => value.clone_into(dashboard),
-                "epoch_ns" => handoff.epoch_ns = value.parse().context(name.to_owned())?,
-                _ => {}
-            }
-        }
-    }
-}
-
-fn key(name: &str, value: &str) -> Result<[u8; 16]> {
-    Ok(u128::from_str_radix(value, 16).context(name.to_owned())?.to_be_bytes())
-}
-
-fn monotonic_ns() -> i64 {
-    // 2^63 nanoseconds are 292 years.
-    i64::try_from(monotonic().as_nanos()).unwrap_or(i64::MAX)
-}
 
 /// The new process's side: the connection to the old process.
 pub(super) struct OldProcess {
@@ -179,9 +72,9 @@ impl OldProcess {
             .context("cannot take over from the old process")
     }
 
-    /// Returns what the old process's dashboard hands over, once; empty if that is nothing.
-    pub(super) fn take_dashboard(&mut self) -> String {
-        std::mem::take(&mut self.dashboard)
+    /// Returns what the old process's dashboard hands over, once, if it does.
+    pub(super) fn take_dashboard(&mut self) -> Option<String> {
+        Some(std::mem::take(&mut self.dashboard)).filter(|text| !text.is_empty())
     }
 
     /// Tells the old process that this one serves, so that it stops. Fails if the old process has cancelled
@@ -221,12 +114,10 @@ pub(super) fn receive_swarms(
 }
 
 /// The old process's side: starts the new process.
-pub(super) struct Upgrader {
+pub(crate) struct Upgrader {
     launcher: io::Result<Launcher>,
-    /// The sockets of all listeners, and what belongs to the XDP program.
-    sockets: Vec<(String, OwnedFd)>,
-    /// Stops serving AF_XDP sockets, if there is an XDP program.
-    hand_over: Option<HandOver>,
+    /// Copies of the descriptors that a new process inherits, with their names.
+    pub(super) descriptors: Vec<(String, OwnedFd)>,
     handoff: HandoffState,
     swarms: SwarmSource,
     /// The stream to a new process that does not serve yet.
@@ -240,33 +131,35 @@ pub(super) struct Upgrader {
 }
 
 impl Upgrader {
+    /// `sockets` are copies of those of all listeners.
     pub(super) fn new(
         launcher: io::Result<Launcher>,
-        (sockets, hand_over): (Vec<(String, OwnedFd)>, Option<HandOver>),
+        sockets: Vec<(String, OwnedFd)>,
         handoff: HandoffState,
         swarms: SwarmSource,
         api: Arc<Api>,
     ) -> Self {
-        let (attempt, sender, requested) = (None, None, None);
-        Self { launcher, sockets, hand_over, handoff, swarms, attempt, sender, api, requested }
+        Self {
+            launcher,
+            descriptors: sockets,
+            handoff,
+            swarms,
+            attempt: None,
+            sender: None,
+            api,
+            requested: None,
+        }
     }
 
-    /// Leaves the AF_XDP sockets to the new process.
-    pub(super) fn hand_over_queues(&self) -> Result<()> {
-        let has_left = self.hand_over.as_ref().is_none_or(|it| it.begin(HAND_OVER_TIMEOUT));
-        if has_left { Ok(()) } else { bail!("a UDP worker did not leave its AF_XDP sockets") }
-    }
-
-    /// Completes the upgrade that has started this process: exchanges XDP programs.
-    pub(super) fn complete(&mut self, take_over: TakeOver) {
-        let failures = take_over.complete(|link, program| match &self.launcher {
+    /// Has the launcher, which is outside the sandbox, exchange the XDP program of a link.
+    pub(super) fn exchange_program(
+        &self,
+        link: BorrowedFd<'_>,
+        program: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        match &self.launcher {
             Ok(launcher) => launcher.exchange_program(link, program),
             Err(error) => Err(io::Error::other(format!("no launcher: {error}"))),
-        });
-        failures.iter().for_each(|failure| error!("{failure}"));
-        if !failures.is_empty() {
-            // Copies of links would keep the old program attached, with ids that nothing renews.
-            self.sockets.retain(|(name, _)| !is_link_name(name));
         }
     }
 
@@ -300,10 +193,13 @@ impl Upgrader {
         self.requested.is_some_and(|since| since.elapsed() >= RECORD_TIMEOUT)
     }
 
-    /// Starts the new process. [`Event::NewProcess`] has the result.
-    pub(super) fn start(&mut self, events: &Sender<Event>) -> Result<()> {
+    /// Starts the new process. `done` gets its id when it serves, or the reason why it does not.
+    pub(super) fn start(
+        &mut self,
+        done: impl FnOnce(Result<u32, String>) + Send + 'static,
+    ) -> Result<()> {
         self.requested = None;
-        let launched = self.launch(events);
+        let launched = self.launch(done);
         if launched.is_err() {
             self.cancel();
         }
@@ -312,7 +208,7 @@ impl Upgrader {
         Ok(())
     }
 
-    fn launch(&mut self, events: &Sender<Event>) -> Result<()> {
+    fn launch(&mut self, done: impl FnOnce(Result<u32, String>) + Send + 'static) -> Result<()> {
         let launcher = match (self.obstacle(), &self.launcher) {
             (None, Ok(launcher)) => launcher,
             (obstacle, _) => bail!(obstacle.unwrap_or_default()),
@@ -320,8 +216,9 @@ impl Upgrader {
         let (ours, theirs) = UnixStream::pair()?;
         let handoff = HandoffState { swarms: self.swarms.memory_bytes(), ..self.handoff };
         let text = handoff.lines(&self.api.hand_over());
-        let copy = |(name, socket): &'_ (String, OwnedFd)| Ok((name.clone(), socket.try_clone()?));
-        let mut descriptors = self.sockets.iter().map(copy).collect::<io::Result<Vec<_>>>()?;
+        let copy =
+            |(name, descriptor): &'_ (String, OwnedFd)| Ok((name.clone(), descriptor.try_clone()?));
+        let mut descriptors = self.descriptors.iter().map(copy).collect::<io::Result<Vec<_>>>()?;
         match self.swarms.send() {
             Ok((sender, stream)) => {
                 descriptors.push((transfer::STREAM_NAME.to_owned(), stream));
@@ -332,14 +229,13 @@ impl Upgrader {
         // The last one: failures to start are reported on it.
         descriptors.push((STREAM_NAME.to_owned(), theirs.into()));
         launcher.launch(&descriptors).context("the launcher has ended")?;
-        let (stream, events) = (ours.try_clone()?, events.clone());
+        let stream = ours.try_clone()?;
         self.attempt = Some(ours);
         let wait = move || {
             // More than the socket holds, so the new process must read meanwhile. If it does not, it ends.
             let _ = stream.set_write_timeout(Some(REPLY_TIMEOUT));
             let _ = (&stream).write_all(text.as_bytes());
-            // Fails only while the process is going down.
-            let _ = events.send(Event::NewProcess(await_ready(&stream)));
+            done(await_ready(&stream));
         };
         std::thread::Builder::new().name("upgrade".into()).spawn(wait)?;
         Ok(())
@@ -350,7 +246,7 @@ impl Upgrader {
         self.answer("go\n");
     }
 
-    /// Closes its copies of the sockets, which would accept connections that no worker serves. Returns what
+    /// Closes its copies of descriptors: sockets would accept connections that no worker serves. Returns what
     /// still sends swarms to the new process.
     pub(super) fn into_sender(self) -> Option<SwarmSender> {
         self.sender
@@ -405,72 +301,7 @@ fn await_ready(stream: &UnixStream) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use types::Tick;
-
     use super::*;
-
-    #[test]
-    fn reads_handoff_state_of_any_version() {
-        let handoff = HandoffState {
-            connection_ids: [0xa7; 16],
-            sessions: [0x0b; 16],
-            epoch_ns: -123_456_789_012,
-            swarms: 77 << 30,
-        };
-        let mut dashboard = String::new();
-        let lines = handoff.lines("{\"sessions\": []}");
-        assert_eq!(HandoffState::read(&mut lines.as_bytes(), &mut dashboard).unwrap(), handoff);
-        assert_eq!(dashboard, "{\"sessions\": []}");
-        let read = |text: &str| HandoffState::read(&mut text.as_bytes(), &mut String::new());
-        let newer = format!("peers elsewhere\nalone\n{lines}");
-        assert_eq!(read(&newer).unwrap(), handoff);
-        assert_ne!(read("\n").unwrap().connection_ids, read("\n").unwrap().connection_ids);
-        for broken in
-            ["", "epoch_ns 5\n", "epoch_ns soon\n\n", "connection_ids x\n\n", "sessions y\n\n"]
-        {
-            assert!(read(broken).is_err(), "{broken}");
-        }
-    }
-
-    #[test]
-    fn continues_a_clock_from_before_the_start_of_the_machine() {
-        let mut handoff = HandoffState::fresh().unwrap();
-        assert!(handoff.clock().now() < Tick(60));
-        for elapsed_s in [0, 100, 180 * 24 * 3600] {
-            handoff.set_clock(Duration::from_secs(elapsed_s.into()));
-            let lines = handoff.lines("{}");
-            let copy = HandoffState::read(&mut lines.as_bytes(), &mut String::new()).unwrap();
-            let now = copy.clock().now();
-            assert!(now >= Tick(elapsed_s) && now < Tick(elapsed_s + 60), "{now:?}");
-        }
-    }
-
-    #[test]
-    fn a_node_counts_seconds_like_the_others() {
-        let now_ms = 1_800_000_000_000;
-        let unix_ms = || now_ms + monotonic_ns() as u64 / 1_000_000;
-        for elapsed_ms in [0, 1, 999, 1000, 15_999, 16_000, 20_000, 1_000_000_123] {
-            let mut handoff = HandoffState::fresh().unwrap();
-            handoff.set_clock(Duration::from_millis(elapsed_ms));
-            let before_ns = handoff.epoch_ns;
-            handoff.align_clock(unix_ms());
-            let is_aligned = |handoff: &HandoffState| {
-                let epoch_ms = now_ms as i64 + handoff.epoch_ns.div_euclid(1_000_000);
-                let over_ms = epoch_ms.rem_euclid(PERIOD_MS);
-                // Clocks are read one after the other.
-                over_ms.min(PERIOD_MS - over_ms) < 1000
-            };
-            assert!(is_aligned(&handoff), "{elapsed_ms}");
-            assert!(before_ns - handoff.epoch_ns < 16_001_000_000, "{elapsed_ms}");
-            // The next process differs by a little, not by a period.
-            for step_ms in [-5, 0, 5] {
-                let mut next = handoff;
-                next.align_clock(unix_ms().saturating_add_signed(step_ms));
-                let moved_ms = (next.epoch_ns - handoff.epoch_ns).abs() / 1_000_000;
-                assert!(moved_ms < 1000 || elapsed_ms < 1000, "{elapsed_ms}: {moved_ms}");
-            }
-        }
-    }
 
     #[test]
     fn reads_result_of_new_process() {

@@ -1,40 +1,28 @@
-//! The threads of the tracker.
+//! The threads of the tracker, and how they stop.
+
+mod servers;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use admin::{AcmeAttempts, MetricSources, ProcessStats, Service, Status, UpgradeStats};
+use admin::MetricSources;
 use anyhow::{Context, Result};
 use front::Clock;
-use front::http::{HttpListener, HttpWorker, StopOrder};
-use front::udp::{UdpFront, UdpListener};
-use front::webtorrent::{RemoteLetters, WorkerLink};
-use net::process::{lower_priority, raise_priority, usage};
-use net::tls::TlsConfig;
-use net::{ReceiveLosses, UdpSocket, UdpWorker};
-use pages::{ListenerPages, PublicUrl, Site, SiteOptions};
-use subsystem::Subsystems;
+use front::http::StopOrder;
+use front::webtorrent::RemoteLetters;
+use net::process::lower_priority;
 use tokio::sync::watch;
-use tracing::{debug, info};
+use tracing::info;
 use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
-use super::approval::Approval;
 use super::draining::{Draining, Traffic};
-use super::geo::GeoCounter;
-use super::listeners::BoundListener;
-use super::swarms::unix_ms;
-use super::xdp::{self, OpenXdp, SharedRules};
-use super::{Event, Shared};
-use crate::access::AccessState;
-use crate::acme::{self, CertStore};
-use config::{AcmeConfig, Config, ListenerGroup, Transport, worker_count};
+use super::time::unix_offset_s;
 
 /// A thread that ended unasked.
 pub(super) struct ThreadExit {
@@ -44,7 +32,7 @@ pub(super) struct ThreadExit {
 }
 
 /// All threads, and the state they share.
-pub(super) struct Workers {
+pub(crate) struct Workers {
     tracker: Arc<Tracker>,
     registry: Arc<MetricsRegistry>,
     metric_sources: Arc<MetricSources>,
@@ -54,8 +42,8 @@ pub(super) struct Workers {
     stop_http: watch::Sender<Option<StopOrder>>,
     /// Steps the sweep has taken.
     sweeps: Arc<AtomicU64>,
-    /// Steps the thread of the XDP program has taken, if there is one.
-    xdp_steps: Option<Arc<AtomicU64>>,
+    /// Steps that threads of subsystems have taken, with their names.
+    heartbeats: Vec<(&'static str, Arc<AtomicU64>)>,
     /// WebTorrent messages for other nodes, in a cluster, from when the HTTP workers start.
     letters: Arc<OnceLock<RemoteLetters>>,
     /// Present while clients are moving to other nodes.
@@ -63,6 +51,9 @@ pub(super) struct Workers {
     threads: Vec<(String, JoinHandle<()>)>,
     on_exit: Arc<dyn Fn(ThreadExit) + Send + Sync>,
 }
+
+/// Sets the priority of the thread that calls it.
+type SetPriority = fn() -> io::Result<()>;
 
 /// How often the sweep takes a step.
 const SWEEP_PERIOD: Duration = Duration::from_millis(100);
@@ -72,44 +63,25 @@ const SWEEP_PASS_S: u32 = 60;
 /// How long kept-alive connections stay open at a stop, for requests that are on their way. Not longer,
 /// because the port is closed, and the next process may wait for this one to end.
 const STOP_IDLE_GRACE: Duration = Duration::from_millis(500);
+/// The time between two looks at threads that are to end.
+const END_POLL: Duration = Duration::from_millis(5);
 
 impl Workers {
     pub(super) fn new(
-        shared: &Shared<'_>,
+        metric_sources: MetricSources,
+        clock: Clock,
         on_exit: impl Fn(ThreadExit) + Send + Sync + 'static,
     ) -> Self {
-        let (tracker, clock) = (shared.tracker, shared.clock);
-        let registry = Arc::new(MetricsRegistry::default());
-        let certificates = Arc::clone(shared.certificates);
-        let subsystems = Subsystems::default();
-        if let Some(journal) = shared.journal {
-            subsystems.add("journal", journal.status_source());
-        }
-        let metric_sources = MetricSources {
-            tracker: Arc::clone(tracker),
-            registry: Arc::clone(&registry),
-            status: Status { torrent_names: Arc::clone(shared.names), ..Status::default() },
-            process,
-            clock: Box::new(move || clock.now()),
-            certificates: Box::new(move || certificates.validities()),
-            acme: AcmeAttempts::default(),
-            subsystems,
-            site: OnceLock::new(),
-            receive_losses: OnceLock::new(),
-            version: env!("CARGO_PKG_VERSION"),
-        };
-        // Uptime counts from here: after an upgrade the tracker's own clock continues the old one.
-        let _ = start();
         Self {
-            tracker: Arc::clone(tracker),
-            registry,
+            tracker: Arc::clone(&metric_sources.tracker),
+            registry: Arc::clone(&metric_sources.registry),
             metric_sources: Arc::new(metric_sources),
             clock,
             stop: Arc::default(),
             stop_async: watch::Sender::new(false),
             stop_http: watch::Sender::new(None),
             sweeps: Arc::default(),
-            xdp_steps: None,
+            heartbeats: Vec::new(),
             letters: Arc::default(),
             draining: None,
             threads: Vec::new(),
@@ -118,8 +90,30 @@ impl Workers {
     }
 
     /// Returns what the admin listener reports.
-    pub(super) fn metric_sources(&self) -> &MetricSources {
+    pub(crate) fn metric_sources(&self) -> &Arc<MetricSources> {
         &self.metric_sources
+    }
+
+    /// Returns a flag that becomes true when threads are to end.
+    pub(crate) fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// Returns a channel that becomes true at the same time.
+    pub(crate) fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop_async.subscribe()
+    }
+
+    /// Returns a counter of a thread's steps. While it does not change, the thread is stuck.
+    pub(crate) fn heartbeat(&mut self, name: &'static str) -> Arc<AtomicU64> {
+        let steps = Arc::<AtomicU64>::default();
+        self.heartbeats.push((name, Arc::clone(&steps)));
+        steps
+    }
+
+    /// Returns WebTorrent messages for other nodes, in a cluster, from when the HTTP workers start.
+    pub(crate) fn letters(&self) -> Arc<OnceLock<RemoteLetters>> {
+        Arc::clone(&self.letters)
     }
 
     /// Ends readiness, and begins to wait until clients have moved to other nodes, for as long as `longest`.
@@ -149,44 +143,6 @@ impl Workers {
         Traffic { requests, web_sockets }
     }
 
-    /// Sets the engine of UDP that is reported, why it is not the configured one, if so, and what the old process sends
-    /// in an upgrade. Call once.
-    pub(super) fn set_status(
-        &self,
-        engine: String,
-        fallback: Option<String>,
-        upgrade: Arc<UpgradeStats>,
-    ) {
-        let status = &self.metric_sources.status;
-        let _ = status.upgrade.set(upgrade);
-        let _ = status.udp_engine.set(engine);
-        let _ = fallback.map(|why| status.udp_fallback.set(why));
-    }
-
-    /// Begins to count the datagrams that do not fit into the receive buffers of these sockets.
-    pub(super) fn count_losses(&self, listeners: &[BoundListener<UdpSocket>]) {
-        let sockets = listeners.iter().flat_map(|listener| &listener.sockets);
-        match ReceiveLosses::of(sockets) {
-            Ok(losses) => {
-                let losses = Mutex::new(losses);
-                let count = move || losses.lock().unwrap_or_else(PoisonError::into_inner).count();
-                // Set once.
-                let _ = self.metric_sources.receive_losses.set(Box::new(count));
-            }
-            Err(error) => debug!(%error, "the system does not count full receive buffers"),
-        }
-    }
-
-    /// Returns WebTorrent messages for other nodes, in a cluster, from when the HTTP workers start.
-    pub(super) fn letters(&self) -> Arc<OnceLock<RemoteLetters>> {
-        Arc::clone(&self.letters)
-    }
-
-    /// Returns a shared reference to the same.
-    pub(super) fn shared_metric_sources(&self) -> Arc<MetricSources> {
-        Arc::clone(&self.metric_sources)
-    }
-
     /// Returns a counter for each worker, with its name. A worker whose counter does not change is stuck.
     pub(super) fn progress(&self) -> Vec<(String, u64)> {
         let name = |listener: Listener| {
@@ -194,240 +150,13 @@ impl Workers {
         };
         let workers = self.registry.publish_counts().into_iter();
         let load = |name: &str, steps: &AtomicU64| (name.into(), steps.load(Ordering::Relaxed));
-        // Its counters are among those of the workers: it comes first, so that it is named if it is stuck.
-        let xdp = self.xdp_steps.iter().map(|steps| load("xdp", steps));
-        xdp.chain(workers.map(|(listener, beat)| (name(listener), beat)))
+        // The counters of a subsystem's thread are among those of the workers: it comes first, so that it is named
+        // if it is stuck.
+        let subsystems = self.heartbeats.iter().map(|(name, steps)| load(name, steps));
+        subsystems
+            .chain(workers.map(|(listener, beat)| (name(listener), beat)))
             .chain([load("sweep", &self.sweeps)])
             .collect()
-    }
-
-    /// Starts the UDP workers: one for the first socket of every listener, one for the second, … `xdp` has
-    /// what each of them gets of the XDP program.
-    pub(super) fn start_udp(
-        &mut self,
-        listeners: Vec<BoundListener<UdpSocket>>,
-        config: &Config,
-        mut xdp: Option<&mut OpenXdp>,
-    ) -> Result<()> {
-        for (number, sockets_of_worker) in
-            distribute(listeners, worker_count(config.udp_workers)).into_iter().enumerate()
-        {
-            let listeners = sockets_of_worker
-                .iter()
-                .map(|(socket, group)| self.udp_listener(socket.local_addr(), group))
-                .collect();
-            let sockets: Vec<_> = sockets_of_worker.into_iter().map(|(socket, _)| socket).collect();
-            let mut front =
-                UdpFront::new(Arc::clone(&self.tracker), listeners, self.clock, seed()?);
-            let mut worker = UdpWorker::new(sockets, config.engine);
-            let queues = xdp.as_mut().map(|xdp| xdp.equip(number, &mut worker)).unwrap_or_default();
-            let stop = Arc::clone(&self.stop);
-            self.start(format!("udp-{number}"), raise_priority, move || {
-                Ok(::xdp::run(worker, queues, &mut front, &stop)?)
-            })?;
-        }
-        Ok(())
-    }
-
-    fn udp_listener(&self, address: SocketAddr, group: &ListenerGroup) -> UdpListener {
-        let listener_policy = group.listener_policy;
-        let listener = Listener { protocol: Protocol::Udp, address, listener_policy };
-        UdpListener {
-            metrics: self.registry.register(listener),
-            listener_policy,
-            proxies: group.simple_proxies.clone(),
-        }
-    }
-
-    /// Starts the thread that keeps the XDP program up to date and counts what it does.
-    pub(super) fn start_xdp(&mut self, xdp: OpenXdp, rules: SharedRules) -> Result<()> {
-        let (tracker, clock) = (Arc::clone(&self.tracker), self.clock);
-        let mut updater = xdp.updater(rules, tracker, clock, &self.metric_sources);
-        // Before the workers' first datagrams.
-        updater.step();
-        let (stop, steps) = (Arc::clone(&self.stop), Arc::<AtomicU64>::default());
-        self.xdp_steps = Some(Arc::clone(&steps));
-        self.start("xdp".into(), lower_priority, move || {
-            while !stop.load(Ordering::Relaxed) {
-                thread::sleep(xdp::PERIOD);
-                updater.step();
-                steps.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok(())
-        })
-    }
-
-    /// Returns what pages and statistics of HTTP workers show. `node` is the number of a node of a cluster.
-    pub(super) fn site(
-        &self,
-        urls: Vec<PublicUrl>,
-        config: &Config,
-        node: Option<u8>,
-    ) -> Arc<Site> {
-        // Uptime is the process's, as in metrics.
-        let uptime_s = || start().1.elapsed().as_secs();
-        Arc::new(Site::new(SiteOptions {
-            urls,
-            host: config.public_host.clone(),
-            registry: Arc::clone(&self.registry),
-            uptime_s: Box::new(uptime_s),
-            version: env!("CARGO_PKG_VERSION"),
-            node: node.unwrap_or(0),
-        }))
-    }
-
-    /// Starts the HTTP workers, likewise. `tls` is for listeners that use it.
-    pub(super) fn start_http(
-        &mut self,
-        listeners: Vec<BoundListener<TcpListener>>,
-        tls: &TlsConfig,
-        site: &Arc<Site>,
-        config: &Config,
-        node: Option<u8>,
-    ) -> Result<()> {
-        let workers = distribute(listeners, worker_count(config.http_workers));
-        let links = if let (Some(cluster), Some(node)) = (&config.cluster, node) {
-            let bytes_per_s = cluster.relay_bytes_per_s;
-            let (links, letters) =
-                WorkerLink::for_workers_of_node(workers.len(), node, bytes_per_s);
-            // Set once: the workers start once.
-            let _ = self.letters.set(letters);
-            links
-        } else {
-            WorkerLink::for_workers(workers.len())
-        };
-        for (number, (sockets_of_worker, link)) in workers.into_iter().zip(links).enumerate() {
-            let listener = |(socket, group): (TcpListener, ListenerGroup)| {
-                let (address, listener_policy) = (socket.local_addr()?, group.listener_policy);
-                let tls = (group.transport == Transport::Tls).then(|| tls.clone());
-                let protocols = match tls {
-                    None => [Protocol::Http, Protocol::Ws],
-                    Some(_) => [Protocol::Https, Protocol::Wss],
-                };
-                let [http, web] = protocols.map(|protocol| {
-                    self.registry.register(Listener { protocol, address, listener_policy })
-                });
-                let pages = ListenerPages {
-                    tracker: Arc::clone(&self.tracker),
-                    site: Arc::clone(site),
-                    listener_policy,
-                    options: group.pages,
-                };
-                let pages = Some(Arc::new(pages) as _);
-                anyhow::Ok(HttpListener { socket, tls, options: group.http, pages, http, web })
-            };
-            let worker = HttpWorker {
-                tracker: Arc::clone(&self.tracker),
-                listeners: sockets_of_worker.into_iter().map(listener).collect::<Result<_>>()?,
-                clock: self.clock,
-                seed: seed()?,
-                link,
-                memory_limits: config.http_memory,
-                lower_priority: || {
-                    // Without the right to it, the threads share the cores with the workers.
-                    let _ = lower_priority();
-                },
-            };
-            let stop = self.stop_http.subscribe();
-            self.start(format!("http-{number}"), raise_priority, move || {
-                Ok(front::http::serve(worker, stop)?)
-            })?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn start_admin(
-        &mut self,
-        listeners: Vec<TcpListener>,
-        service: Service,
-    ) -> Result<()> {
-        if listeners.is_empty() {
-            return Ok(());
-        }
-        let stop = self.stop_async.subscribe();
-        self.start("admin".into(), raise_priority, move || {
-            Ok(admin::serve(listeners, &service, stop)?)
-        })
-    }
-
-    /// Starts the thread that writes records. It has normal priority, because changes through the API
-    /// wait for it, and is not among those that [`Self::stop`] stops: it ends after all others.
-    pub(super) fn start_records(&mut self, work: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.start(
-            "records".into(),
-            || Ok(()),
-            move || {
-                work();
-                Ok(())
-            },
-        )?;
-        // [`Self::stop`] does not wait for it.
-        self.threads.pop();
-        Ok(())
-    }
-
-    /// Starts the thread that restores and writes the journal of swarms. [`Self::stop`] does not stop it,
-    /// because it writes what the workers change last.
-    pub(super) fn start_journal(
-        &mut self,
-        work: impl FnOnce() + Send + 'static,
-    ) -> Result<JoinHandle<()>> {
-        self.start("journal".into(), lower_priority, move || {
-            work();
-            Ok(())
-        })?;
-        let (_, thread) = self.threads.pop().context("the thread was just started")?;
-        Ok(thread)
-    }
-
-    /// Starts the thread of the cluster. [`Self::stop`] does not stop it, because it publishes what the workers
-    /// change last.
-    pub(super) fn start_cluster(
-        &mut self,
-        work: impl FnOnce() -> Result<()> + Send + 'static,
-    ) -> Result<JoinHandle<()>> {
-        self.start("cluster".into(), lower_priority, work)?;
-        let (_, thread) = self.threads.pop().context("the thread was just started")?;
-        Ok(thread)
-    }
-
-    /// Starts the thread that obtains and renews certificates, following the latest of `configs`.
-    pub(super) fn start_acme(
-        &mut self,
-        store: CertStore,
-        configs: watch::Receiver<Option<AcmeConfig>>,
-    ) -> Result<()> {
-        let metric_sources = Arc::clone(&self.metric_sources);
-        let stop = self.stop_async.subscribe();
-        self.start("acme".into(), lower_priority, move || {
-            acme::serve(&store, &metric_sources, configs, stop)
-        })
-    }
-
-    /// Starts the threads that follow folders and keys, and that count peers by network.
-    pub(super) fn start_followers(
-        &mut self,
-        configs: watch::Receiver<Arc<Config>>,
-        access: &AccessState,
-        events: Sender<Event>,
-    ) -> Result<()> {
-        let (tracker, sources) = (Arc::clone(&self.tracker), Arc::clone(&self.metric_sources));
-        let counter = GeoCounter::new(configs.clone(), Arc::clone(&tracker), Arc::clone(&sources));
-        let approval = Approval {
-            configs,
-            folders: access.folders.clone(),
-            token_keys: access.token_keys.clone(),
-            tracker,
-            sources,
-            events,
-        };
-        let stop = self.stop_async.subscribe();
-        self.start("approval".into(), lower_priority, move || approval.run(stop))?;
-        let stop = Arc::clone(&self.stop);
-        self.start("geo".into(), lower_priority, move || {
-            counter.run(&stop);
-            Ok(())
-        })
     }
 
     /// Starts the thread that removes expired peers, a few at a time. In a cluster, it keeps the time of
@@ -442,7 +171,7 @@ impl Workers {
             }
         };
         set_time(&tracker);
-        self.start("sweep".into(), lower_priority, move || {
+        self.start("sweep", lower_priority, move || {
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(SWEEP_PERIOD);
                 let pass_s = (tracker.peer_lifetime_min_s() / 4).clamp(1, SWEEP_PASS_S);
@@ -464,23 +193,32 @@ impl Workers {
         let idle_grace = if is_handed_over { Duration::MAX } else { STOP_IDLE_GRACE };
         self.stop_http.send_replace(Some(StopOrder { idle_grace }));
         let mut left = self.threads;
-        while !left.is_empty() && Instant::now() < deadline {
-            left.retain(|(_, thread)| !thread.is_finished());
-            thread::sleep(Duration::from_millis(5));
-        }
+        left.retain(|(_, thread)| !ends_by(thread, deadline));
         left.into_iter().map(|(name, _)| name).collect()
     }
 
     /// Starts a thread, which first sets its priority. It is reported if it ends unasked: by an error, a
     /// panic or otherwise.
-    fn start(
+    pub(crate) fn start(
         &mut self,
-        name: String,
-        set_priority: fn() -> io::Result<()>,
+        name: &str,
+        set_priority: SetPriority,
         work: impl FnOnce() -> Result<()> + Send + 'static,
     ) -> Result<()> {
+        let thread = self.spawn(name, set_priority, work)?;
+        self.threads.push((name.into(), thread));
+        Ok(())
+    }
+
+    /// Starts a thread likewise. [`Self::stop`] does not wait for it: it writes or sends what the others change last.
+    pub(crate) fn spawn(
+        &self,
+        name: &str,
+        set_priority: SetPriority,
+        work: impl FnOnce() -> Result<()> + Send + 'static,
+    ) -> Result<JoinHandle<()>> {
         let (stop, on_exit) = (Arc::clone(&self.stop), Arc::clone(&self.on_exit));
-        let own_name = name.clone();
+        let own_name = String::from(name);
         let body = move || {
             if let Err(error) = set_priority() {
                 info!(thread = own_name, %error, "cannot change the priority of the thread");
@@ -495,78 +233,42 @@ impl Workers {
                 on_exit(ThreadExit { name: own_name, reason });
             }
         };
-        let thread = thread::Builder::new().name(name.clone()).spawn(body);
-        self.threads.push((name, thread.context("cannot start a thread")?));
-        Ok(())
+        thread::Builder::new().name(name.into()).spawn(body).context("cannot start a thread")
     }
 }
 
-/// Returns the unix time at tick 0, seconds. It changes when the system's clock is set.
-pub(super) fn unix_offset_s(clock: Clock) -> u64 {
-    let elapsed_ms = clock.elapsed().as_millis() as u64;
-    // To the nearest: ticks begin with seconds of unix time, but for what the clocks differ by.
-    (unix_ms().saturating_sub(elapsed_ms) + 500) / 1000
-}
-
-/// Returns when this process started, by the wall clock and a monotonic one.
-fn start() -> (SystemTime, Instant) {
-    static START: OnceLock<(SystemTime, Instant)> = OnceLock::new();
-    *START.get_or_init(|| (SystemTime::now(), Instant::now()))
-}
-
-fn process() -> ProcessStats {
-    let usage = usage();
-    let (started, since) = start();
-    ProcessStats {
-        started,
-        uptime_s: since.elapsed().as_secs_f64(),
-        cpu_s: usage.user_s + usage.system_s,
-        resident_bytes: usage.resident_bytes,
-        open_fds: usage.descriptors,
-    }
-}
-
-fn seed() -> Result<u64> {
-    getrandom::u64().context("cannot get random numbers from the system")
-}
-
-/// Distributes the sockets of each listener over at most `count` workers. A listener with inherited
-/// sockets may have more or fewer of them than there are workers.
-fn distribute<S>(listeners: Vec<BoundListener<S>>, count: usize) -> Vec<Vec<(S, ListenerGroup)>> {
-    let mut workers: Vec<Vec<(S, ListenerGroup)>> = Vec::new();
-    workers.resize_with(count, Vec::new);
-    for BoundListener { sockets, group } in listeners {
-        for (number, socket) in sockets.into_iter().enumerate() {
-            workers[number % count].push((socket, group.clone()));
+/// Does `work` on this thread with the latest of `configs`, until `stop` becomes true. It is dropped, and begins
+/// anew, when there is another configuration.
+pub(crate) fn follow<T: Clone>(
+    mut configs: watch::Receiver<T>,
+    mut stop: watch::Receiver<bool>,
+    mut work: impl AsyncFnMut(T),
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut stopped = pin!(stop.wait_for(|stop| *stop));
+        loop {
+            let config = configs.borrow_and_update().clone();
+            tokio::select! {
+                () = work(config) => {}
+                // Once the sender is gone, the configuration stays as it is.
+                Ok(()) = configs.changed() => {}
+                _ = &mut stopped => break,
+            }
         }
-    }
-    workers.retain(|sockets| !sockets.is_empty());
-    workers
+    });
+    // Does not wait for name lookups in progress.
+    runtime.shutdown_background();
+    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use config::Settings;
-
-    #[test]
-    fn gives_every_worker_a_socket_of_every_listener() {
-        let config = Config::from_settings(&Settings::default()).unwrap();
-        let distributed = |listeners: &[&[u32]], count| -> Vec<Vec<u32>> {
-            let open = |sockets: &&[u32]| BoundListener {
-                sockets: sockets.to_vec(),
-                group: config.groups[0].clone(),
-            };
-            let workers = distribute(listeners.iter().map(open).collect(), count);
-            workers
-                .into_iter()
-                .map(|all| all.into_iter().map(|(socket, _)| socket).collect())
-                .collect()
-        };
-        assert_eq!(distributed(&[&[1, 2], &[3, 4]], 2), [[1, 3], [2, 4]]);
-        assert_eq!(distributed(&[&[1, 2, 3], &[4]], 2), [vec![1, 3, 4], vec![2]]);
-        assert_eq!(distributed(&[&[1]], 4), [[1]]);
-        assert!(distributed(&[], 3).is_empty());
-        assert!(worker_count(0) >= 1 && worker_count(3) == 3);
+/// Waits for the end of a thread. Returns false if it has not ended by `deadline`.
+pub(crate) fn ends_by(thread: &JoinHandle<()>, deadline: Instant) -> bool {
+    while !thread.is_finished() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        thread::sleep(END_POLL);
     }
+    true
 }

@@ -6,33 +6,36 @@
 
 mod check;
 
-use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use admin::MetricSources;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use front::Clock;
+use net::process::lower_priority;
 use net::{Engine, UdpSocket, UdpWorker};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 use tracker::counters::{DropReason, Listener, Protocol, WorkerMetrics};
 use tracker::{RequestKind, Tracker};
 use types::{Family, limits};
 use wire::udp;
 use xdp::{
     ConnectRate, Control, HandOver, IdSlices, InheritedXdp, ListenerCounts, ProtocolNumbers, Rules,
-    TakeOver, WorkerQueues, Xdp, XdpOptions, XdpStatus,
+    SetupError, TakeOver, WorkerQueues, Xdp, XdpOptions, XdpStatus, is_link_name,
 };
 
 use super::listeners::{BoundListener, BoundListeners};
-pub(super) use check::check;
+use super::module::{Findings, Module, Opening, Running};
+use super::upgrade::Upgrader;
 use config::{Config, worker_count};
 
 /// How often the program gets what has changed.
-pub(super) const PERIOD: Duration = Duration::from_millis(250);
+const PERIOD: Duration = Duration::from_millis(250);
 /// In how many steps addresses and interfaces are looked at once: once a second.
 const REFRESH_STEPS: u32 = 4;
+/// The time that workers may take to leave their AF_XDP sockets. They wake up four times a second.
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The numbers that the program needs to answer connects before the sockets.
 const PROTOCOL_NUMBERS: ProtocolNumbers = ProtocolNumbers {
@@ -42,67 +45,122 @@ const PROTOCOL_NUMBERS: ProtocolNumbers = ProtocolNumbers {
     head_len: udp::HEAD_LEN as u16,
 };
 
-/// The program, attached to its interfaces, before anything is served.
-pub(super) struct OpenXdp {
+/// The XDP program's part in the process.
+#[derive(Default)]
+pub(super) struct XdpModule {
+    /// The program, until its thread starts.
+    program: Option<OpenXdp>,
+    /// Exchanges the program for that of the old process, in an upgrade.
+    take_over: TakeOver,
+    /// Leaves the AF_XDP sockets to a new process.
+    hand_over: Option<HandOver>,
+    rules: Option<SharedRules>,
+}
+
+impl Module for XdpModule {
+    fn check(&self, config: &Config, is_running: bool, findings: &mut Findings) {
+        check::check(config, is_running, findings);
+    }
+
+    fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
+        let inherited = InheritedXdp::from_inherited(opening.inherited);
+        if !opening.config.engine.has_program() || opening.bound.udp.is_empty() {
+            return Ok(());
+        }
+        let bound = opening.bound;
+        // Each worker has a socket of every listener, or of none.
+        let sockets = bound.udp.iter().map(|listener| listener.sockets.len());
+        let workers = sockets.max().unwrap_or(0).min(worker_count(opening.config.udp_workers));
+        match Xdp::open(&options(opening.config, workers)?, listeners(bound), inherited) {
+            Ok(mut xdp) => {
+                self.take_over = std::mem::take(&mut xdp.take_over);
+                let program = OpenXdp::new(xdp, bound);
+                opening.engine.text = Some(program.engine_text(opening.config));
+                self.program = Some(program);
+            }
+            Err(error) => opening.engine.fallback = Some(fall_back(opening.config, &error)?),
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, running: &mut Running<'_>) -> Result<()> {
+        let Some(program) = &self.program else { return Ok(()) };
+        running.upgrader.descriptors.extend(program.xdp.descriptors()?);
+        self.hand_over = Some(program.xdp.hand_over());
+        self.rules = Some(SharedRules::new(running.config));
+        Ok(())
+    }
+
+    fn equip(&mut self, number: usize, worker: &mut UdpWorker) -> Option<WorkerQueues> {
+        let program = self.program.as_mut()?;
+        worker.blocks = Some(program.xdp.control.blocks());
+        program.xdp.queues.get_mut(number).map(std::mem::take)
+    }
+
+    fn serve(&mut self, running: &mut Running<'_>) -> Result<()> {
+        let (Some(program), Some(rules)) = (self.program.take(), &self.rules) else {
+            return Ok(());
+        };
+        let mut updater = program.updater(rules.clone(), running);
+        updater.step();
+        let stop = running.workers.stop_flag();
+        let steps = running.workers.heartbeat("xdp");
+        running.workers.start("xdp", lower_priority, move || {
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(PERIOD);
+                updater.step();
+                steps.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        })
+    }
+
+    fn take_over(&mut self, upgrader: &mut Upgrader) {
+        let take_over = std::mem::take(&mut self.take_over);
+        let failures = take_over.complete(|link, program| upgrader.exchange_program(link, program));
+        failures.iter().for_each(|failure| error!("{failure}"));
+        if !failures.is_empty() {
+            // Copies of links would keep the old program attached, with ids that nothing renews.
+            upgrader.descriptors.retain(|(name, _)| !is_link_name(name));
+        }
+    }
+
+    fn configure(&mut self, config: &Config) {
+        self.rules.iter().for_each(|rules| rules.set(config));
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        let has_left = self.hand_over.as_ref().is_none_or(|it| it.begin(HAND_OVER_TIMEOUT));
+        ensure!(has_left, "a UDP worker did not leave its AF_XDP sockets");
+        Ok(())
+    }
+}
+
+/// The program, attached to its interfaces.
+struct OpenXdp {
     xdp: Xdp,
     /// The listeners that it knows, in its order.
     listeners: Vec<Listener>,
 }
 
-/// The program if there is one, and why there is none although the engine has one.
-type Outcome = (Option<OpenXdp>, Option<String>);
-
-/// Sets up the XDP program if the engine has one. If that fails, `config` gets the engine of the sockets,
-/// unless the program is required.
-pub(super) fn open(
-    config: &mut Config,
-    bound: &BoundListeners,
-    inherited: InheritedXdp,
-) -> Result<Outcome> {
-    if !config.engine.has_program() || bound.udp.is_empty() {
-        return Ok((None, None));
-    }
-    // Each worker has a socket of every listener, or of none.
-    let sockets = bound.udp.iter().map(|listener| listener.sockets.len());
-    let workers = sockets.max().unwrap_or(0).min(worker_count(config.udp_workers));
-    let error = match Xdp::open(&options(config, workers)?, listeners(bound), inherited) {
-        Ok(xdp) => {
-            xdp.warnings.iter().for_each(|warning| warn!("{warning}"));
-            for it in xdp.control.interfaces() {
-                info!(
-                    interface = it.name,
-                    driver = it.driver,
-                    mode = it.mode.label(),
-                    queues = it.queues,
-                    "attached the XDP program"
-                );
-            }
-            let known = bound.udp.iter().take(limits::XDP_LISTENERS_MAX);
-            let listeners = known.filter_map(listener).collect();
-            if bound.udp.len() > limits::XDP_LISTENERS_MAX {
-                warn!(
-                    "more than {} UDP listeners: the others are served without the XDP program",
-                    limits::XDP_LISTENERS_MAX
-                );
-            }
-            return Ok((Some(OpenXdp { xdp, listeners }), None));
-        }
-        Err(error) => error,
-    };
+/// Sets the engine of the sockets in `config`, because there is no program. Returns the reason, for users.
+///
+/// # Errors
+///
+/// If the program is required.
+fn fall_back(config: &mut Config, error: &SetupError) -> Result<String> {
     let engine = config.engine.label();
     if !error.verifier_log.is_empty() {
         debug!(log = error.verifier_log, "the kernel's verifier refused the XDP program");
     }
-    if config.xdp.required {
-        bail!("xdp.required: engine {engine} is not available: {error}");
-    }
+    ensure!(!config.xdp.required, "xdp.required: engine {engine} is not available: {error}");
     config.engine = config.engine.of_sockets();
     warn!("engine {engine} is not available, serving with {}: {error}", config.engine.label());
-    Ok((None, Some(format!("engine {engine} is not available: {error}"))))
+    Ok(format!("engine {engine} is not available: {error}"))
 }
 
 /// Returns how the program is set up for `config`, and how many workers its queues are distributed among.
-pub(super) fn options(config: &Config, workers: usize) -> Result<XdpOptions> {
+fn options(config: &Config, workers: usize) -> Result<XdpOptions> {
     let mut secret = [0; 3];
     for word in &mut secret {
         *word = getrandom::u64().context("cannot get random numbers from the system")?;
@@ -136,26 +194,17 @@ fn listeners(bound: &BoundListeners) -> Vec<xdp::Listener> {
     bound.udp.iter().filter_map(listener).collect()
 }
 
-/// Returns the engine of the UDP listeners, and where its program runs.
-pub(super) fn engine_text(config: &Config, xdp: Option<&OpenXdp>) -> String {
-    let engine = config.engine.resolve().label();
-    let Some(xdp) = xdp else { return engine.into() };
-    let interfaces = xdp.xdp.control.interfaces();
-    let texts = interfaces.iter().map(|it| format!("{} on {}", it.mode.label(), it.name));
-    format!("{engine}: {}", texts.collect::<Vec<_>>().join(", "))
-}
-
 /// The rules of the program, which a reload changes.
 #[derive(Clone)]
-pub(super) struct SharedRules(Arc<Mutex<Rules>>);
+struct SharedRules(Arc<Mutex<Rules>>);
 
 impl SharedRules {
-    pub(super) fn new(config: &Config) -> Self {
+    fn new(config: &Config) -> Self {
         Self(Arc::new(Mutex::new(rules(config))))
     }
 
     /// Applies what a reload can change.
-    pub(super) fn set(&self, config: &Config) {
+    fn set(&self, config: &Config) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = rules(config);
     }
 
@@ -183,45 +232,40 @@ fn rules(config: &Config) -> Rules {
     }
 }
 
-/// What a new process gets of the sockets: copies of them, and what leaves the AF_XDP sockets.
-pub(super) type HandOverParts = (Vec<(String, OwnedFd)>, Option<HandOver>);
-
-pub(super) fn hand_over_parts(
-    bound: &BoundListeners,
-    xdp: Option<&OpenXdp>,
-) -> Result<HandOverParts> {
-    let mut descriptors = bound.descriptors()?;
-    let Some(xdp) = xdp else { return Ok((descriptors, None)) };
-    let (of_xdp, queues) = xdp.hand_over()?;
-    descriptors.extend(of_xdp);
-    Ok((descriptors, Some(queues)))
-}
-
 impl OpenXdp {
-    /// Returns what an upgrade hands over: descriptors with their names, and what stops serving them.
-    pub(super) fn hand_over(&self) -> io::Result<(Vec<(String, OwnedFd)>, HandOver)> {
-        Ok((self.xdp.descriptors()?, self.xdp.hand_over()))
+    /// Logs how the program is attached.
+    fn new(xdp: Xdp, bound: &BoundListeners) -> Self {
+        xdp.warnings.iter().for_each(|warning| warn!("{warning}"));
+        for it in xdp.control.interfaces() {
+            info!(
+                interface = it.name,
+                driver = it.driver,
+                mode = it.mode.label(),
+                queues = it.queues,
+                "attached the XDP program"
+            );
+        }
+        let known = bound.udp.iter().take(limits::XDP_LISTENERS_MAX);
+        let listeners = known.filter_map(listener).collect();
+        if bound.udp.len() > limits::XDP_LISTENERS_MAX {
+            warn!(
+                "more than {} UDP listeners: the others are served without the XDP program",
+                limits::XDP_LISTENERS_MAX
+            );
+        }
+        Self { xdp, listeners }
     }
 
-    /// Takes what completes an upgrade in the process that takes over.
-    pub(super) fn take_over(&mut self) -> TakeOver {
-        std::mem::take(&mut self.xdp.take_over)
-    }
-
-    /// Sets the list of blocked networks of a UDP worker. Returns its AF_XDP sockets.
-    pub(super) fn equip(&mut self, number: usize, worker: &mut UdpWorker) -> WorkerQueues {
-        worker.blocks = Some(self.xdp.control.blocks());
-        self.xdp.queues.get_mut(number).map(std::mem::take).unwrap_or_default()
+    /// Returns the engine of the UDP listeners, and where its program runs.
+    fn engine_text(&self, config: &Config) -> String {
+        let interfaces = self.xdp.control.interfaces();
+        let texts = interfaces.iter().map(|it| format!("{} on {}", it.mode.label(), it.name));
+        format!("{}: {}", config.engine.resolve().label(), texts.collect::<Vec<_>>().join(", "))
     }
 
     /// Returns what keeps the program up to date.
-    pub(super) fn updater(
-        self,
-        rules: SharedRules,
-        tracker: Arc<Tracker>,
-        clock: Clock,
-        sources: &MetricSources,
-    ) -> Updater {
+    fn updater(self, rules: SharedRules, running: &Running<'_>) -> Updater {
+        let sources = running.workers.metric_sources();
         let status = Arc::<Mutex<XdpStatus>>::default();
         let shown = Arc::clone(&status);
         let read = move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -238,15 +282,15 @@ impl OpenXdp {
             bans_version: 0,
             do_bans_fit: true,
             steps: 0,
-            tracker,
-            clock,
+            tracker: Arc::clone(&running.shared.tracker),
+            clock: running.shared.clock,
             status,
         }
     }
 }
 
 /// Keeps the program up to date.
-pub(super) struct Updater {
+struct Updater {
     control: Control,
     /// The counters of each listener, with its family.
     metrics: Vec<(Family, WorkerMetrics)>,
@@ -266,7 +310,7 @@ pub(super) struct Updater {
 
 impl Updater {
     /// Tells the program what has changed, and counts what it has done. Call it every [`PERIOD`].
-    pub(super) fn step(&mut self) {
+    fn step(&mut self) {
         let slices = self.tracker.connection_id_slices(self.clock.now());
         // Before endpoints: without ids, all that comes to them would be dropped.
         self.control.set_ids(&IdSlices {

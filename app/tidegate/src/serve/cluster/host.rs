@@ -9,8 +9,8 @@ use replication::Now;
 use tracker::counters::MetricsRegistry;
 use tracker::{RequestKind, SessionOrigin, SessionWalk, Tracker};
 
-use crate::serve::swarms::unix_ms;
-use crate::site::SharedAccounts;
+use crate::serve::module::SharedAccounts;
+use crate::serve::time::unix_ms;
 
 /// Bytes of sessions in a block.
 const SESSIONS_BYTES: usize = 64 * 1024;
@@ -23,7 +23,7 @@ pub(super) struct TrackerHost {
     /// When announces were last counted, and how many there were.
     announces: Mutex<(Instant, u64)>,
     session_changes: Mutex<SessionWalk>,
-    accounts: Option<SharedAccounts>,
+    accounts: Option<Arc<dyn SharedAccounts>>,
 }
 
 impl TrackerHost {
@@ -31,7 +31,7 @@ impl TrackerHost {
         tracker: Arc<Tracker>,
         clock: Clock,
         registry: Arc<MetricsRegistry>,
-        accounts: Option<SharedAccounts>,
+        accounts: Option<Arc<dyn SharedAccounts>>,
     ) -> Self {
         tracker.passkeys().keep_session_changes();
         let announces = Mutex::new((Instant::now(), 0));
@@ -83,7 +83,6 @@ impl Host for TrackerHost {
         // A body that does not add up is of another version.
         let _ = self.tracker.import_sessions(now.tick, ago_s, SessionOrigin::OtherNode, body);
     }
-
     fn take_accounts(&self) -> Option<Vec<u8>> {
         self.accounts.as_ref()?.take()
     }

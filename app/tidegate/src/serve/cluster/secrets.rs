@@ -8,7 +8,7 @@ use tracing::{info, warn};
 use tracker::Tracker;
 
 use crate::cluster::secret::{self, Secret, Secrets, Step};
-use crate::serve::swarms::unix_ms;
+use crate::serve::time::unix_ms;
 
 /// An old secret is accepted for this much longer than a peer's lifetime, seconds: the log has messages under it for five
 /// minutes more, and clocks of nodes differ.

@@ -25,7 +25,7 @@ const QUEUE_MAX: usize = 64;
 
 /// Which addresses may be connected to.
 #[derive(Clone, Debug)]
-pub(super) enum Targets {
+pub(in crate::serve) enum Targets {
     /// Those of one URL in the configuration.
     Any,
     /// These ports of public addresses of other machines, and of the networks in `private`. `own` are the addresses of
@@ -34,7 +34,7 @@ pub(super) enum Targets {
 }
 
 impl Targets {
-    pub(super) fn allow(&self, ip: IpAddr) -> bool {
+    pub(in crate::serve) fn allow(&self, ip: IpAddr) -> bool {
         match self {
             Self::Any => true,
             Self::Webhooks { private, own, .. } => {
@@ -44,7 +44,7 @@ impl Targets {
     }
 
     /// Returns an error if the port of `url` must not be connected to.
-    pub(super) fn check_port(&self, url: &Uri) -> Result<(), String> {
+    pub(in crate::serve) fn check_port(&self, url: &Uri) -> Result<(), String> {
         let Self::Webhooks { ports, .. } = self else { return Ok(()) };
         let default = if url.scheme_str() == Some("https") { 443 } else { 80 };
         let port = url.port_u16().unwrap_or(default);
@@ -55,7 +55,7 @@ impl Targets {
     }
 
     /// Describes a host that must not be connected to.
-    pub(super) fn refusal(host: &str) -> String {
+    pub(in crate::serve) fn refusal(host: &str) -> String {
         format!(
             "{host} has no public address of another machine: to allow it, add its address to admin.webhook_private"
         )
@@ -88,7 +88,7 @@ pub(super) fn system(host: &str) -> io::Result<Vec<SocketAddr>> {
 
 /// Resolves names for one client. Its threads end when the last clone is dropped.
 #[derive(Clone)]
-pub(super) struct Resolver {
+pub(in crate::serve) struct Resolver {
     queue: SyncSender<Query>,
     targets: Targets,
 }

@@ -13,7 +13,7 @@ use config::Config;
 const BYTES_PER_PEER: u64 = 40;
 
 /// Returns why the journal could not be written, if anything.
-pub(in crate::serve) fn check(config: &Config) -> Vec<String> {
+pub(super) fn check(config: &Config) -> Vec<String> {
     let Some(swarms) = &config.swarms else { return Vec::new() };
     let dir = swarms.dir.as_path();
     if dir.is_dir()
@@ -49,7 +49,7 @@ fn lack_of_room(peers: u64, free: u64, held: u64) -> Option<String> {
 
 /// Returns what speaks against the file system.
 #[cfg(target_os = "linux")]
-pub(in crate::serve) fn warning(config: &Config) -> Option<String> {
+pub(super) fn warning(config: &Config) -> Option<String> {
     use nix::sys::statfs::{NFS_SUPER_MAGIC, TMPFS_MAGIC, statfs};
     let dir = config.swarms.as_ref()?.dir.as_path();
     let kind = statfs(existing(dir)).ok()?.filesystem_type();
@@ -62,7 +62,7 @@ pub(in crate::serve) fn warning(config: &Config) -> Option<String> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(in crate::serve) fn warning(_config: &Config) -> Option<String> {
+pub(super) fn warning(_config: &Config) -> Option<String> {
     None
 }
 

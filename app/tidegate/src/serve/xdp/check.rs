@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 
 use xdp::{Inspection, Listener};
 
-use crate::serve::Findings;
+use crate::serve::module::Findings;
 use config::{Config, Transport, worker_count};
 
 /// Adds what there is to say about `config`'s engine on this machine. `is_running` is whether a running
 /// tidegate has the ports of `config`.
-pub(in crate::serve) fn check(config: &Config, is_running: bool, findings: &mut Findings) {
+pub(super) fn check(config: &Config, is_running: bool, findings: &mut Findings) {
     let addresses: Vec<_> = config.addresses(Transport::Udp).collect();
     if addresses.is_empty() {
         return;

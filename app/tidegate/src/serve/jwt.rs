@@ -1,0 +1,107 @@
+//! Follows the keys of tokens that a URL has, on a thread of its own with low priority.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use admin::MetricSources;
+use anyhow::Result;
+use net::process::lower_priority;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+use tracker::Tracker;
+use types::limits::TOKEN_KEY_SET_MAX;
+
+use super::module::{Module, Running};
+use super::outbound::KeyFetcher;
+use super::workers::follow;
+use crate::access::token_keys::{self, TokenKeys};
+use config::{Config, TokenConfig, without_secrets};
+
+/// Seconds until keys are requested again after a failure, while there are none.
+const RETRY_S: u32 = 5;
+
+/// Starts the thread that requests keys, and sends it the configuration.
+#[derive(Default)]
+pub(super) struct JwtModule {
+    configs: watch::Sender<Option<TokenConfig>>,
+}
+
+impl Module for JwtModule {
+    fn serve(&mut self, running: &mut Running<'_>) -> Result<()> {
+        self.configure(running.config);
+        let mut follower = KeyFollower {
+            keys: running.access.token_keys.clone(),
+            tracker: Arc::clone(&running.shared.tracker),
+            sources: Arc::clone(running.workers.metric_sources()),
+            fetcher: None,
+            has_failed: false,
+        };
+        let configs = self.configs.subscribe();
+        let stop = running.workers.stopping();
+        running.workers.start("jwt", lower_priority, move || {
+            follow(configs, stop, async |config| follower.follow(config).await)
+        })
+    }
+
+    fn configure(&mut self, config: &Config) {
+        self.configs.send_replace(config.tokens.clone());
+    }
+}
+
+/// Requests the keys from time to time, and when the configuration has been reloaded.
+struct KeyFollower {
+    keys: TokenKeys,
+    tracker: Arc<Tracker>,
+    sources: Arc<MetricSources>,
+    fetcher: Option<KeyFetcher>,
+    /// True if the last request failed.
+    has_failed: bool,
+}
+
+impl KeyFollower {
+    /// Requests the keys of a configuration until it is dropped.
+    async fn follow(&mut self, config: Option<TokenConfig>) {
+        let Some(config) = &config else { return pending().await };
+        let Some(url) = token_keys::url(config) else { return pending().await };
+        loop {
+            let wait_s = self.request(config, url).await;
+            tokio::time::sleep(Duration::from_secs(wait_s.into())).await;
+        }
+    }
+
+    /// Requests the keys once. Returns the seconds until the next time.
+    async fn request(&mut self, config: &TokenConfig, url: &str) -> u32 {
+        let Err(error) = self.fetch(config, url).await else {
+            if std::mem::take(&mut self.has_failed) {
+                info!("the keys of tokens can be requested again");
+            }
+            return config.refresh_s;
+        };
+        self.sources.status.jwt_key_failures.fetch_add(1, Ordering::Relaxed);
+        let are_there = self.keys.are_there();
+        let url = without_secrets(url);
+        if !std::mem::replace(&mut self.has_failed, true) {
+            if are_there {
+                warn!("access.jwt_keys: {url}: {error}; the keys in use stay");
+            } else {
+                error!(
+                    "access.jwt_keys: {url}: {error}; announces with tokens are refused until there are keys"
+                );
+            }
+        }
+        if are_there { config.refresh_s } else { config.refresh_s.min(RETRY_S) }
+    }
+
+    /// Replaces the keys in use by those at `url`.
+    async fn fetch(&mut self, config: &TokenConfig, url: &str) -> Result<(), String> {
+        let fetcher = match self.fetcher.take() {
+            Some(fetcher) => fetcher,
+            None => KeyFetcher::new().map_err(|error| format!("{error:#}"))?,
+        };
+        let bytes = self.fetcher.insert(fetcher).get(url, TOKEN_KEY_SET_MAX).await?;
+        let replaced = self.keys.replace(&self.tracker, config, bytes);
+        replaced.map_err(|error| format!("{error:#}"))
+    }
+}
