@@ -19,6 +19,7 @@ pub mod credit;
 mod database;
 mod gazelle;
 mod hex;
+mod id_map;
 mod keys;
 pub mod ledger;
 mod model;
@@ -29,6 +30,7 @@ mod server;
 pub mod spool;
 mod status;
 mod subsystem;
+mod torrents;
 mod unit3d;
 
 #[doc(hidden)]

@@ -270,12 +270,7 @@ impl SiteSubsystem {
             return answers.names.link(v1, v2);
         }
         let mut model = answers.model.write();
-        let Some(id) = model.hashes.get(&v1).or_else(|| model.hashes.get(&v2)).copied() else {
-            return false;
-        };
-        model.hashes.insert(v1, id);
-        model.hashes.insert(v2, id);
-        true
+        model.torrents.link(v1, v2)
     }
 
     /// Takes over the sessions of a batch of another node, so that a user's client that comes here next is not counted
@@ -357,7 +352,7 @@ impl Feed {
         if self.0.config.kind == SiteKind::Feed {
             return answers.names.info_hash(torrent);
         }
-        answers.model.read().torrents.get(&torrent).map(|torrent| torrent.info_hash)
+        answers.model.read().torrents.get(torrent).map(|torrent| torrent.info_hash)
     }
 }
 

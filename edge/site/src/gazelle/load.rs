@@ -10,7 +10,8 @@ use types::{InfoHash, PeerId};
 use crate::batch::Session;
 use crate::credit::Factors;
 use crate::database::column;
-use crate::model::{Group, Model, Moderation, Torrent, User};
+use crate::model::{Group, Model, User};
+use crate::torrents::{Moderation, Torrent};
 
 /// The group of all users: Gazelle has none that a tracker knows.
 pub(crate) const GROUP: i32 = 0;
@@ -38,7 +39,6 @@ pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
         let prefix: String = column(&mut row?, 0)?;
         Model::add_prefix(&mut model.allowed, &prefix);
     }
-    model.reserve();
     Ok(model)
 }
 

@@ -10,7 +10,8 @@ use types::{InfoHash, PeerId};
 use crate::batch::Session;
 use crate::credit::Factors;
 use crate::database::column;
-use crate::model::{Group, Model, Moderation, Torrent, User};
+use crate::model::{Group, Model, User};
+use crate::torrents::{Moderation, Torrent};
 
 /// Reads everything.
 ///
@@ -23,7 +24,6 @@ pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
     load_users(conn, &mut model)?;
     load_torrents(conn, &mut model)?;
     load_sets(conn, &mut model)?;
-    model.reserve();
     Ok(model)
 }
 
