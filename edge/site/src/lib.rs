@@ -28,6 +28,7 @@ mod rates;
 mod rules;
 mod server;
 pub mod spool;
+mod sql;
 mod status;
 mod subsystem;
 mod torrents;
