@@ -37,14 +37,13 @@ impl<V> IdMap<V> {
 
     /// Returns the value of a number.
     pub(crate) fn get(&self, id: u32) -> Option<&V> {
-        let position = self.position(id)?;
-        self.rows.get(position).map(|(_, value)| value)
+        self.at(self.position(id)?).map(|(_, value)| value)
     }
 
     /// The same, to change it.
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut V> {
         let position = self.position(id)?;
-        self.rows.get_mut(position).map(|(_, value)| value)
+        self.rows.get_mut(position as usize).map(|(_, value)| value)
     }
 
     /// Inserts or replaces the value of a number. Returns the old one.
@@ -79,15 +78,20 @@ impl<V> IdMap<V> {
         Some(rows.swap_remove(position as usize).1)
     }
 
+    /// Returns the number and the value at a position. The last one takes the position of one that is removed.
+    pub(crate) fn at(&self, position: u32) -> Option<(u32, &V)> {
+        self.rows.get(position as usize).map(|(id, value)| (*id, value))
+    }
+
+    /// Returns the position of a number.
+    pub(crate) fn position(&self, id: u32) -> Option<u32> {
+        let is_row = |position: &u32| self.rows[*position as usize].0 == id;
+        self.positions.find(self.hasher.hash_one(id), is_row).copied()
+    }
+
     /// Returns all numbers with their values, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &V)> {
         self.rows.iter().map(|(id, value)| (*id, value))
-    }
-
-    fn position(&self, id: u32) -> Option<usize> {
-        let is_row = |position: &u32| self.rows[*position as usize].0 == id;
-        let found = self.positions.find(self.hasher.hash_one(id), is_row);
-        found.map(|position| *position as usize)
     }
 }
 

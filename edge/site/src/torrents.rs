@@ -34,7 +34,7 @@ pub(crate) struct Torrent {
 #[derive(Debug, Default)]
 pub(crate) struct Torrents {
     rows: IdMap<Torrent>,
-    /// Numbers, by the info hashes of their rows.
+    /// Positions of rows, by their info hashes.
     hashes: HashTable<u32>,
     /// The hashes of hybrid torrents that their rows do not have.
     hybrids: HashMap<InfoHash, u32>,
@@ -92,14 +92,19 @@ impl Torrents {
 
     /// Returns the number of the torrent that is found by an info hash.
     pub(crate) fn id_of(&self, hash: &InfoHash) -> Option<u32> {
-        let found = self.hashes.find(self.hasher.hash_one(hash), |id| self.has_hash(*id, hash));
-        found.or_else(|| self.hybrids.get(hash)).copied()
+        self.find(hash).map(|(id, _)| id)
     }
 
     /// Returns the number and the torrent that are found by an info hash.
     pub(crate) fn find(&self, hash: &InfoHash) -> Option<(u32, &Torrent)> {
-        let id = self.id_of(hash)?;
-        Some((id, self.rows.get(id)?))
+        let has_hash = |position: &u32| has_hash(&self.rows, *position, hash);
+        match self.hashes.find(self.hasher.hash_one(hash), has_hash) {
+            Some(position) => self.rows.at(*position),
+            None => {
+                let id = *self.hybrids.get(hash)?;
+                Some((id, self.rows.get(id)?))
+            }
+        }
     }
 
     /// Inserts or replaces a torrent. Of torrents with the same info hash, one that is served comes first. Returns true
@@ -128,6 +133,15 @@ impl Torrents {
         if let Some(own) = own.filter(|own| self.id_of(own) == Some(id)) {
             self.forget_hash(&own);
         }
+        // The last row takes the place of the removed one.
+        let last = (self.rows.len() - 1) as u32;
+        if let Some(position) = self.rows.position(id)
+            && let Some((_, moved)) = self.rows.at(last)
+        {
+            let hash = self.hasher.hash_one(moved.info_hash);
+            let found = self.hashes.find_mut(hash, |it| *it == last);
+            found.into_iter().for_each(|it| *it = position);
+        }
         self.rows.remove(id);
     }
 
@@ -143,30 +157,31 @@ impl Torrents {
         true
     }
 
-    fn has_hash(&self, id: u32, hash: &InfoHash) -> bool {
-        self.rows.get(id).is_some_and(|torrent| torrent.info_hash == *hash)
-    }
-
-    /// Lets an info hash find the torrent whose row has it.
+    /// Makes an info hash find the torrent whose row has it.
     fn set_hash(&mut self, hash: InfoHash, id: u32) {
         self.forget_hash(&hash);
         let Self { rows, hashes, hasher, .. } = self;
-        let rehash = |id: &u32| {
-            let torrent = rows.get(*id).expect("a torrent that is found has a row");
+        let rehash = |position: &u32| {
+            let (_, torrent) = rows.at(*position).expect("a torrent that is found has a row");
             hasher.hash_one(torrent.info_hash)
         };
-        hashes.insert_unique(hasher.hash_one(hash), id, rehash);
+        let position = rows.position(id).expect("the torrent was inserted");
+        hashes.insert_unique(hasher.hash_one(hash), position, rehash);
     }
 
-    /// Lets an info hash find no torrent.
+    /// Makes an info hash find no torrent.
     fn forget_hash(&mut self, hash: &InfoHash) {
         self.hybrids.remove(hash);
         let Self { rows, hashes, hasher, .. } = self;
-        let has_hash = |id: &u32| rows.get(*id).is_some_and(|it| it.info_hash == *hash);
+        let has_hash = |position: &u32| has_hash(rows, *position, hash);
         if let Ok(found) = hashes.find_entry(hasher.hash_one(hash), has_hash) {
             found.remove();
         }
     }
+}
+
+fn has_hash(rows: &IdMap<Torrent>, position: u32, hash: &InfoHash) -> bool {
+    rows.at(position).is_some_and(|(_, torrent)| torrent.info_hash == *hash)
 }
 
 #[cfg(test)]
