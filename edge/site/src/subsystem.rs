@@ -2,7 +2,7 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `site` | opens the spool, cuts a batch each [`SiteConfig::flush_s`], writes snapshots |
+//! | `site` | opens the spool, cuts batches, so that all are written within [`SiteConfig::flush_s`], writes snapshots |
 //! | `site-database` | loads users and torrents, writes batches, one transaction each |
 //! | `site-calls` | serves the calls of the site |
 //!
@@ -71,6 +71,8 @@ struct Progress {
     rows: u64,
     rows_skipped: u64,
     rows_per_s: f64,
+    /// The time that the last batch took to be written to the database.
+    write_time: Duration,
     database: Option<SiteProblem>,
     clock: Option<SiteProblem>,
     spool: Option<SiteProblem>,
