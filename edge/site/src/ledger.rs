@@ -162,6 +162,7 @@ impl Ledger {
         let key = self.key(report.user, report.torrent);
         let mut shard = self.shard(report.user).lock();
         let shard = &mut *shard;
+        shard.prefetch(&key);
         // 1. The session as the client's last announce left it.
         let found = shard.find(&key);
         let known = found.and_then(|place| shard.pairs.get_bucket(place));
@@ -232,10 +233,20 @@ impl Ledger {
 
     /// Takes everything that changed since the last cut; sequence and names are the caller's. Appends all sessions, as they
     /// are with this batch, to `snapshot`. Also ends silent sessions of some shards.
-    pub fn cut(&self, now_s: u32, mut snapshot: Option<&mut SnapshotWriter>) -> Batch {
+    pub fn cut(&self, now_s: u32, snapshot: Option<&mut SnapshotWriter>) -> Batch {
+        self.cut_into(Batch::default(), now_s, snapshot)
+    }
+
+    /// The same into an empty batch, whose memory is used again.
+    pub(crate) fn cut_into(
+        &self,
+        mut batch: Batch,
+        now_s: u32,
+        mut snapshot: Option<&mut SnapshotWriter>,
+    ) -> Batch {
         let first = self.swept.fetch_add(SWEPT_PER_CUT, Ordering::Relaxed);
         let swept = |number: usize| number.wrapping_sub(first) % SHARDS < SWEPT_PER_CUT;
-        let mut batch = Batch { unix_s: now_s, ..Batch::default() };
+        batch.unix_s = now_s;
         for (number, shard) in self.shards.iter().enumerate() {
             let mut shard = shard.lock();
             if swept(number) {

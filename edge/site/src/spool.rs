@@ -209,6 +209,14 @@ impl Spool {
         bytes > self.snapshot_bytes.max(SNAPSHOT_AFTER_BYTES).min(self.limit / 4)
     }
 
+    /// Returns an empty batch. It has the memory of the last one, if that is confirmed and nobody reads it.
+    pub(crate) fn recycle(&mut self) -> Batch {
+        let last = self.last.take_if(|last| last.sequence <= self.confirmed);
+        let mut batch = last.and_then(Arc::into_inner).unwrap_or_default();
+        batch.records.clear();
+        Batch { records: batch.records, ..Batch::default() }
+    }
+
     /// Takes a batch, and returns the sequence that it gets once it is on the disk.
     ///
     /// # Errors

@@ -162,7 +162,7 @@ fn try_flush(
         true => Some(spool.begin_snapshot(now_s)?),
         false => None,
     };
-    let mut batch = answers.ledger.cut(now_s, snapshot.as_mut());
+    let mut batch = answers.ledger.cut_into(spool.recycle(), now_s, snapshot.as_mut());
     batch.names = answers.names.take_new();
     if let Some(snapshot) = &mut snapshot {
         snapshot.names(answers.names.all().into_iter());
