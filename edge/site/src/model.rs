@@ -132,6 +132,13 @@ impl Model {
         }
         true
     }
+
+    /// Makes room, so that no announce waits until a table has grown.
+    pub(crate) fn reserve(&mut self) {
+        self.users.reserve();
+        self.torrents.reserve();
+        self.tokens.reserve(self.tokens.len() / 8 + 1_000);
+    }
 }
 
 const MAGIC: [u8; 4] = *b"TGM1";
@@ -241,6 +248,7 @@ impl Model {
                 list.push(text(&mut reader)?);
             }
         }
+        model.reserve();
         reader.0.is_empty().then_some(model)
     }
 }

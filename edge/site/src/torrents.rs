@@ -75,6 +75,14 @@ impl Torrents {
         self.rows.len()
     }
 
+    /// Makes room, as [`IdMap::reserve`] does.
+    pub(crate) fn reserve(&mut self) {
+        let more = self.rows.len() / 8 + 1_000;
+        self.rows.reserve();
+        let Self { rows, hashes, hasher, .. } = self;
+        hashes.reserve(more, |position| hash_at(rows, *position, hasher));
+    }
+
     /// Returns the torrent with a number.
     pub(crate) fn get(&self, id: u32) -> Option<&Torrent> {
         self.rows.get(id)
@@ -161,11 +169,8 @@ impl Torrents {
     fn set_hash(&mut self, hash: InfoHash, id: u32) {
         self.forget_hash(&hash);
         let Self { rows, hashes, hasher, .. } = self;
-        let rehash = |position: &u32| {
-            let (_, torrent) = rows.at(*position).expect("a torrent that is found has a row");
-            hasher.hash_one(torrent.info_hash)
-        };
         let position = rows.position(id).expect("the torrent was inserted");
+        let rehash = |position: &u32| hash_at(rows, *position, hasher);
         hashes.insert_unique(hasher.hash_one(hash), position, rehash);
     }
 
@@ -182,6 +187,12 @@ impl Torrents {
 
 fn has_hash(rows: &IdMap<Torrent>, position: u32, hash: &InfoHash) -> bool {
     rows.at(position).is_some_and(|(_, torrent)| torrent.info_hash == *hash)
+}
+
+/// Returns the hash by which the row at a position is found.
+fn hash_at(rows: &IdMap<Torrent>, position: u32, hasher: &DefaultHashBuilder) -> u64 {
+    let (_, torrent) = rows.at(position).expect("a torrent that is found has a row");
+    hasher.hash_one(torrent.info_hash)
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
         let prefix: String = column(&mut row?, 0)?;
         Model::add_prefix(&mut model.allowed, &prefix);
     }
+    model.reserve();
     Ok(model)
 }
 

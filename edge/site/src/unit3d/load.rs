@@ -24,6 +24,7 @@ pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
     load_users(conn, &mut model)?;
     load_torrents(conn, &mut model)?;
     load_sets(conn, &mut model)?;
+    model.reserve();
     Ok(model)
 }
 
