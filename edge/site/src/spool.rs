@@ -209,7 +209,7 @@ impl Spool {
         bytes > self.snapshot_bytes.max(SNAPSHOT_AFTER_BYTES).min(self.limit / 4)
     }
 
-    /// Returns an empty batch. It has the memory of the last one, if that is confirmed and nobody reads it.
+    /// Returns an empty batch. It has the memory of the last one, if that is confirmed and no consumer reads it.
     pub(crate) fn recycle(&mut self) -> Batch {
         let last = self.last.take_if(|last| last.sequence <= self.confirmed);
         let mut batch = last.and_then(Arc::into_inner).unwrap_or_default();
