@@ -193,6 +193,7 @@ impl View<'_> {
         let prefetch = |request: &AnnounceRequest| {
             self.prefetch_torrent(&request.grant, &request.announce, request.endpoint())
         };
+        let requests = requests.get(..limits::BATCH_MAX).unwrap_or(requests);
         let sessions: ArrayVec<_, { limits::BATCH_MAX }> = requests.iter().map(prefetch).collect();
         let mut served: ArrayVec<Judged<'_>, { limits::BATCH_MAX }> = ArrayVec::new();
         let mut stored: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
