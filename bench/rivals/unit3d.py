@@ -6,6 +6,7 @@ Usage: unit3d.py --bench TIDEGATE_BENCH --tidegate TIDEGATE --rival UNIT3D_ANNOU
 Both trackers serve the same users and torrents of the same tables in turn, and write to them. The tracker runs on the
 first core; the load and the database run on the second one. Each round prints a line of JSON for each tracker; the
 last line has the medians of announces per CPU-second of the tracker, and their ratio with the range of the pairs.
+`written` are the rows of `history` when the load ends, `at_end` those when the tracker has stopped.
 The rival is built from its public repository; its queries are checked against the tables when it is built.
 """
 
@@ -82,6 +83,10 @@ class Database:
             "unit3d",
         )
 
+    def history(self):
+        """Returns the rows of the table `history`."""
+        return int(self.run("SELECT COUNT(*) FROM history", "unit3d"))
+
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(30)
@@ -138,11 +143,12 @@ def measure(options, name, start, database, keys):
                 ["taskset", "-c", str(options.load_core), *load], check=True, capture_output=True, text=True
             )
             figures = json.loads(done.stdout)
+            written = database.history()
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
-    rows = database.run("SELECT COUNT(*) FROM history; SELECT COUNT(*) FROM peers;", "unit3d").split()
-    figures = {"tracker": name, "history": int(rows[0]), "peers": int(rows[1]), "load": figures}
+            # UNIT3D-Announce writes a few thousand rows every 3 s, and the rest at its end.
+            process.wait(600)
+    figures = {"tracker": name, "written": written, "at_end": database.history(), "load": figures}
     print(json.dumps(figures), flush=True)
     return figures
 

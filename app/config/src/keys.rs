@@ -507,7 +507,7 @@ settings! {
         site_password: Text = "";
         /// File with the password of gazelle's reports (TRACKER_REPORTKEY). At least 32 characters.
         report_password: Text = "";
-        /// Seconds between writes of what users transferred. A kill loses at most this much.
+        /// Seconds within which the database has what users transferred, if it keeps up. A kill loses at most this much.
         flush_s: Int(1, 60) = 3;
         /// Maximum size in MiB of what waits on the disk while the database is away.
         spool_mib: Int(16, 1 << 20) = 4096;

@@ -16,7 +16,7 @@ use super::setting::Setting;
 pub struct SiteConfig {
     /// Its kind, with what that needs.
     pub kind: SiteKind,
-    /// Seconds between writes of what users transferred.
+    /// Seconds within which the database has what users transferred.
     pub flush_s: u32,
     /// Most MiB of what waits on the disk.
     pub spool_mib: u32,

@@ -130,6 +130,9 @@ impl Downloads {
 
     /// Returns the durable number of downloads of a torrent.
     pub fn of(&self, info_hash: &InfoHash) -> u32 {
+        if self.is_empty() {
+            return 0;
+        }
         let hash = self.hash(info_hash);
         let shard = self.shard(hash);
         shard.counts.find(hash, |it| it.info_hash == *info_hash).map_or(0, |it| it.count)

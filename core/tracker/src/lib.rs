@@ -80,6 +80,7 @@ use connection_id::ConnectionIds;
 use full_scrape::FullScrapes;
 use passkeys::{ImportTime, SessionTag};
 use settings::SharedSettings;
+use site::Caller;
 
 /// Secrets, drawn by the application at random, or derived from the secret of a cluster.
 #[derive(Clone, Copy)]
@@ -379,7 +380,8 @@ impl View<'_> {
     ) {
         debug_assert!(requests.len() <= limits::BATCH_MAX, "{} requests", requests.len());
         if let Some(site) = self.tracker.site.get() {
-            return self.announce_by_site(&**site, random, requests, answer);
+            let caller = Caller { site: &**site, agent: b"", protocol: SiteProtocol::Udp };
+            return self.announce_by_site(caller, random, requests, answer);
         }
         let (tracker, policy) = (self.tracker, &self.settings.policy);
         let jitter_seed = random.next();

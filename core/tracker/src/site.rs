@@ -12,6 +12,7 @@ use primitives::Random;
 use types::{Announce, Notice, PeerId, PeerKey, Refusal, SwarmCounts, Tick, limits};
 
 use crate::admission::Effect;
+use crate::passkeys::SessionTag;
 use crate::{AnnounceOk, AnnounceRequest, KeyId, View, policy, store_announce};
 use swarm::{Action, Answer, StoreAnnounce};
 
@@ -112,10 +113,23 @@ impl SiteVerdict {
 
 /// The site, and what it wants to know of a request besides its announce.
 #[derive(Clone, Copy)]
-struct Caller<'a> {
-    site: &'a dyn Site,
-    agent: &'a [u8],
-    protocol: SiteProtocol,
+pub(crate) struct Caller<'a> {
+    pub(crate) site: &'a dyn Site,
+    pub(crate) agent: &'a [u8],
+    pub(crate) protocol: SiteProtocol,
+}
+
+/// An announce that a site has judged, and that is answered.
+struct Judged<'a> {
+    slot: u8,
+    request: &'a AnnounceRequest,
+    effect: Effect,
+    /// The peer's address as others get it.
+    from: IpAddr,
+    /// Present if others do not get the peer.
+    hidden: Option<Hidden>,
+    /// Other peers of the user.
+    own: ArrayVec<PeerKey, { limits::SITE_OWN_PEERS_MAX }>,
 }
 
 /// The warning of a hidden peer's answer, and when it should announce again.
@@ -159,89 +173,92 @@ impl View<'_> {
             None => self.announce(random, slice::from_ref(request), answer),
             Some(site) => {
                 let caller = Caller { site: &**site, agent: agent(), protocol: SiteProtocol::Http };
-                self.answer_by_site(caller, random, (0, request), answer);
+                self.announce_by_site(caller, random, slice::from_ref(request), answer);
             }
         }
     }
 
-    /// Serves announces over UDP one by one, each as the site judges it.
+    /// Does what [`View::announce`] does, with each announce as the site judges it.
     // Not inline: without a site there are none.
     #[inline(never)]
     pub(crate) fn announce_by_site(
         &self,
-        site: &dyn Site,
+        caller: Caller<'_>,
         random: &mut Random,
         requests: &[AnnounceRequest],
         answer: &mut impl FnMut(u8, Result<AnnounceOk<'_>, Refusal>),
     ) {
-        let caller = Caller { site, agent: b"", protocol: SiteProtocol::Udp };
-        for numbered in (0..).zip(requests) {
-            self.answer_by_site(caller, random, numbered, answer);
-        }
-    }
-
-    // Not inline: without a site there are none.
-    #[inline(never)]
-    fn answer_by_site(
-        &self,
-        caller: Caller<'_>,
-        random: &mut Random,
-        (slot, request): (u8, &AnnounceRequest),
-        answer: &mut impl FnMut(u8, Result<AnnounceOk<'_>, Refusal>),
-    ) {
-        if let Err(refusal) = self.judge(caller, random, (slot, request), answer) {
-            answer(slot, Err(refusal));
-        }
-    }
-
-    /// Has the site judge an announce, and answers it unless it is refused.
-    fn judge(
-        &self,
-        caller: Caller<'_>,
-        random: &mut Random,
-        (slot, request): (u8, &AnnounceRequest),
-        answer: &mut impl FnMut(u8, Result<AnnounceOk<'_>, Refusal>),
-    ) -> Result<(), Refusal> {
-        let AnnounceRequest { grant, announce, .. } = request;
-        let ip = self.peer_ip(grant.listener_policy(), grant.client_ip());
-        let session = self.prefetch_torrent(grant, announce, request.endpoint());
-        let admitted = self.admit_torrent(grant, session, announce, request.endpoint())?;
         let jitter_seed = random.next();
+        // Prefetch for the whole batch before the first check, so that the misses overlap.
+        let prefetch = |request: &AnnounceRequest| {
+            self.prefetch_torrent(&request.grant, &request.announce, request.endpoint())
+        };
+        let requests = requests.get(..limits::BATCH_MAX).unwrap_or(requests);
+        let sessions: ArrayVec<_, { limits::BATCH_MAX }> = requests.iter().map(prefetch).collect();
+        let mut served: ArrayVec<Judged<'_>, { limits::BATCH_MAX }> = ArrayVec::new();
+        let mut stored: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();
+        for (slot, (request, session)) in (0..).zip(requests.iter().zip(sessions)) {
+            match self.judge(caller, (slot, request), session) {
+                Err(refusal) => answer(slot, Err(refusal)),
+                Ok(judged) if judged.effect == Effect::OthersStop => {
+                    let hash = request.announce.info_hash;
+                    let mut counts = SwarmCounts::default();
+                    self.tracker.store.scrape(&[hash], slice::from_mut(&mut counts));
+                    let answered = Answer::without_peers(counts);
+                    let accepted = self.accept(request, jitter_seed, slot, answered);
+                    answer(slot, Ok(accepted.warned(judged.hidden)));
+                }
+                Ok(judged) => {
+                    stored.push(self.store_judged(served.len() as u8, &judged));
+                    served.push(judged);
+                }
+            }
+        }
+        self.tracker.store.announce(self.now, random, &stored, &mut |position, answered| {
+            let Some(judged) = served.get(usize::from(position)) else { return };
+            let Judged { slot, request, hidden, own, .. } = judged;
+            match answered {
+                Ok(answered) => {
+                    let left_out = answered.find(own);
+                    let answered = answered.without(&left_out);
+                    let accepted = self.accept(request, jitter_seed, *slot, answered);
+                    answer(*slot, Ok(accepted.warned(*hidden)));
+                }
+                Err(soon) => {
+                    let interval_min_s = self.settings.policy.interval_min_s;
+                    answer(*slot, Err(policy::too_soon(interval_min_s, soon)));
+                }
+            }
+        });
+    }
+
+    /// Admits an announce, and has the site judge it.
+    fn judge<'r>(
+        &self,
+        caller: Caller<'_>,
+        (slot, request): (u8, &'r AnnounceRequest),
+        session: SessionTag,
+    ) -> Result<Judged<'r>, Refusal> {
+        let AnnounceRequest { grant, announce, .. } = request;
+        let admitted = self.admit_torrent(grant, session, announce, request.endpoint())?;
+        let from = self.peer_ip(grant.listener_policy(), grant.client_ip());
         let verdict = match admitted.key {
             None => SiteVerdict::new(SiteOutcome::Serve),
             Some(key) => {
                 let Caller { site, agent, protocol } = caller;
-                let announce = SiteAnnounce { key, announce, from: ip, agent, protocol };
-                site.announce(self.now, &announce)
+                site.announce(self.now, &SiteAnnounce { key, announce, from, agent, protocol })
             }
         };
         let hidden = verdict.outcome.hidden()?;
-        if admitted.effect == Effect::OthersStop {
-            let mut counts = SwarmCounts::default();
-            self.tracker.store.scrape(&[announce.info_hash], slice::from_mut(&mut counts));
-            let accepted = self.accept(request, jitter_seed, slot, Answer::without_peers(counts));
-            answer(slot, Ok(accepted.warned(hidden)));
-            return Ok(());
-        }
-        let own: ArrayVec<PeerKey, { limits::SITE_OWN_PEERS_MAX }> =
-            verdict.own.iter().map(|own| own.peer).collect();
-        let policy = &self.settings.policy;
-        let stored = match hidden {
-            None => store_announce(slot, request, ip, policy),
-            Some(_) => hide(store_announce(slot, request, ip, policy)),
-        };
-        self.tracker.store.announce(self.now, random, &[stored], &mut |_, answered| {
-            let answered = match answered {
-                Ok(answered) => answered,
-                Err(soon) => {
-                    return answer(slot, Err(policy::too_soon(policy.interval_min_s, soon)));
-                }
-            };
-            let left_out = answered.find(&own);
-            let accepted = self.accept(request, jitter_seed, slot, answered.without(&left_out));
-            answer(slot, Ok(accepted.warned(hidden)));
-        });
-        Ok(())
+        let own = verdict.own.iter().map(|own| own.peer).collect();
+        Ok(Judged { slot, request, effect: admitted.effect, from, hidden, own })
+    }
+
+    /// Returns what the store does for a judged announce, under `position`.
+    fn store_judged(&self, position: u8, judged: &Judged<'_>) -> StoreAnnounce {
+        let Judged { request, from, hidden, .. } = judged;
+        let announce = store_announce(position, request, *from, &self.settings.policy);
+        if hidden.is_some() { hide(announce) } else { announce }
     }
 }
 

@@ -274,7 +274,7 @@ pub const ACCESS_ENTRIES_MAX: usize = 100_000_000;
 pub const USER_KEY_LEN_MIN: usize = 16;
 /// Most characters of a user's key: 32 bytes in hex.
 pub const USER_KEY_LEN_MAX: usize = 64;
-/// Users' keys: some 200 bytes each.
+/// Users' keys: some 170 bytes each.
 pub const USER_KEYS_MAX: usize = 10_000_000;
 /// Sessions of key holders' peers, each kept until its peer's lifetime ends; 47 to 94 bytes each, and
 /// some 130 more if the key has bounds. Above the limit, new peers of keys with bounds are refused;

@@ -12,15 +12,19 @@ use harness::mariadb::MariaDb;
 use harness::{Directory, unused_address};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
-use tidegate_site::contract::{SITE_FIRST, SiteAnnounce, SiteOutcome, SiteProtocol};
+use tidegate_site::contract::{SITE_FIRST, Site, SiteAnnounce, SiteOutcome, SiteProtocol};
 use tidegate_site::{SiteConfig, SiteKind, SiteSubsystem};
 use tracker::{KeyId, Options, Policy, Secrets, StoreOptions, Tracker};
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
 
 const USERS: u32 = 1_000_000;
 const TORRENTS: u32 = 500_000;
-const PER_S: u32 = 20_000;
-const SECONDS: u32 = 20;
+/// 20,000 announces a second.
+const PER_TICK: u32 = 200;
+const TICK: Duration = Duration::from_millis(10);
+/// Rounds end at other moments between two batches.
+const TICKS: u32 = 430;
+const ROUNDS: u32 = 5;
 
 fn main() {
     let server = MariaDb::start_with(&[
@@ -53,57 +57,76 @@ fn main() {
     subsystem.stop();
 }
 
-/// Announces for some seconds, and prints how far the database is behind.
+/// Announces for some seconds at a time, and prints how far the database is behind.
 fn announce(subsystem: &SiteSubsystem) {
     let site = subsystem.site();
-    let (mut lag_s, mut batches, mut busy) = (0.0_f64, 0, Duration::ZERO);
-    for second in 0..SECONDS {
+    let (mut batches, mut busy, mut written_s) = (0, Duration::ZERO, Vec::new());
+    for round in 0..ROUNDS {
         let began = Instant::now();
-        for number in second * PER_S..(second + 1) * PER_S {
-            let mut peer_id = *b"-qB4650-000000000000";
-            peer_id[12..16].copy_from_slice(&number.to_le_bytes());
-            let announce = Announce {
-                info_hash: hash(number % TORRENTS + 1),
-                peer_id: PeerId(peer_id),
-                port: 6881,
-                event: Event::Started,
-                left: Some(u64::from(number % 2) * 1_000),
-                uploaded: 1 << 30,
-                downloaded: 1 << 20,
-                want: NumWant::Default,
-            };
-            let verdict = site.announce(
-                Tick(second),
-                &SiteAnnounce {
-                    key: KeyId(SITE_FIRST + number * 7 % USERS + 1),
-                    announce: &announce,
-                    from: number.to_be_bytes().into(),
-                    agent: b"qBittorrent/4.6.5",
-                    protocol: SiteProtocol::Http,
-                },
-            );
-            assert_eq!(verdict.outcome, SiteOutcome::Serve);
+        for tick in 0..TICKS {
+            let first = (round * TICKS + tick) * PER_TICK;
+            let at = Instant::now();
+            (first..first + PER_TICK).for_each(|number| announce_one(&*site, number));
+            busy += at.elapsed();
+            sleep((TICK * (tick + 1)).saturating_sub(began.elapsed()));
+            batches = batches.max(subsystem.status().spool_batches);
         }
-        busy += began.elapsed();
-        sleep(Duration::from_secs(1).saturating_sub(began.elapsed()));
-        let status = subsystem.status();
-        lag_s = lag_s.max(status.lag_s);
-        batches = batches.max(status.spool_batches);
-    }
-    let ended = Instant::now();
-    while subsystem.status().pending > 0 || subsystem.status().spool_batches > 0 {
-        sleep(Duration::from_millis(10));
+        let ended = Instant::now();
+        while subsystem.status().pending > 0 || subsystem.status().spool_batches > 0 {
+            sleep(Duration::from_millis(10));
+        }
+        written_s.push(format!("{:.1}", ended.elapsed().as_secs_f64()));
     }
     let status = subsystem.status();
     println!(
-        "flush: {} announces/s, {} ns each; at most {lag_s} s and {batches} batches behind; written {:.1} s after the last; \
-         {} rows in all; spool {} KiB after confirmation",
-        PER_S,
-        busy.as_nanos() / u128::from(PER_S * SECONDS),
-        ended.elapsed().as_secs_f64(),
+        "flush: {} announces/s, {} ns each; at most {batches} batches waited; rounds of {:?} were written {} s after their \
+         last announces; {} rows in all; spool {} KiB after confirmation",
+        PER_TICK * 1_000 / TICK.as_millis() as u32,
+        busy.as_nanos() / u128::from(ROUNDS * TICKS * PER_TICK),
+        TICK * TICKS,
+        written_s.join(", "),
         status.rows,
         status.spool_bytes / 1_024
     );
+    println!("CPU seconds by thread: {}", cpu_by_thread());
+}
+
+/// Announces a client of its own user and torrent.
+fn announce_one(site: &dyn Site, number: u32) {
+    let mut peer_id = *b"-qB4650-000000000000";
+    peer_id[12..16].copy_from_slice(&number.to_le_bytes());
+    let announce = Announce {
+        info_hash: hash(number % TORRENTS + 1),
+        peer_id: PeerId(peer_id),
+        port: 6881,
+        event: Event::Started,
+        left: Some(u64::from(number % 2) * 1_000),
+        uploaded: 1 << 30,
+        downloaded: 1 << 20,
+        want: NumWant::Default,
+    };
+    let announce = SiteAnnounce {
+        key: KeyId(SITE_FIRST + number * 7 % USERS + 1),
+        announce: &announce,
+        from: number.to_be_bytes().into(),
+        agent: b"qBittorrent/4.6.5",
+        protocol: SiteProtocol::Http,
+    };
+    assert_eq!(site.announce(Tick(number / 20_000), &announce).outcome, SiteOutcome::Serve);
+}
+
+/// Returns the names of this process' threads with the seconds that each has run.
+fn cpu_by_thread() -> String {
+    let mut found = Vec::new();
+    for task in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+        let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        // In hundredths of a second; the name before them can have spaces.
+        let stat = read("stat");
+        let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
+        let hundredths: u32 = fields.filter_map(|field| field.parse::<u32>().ok()).sum();
+        found.push(format!("{} {:.2}", read("comm").trim(), f64::from(hundredths) / 100.0));
+    }
+    found.join(", ")
 }
 
 fn fill(server: &MariaDb) {

@@ -14,10 +14,11 @@ use crate::contract::{
 };
 use crate::keys::Keys;
 use crate::ledger::{Counted, Ledger, LedgerLimits, NotCounted, Report, Terms};
-use crate::model::{Generosity, Model, Moderation, User};
+use crate::model::{Generosity, Model, User};
 use crate::names::Names;
 use crate::rates::Rates;
 use crate::rules::{KeyRule, Rules};
+use crate::torrents::Moderation;
 
 /// Seconds after which a refused client may announce again.
 const REFUSED_S: u16 = 5_400;
@@ -169,24 +170,24 @@ impl Answers {
     /// Removes a user, and its key.
     pub(crate) fn remove_user(&self, id: u32) {
         self.keys.remove(id);
-        self.model.write().users.remove(&id);
+        self.model.write().users.remove(id);
     }
 
     /// Replaces everything that is known of the site.
     pub(crate) fn replace_model(&self, mut model: Model) {
-        let old: Vec<u32> = self.model.read().users.keys().copied().collect();
-        for id in old.iter().filter(|id| !model.users.contains_key(*id)) {
-            self.keys.remove(*id);
+        let old: Vec<u32> = self.model.read().users.iter().map(|(id, _)| id).collect();
+        for id in old.into_iter().filter(|id| model.users.get(*id).is_none()) {
+            self.keys.remove(id);
         }
         let mut bad = Vec::new();
-        for (id, user) in &model.users {
+        for (id, user) in model.users.iter() {
             let key = UserKey::parse(user.passkey);
-            if !key.is_ok_and(|key| self.keys.put(*id, key)) {
-                bad.push(*id);
+            if !key.is_ok_and(|key| self.keys.put(id, key)) {
+                bad.push(id);
             }
         }
         for id in bad {
-            model.users.remove(&id);
+            model.users.remove(id);
             model.bad_passkeys += 1;
         }
         let old = std::mem::replace(&mut *self.model.write(), model);
@@ -203,9 +204,7 @@ impl Answers {
         if !model.is_served(&announce.peer_id) {
             return refuse(notices.client);
         }
-        let found = model.hashes.get(&announce.info_hash);
-        let found = found.and_then(|id| Some((*id, model.torrents.get(id)?)));
-        let Some((torrent_id, torrent)) = found else {
+        let Some((torrent_id, torrent)) = model.torrents.find(&announce.info_hash) else {
             self.ledger.note_unregistered(user_id, announce.info_hash);
             let reason = self.reasons.read().get(&announce.info_hash).copied();
             return refuse(reason.unwrap_or(notices.unknown_torrent));
@@ -220,7 +219,7 @@ impl Answers {
             Moderation::Rejected => return wait(notices.rejected),
             Moderation::Postponed => return wait(notices.postponed),
         }
-        let Some(user) = model.users.get(&user_id) else { return refuse(notices.unknown_user) };
+        let Some(user) = model.users.get(user_id) else { return refuse(notices.unknown_user) };
         let downloads = announce.left != Some(0);
         let may_not = downloads && !user.can_download;
         // Gazelle counts those who may not download, and refuses them.
@@ -337,7 +336,7 @@ impl Answers {
 
     /// Counts a completed download. Gazelle's tokens are for one.
     fn note_completed(&self, user: u32, judged: &Judged) {
-        if let Some(torrent) = self.model.read().torrents.get(&judged.torrent) {
+        if let Some(torrent) = self.model.read().torrents.get(judged.torrent) {
             torrent.completed.fetch_add(1, Ordering::Relaxed);
         }
         if judged.terms.uses_token && self.kind == SiteKind::Gazelle {

@@ -175,8 +175,14 @@ impl Record {
 
     /// Replaces the state of a session, and puts it last.
     pub(crate) fn put_session(&mut self, change: SessionChange) {
-        self.sessions.retain(|other| other.session.peer_id != change.session.peer_id);
-        self.sessions.push(change);
+        let is_same = |other: &SessionChange| other.session.peer_id == change.session.peer_id;
+        match self.sessions.last_mut().filter(|last| is_same(last)) {
+            Some(last) => *last = change,
+            None => {
+                self.sessions.retain(|other| !is_same(other));
+                self.sessions.push(change);
+            }
+        }
     }
 }
 

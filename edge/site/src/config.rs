@@ -55,7 +55,7 @@ pub struct SiteConfig {
     pub site_password: Option<String>,
     /// Gazelle's password for reports.
     pub report_password: Option<String>,
-    /// Seconds between batches: what a kill loses at most.
+    /// Seconds within which the database has an announce, if it keeps up: what a kill loses at most.
     pub flush_s: u32,
     /// The name of this node in the site's database.
     pub node: String,

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, OptsBuilder, Params, Row, Transaction, TxOpts, Value};
+use mysql::{Conn, Opts, OptsBuilder, Row, Transaction, TxOpts};
 
 use crate::batch::{Batch, Record};
+use crate::sql::{RowText, Statement};
 
-/// Rows of one statement: each statement of this size is prepared once.
+/// Rows of one statement: some 200 KiB, so that it fits into a packet and is one system call.
 const ROWS_PER_STATEMENT: usize = 1_000;
-/// Bindings that a statement can have.
-const BINDINGS_MAX: usize = 65_535;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the site's own heavy queries lock a table.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -55,6 +54,7 @@ pub(crate) struct Written {
 /// Rows that are inserted or changed in a transaction.
 pub(crate) struct Rows<'a, 'c> {
     conn: &'a mut Transaction<'c>,
+    statement: Statement,
     pub(crate) count: u64,
     pub(crate) unix_s: u32,
 }
@@ -67,27 +67,23 @@ pub(crate) struct BatchOrigin {
 }
 
 impl Rows<'_, '_> {
-    /// Runs `INSERT INTO head VALUES (row), … tail` for all rows of values, in as many statements as needed.
-    pub(crate) fn insert(
+    /// Runs `INSERT INTO head VALUES (row), … tail` with a row for each item, in as many statements as needed. `write`
+    /// appends the values of a row.
+    pub(crate) fn insert<T>(
         &mut self,
         head: &str,
-        row: &str,
         tail: &str,
-        rows: Vec<Vec<Value>>,
+        items: impl Iterator<Item = T>,
+        mut write: impl FnMut(&mut RowText<'_>, T),
     ) -> Result<(), mysql::Error> {
-        let Some(columns) = rows.first().map(Vec::len) else { return Ok(()) };
-        let most = ROWS_PER_STATEMENT.min(BINDINGS_MAX / columns);
-        let mut rows = rows.into_iter().peekable();
-        while rows.peek().is_some() {
-            let chunk: Vec<_> = rows.by_ref().take(most).collect();
-            let mut sql = format!("INSERT INTO {head} VALUES {row}");
-            for _ in 1..chunk.len() {
-                sql.push(',');
-                sql.push_str(row);
+        let mut items = items.peekable();
+        while items.peek().is_some() {
+            self.statement.begin_insert(head);
+            for item in items.by_ref().take(ROWS_PER_STATEMENT) {
+                self.statement.row(|row| write(row, item));
             }
-            sql.push_str(tail);
-            self.count += chunk.len() as u64;
-            self.conn.exec_drop(sql, Params::Positional(chunk.into_iter().flatten().collect()))?;
+            self.count += self.statement.rows() as u64;
+            self.conn.query_drop(self.statement.end(tail))?;
         }
         Ok(())
     }
@@ -253,7 +249,7 @@ fn unit(
     write: impl FnOnce(&mut Rows<'_, '_>) -> Result<(), mysql::Error>,
 ) -> Result<Option<u64>, mysql::Error> {
     transaction.query_drop("SAVEPOINT tidegate")?;
-    let mut rows = Rows { conn: transaction, count: 0, unix_s };
+    let mut rows = Rows { conn: transaction, statement: Statement::default(), count: 0, unix_s };
     match write(&mut rows) {
         Ok(()) => Ok(Some(rows.count)),
         Err(error) if is_refused_value(&error) => {

@@ -14,12 +14,11 @@ mod shard;
 #[cfg(test)]
 mod tests;
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::contract::{OwnPeer, OwnPeers};
+use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use types::{Event, InfoHash, PeerId, PeerKey};
@@ -27,7 +26,7 @@ use types::{Event, InfoHash, PeerId, PeerKey};
 use crate::batch::{Batch, Record, Session, SessionChange, Unregistered, agent_of};
 use crate::credit::Factors;
 use crate::spool::SnapshotWriter;
-use shard::{Pair, Shard};
+use shard::{Pair, PairKey, Put, Shard};
 
 /// Shards; with a million sessions some thousand are in each.
 const SHARDS: usize = 1024;
@@ -131,7 +130,7 @@ pub enum NotCounted {
 /// All sessions, and what changed since the last batch.
 pub struct Ledger {
     shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     limits: LedgerLimits,
     sessions: AtomicUsize,
     implausible: AtomicU64,
@@ -145,7 +144,7 @@ impl Ledger {
     pub fn new(limits: LedgerLimits) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
             limits,
             sessions: AtomicUsize::default(),
             implausible: AtomicU64::default(),
@@ -160,47 +159,35 @@ impl Ledger {
     ///
     /// If it changes nothing: [`NotCounted`] says why.
     pub fn announce(&self, report: &Report<'_>, terms: &Terms) -> Result<Counted, NotCounted> {
-        let hash = self.hasher.hash_one((report.user, report.torrent));
+        let key = self.key(report.user, report.torrent);
         let mut shard = self.shard(report.user).lock();
-        let stops = report.event == Event::Stopped;
         let shard = &mut *shard;
-        let known = shard.find(hash, report.user, report.torrent);
+        shard.prefetch(&key);
+        // 1. The session as the client's last announce left it.
+        let found = shard.find(&key);
+        let known = found.and_then(|place| shard.pairs.get_bucket(place));
         let old = known.and_then(|pair| pair.session(report.peer_id)).copied();
-        if stops && old.is_none() {
-            return Err(NotCounted::UnknownStop);
-        }
         if old.is_none() {
-            let active = known.map_or(0, |pair| pair.active());
-            if active >= usize::from(terms.clients) {
-                return Err(NotCounted::TooManyClients);
-            }
-            if self.sessions.load(Ordering::Relaxed) >= self.limits.sessions {
-                self.uncounted.fetch_add(1, Ordering::Relaxed);
-                return Err(NotCounted::Full);
-            }
+            self.admit(report, terms, known)?;
         }
+        // 2. What the announce changes.
+        let stops = report.event == Event::Stopped;
         let new = shard.next_session(report, terms, old.as_ref());
         let moved = old.map_or_else(Moved::default, |old| self.moved(&old, report));
+        let credited = terms.factors.credit(moved.uploaded, moved.downloaded);
         let changes = shard.replace(report.user, old.as_ref(), &new);
         let completed = !stops && new.seeder && old.is_some_and(|old| !old.seeder);
-        let index = shard.record_of(hash, report.user, report.torrent, report.now_s, &self.hasher);
-        let Shard { pairs, records, .. } = shard;
-        let same = |pair: &Pair| pair.is(report.user, report.torrent);
-        let pair = pairs.find_mut(hash, same).expect("record_of has inserted the pair");
-        let seeded_s = self.seeded_s(pair, &new);
-        let added = pair.put(new, SESSIONS_PER_PAIR);
-        self.sessions.fetch_add(added.inserted, Ordering::Relaxed);
-        self.sessions.fetch_sub(added.forgotten, Ordering::Relaxed);
-        let record = &mut records[index];
+        // 3. The session is replaced, and the changes are added to the record.
+        let (pair, record) = shard.change(found, &key, report.now_s, &self.hasher);
+        record.seeded_s = record.seeded_s.saturating_add(self.seeded_s(pair, &new));
+        self.count_sessions(pair.put(new, SESSIONS_PER_PAIR));
         record.uploaded = record.uploaded.saturating_add(moved.uploaded);
         record.downloaded = record.downloaded.saturating_add(moved.downloaded);
-        let credited = terms.factors.credit(moved.uploaded, moved.downloaded);
         record.credited_uploaded = record.credited_uploaded.saturating_add(credited.uploaded);
         record.credited_downloaded = record.credited_downloaded.saturating_add(credited.downloaded);
         if terms.uses_token {
             record.token_downloaded = record.token_downloaded.saturating_add(moved.downloaded);
         }
-        record.seeded_s = record.seeded_s.saturating_add(seeded_s);
         record.announces += 1;
         if report.event == Event::Completed && record.completed_s == 0 {
             record.completed_s = report.now_s;
@@ -218,6 +205,27 @@ impl Ledger {
         Ok(Counted { visible: new.visible, own: pair.others(report.peer_id), completed })
     }
 
+    /// Checks whether a session may begin. `known` are the user's other clients in the torrent.
+    fn admit(
+        &self,
+        report: &Report<'_>,
+        terms: &Terms,
+        known: Option<&Pair>,
+    ) -> Result<(), NotCounted> {
+        if report.event == Event::Stopped {
+            return Err(NotCounted::UnknownStop);
+        }
+        let active = known.map_or(0, Pair::active);
+        if active >= usize::from(terms.clients) {
+            return Err(NotCounted::TooManyClients);
+        }
+        if self.sessions.load(Ordering::Relaxed) >= self.limits.sessions {
+            self.uncounted.fetch_add(1, Ordering::Relaxed);
+            return Err(NotCounted::Full);
+        }
+        Ok(())
+    }
+
     /// Remembers that a user announced a torrent that the site does not have.
     pub fn note_unregistered(&self, user: u32, info_hash: InfoHash) {
         self.shard(user).lock().note_unregistered(Unregistered { user, info_hash });
@@ -225,10 +233,20 @@ impl Ledger {
 
     /// Takes everything that changed since the last cut; sequence and names are the caller's. Appends all sessions, as they
     /// are with this batch, to `snapshot`. Also ends silent sessions of some shards.
-    pub fn cut(&self, now_s: u32, mut snapshot: Option<&mut SnapshotWriter>) -> Batch {
+    pub fn cut(&self, now_s: u32, snapshot: Option<&mut SnapshotWriter>) -> Batch {
+        self.cut_into(Batch::default(), now_s, snapshot)
+    }
+
+    /// The same into an empty batch, whose memory is used again.
+    pub(crate) fn cut_into(
+        &self,
+        mut batch: Batch,
+        now_s: u32,
+        mut snapshot: Option<&mut SnapshotWriter>,
+    ) -> Batch {
         let first = self.swept.fetch_add(SWEPT_PER_CUT, Ordering::Relaxed);
         let swept = |number: usize| number.wrapping_sub(first) % SHARDS < SWEPT_PER_CUT;
-        let mut batch = Batch { unix_s: now_s, ..Batch::default() };
+        batch.unix_s = now_s;
         for (number, shard) in self.shards.iter().enumerate() {
             let mut shard = shard.lock();
             if swept(number) {
@@ -261,38 +279,31 @@ impl Ledger {
 
     /// Takes over the state of a session from a snapshot, a batch or the database. Nothing is counted.
     pub fn learn(&self, user: u32, torrent: u32, session: &Session) {
-        let hash = self.hasher.hash_one((user, torrent));
+        let key = self.key(user, torrent);
         let mut shard = self.shard(user).lock();
-        let shard = &mut *shard;
-        let known = shard.find(hash, user, torrent).and_then(|pair| pair.session(session.peer_id));
-        let old = known.copied();
+        let pair = shard.pair(&key, &self.hasher);
+        let old = pair.session(session.peer_id).copied();
+        self.count_sessions(pair.put(*session, SESSIONS_PER_PAIR));
         shard.replace(user, old.as_ref(), session);
-        let added = shard.pair(hash, user, torrent, &self.hasher).put(*session, SESSIONS_PER_PAIR);
-        self.sessions.fetch_add(added.inserted, Ordering::Relaxed);
-        self.sessions.fetch_sub(added.forgotten, Ordering::Relaxed);
     }
 
     /// Takes over a session of another node, unless the one known here is younger. It goes into the next batch, and
     /// nothing is counted.
     pub fn learn_of_node(&self, user: u32, torrent: u32, change: &SessionChange, now_s: u32) {
-        let hash = self.hasher.hash_one((user, torrent));
+        let key = self.key(user, torrent);
         let session = &change.session;
         let mut shard = self.shard(user).lock();
         let shard = &mut *shard;
-        let known = shard.find(hash, user, torrent).and_then(|pair| pair.session(session.peer_id));
-        let old = known.copied();
+        let found = shard.find(&key);
+        let known = found.and_then(|place| shard.pairs.get_bucket(place));
+        let old = known.and_then(|pair| pair.session(session.peer_id)).copied();
         if old.is_some_and(|old| old.updated_s > session.updated_s || old == *session) {
             return;
         }
-        let index = shard.record_of(hash, user, torrent, now_s, &self.hasher);
         shard.replace(user, old.as_ref(), session);
-        let pair = shard.pair(hash, user, torrent, &self.hasher);
-        let added = pair.put(*session, SESSIONS_PER_PAIR);
-        let active = pair.active() > 0;
-        self.sessions.fetch_add(added.inserted, Ordering::Relaxed);
-        self.sessions.fetch_sub(added.forgotten, Ordering::Relaxed);
-        let record = &mut shard.records[index];
-        record.active = active;
+        let (pair, record) = shard.change(found, &key, now_s, &self.hasher);
+        self.count_sessions(pair.put(*session, SESSIONS_PER_PAIR));
+        record.active = pair.active() > 0;
         record.put_session(SessionChange { learned: true, ..*change });
     }
 
@@ -351,9 +362,22 @@ impl Ledger {
         self.shards.iter().map(|shard| shard.lock().records.len()).sum()
     }
 
+    fn key(&self, user: u32, torrent: u32) -> PairKey {
+        PairKey::new(user, torrent, &self.hasher)
+    }
+
+    /// Sites number users one by one, so that all shards have as many.
     fn shard(&self, user: u32) -> &Mutex<Shard> {
-        let number = self.hasher.hash_one(user) as usize % SHARDS;
-        &self.shards[number]
+        &self.shards[user as usize % SHARDS]
+    }
+
+    fn count_sessions(&self, put: Put) {
+        if put.inserted > 0 {
+            self.sessions.fetch_add(put.inserted, Ordering::Relaxed);
+        }
+        if put.forgotten > 0 {
+            self.sessions.fetch_sub(put.forgotten, Ordering::Relaxed);
+        }
     }
 
     /// Returns what a client moved since its last announce.

@@ -19,6 +19,7 @@ pub mod credit;
 mod database;
 mod gazelle;
 mod hex;
+mod id_map;
 mod keys;
 pub mod ledger;
 mod metrics;
@@ -28,8 +29,10 @@ mod rates;
 mod rules;
 mod server;
 pub mod spool;
+mod sql;
 mod status;
 mod subsystem;
+mod torrents;
 mod unit3d;
 
 pub use self::subsystem::{Feed, SiteSubsystem};

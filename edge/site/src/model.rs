@@ -8,6 +8,8 @@ use types::{InfoHash, PeerId};
 use crate::bytes::{Reader, Writer};
 use crate::config::DonorRule;
 use crate::credit::{Factors, Gifts};
+use crate::id_map::IdMap;
+use crate::torrents::{Moderation, Torrent, Torrents};
 
 /// Characters of a passkey.
 pub(crate) const PASSKEY_LEN: usize = 32;
@@ -38,35 +40,12 @@ pub(crate) struct Group {
     pub(crate) factors: Factors,
 }
 
-/// The decision of moderators about a torrent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moderation {
-    Pending,
-    Approved,
-    Rejected,
-    Postponed,
-}
-
-/// A torrent of the site.
-#[derive(Debug)]
-pub(crate) struct Torrent {
-    pub(crate) info_hash: InfoHash,
-    pub(crate) moderation: Moderation,
-    pub(crate) is_deleted: bool,
-    /// True if no bytes count, sent or received.
-    pub(crate) is_neutral: bool,
-    pub(crate) factors: Factors,
-    pub(crate) completed: AtomicU32,
-}
-
 /// Users, groups and torrents.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
-    pub(crate) users: HashMap<u32, User>,
+    pub(crate) users: IdMap<User>,
     pub(crate) groups: HashMap<i32, Group>,
-    pub(crate) torrents: HashMap<u32, Torrent>,
-    /// The torrent of each info hash; a hybrid torrent has two.
-    pub(crate) hashes: HashMap<InfoHash, u32>,
+    pub(crate) torrents: Torrents,
     pub(crate) tokens: HashSet<(u32, u32)>,
     pub(crate) personal: HashSet<u32>,
     pub(crate) featured: HashSet<u32>,
@@ -84,23 +63,6 @@ pub(crate) struct Generosity {
     pub(crate) everybody: Factors,
     pub(crate) donor: DonorRule,
     pub(crate) lifetime: DonorRule,
-}
-
-impl Moderation {
-    /// Returns the state with this number in the database.
-    pub(crate) fn of(number: i64) -> Option<Self> {
-        let all = [Self::Pending, Self::Approved, Self::Rejected, Self::Postponed];
-        all.get(usize::try_from(number).ok()?).copied()
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Approved => "Approved",
-            Self::Rejected => "Rejected",
-            Self::Postponed => "Postponed",
-        }
-    }
 }
 
 impl Generosity {
@@ -155,22 +117,9 @@ impl Model {
         is_allowed && !self.refused.iter().any(has)
     }
 
-    /// Inserts or replaces a torrent. Of torrents with the same info hash, one that is served comes first.
+    /// Inserts or replaces a torrent. Counts it if another one has its info hash.
     pub(crate) fn put_torrent(&mut self, id: u32, torrent: Torrent) {
-        let hash = torrent.info_hash;
-        if let Some(old) = self.torrents.insert(id, torrent)
-            && old.info_hash != hash
-            && self.hashes.get(&old.info_hash) == Some(&id)
-        {
-            self.hashes.remove(&old.info_hash);
-        }
-        let rank = |id: &u32| self.torrents.get(id).map_or(3, Torrent::rank);
-        let holder = self.hashes.get(&hash).copied().filter(|holder| *holder != id);
-        let keeps = holder.is_some_and(|holder| (rank(&holder), holder) < (rank(&id), id));
-        self.duplicate_hashes += u64::from(holder.is_some());
-        if !keeps {
-            self.hashes.insert(hash, id);
-        }
+        self.duplicate_hashes += u64::from(self.torrents.put(id, torrent));
     }
 
     /// Adds the prefix of a peer id to a list. Returns false if there is no room, or it is no prefix.
@@ -186,21 +135,9 @@ impl Model {
 
     /// Makes room, so that no announce waits until a table has grown.
     pub(crate) fn reserve(&mut self) {
-        self.users.reserve(self.users.len() / 8 + 1_000);
-        self.torrents.reserve(self.torrents.len() / 8 + 1_000);
-        self.hashes.reserve(self.hashes.len() / 8 + 1_000);
+        self.users.reserve();
+        self.torrents.reserve();
         self.tokens.reserve(self.tokens.len() / 8 + 1_000);
-    }
-}
-
-impl Torrent {
-    /// Returns 0 if it is served, 1 if moderators have not approved it, 2 if it is deleted.
-    fn rank(&self) -> u8 {
-        match (self.is_deleted, self.moderation) {
-            (true, _) => 2,
-            (_, Moderation::Approved) => 0,
-            _ => 1,
-        }
     }
 }
 
@@ -211,8 +148,8 @@ impl Model {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut writer = Writer(MAGIC.to_vec());
         writer.varint(self.users.len() as u64);
-        for (id, user) in &self.users {
-            writer.varint((*id).into());
+        for (id, user) in self.users.iter() {
+            writer.varint(id.into());
             writer.signed(user.group.into());
             writer.bytes(&user.passkey);
             let bits = [user.can_download, user.is_donor, user.is_lifetime, user.is_protected];
@@ -229,8 +166,8 @@ impl Model {
             writer.bytes(&[u8::from(group.is_immune)]);
         }
         writer.varint(self.torrents.len() as u64);
-        for (id, torrent) in &self.torrents {
-            writer.varint((*id).into());
+        for (id, torrent) in self.torrents.iter() {
+            writer.varint(id.into());
             writer.bytes(&torrent.info_hash.0);
             writer.bytes(&[torrent.moderation as u8]);
             writer.bytes(&[bits_of([torrent.is_deleted, torrent.is_neutral, false, false])]);
@@ -359,18 +296,6 @@ mod tests {
     };
 
     #[test]
-    fn of_torrents_with_the_same_hash_the_one_that_is_served_counts() {
-        let mut model = Model::default();
-        model.put_torrent(1, torrent(1, Moderation::Approved, true));
-        model.put_torrent(3, torrent(1, Moderation::Approved, false));
-        model.put_torrent(2, torrent(1, Moderation::Pending, false));
-        assert_eq!(model.hashes.get(&InfoHash([1; 20])), Some(&3));
-        assert_eq!(model.duplicate_hashes, 2);
-        model.put_torrent(3, torrent(9, Moderation::Approved, false));
-        assert_eq!(model.hashes.len(), 1, "the old hash is free");
-    }
-
-    #[test]
     fn donors_get_the_best_of_all() {
         let donor =
             DonorRule { upload_factor: Some(300), immune: Some(true), ..Default::default() };
@@ -406,11 +331,13 @@ mod tests {
         assert!(!Model::add_prefix(&mut model.refused, ""));
         let bytes = model.encode();
         let read = Model::decode(&bytes).unwrap();
-        assert_eq!((&read.users, &read.groups), (&model.users, &model.groups));
+        assert_eq!(read.users.get(7), Some(&USER));
+        assert_eq!((read.users.len(), &read.groups), (1, &model.groups));
         assert_eq!((&read.tokens, &read.personal), (&model.tokens, &model.personal));
         assert_eq!((&read.featured, &read.refused), (&model.featured, &model.refused));
-        assert_eq!(format!("{:?}", read.torrents), format!("{:?}", model.torrents));
-        assert_eq!(read.hashes, model.hashes);
+        let torrents = |model: &Model| format!("{:?}", model.torrents.iter().collect::<Vec<_>>());
+        assert_eq!(torrents(&read), torrents(&model));
+        assert_eq!(read.torrents.id_of(&InfoHash([1; 20])), Some(5));
         for len in 0..bytes.len() {
             assert!(Model::decode(&bytes[..len]).is_none());
         }

@@ -32,6 +32,10 @@ use frame::{Frame, SegmentEnd};
 pub use frame::{SEGMENT_HEADER_LEN, scan_segment};
 pub use snapshot::{Restored, SnapshotWriter};
 
+/// Batches that are waiting when the next one is deflated. Fewer are gone before the room on the disk matters.
+const WAITING_PLAIN_MAX: u64 = 2;
+/// Fewest bytes of batches after which a snapshot is written: the next start reads them within half a second.
+const SNAPSHOT_AFTER_BYTES: u64 = 64 << 20;
 /// Bytes after which a new segment begins.
 const SEGMENT_BYTES: u64 = 16 << 20;
 /// Seconds that batches of the feed are kept without being confirmed.
@@ -202,7 +206,15 @@ impl Spool {
     pub fn wants_snapshot(&self) -> bool {
         let since = self.places.iter().rev().take_while(|place| place.sequence > self.covered);
         let bytes: u64 = since.map(|place| place.len).sum();
-        bytes > self.snapshot_bytes.max(8 << 20).min(self.limit / 4)
+        bytes > self.snapshot_bytes.max(SNAPSHOT_AFTER_BYTES).min(self.limit / 4)
+    }
+
+    /// Returns an empty batch. It has the memory of the last one, if that is confirmed and no consumer reads it.
+    pub(crate) fn recycle(&mut self) -> Batch {
+        let last = self.last.take_if(|last| last.sequence <= self.confirmed);
+        let mut batch = last.and_then(Arc::into_inner).unwrap_or_default();
+        batch.records.clear();
+        Batch { records: batch.records, ..Batch::default() }
     }
 
     /// Takes a batch, and returns the sequence that it gets once it is on the disk.
@@ -320,9 +332,10 @@ impl Spool {
             _ => self.begin_segment(batch.sequence)?,
         };
         let path = self.segment_path(number);
+        let deflates = self.waiting() > WAITING_PLAIN_MAX;
         let (_, file) = self.segment.as_mut().expect("one was just begun");
         let offset = file.seek(SeekFrom::End(0)).map_err(io("write", &path))?;
-        let frame = Frame::encode(batch);
+        let frame = Frame::encode(batch, deflates);
         if let Err(error) = file.write_all(&frame).and_then(|()| file.sync_data()) {
             // The part that was written must not be taken for damage.
             let _ = file.set_len(offset);

@@ -2,7 +2,7 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `site` | opens the spool, cuts a batch each [`SiteConfig::flush_s`], writes snapshots |
+//! | `site` | opens the spool, cuts batches, so that all are written within [`SiteConfig::flush_s`], writes snapshots |
 //! | `site-database` | loads users and torrents, writes batches, one transaction each |
 //! | `site-calls` | serves the calls of the site |
 //!
@@ -73,6 +73,8 @@ struct Progress {
     rows: u64,
     rows_skipped: u64,
     rows_per_s: f64,
+    /// The time that the last batch took to be written to the database.
+    write_time: Duration,
     database: Option<SiteProblem>,
     clock: Option<SiteProblem>,
     spool: Option<SiteProblem>,
@@ -262,12 +264,7 @@ impl SiteSubsystem {
             return answers.names.link(v1, v2);
         }
         let mut model = answers.model.write();
-        let Some(id) = model.hashes.get(&v1).or_else(|| model.hashes.get(&v2)).copied() else {
-            return false;
-        };
-        model.hashes.insert(v1, id);
-        model.hashes.insert(v2, id);
-        true
+        model.torrents.link(v1, v2)
     }
 
     fn spawn(
@@ -333,7 +330,7 @@ impl Feed {
         if self.0.config.kind == SiteKind::Feed {
             return answers.names.info_hash(torrent);
         }
-        answers.model.read().torrents.get(&torrent).map(|torrent| torrent.info_hash)
+        answers.model.read().torrents.get(torrent).map(|torrent| torrent.info_hash)
     }
 }
 

@@ -13,16 +13,20 @@ pub(super) struct KeyRecord {
     pub(super) id: KeyId,
     /// When the key expires, or [`NEVER`].
     pub(super) expires: Tick,
-    /// Since they were last taken.
-    totals: KeyTotals,
     /// Bounds additions to the totals.
     pub(super) credit: Credit,
     pub(super) sessions: SessionCount,
     /// Present if the key has, or had, bounds.
     pub(super) quota: Option<Box<QuotaState>>,
-    /// True if the key is in the shard's `changed`.
-    pub(super) is_changed: bool,
+    /// The index of its totals in the shard's `changed`, or [`UNCHANGED`].
+    pub(super) change: u32,
     pub(super) is_used: bool,
+}
+
+/// A key's totals since they were last taken. Beside the key: most keys have none.
+pub(super) struct KeyChange {
+    pub(super) key: KeyHash,
+    pub(super) totals: KeyTotals,
 }
 
 /// The number of a key's sessions, by the time of their last announce: in the present period, or in the
@@ -37,8 +41,10 @@ pub(super) struct SessionCount {
 }
 
 // The figure for a key in limits.rs assumes it.
-const _: () = assert!(size_of::<KeyRecord>() == 88);
+const _: () = assert!(size_of::<KeyRecord>() == 64);
 
+/// No index: a shard has fewer keys.
+pub(super) const UNCHANGED: u32 = u32::MAX;
 /// 136 years after the start.
 const NEVER: Tick = Tick(u32::MAX);
 
@@ -48,11 +54,10 @@ impl KeyRecord {
             hash,
             id,
             expires: NEVER,
-            totals: KeyTotals::default(),
             credit: Credit::default(),
             sessions: SessionCount::default(),
             quota: None,
-            is_changed: false,
+            change: UNCHANGED,
             is_used: false,
         }
     }
@@ -85,20 +90,16 @@ impl KeyRecord {
         Ok(())
     }
 
-    /// Adds to the totals. `changed` are the keys of the shard whose totals were not taken yet.
+    /// Adds to the totals. `changed` has those of the shard's keys that were not taken yet.
     #[inline]
-    pub(super) fn add(&mut self, progress: &KeyTotals, changed: &mut Vec<KeyHash>) {
-        self.totals = self.totals.plus(progress);
-        if !self.is_changed {
-            self.is_changed = true;
-            changed.push(self.hash);
+    pub(super) fn add(&mut self, progress: &KeyTotals, changed: &mut Vec<KeyChange>) {
+        if let Some(change) = changed.get_mut(self.change as usize) {
+            debug_assert!(change.key == self.hash, "the totals of another key");
+            change.totals = change.totals.plus(progress);
+        } else {
+            self.change = changed.len() as u32;
+            changed.push(KeyChange { key: self.hash, totals: *progress });
         }
-    }
-
-    /// Returns the totals, and resets them.
-    pub(super) fn take_totals(&mut self) -> KeyTotals {
-        self.is_changed = false;
-        std::mem::take(&mut self.totals)
     }
 
     /// Counts a peer that is new, or whose prefix has changed, in its place in the quota.

@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use primitives::prefetch_all;
 use types::{Tick, limits};
 
-use super::record::KeyRecord;
+use super::record::{KeyChange, KeyRecord, UNCHANGED};
 use super::sessions::{Lifetimes, SessionLimits, Sessions};
 use super::{KeyHash, KeyId, KeyTotals};
 
@@ -25,8 +25,8 @@ const SHARD_SHIFT: u32 = 40;
 pub(super) struct Shard {
     pub(super) keys: HashTable<KeyRecord>,
     pub(super) sessions: Sessions,
-    /// Keys with totals that were not taken yet.
-    pub(super) changed: Vec<KeyHash>,
+    /// Totals that were not taken yet, once for each key that has some.
+    pub(super) changed: Vec<KeyChange>,
     /// Keys used for the first time, which were not taken yet.
     pub(super) first_uses: Vec<KeyId>,
     /// Totals of removed keys, which were not taken yet.
@@ -80,12 +80,17 @@ impl Shard {
             debug_assert!(false, "a numbered key has no record");
             return;
         };
-        let (mut key, _) = found.remove();
-        if key.is_changed {
-            self.changed.retain(|changed| *changed != hash);
+        let (key, _) = found.remove();
+        if key.change != UNCHANGED {
+            let KeyChange { totals, .. } = self.changed.swap_remove(key.change as usize);
+            if let Some(moved) = self.changed.get(key.change as usize)
+                && let Some(other) = find_key(&mut self.keys, moved.key)
+            {
+                other.change = key.change;
+            }
             // Bounded, in case the totals are never taken.
             if self.retired.len() < limits::USER_KEYS_MAX / SHARDS {
-                self.retired.push((key.id, key.take_totals()));
+                self.retired.push((key.id, totals));
             }
         }
         for tag in key.quota.iter().flat_map(|quota| quota.sessions()) {
@@ -96,9 +101,10 @@ impl Shard {
     /// Appends the totals of keys that have changed to `into`, and resets them.
     pub(super) fn take_totals(&mut self, into: &mut Vec<(KeyId, KeyTotals)>) {
         into.append(&mut self.retired);
-        for hash in self.changed.drain(..) {
-            if let Some(key) = find_key(&mut self.keys, hash) {
-                into.push((key.id, key.take_totals()));
+        for KeyChange { key, totals } in self.changed.drain(..) {
+            if let Some(key) = find_key(&mut self.keys, key) {
+                key.change = UNCHANGED;
+                into.push((key.id, totals));
             }
         }
     }

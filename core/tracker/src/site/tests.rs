@@ -9,7 +9,7 @@ use swarm::RelayTargets;
 use types::{ConnectionKey, Event, InfoHash, Tick};
 
 use super::*;
-use crate::tests::{Seen, announce_by, leecher, request, tracker};
+use crate::tests::{Accepted, Seen, announce_by, leecher, request, tracker};
 use crate::{
     Access, KeyRules, ListenerPolicy, ListenerPolicyId, Policy, RequestKind, Tracker, UserKey,
     WebAnnounceRequest,
@@ -63,14 +63,20 @@ fn site() -> (Tracker, Arc<TestSite>) {
     (tracker, site)
 }
 
-/// Announces a peer at host `host` in torrent `hash`.
-fn announce(tracker: &Tracker, host: u8, hash: u8, event: Event) -> Seen {
-    let view = tracker.view(Tick(1));
+/// Returns the user's announce of a peer at host `host` in torrent `hash`.
+fn authorized(view: &View<'_>, host: u8, hash: u8, event: Event) -> AnnounceRequest {
     let (from, kind) = ([10, 0, 0, host].into(), RequestKind::Announce);
     let key = key();
     let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, Some(key.as_bytes()));
     let mut request = AnnounceRequest { grant: grant.unwrap(), ..request(host, hash) };
     request.announce.event = event;
+    request
+}
+
+/// Announces it: that of host 9 over HTTP, others over UDP.
+fn announce(tracker: &Tracker, host: u8, hash: u8, event: Event) -> Seen {
+    let view = tracker.view(Tick(1));
+    let request = authorized(&view, host, hash, event);
     let mut random = Random::new(1);
     if host != 9 {
         return announce_by(&view, &mut random, &[request]);
@@ -143,6 +149,36 @@ fn hidden_peers_succeed_with_a_warning_and_are_not_handed_out() {
     let refused = announce(&tracker, 3, REFUSED, Event::Started).refusals();
     let notice = Notice::new("pending moderation");
     assert_eq!(refused, [Some(Refusal::Site { notice, interval_s: 5400 })]);
+}
+
+#[test]
+fn each_announce_of_a_batch_is_answered_as_it_is_judged() {
+    let (tracker, site) = site();
+    let view = tracker.view(Tick(1));
+    let batch = [
+        (1, REFUSED, Event::Started),
+        (1, SERVED, Event::Started),
+        (2, HIDDEN, Event::Started),
+        (3, SERVED, Event::Stopped),
+        (4, QUIET, Event::Started),
+        (5, SERVED, Event::Started),
+    ];
+    let requests = batch.map(|(host, hash, event)| authorized(&view, host, hash, event));
+    let mut seen = announce_by(&view, &mut Random::new(1), &requests);
+    seen.answers.sort_by_key(|(slot, _)| *slot);
+    let texts = seen.answers.iter().map(|(_, answer)| match answer {
+        Err(Refusal::Site { .. }) => "refused",
+        Err(_) => "another refusal",
+        Ok(Accepted { warning: Some(_), interval_s: 30, .. }) => "quiet",
+        Ok(Accepted { warning: Some(_), .. }) => "hidden",
+        Ok(_) => "served",
+    });
+    let expected = ["refused", "served", "hidden", "served", "quiet", "served"];
+    assert_eq!(texts.collect::<Vec<_>>(), expected);
+    let slots = seen.answers.iter().map(|(slot, _)| *slot);
+    assert!(slots.eq(0..6), "each is answered once");
+    assert_eq!(site.announces.load(Ordering::Relaxed), 6);
+    assert_eq!(tracker.totals().v4.leechers, 2, "only those of the served torrent are stored");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use memchr::{memchr, memchr_iter};
+
 use super::RequestHead;
 
 impl<'a> RequestHead<'a> {
@@ -11,13 +13,15 @@ impl<'a> RequestHead<'a> {
         &self,
         name: &'static str,
     ) -> impl DoubleEndedIterator<Item = &'a [u8]> + use<'a> {
-        // The request line has no name before a colon: a method ends with a space.
-        let lines = self.head.split(|byte| *byte == b'\n');
-        lines.filter_map(move |line| {
-            let (found, value) = line.split_at_checked(name.len())?;
-            let value =
-                found.eq_ignore_ascii_case(name.as_bytes()).then(|| value.strip_prefix(b":"))?;
-            value.map(<[u8]>::trim_ascii)
+        let head = self.head;
+        // A header follows the end of each line, that of the request included.
+        memchr_iter(b'\n', head).filter_map(move |before| {
+            let line = head.get(before + 1..)?;
+            let (found, rest) = line.split_at_checked(name.len())?;
+            let is_it = found.eq_ignore_ascii_case(name.as_bytes());
+            let value = rest.strip_prefix(b":").filter(|_| is_it)?;
+            let end = memchr(b'\n', value).unwrap_or(value.len());
+            value.get(..end).map(<[u8]>::trim_ascii)
         })
     }
 

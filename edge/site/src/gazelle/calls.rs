@@ -108,7 +108,7 @@ fn apply(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
 fn apply_to_torrents(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
     const NO_HASH: &str = "expected an info_hash of 20 bytes";
     let mut model = calls.answers.model.write();
-    let find = |model: &Model, hash: &InfoHash| model.hashes.get(hash).copied();
+    let find = |model: &Model, hash: &InfoHash| model.torrents.id_of(hash);
     if it.text("action") == "update_torrents" {
         for hash in it.bytes("info_hashes").as_chunks::<20>().0 {
             if let Some(id) = find(&model, &InfoHash(*hash)) {
@@ -131,10 +131,7 @@ fn apply_to_torrents(calls: &Calls, it: &Parameters) -> Result<(), &'static str>
             return Ok(());
         }
         "delete_torrent" => {
-            if let Some(id) = known {
-                model.torrents.remove(&id);
-                model.hashes.remove(&hash);
-            }
+            model.torrents.remove(&hash);
             drop(model);
             let reason = it.number("reason").and_then(|code| REASONS.get(code as usize));
             calls.answers.set_reason(hash, reason.copied());
@@ -160,7 +157,7 @@ fn apply_to_torrents(calls: &Calls, it: &Parameters) -> Result<(), &'static str>
 }
 
 fn set_free(model: &mut Model, id: u32, free: &str) {
-    if let Some(old) = model.torrents.get_mut(&id) {
+    if let Some(old) = model.torrents.get_mut(id) {
         let completed = old.completed.load(Ordering::Relaxed);
         *old = torrent(old.info_hash, free, completed);
     }
@@ -169,7 +166,7 @@ fn set_free(model: &mut Model, id: u32, free: &str) {
 /// Returns the user with a passkey. Visits all users: such calls are rare.
 fn find_user(model: &Model, passkey: &Passkey) -> Option<(u32, User)> {
     let found = model.users.iter().find(|(_, user)| user.passkey == *passkey);
-    found.map(|(id, user)| (*id, *user))
+    found.map(|(id, user)| (id, *user))
 }
 
 fn apply_to_users(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {

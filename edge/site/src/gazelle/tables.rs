@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use mysql::Value;
-
 use crate::batch::{Batch, Record, SessionChange};
 use crate::database::{Column, Rows, Tables};
+use crate::sql::RowText;
 
 /// Gazelle's tables.
 pub(crate) struct GazelleTables;
@@ -69,14 +68,12 @@ const AGENT_LEN: usize = 51;
 
 const PEERS: &str = "xbt_files_users (uid, fid, active, uploaded, downloaded, upspeed, downspeed, remaining, timespent, \
     announced, ip, peer_id, useragent, mtime)";
-const PEERS_ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 const PEERS_TAIL: &str = " ON DUPLICATE KEY UPDATE active = VALUES(active), uploaded = VALUES(uploaded), \
     downloaded = VALUES(downloaded), upspeed = VALUES(upspeed), downspeed = VALUES(downspeed), \
     remaining = VALUES(remaining), timespent = VALUES(timespent), announced = announced + VALUES(announced), \
     ip = VALUES(ip), useragent = VALUES(useragent), mtime = VALUES(mtime)";
 
 const SNATCHED: &str = "xbt_snatched (uid, fid, tstamp, IP)";
-const SNATCHED_ROW: &str = "(?,?,?,?)";
 
 /// The rows come first, so that each is looked up by its primary key.
 const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
@@ -100,10 +97,14 @@ impl Tables for GazelleTables {
     }
 
     fn write(&self, rows: &mut Rows<'_, '_>, records: &[Record]) -> Result<(), mysql::Error> {
-        rows.insert(PEERS, PEERS_ROW, PEERS_TAIL, records.iter().flat_map(peer_rows).collect())?;
+        let peers = records.iter().flat_map(|record| {
+            let announced = record.sessions.iter().filter(|change| !change.expired);
+            announced.map(move |change| (record, change))
+        });
+        rows.insert(PEERS, PEERS_TAIL, peers, write_peer)?;
         let snatched = records.iter().filter(|record| record.completions > 0);
-        let snatched = snatched.filter_map(|record| Some(snatched_row(record, record.last()?)));
-        rows.insert(SNATCHED, SNATCHED_ROW, "", snatched.collect())?;
+        let snatched = snatched.filter_map(|record| Some((record, record.last()?)));
+        rows.insert(SNATCHED, "", snatched, write_snatched)?;
         rows.update(USERS_UPDATE, &user_changes(records))?;
         let changes = torrent_changes(records, rows.unix_s);
         rows.update(TORRENTS_UPDATE, &changes)?;
@@ -125,43 +126,29 @@ fn address(record: &Record, ip: IpAddr) -> String {
     }
 }
 
-fn peer_rows(record: &Record) -> Vec<Vec<Value>> {
-    let announced = || record.sessions.iter().filter(|change| !change.expired);
-    let others = announced().count().saturating_sub(1) as u32;
-    let last = record.last().map(|change| change.session.peer_id);
-    let row = |change: &SessionChange| {
-        let session = &change.session;
-        let is_last = last == Some(session.peer_id);
-        let announces = if is_last { record.announces.saturating_sub(others) } else { 1 };
-        let per_s = |bytes: u64| {
-            let speed = if is_last { bytes / u64::from(record.elapsed_s.max(1)) } else { 0 };
-            u32::try_from(speed).unwrap_or(u32::MAX)
-        };
-        let agent = change.agent.get(..AGENT_LEN).unwrap_or(&change.agent);
-        vec![
-            record.user.into(),
-            record.torrent.into(),
-            session.active.into(),
-            signed(session.uploaded).into(),
-            signed(session.downloaded).into(),
-            per_s(record.uploaded).into(),
-            per_s(record.downloaded).into(),
-            signed(session.left).into(),
-            session.updated_s.saturating_sub(session.created_s).into(),
-            announces.into(),
-            address(record, session.ip).into(),
-            session.peer_id.0.to_vec().into(),
-            agent.into(),
-            session.updated_s.into(),
-        ]
+/// Appends a row of `xbt_files_users`.
+fn write_peer(row: &mut RowText<'_>, (record, change): (&Record, &SessionChange)) {
+    let session = &change.session;
+    let is_last = record.last().is_some_and(|last| last.session.peer_id == session.peer_id);
+    let others = record.sessions.iter().filter(|change| !change.expired).count().saturating_sub(1);
+    let announces = if is_last { record.announces.saturating_sub(others as u32) } else { 1 };
+    let per_s = |bytes: u64| {
+        let speed = if is_last { bytes / u64::from(record.elapsed_s.max(1)) } else { 0 };
+        u32::try_from(speed).unwrap_or(u32::MAX)
     };
-    announced().map(row).collect()
+    row.number(record.user).number(record.torrent).flag(session.active);
+    row.number(signed(session.uploaded)).number(signed(session.downloaded));
+    row.number(per_s(record.uploaded)).number(per_s(record.downloaded));
+    row.number(signed(session.left));
+    row.number(session.updated_s.saturating_sub(session.created_s)).number(announces);
+    row.text(&address(record, session.ip)).bytes(&session.peer_id.0);
+    row.text(change.agent.get(..AGENT_LEN).unwrap_or(&change.agent)).number(session.updated_s);
 }
 
-fn snatched_row(record: &Record, last: &SessionChange) -> Vec<Value> {
-    let session = &last.session;
-    let ip = address(record, session.ip);
-    vec![record.user.into(), record.torrent.into(), session.updated_s.into(), ip.into()]
+/// Appends a row of `xbt_snatched`. `last` is the session that announced last.
+fn write_snatched(row: &mut RowText<'_>, (record, last): (&Record, &SessionChange)) {
+    row.number(record.user).number(record.torrent).number(last.session.updated_s);
+    row.text(&address(record, last.session.ip));
 }
 
 /// Returns a counter of a client as the signed columns can have it.

@@ -1,9 +1,9 @@
 //! A part of the ledger behind one lock: some users, with all their torrents.
 
-use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use hashbrown::{HashMap, HashSet, HashTable};
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
+use primitives::prefetch_all;
 use types::{Event, PeerId, Role};
 
 use super::presence::{Changes, Presence};
@@ -25,6 +25,13 @@ pub(crate) struct Shard {
     epoch: u32,
 }
 
+/// The numbers of a user in a torrent, with their hash.
+pub(crate) struct PairKey {
+    user: u32,
+    torrent: u32,
+    hash: u64,
+}
+
 /// A user in a torrent.
 pub(crate) struct Pair {
     pub(crate) user: u32,
@@ -42,9 +49,15 @@ pub(crate) struct Put {
     pub(crate) forgotten: usize,
 }
 
+impl PairKey {
+    pub(crate) fn new(user: u32, torrent: u32, hasher: &DefaultHashBuilder) -> Self {
+        Self { user, torrent, hash: hasher.hash_one((user, torrent)) }
+    }
+}
+
 impl Pair {
-    pub(crate) fn is(&self, user: u32, torrent: u32) -> bool {
-        (self.user, self.torrent) == (user, torrent)
+    fn is(&self, key: &PairKey) -> bool {
+        (self.user, self.torrent) == (key.user, key.torrent)
     }
 
     pub(crate) fn session(&self, peer_id: PeerId) -> Option<&Session> {
@@ -78,43 +91,56 @@ impl Pair {
 }
 
 impl Shard {
-    pub(crate) fn find(&self, hash: u64, user: u32, torrent: u32) -> Option<&Pair> {
-        self.pairs.find(hash, |pair| pair.is(user, torrent))
+    /// Prefetches the place where the table begins to look for a pair, and that of a new record. With a million
+    /// sessions, to wait for these one after the other is most of what an announce costs here.
+    pub(crate) fn prefetch(&mut self, key: &PairKey) {
+        let first = key.hash as usize & self.pairs.num_buckets().wrapping_sub(1);
+        self.pairs.get_bucket(first).into_iter().for_each(prefetch_all);
+        self.records.spare_capacity_mut().first().into_iter().for_each(prefetch_all);
     }
 
-    /// Returns the pair, after inserting it if it is new.
-    pub(crate) fn pair(
-        &mut self,
-        hash: u64,
-        user: u32,
-        torrent: u32,
-        hasher: &RandomState,
-    ) -> &mut Pair {
-        let epoch = self.epoch.wrapping_sub(1);
-        let rehash = |pair: &Pair| hasher.hash_one((pair.user, pair.torrent));
-        let entry = self.pairs.entry(hash, |pair| pair.is(user, torrent), rehash);
-        let new = || Pair { user, torrent, record: 0, epoch, sessions: PairSessions::new() };
-        entry.or_insert_with(new).into_mut()
+    /// Returns the bucket of a pair.
+    pub(crate) fn find(&self, key: &PairKey) -> Option<usize> {
+        self.pairs.find_bucket_index(key.hash, |pair| pair.is(key))
     }
 
-    /// Returns the index of the record of a pair. Inserts both if they are missing.
-    pub(crate) fn record_of(
+    /// Returns a pair, after inserting it if it is new.
+    pub(crate) fn pair(&mut self, key: &PairKey, hasher: &DefaultHashBuilder) -> &mut Pair {
+        let bucket = self.find(key).unwrap_or_else(|| self.insert(key, hasher));
+        self.pairs.get_bucket_mut(bucket).expect("the pair was found or inserted")
+    }
+
+    /// Returns a pair and its record, after inserting those that are missing. `found` is where the pair is.
+    pub(crate) fn change(
         &mut self,
-        hash: u64,
-        user: u32,
-        torrent: u32,
+        found: Option<usize>,
+        key: &PairKey,
         now_s: u32,
-        hasher: &RandomState,
-    ) -> usize {
-        let (epoch, next) = (self.epoch, self.records.len());
-        let pair = self.pair(hash, user, torrent, hasher);
-        if pair.epoch == epoch {
-            return pair.record as usize;
+        hasher: &DefaultHashBuilder,
+    ) -> (&mut Pair, &mut Record) {
+        let bucket = found.unwrap_or_else(|| self.insert(key, hasher));
+        let Self { pairs, records, epoch, .. } = self;
+        let pair = pairs.get_bucket_mut(bucket).expect("the pair was found or inserted");
+        if pair.epoch != *epoch {
+            pair.epoch = *epoch;
+            pair.record = records.len() as u32;
+            records.push(Record::new(key.user, key.torrent, now_s));
         }
-        pair.epoch = epoch;
-        pair.record = next as u32;
-        self.records.push(Record::new(user, torrent, now_s));
-        next
+        let record = &mut records[pair.record as usize];
+        (pair, record)
+    }
+
+    /// Inserts a pair that is missing, without a record, and returns its bucket.
+    fn insert(&mut self, key: &PairKey, hasher: &DefaultHashBuilder) -> usize {
+        let pair = Pair {
+            user: key.user,
+            torrent: key.torrent,
+            record: 0,
+            epoch: self.epoch.wrapping_sub(1),
+            sessions: PairSessions::new(),
+        };
+        let rehash = |pair: &Pair| hasher.hash_one((pair.user, pair.torrent));
+        self.pairs.insert_unique(key.hash, pair, rehash).bucket_index()
     }
 
     /// Returns the state of a session after an announce.
@@ -128,8 +154,8 @@ impl Shard {
         let seeder = Role::claimed(report.event, report.left) == Role::Seeder;
         // A client that has a slot keeps it.
         let has_slot = old.is_some_and(|old| old.leechers() == 1);
-        let leeching = self.presence(report.user).leeching;
-        let over_slots = !seeder && !has_slot && terms.slots.is_some_and(|slots| leeching >= slots);
+        let is_full = |slots| self.presence(report.user).leeching >= slots;
+        let over_slots = !seeder && !has_slot && terms.slots.is_some_and(is_full);
         Session {
             peer_id: report.peer_id,
             ip: report.ip,
@@ -189,7 +215,7 @@ impl Shard {
         &mut self,
         now_s: u32,
         limits: &LedgerLimits,
-        hasher: &RandomState,
+        hasher: &DefaultHashBuilder,
     ) -> usize {
         let silent_s = |session: &Session| now_s.saturating_sub(session.updated_s);
         let is_silent = |it: &Session| it.active && silent_s(it) >= limits.active_s;
@@ -200,28 +226,26 @@ impl Shard {
             pair.sessions.retain(|it| it.active || silent_s(it) < limits.remembered_s);
             forgotten += before - pair.sessions.len();
             if pair.sessions.iter().any(is_silent) {
-                ended.push((pair.user, pair.torrent));
+                ended.push(PairKey::new(pair.user, pair.torrent, hasher));
             }
             // A pair with a record stays: the record is found through it.
             !pair.sessions.is_empty() || pair.epoch == self.epoch
         });
-        for (user, torrent) in ended {
-            self.end_silent(user, torrent, now_s, limits, hasher);
+        for key in ended {
+            self.end_silent(&key, now_s, limits, hasher);
         }
         forgotten
     }
 
     fn end_silent(
         &mut self,
-        user: u32,
-        torrent: u32,
+        key: &PairKey,
         now_s: u32,
         limits: &LedgerLimits,
-        hasher: &RandomState,
+        hasher: &DefaultHashBuilder,
     ) {
-        let hash = hasher.hash_one((user, torrent));
-        let index = self.record_of(hash, user, torrent, now_s, hasher);
-        let pair = self.pair(hash, user, torrent, hasher);
+        let found = self.find(key);
+        let (pair, record) = self.change(found, key, now_s, hasher);
         let mut ended = PairSessions::new();
         for session in &mut pair.sessions {
             if session.active && now_s.saturating_sub(session.updated_s) >= limits.active_s {
@@ -230,11 +254,11 @@ impl Shard {
                 session.visible = false;
             }
         }
-        let active = pair.active() > 0;
-        self.records[index].active = active;
+        record.active = pair.active() > 0;
+        let index = pair.record as usize;
         for old in ended {
             let session = Session { active: false, visible: false, ..old };
-            let changes = self.replace(user, Some(&old), &session);
+            let changes = self.replace(key.user, Some(&old), &session);
             let record = &mut self.records[index];
             record.seeders += changes.seeders;
             record.leechers += changes.leechers;

@@ -227,6 +227,30 @@ fn the_feed_confirms_durably_and_by_age() {
 }
 
 #[test]
+fn batches_are_deflated_while_others_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spool = open(folder.path()).0.unwrap();
+    let full = |sequence: u64| Batch {
+        records: (0..100).flat_map(|user| batch(user, sequence).records).collect(),
+        ..batch(0, 0)
+    };
+    for sequence in 1..=5 {
+        append(&mut spool, full(sequence));
+    }
+    let lens: Vec<_> = spool.places.iter().map(|place| place.len).collect();
+    let [plain, .., deflated] = lens[..] else { panic!("{lens:?}") };
+    assert!(lens[..3] == [plain; 3] && lens[3] < plain / 2 && deflated < plain / 2, "{lens:?}");
+    drop(spool);
+    let (spool, found) = open(folder.path());
+    let spool = spool.unwrap();
+    assert_eq!(found.batches, [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]);
+    for sequence in 1..=5 {
+        let read = spool.after(sequence - 1).unwrap().unwrap();
+        assert_eq!(read.records, full(sequence).records);
+    }
+}
+
+#[test]
 fn a_restored_ledger_equals_the_one_that_was_killed() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = Ledger::new(LedgerLimits::default());

@@ -114,11 +114,13 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
         }
         match next(shared).map_err(unreadable)? {
             Some(batch) => {
+                let began = Instant::now();
                 let written = database::write_batch(&mut conn, tables, &writer, &batch);
                 let written = written.map_err(|error| trouble(&error))?;
                 shared.clear(place, "the database is written again");
                 confirm(shared, batch.sequence).map_err(unreadable)?;
                 let mut progress = shared.progress.lock();
+                progress.write_time = began.elapsed();
                 progress.rows += written.rows;
                 progress.rows_skipped += written.skipped;
                 state.rate.rows += written.rows;

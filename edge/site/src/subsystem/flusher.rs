@@ -33,11 +33,11 @@ pub(super) fn run(shared: &Shared) {
         shared.answers.begin_counting();
     }
     shared.changed.notify_all();
-    let period = Duration::from_secs(shared.config.flush_s.into());
     let mut held = None;
     let mut last = Instant::now();
+    let mut cut_time = Duration::ZERO;
     loop {
-        wait_for_flush(shared, last + period);
+        wait_for_flush(shared, last + period(shared, cut_time));
         if shared.is_stopping() {
             break;
         }
@@ -46,9 +46,19 @@ pub(super) fn run(shared: &Shared) {
         let announces = shared.answers.announces.load(Ordering::Relaxed);
         shared.answers.rates.lock().update(announces, elapsed_s);
         flush(shared, &mut held, false);
+        cut_time = last.elapsed();
     }
     flush(shared, &mut held, true);
     shared.changed.notify_all();
+}
+
+/// Returns the time between two batches. Its end is early enough that the oldest announce of a batch is in the database
+/// after `flush_s`, if that takes as long as with the last batch. At least half of it: shorter ones would
+/// merge fewer announces, and take longer together.
+fn period(shared: &Shared, cut_time: Duration) -> Duration {
+    let most = Duration::from_secs(shared.config.flush_s.into());
+    let write_time = shared.progress.lock().write_time;
+    most.saturating_sub(cut_time + write_time).max(most / 2)
 }
 
 fn wait_for_flush(shared: &Shared, until: Instant) {
@@ -156,7 +166,7 @@ fn try_flush(
         true => Some(spool.begin_snapshot(now_s)?),
         false => None,
     };
-    let mut batch = answers.ledger.cut(now_s, snapshot.as_mut());
+    let mut batch = answers.ledger.cut_into(spool.recycle(), now_s, snapshot.as_mut());
     batch.names = answers.names.take_new();
     if let Some(snapshot) = &mut snapshot {
         snapshot.names(answers.names.all().into_iter());

@@ -16,8 +16,9 @@ use super::load::group_factors;
 use crate::answers;
 use crate::credit::Factors;
 use crate::hex::{from_hex, to_hex};
-use crate::model::{Group, Model, Moderation, Passkey, Torrent, User};
+use crate::model::{Group, Model, Passkey, User};
 use crate::server::{Caller, Calls};
+use crate::torrents::{Moderation, Torrent};
 
 /// The body of a torrent.
 #[derive(Debug, Deserialize)]
@@ -177,7 +178,7 @@ fn torrent_of(body: &TorrentBody) -> Option<Torrent> {
 
 async fn delete_torrent(_: Caller, State(calls): Site, body: Body<IdBody<u32>>) -> StatusCode {
     change(&calls, body, |model, body| {
-        let torrent = model.torrents.get_mut(&body.id);
+        let torrent = model.torrents.get_mut(body.id);
         torrent.map(|torrent| torrent.is_deleted = true).is_some()
     })
 }
@@ -304,7 +305,7 @@ fn torrent_view(calls: &Calls, id: u32) -> Option<TorrentView> {
     let sessions = calls.answers.ledger.sessions_of(id);
     let (seeders, leechers) = answers::counts(&sessions);
     let model = calls.answers.model.read();
-    let torrent = model.torrents.get(&id)?;
+    let torrent = model.torrents.get(id)?;
     let peers = sessions.iter().map(|(user_id, session)| {
         let peer_id = to_hex(&session.peer_id.0);
         let view = PeerView {
@@ -340,7 +341,7 @@ async fn show_user(
     State(calls): Site,
     Path((_, id)): Path<(String, u32)>,
 ) -> Result<Json<Value>, StatusCode> {
-    let user = calls.answers.model.read().users.get(&id).copied();
+    let user = calls.answers.model.read().users.get(id).copied();
     let user = user.ok_or(StatusCode::NOT_FOUND)?;
     let presence = calls.answers.ledger.presence(id);
     // UNIT3D expects the rates of peer lists; these are not limited by user.

@@ -10,7 +10,8 @@ use types::{InfoHash, PeerId};
 use crate::batch::Session;
 use crate::credit::Factors;
 use crate::database::column;
-use crate::model::{Group, Model, Moderation, Torrent, User};
+use crate::model::{Group, Model, User};
+use crate::torrents::{Moderation, Torrent};
 
 /// Reads everything.
 ///

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use mysql::Value;
-
 use crate::batch::{Batch, Record, SessionChange};
 use crate::database::{Column, Rows, Tables};
+use crate::sql::RowText;
 
 /// UNIT3D's tables.
 pub(crate) struct Unit3dTables;
@@ -92,8 +91,6 @@ const COLUMNS: &[Column] = &[
 
 const HISTORY: &str = "history (user_id, torrent_id, agent, uploaded, actual_uploaded, client_uploaded, downloaded, \
     actual_downloaded, client_downloaded, seeder, active, seedtime, immune, created_at, updated_at, completed_at)";
-const HISTORY_ROW: &str =
-    "(?,?,?,?,?,?,?,?,?,?,?,?,?,FROM_UNIXTIME(?),FROM_UNIXTIME(?),FROM_UNIXTIME(?))";
 const HISTORY_TAIL: &str = " ON DUPLICATE KEY UPDATE agent = VALUES(agent), uploaded = uploaded + VALUES(uploaded), \
     actual_uploaded = actual_uploaded + VALUES(actual_uploaded), client_uploaded = VALUES(client_uploaded), \
     downloaded = downloaded + VALUES(downloaded), actual_downloaded = actual_downloaded + VALUES(actual_downloaded), \
@@ -103,13 +100,11 @@ const HISTORY_TAIL: &str = " ON DUPLICATE KEY UPDATE agent = VALUES(agent), uplo
 
 const PEERS: &str = "peers (user_id, torrent_id, peer_id, ip, port, agent, uploaded, downloaded, `left`, active, seeder, \
     visible, created_at, updated_at)";
-const PEERS_ROW: &str = "(?,?,?,?,?,?,?,?,?,?,?,?,FROM_UNIXTIME(?),FROM_UNIXTIME(?))";
 const PEERS_TAIL: &str = " ON DUPLICATE KEY UPDATE ip = VALUES(ip), port = VALUES(port), agent = VALUES(agent), \
     uploaded = VALUES(uploaded), downloaded = VALUES(downloaded), `left` = VALUES(`left`), active = VALUES(active), \
     seeder = VALUES(seeder), visible = VALUES(visible), updated_at = VALUES(updated_at)";
 
 const UNREGISTERED: &str = "unregistered_info_hashes (user_id, info_hash, created_at, updated_at)";
-const UNREGISTERED_ROW: &str = "(?,?,FROM_UNIXTIME(?),FROM_UNIXTIME(?))";
 const UNREGISTERED_TAIL: &str = " ON DUPLICATE KEY UPDATE updated_at = VALUES(updated_at)";
 
 /// The rows come first, so that each is looked up by its primary key.
@@ -139,73 +134,50 @@ impl Tables for Unit3dTables {
 
     fn write(&self, rows: &mut Rows<'_, '_>, records: &[Record]) -> Result<(), mysql::Error> {
         let announced = || records.iter().filter_map(|record| Some((record, record.last()?)));
-        let history = announced().map(|(record, last)| history_row(record, last)).collect();
-        rows.insert(HISTORY, HISTORY_ROW, HISTORY_TAIL, history)?;
+        rows.insert(HISTORY, HISTORY_TAIL, announced(), write_history)?;
         let peers = announced().flat_map(|(record, _)| {
             let changes = record.sessions.iter().filter(|change| !change.expired);
-            changes.map(|change| peer_row(record, change))
+            changes.map(move |change| (record, change))
         });
-        rows.insert(PEERS, PEERS_ROW, PEERS_TAIL, peers.collect())?;
+        rows.insert(PEERS, PEERS_TAIL, peers, write_peer)?;
         rows.update(USERS_UPDATE, &user_changes(records))?;
         let changes = torrent_changes(records, rows.unix_s);
         rows.update(TORRENTS_UPDATE, &changes)
     }
 
     fn write_rest(&self, rows: &mut Rows<'_, '_>, batch: &Batch) -> Result<(), mysql::Error> {
-        let time = Value::from(batch.unix_s);
-        let values = batch.unregistered.iter().map(|one| {
-            let hash = Value::from(one.info_hash.0.to_vec());
-            vec![one.user.into(), hash, time.clone(), time.clone()]
-        });
-        rows.insert(UNREGISTERED, UNREGISTERED_ROW, UNREGISTERED_TAIL, values.collect())
+        rows.insert(UNREGISTERED, UNREGISTERED_TAIL, batch.unregistered.iter(), |row, one| {
+            row.number(one.user).bytes(&one.info_hash.0).time(batch.unix_s).time(batch.unix_s);
+        })
     }
 }
 
-fn history_row(record: &Record, last: &SessionChange) -> Vec<Value> {
+/// Appends a row of `history`. `last` is the session that announced last.
+fn write_history(row: &mut RowText<'_>, (record, last): (&Record, &SessionChange)) {
     let session = &last.session;
-    let completed = Some(record.completed_s).filter(|time| *time > 0);
-    vec![
-        record.user.into(),
-        record.torrent.into(),
-        last.agent.as_str().into(),
-        record.credited_uploaded.into(),
-        record.uploaded.into(),
-        session.uploaded.into(),
-        record.credited_downloaded.into(),
-        record.downloaded.into(),
-        session.downloaded.into(),
-        session.seeder.into(),
-        record.active.into(),
-        record.seeded_s.into(),
-        record.immune.into(),
-        record.created_s.into(),
-        session.updated_s.into(),
-        completed.into(),
-    ]
+    row.number(record.user).number(record.torrent).text(&last.agent);
+    row.number(record.credited_uploaded).number(record.uploaded).number(session.uploaded);
+    row.number(record.credited_downloaded).number(record.downloaded).number(session.downloaded);
+    row.flag(session.seeder).flag(record.active).number(record.seeded_s).flag(record.immune);
+    row.time(record.created_s).time(session.updated_s);
+    match record.completed_s {
+        0 => row.null(),
+        completed_s => row.time(completed_s),
+    };
 }
 
-fn peer_row(record: &Record, change: &SessionChange) -> Vec<Value> {
+/// Appends a row of `peers`.
+fn write_peer(row: &mut RowText<'_>, (record, change): (&Record, &SessionChange)) {
     let session = &change.session;
-    let ip = match session.ip {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
+    row.number(record.user).number(record.torrent).bytes(&session.peer_id.0);
+    match session.ip {
+        IpAddr::V4(ip) => row.bytes(&ip.octets()),
+        IpAddr::V6(ip) => row.bytes(&ip.octets()),
     };
-    vec![
-        record.user.into(),
-        record.torrent.into(),
-        session.peer_id.0.to_vec().into(),
-        ip.into(),
-        session.port.into(),
-        change.agent.as_str().into(),
-        session.uploaded.into(),
-        session.downloaded.into(),
-        session.left.into(),
-        session.active.into(),
-        session.seeder.into(),
-        session.visible.into(),
-        session.created_s.into(),
-        session.updated_s.into(),
-    ]
+    row.number(session.port).text(&change.agent);
+    row.number(session.uploaded).number(session.downloaded).number(session.left);
+    row.flag(session.active).flag(session.seeder).flag(session.visible);
+    row.time(session.created_s).time(session.updated_s);
 }
 
 /// Returns what each user is credited, as JSON.
