@@ -100,6 +100,7 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
         lifetime_donor: donor(site.lifetime_donor_factors),
         clients_per_torrent: number(site.clients_per_torrent),
         spool_mib: site.spool_mib.into(),
+        shares_sessions: node.is_some(),
         ..SiteConfig::default()
     };
     match &site.kind {

@@ -54,6 +54,7 @@ impl QuietRefusals {
                 interval_s: refusal.interval_s().unwrap_or(response.interval_s),
                 ..response
             }),
+            Refusal::Torrent { reason } => Some(QuietResponse { warning: reason, ..response }),
             _ => Some(response),
         }
     }

@@ -262,10 +262,11 @@ impl Refusal {
     /// The refusals of announces that can be quiet: instead of an error, the client gets a response without peers
     /// and with a long interval. Not among them are mistakes in a request, which its user should see, and those that
     /// UDP answers with silence, which costs less.
-    pub const QUIETABLE: [Self; 19] = [
+    pub const QUIETABLE: [Self; 20] = [
         Self::NotAllowed,
         Self::Denied,
         Self::Frozen,
+        Self::Torrent { reason: Notice::UNSPECIFIED },
         Self::AddressNotPublic,
         Self::KeyUnexpected,
         Self::KeyMissing,

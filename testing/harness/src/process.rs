@@ -187,8 +187,13 @@ pub fn signal(process: u32, signal: Signal) -> Result<()> {
     kill(id, signal).with_context(|| format!("cannot send {signal} to process {process}"))
 }
 
-/// Returns whether a process runs. One that has ended and is only not yet reaped does not.
+/// Returns whether a process runs. One that has ended and is only not yet reaped does not. While one of its threads is
+/// left, it has its ports.
 pub fn is_alive(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).map_or(0, Iterator::count);
+    if threads > 1 {
+        return true;
+    }
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The state follows the name, which stands in parentheses and may contain any character.
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest);

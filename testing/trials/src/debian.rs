@@ -25,6 +25,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ethtool", "those of XDP: what is left to drivers"),
     ("clang-14", "comparing the XDP program with its source"),
     ("util-linux", "those namespaces: unshare, setpriv"),
+    ("mariadb-client-core", "tests of sites and their databases"),
     ("mariadb-server-core", "tests of sites and their databases"),
     ("php-cli", "walk-throughs of the book: sites"),
     ("php-sqlite3", "walk-throughs of the book: sites"),

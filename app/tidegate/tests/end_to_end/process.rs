@@ -229,6 +229,11 @@ impl Tracker {
         self.tracker.wait_until(what, |_| is_so(self)).unwrap();
     }
 
+    /// Kills the process that serves, whichever has taken over, and waits for its end.
+    pub(crate) fn kill(&mut self) {
+        self.tracker.kill();
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         self.tracker.signal(signal).unwrap();
     }

@@ -5,7 +5,6 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use harness::Signal;
 use harness::mariadb::{self, MariaDb};
 
 use crate::api::start_in;
@@ -112,8 +111,7 @@ fn accounts_are_right(schema: &str, secrets: &str, sql: &str) {
         scene.announce(tracker.http4(), 7);
         // A kill loses nothing that a batch has, whether the database has the batch or not.
         sleep(Duration::from_millis(2_500));
-        tracker.signal(Signal::SIGKILL);
-        tracker.wait_for_end();
+        tracker.kill();
         if round % 2 == 0 {
             scene.server.restart().unwrap();
         }

@@ -4,7 +4,7 @@ use client::codec::udp::{Reply, decode_reply};
 use tracker::access::{AccessLists, Mode};
 use tracker::counters::Protocol;
 use tracker::{Access, ListenerPolicy, QuietRefusals, Tracker};
-use types::{InfoHash, Refusal};
+use types::{InfoHash, Notice, Refusal};
 
 use crate::testing::udp::{LEECHER, UdpServer};
 use crate::testing::*;
@@ -21,6 +21,7 @@ fn refuse_quietly(tracker: &Tracker, denied: InfoHash) {
     quiet.add(Refusal::Denied, Some(7200));
     quiet.add(Refusal::NotAllowed, None);
     quiet.add(Refusal::KeyMissing, None);
+    quiet.add(Refusal::Torrent { reason: Notice::UNSPECIFIED }, None);
     tracker.set_quiet(quiet);
 }
 
@@ -69,6 +70,13 @@ fn http_has_the_reason_as_a_warning() {
     assert!(response.has(intervals), "{}", response.text());
     let text = Refusal::Denied.text();
     assert!(response.has(format!("15:warning message{}:{text}e", text.len())));
+    // A reason of its own is the warning.
+    assert!(server.tracker.torrent_reasons().put(DENIED, "wait for approval"));
+    let response = client.request(get(&announce(1, ""), ""));
+    assert!(response.has(
+        "8:intervali3600e12:min intervali3600e5:peers0:15:warning message17:wait for approvale"
+    ));
+    server.tracker.torrent_reasons().remove(&[DENIED]);
     // Those that are not quiet are refused, with the interval beside the time of BEP 31.
     server.tracker.set_quiet(QuietRefusals::default());
     let response = client.request(get(&announce(1, ""), ""));
