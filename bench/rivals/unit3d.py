@@ -137,7 +137,7 @@ def measure(options, name, start, database, keys):
             wait_for(port)
             time.sleep(1)
             load = [options.bench, "load", "http", f"http://127.0.0.1:{port}/announce/{{key}}", "--keys", keys]
-            load += ["--torrents", str(TORRENTS), "--peers", str(PEERS), "--spread", "uniform", "--json"]
+            load += ["--torrents", str(TORRENTS), "--peers", str(PEERS), "--spread", "uniform"]
             load += ["--seconds", str(options.seconds), "--warm-up", "4", "--pid", str(process.pid)]
             done = subprocess.run(
                 ["taskset", "-c", str(options.load_core), *load], check=True, capture_output=True, text=True
