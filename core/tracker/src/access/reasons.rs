@@ -1,8 +1,8 @@
 //! Torrents that are refused with reasons of their own.
 
+use std::collections::HashMap;
 use std::slice;
 
-use hashbrown::HashMap;
 use parking_lot::RwLock;
 use types::{InfoHash, Notice, limits};
 
