@@ -31,7 +31,7 @@ use harness::{PATIENCE, Process, nats, pebble};
 
 /// The folder of the scripts.
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/end_to_end/walkthroughs");
-/// How often what is to come is looked at.
+/// Pause between two looks at a command's output.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Declares a test for each page, by its path below `docs`, with the programs that its commands need.
@@ -53,7 +53,7 @@ pages! {
     backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["sqlite3"]) };
     cluster: "cluster.md", Needs { tools: || vec![nats::program()], machines: Some((3, "example")), ..needs(&["tc"]) };
     configure: "configure/index.md", needs(&[]);
-    gazelle: "run/gazelle.md", Needs { prelude: Some("gazelle.sh"), ..needs(&["mariadb", "mariadbd"]) };
+    gazelle: "run/gazelle.md", Needs { prelude: Some("mariadb.sh"), site: Some("gazelle"), ..needs(&["mariadb", "mariadbd"]) };
     opentracker: "migrate/opentracker.md", Needs { tools: || vec![importer()], prelude: Some("opentracker.sh"), ..needs(&["opentracker"]) };
     private: "run/private.md", needs(&[]);
     proxy: "run/proxy.md", needs(&["nginx", "haproxy", "caddy"]);
@@ -61,13 +61,13 @@ pages! {
     site: "run/site.md", needs(&["python3", "php"]);
     start: "start.md", needs(&[]);
     tls: "run/tls.md", Needs { tools: pebble::programs, prelude: Some("acme.sh"), ..needs(&["openssl"]) };
-    unit3d: "run/unit3d.md", Needs { prelude: Some("unit3d.sh"), ..needs(&["mariadb", "mariadbd"]) };
+    unit3d: "run/unit3d.md", Needs { prelude: Some("mariadb.sh"), site: Some("unit3d"), ..needs(&["mariadb", "mariadbd"]) };
     upgrade: "operate/upgrade.md", Needs { prelude: Some("running.sh"), ..needs(&[]) };
     webtorrent: "run/webtorrent.md", needs(&[]);
     xdp: "xdp.md", needs(&[]);
 }
 
-/// What the host of a page has.
+/// Requirements of a page, and what its host has.
 struct Needs {
     /// Debian packages have these programs.
     programs: &'static [&'static str],
@@ -75,13 +75,15 @@ struct Needs {
     tools: fn() -> Vec<PathBuf>,
     /// A script beside `host.sh` that is run before the page.
     prelude: Option<&'static str>,
+    /// The site whose tables are in the database of the same name, with a user and a torrent.
+    site: Option<&'static str>,
     /// Other machines: how many, and the folder below `~` that the page has the reader copy to them.
     machines: Option<(u8, &'static str)>,
 }
 
 /// Returns what most pages need: curl, and these programs.
 const fn needs(programs: &'static [&'static str]) -> Needs {
-    Needs { programs, tools: Vec::new, prelude: None, machines: None }
+    Needs { programs, tools: Vec::new, prelude: None, site: None, machines: None }
 }
 
 /// Returns the program tidegate-import, which another package builds.
@@ -155,7 +157,7 @@ fn matches(expected: &str, line: &str) -> bool {
         rest = &rest[at + piece.len()..];
         last = Some(piece);
     }
-    // What ends with `…` may continue; other text must reach the end of the line.
+    // Text that ends with `…` may continue; other text must reach the end of the line.
     rest.is_empty() || last.is_some_and(|piece| piece.is_empty() || line.ends_with(piece))
 }
 
@@ -163,7 +165,7 @@ fn matches(expected: &str, line: &str) -> bool {
 struct Host {
     process: Process,
     folder: harness::Directory,
-    /// How many commands it has been given.
+    /// Number of commands so far.
     count: usize,
     _root: harness::Directory,
 }
@@ -177,7 +179,7 @@ struct Hosts {
     _network: Wires,
 }
 
-/// What connects them.
+/// The network that connects them.
 enum Wires {
     One(Network),
     Several(Sites),
@@ -244,7 +246,7 @@ impl Host {
         Ok(Self { process, folder, count: 0, _root: root })
     }
 
-    /// Gives it a command. Returns the file that the output goes to.
+    /// Starts a command. Returns the file that the output goes to.
     fn begin(&mut self, script: &str) -> Result<PathBuf> {
         let number = self.count;
         self.count += 1;
@@ -289,6 +291,18 @@ fn walk(page: &str, needs: &Needs) {
     execute(page, needs, &tools).unwrap_or_else(|error| panic!("docs/{page}: {error:#}"));
 }
 
+/// Returns a script that makes the database of a site: the tables that edge/site is tested with, and rows.
+fn tables(site: &str) -> Result<String> {
+    let here = Path::new(HERE);
+    let tables = here.join(format!("../../../../../edge/site/tests/site/{site}.sql"));
+    let tables = fs::read_to_string(tables)?;
+    let rows = fs::read_to_string(here.join(format!("{site}.sql")))?;
+    Ok(format!(
+        "mariadb --socket=/run/mysqld/mysqld.sock <<'END'\nCREATE DATABASE {site};\nUSE {site};\n{tables}\n{rows}END\n\
+         cd /root\n"
+    ))
+}
+
 fn execute(page: &str, needs: &Needs, tools: &[PathBuf]) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
     let blocks = blocks(&fs::read_to_string(path)?)?;
@@ -296,6 +310,9 @@ fn execute(page: &str, needs: &Needs, tools: &[PathBuf]) -> Result<()> {
     let mut hosts = Hosts::start(tools, needs.machines.map_or(0, |(count, _)| count))?;
     if let Some(prelude) = needs.prelude {
         hosts.main.run(&fs::read_to_string(Path::new(HERE).join(prelude))?)?;
+    }
+    if let Some(site) = needs.site {
+        hosts.main.run(&tables(site)?)?;
     }
     let mut copies = needs.machines.map(|(_, folder)| folder);
     let mut before: Option<(&Block, Vec<PathBuf>)> = None;
