@@ -39,6 +39,8 @@ pub struct HttpOptions {
     pub workers: u32,
     /// Close each connection after its response and open another one.
     pub close: bool,
+    /// Resume TLS sessions.
+    pub resume: bool,
     /// Time until a request counts as lost.
     pub timeout: Duration,
     /// Validate one in this many announce responses.
@@ -57,6 +59,7 @@ impl HttpOptions {
             mix: Mix { connect: 0, announce: 1, scrape: 0 },
             workers: 1,
             close: false,
+            resume: false,
             timeout: Duration::from_secs(5),
             check_every: 16,
         }

@@ -24,11 +24,11 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// Creates a dialer for a tracker.
-    pub(crate) fn new(url: &TrackerUrl) -> Result<Self> {
+    /// Creates a dialer for a tracker; `resume` resumes TLS sessions.
+    pub(crate) fn new(url: &TrackerUrl, resume: bool) -> Result<Self> {
         let tls = if url.scheme.is_secure() {
             let name = ServerName::try_from(url.name.clone()).context("invalid TLS server name")?;
-            Some((tls()?, name))
+            Some((tls(resume)?, name))
         } else {
             None
         };
@@ -175,10 +175,11 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected)
 }
 
-/// Returns a TLS configuration that resumes no session and does not verify certificates: load tests target a known
-/// tracker.
-fn tls() -> Result<Arc<ClientConfig>> {
+/// Returns a TLS configuration that does not verify certificates: load tests target a known tracker.
+fn tls(resume: bool) -> Result<Arc<ClientConfig>> {
     let mut config = client::tls::config(&Trust::NoVerification)?;
-    config.resumption = Resumption::disabled();
+    if !resume {
+        config.resumption = Resumption::disabled();
+    }
     Ok(config.into())
 }

@@ -27,6 +27,9 @@ pub(crate) struct Http {
     /// Open a new connection for each request; over TLS, each is a handshake.
     #[arg(long)]
     close: bool,
+    /// Resume TLS sessions.
+    #[arg(long)]
+    resume: bool,
     /// Requests per second on a fixed schedule, all threads together.
     #[arg(long, value_name = "N", value_parser = rate)]
     rate: Option<f64>,
@@ -70,6 +73,7 @@ impl Http {
             mix: self.mix,
             workers: self.workers,
             close: self.close,
+            resume: self.resume,
             check_every: self.run.check_every,
             ..usual
         })

@@ -106,7 +106,7 @@ impl Http {
             idle: VecDeque::new(),
             broken: Vec::new(),
             protocol,
-            dialer: Dialer::new(&options.url)?,
+            dialer: Dialer::new(&options.url, options.resume)?,
             poller: ConnectionPoller::new().context("cannot wait for sockets")?,
             buffer: vec![0; BUFFER].into(),
             schedule: options.rate.map(|rate| Schedule::new(rate / f64::from(workers))),

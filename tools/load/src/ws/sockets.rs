@@ -86,7 +86,7 @@ impl Sockets {
             buffer: vec![0; BUFFER].into(),
             out: Vec::new(),
             shared,
-            dialer: Dialer::new(&options.url)?,
+            dialer: Dialer::new(&options.url, false)?,
             timing: options.timing,
             timeout: options.timeout,
             schedule,
