@@ -49,9 +49,9 @@ impl QuietRefusals {
     fn response(&self, refusal: Refusal) -> Option<QuietResponse> {
         let response = self.responses[refusal.index()]?;
         match refusal {
-            // The client knows best how long it has waited.
-            Refusal::TooSoon { .. } => Some(QuietResponse {
-                interval_s: refusal.interval_s().unwrap_or(response.interval_s),
+            // Earlier it would be too soon again.
+            Refusal::TooSoon { wait_min } => Some(QuietResponse {
+                interval_s: response.interval_s.max(u32::from(wait_min) * 60),
                 ..response
             }),
             Refusal::Torrent { reason } => Some(QuietResponse { warning: reason, ..response }),
@@ -79,5 +79,22 @@ impl View<'_> {
     pub fn quiet_web_response(&self, refusal: Refusal) -> Option<WebAnnounceOk> {
         let QuietResponse { interval_s, warning } = self.settings.quiet.response(refusal)?;
         Some(WebAnnounceOk { counts: SwarmCounts::default(), interval_s, warning: Some(warning) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_came_too_soon_waits_at_least_for_the_interval() {
+        let interval_s = |configured, wait_min| {
+            let mut quiet = QuietRefusals::default();
+            quiet.add(Refusal::TooSoon { wait_min: 0 }, configured);
+            quiet.response(Refusal::TooSoon { wait_min }).map(|response| response.interval_s)
+        };
+        assert_eq!(interval_s(None, 7), Some(420));
+        assert_eq!(interval_s(Some(300), 7), Some(420));
+        assert_eq!(interval_s(Some(3600), 7), Some(3600));
     }
 }
