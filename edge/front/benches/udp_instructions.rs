@@ -11,7 +11,7 @@
 //!
 //! Argument: batches of 64 announces. The client's part, a few hundred instructions an announce, is
 //! counted with the rest. With the word `private` behind it the listener is private, and each announce has
-//! one of 256 keys in its URL.
+//! one of 256 keys in its URL. With `refused` no torrent is on the allow list; with `quiet` these refusals are quiet, too.
 
 mod shared;
 
@@ -22,11 +22,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use net::{BATCH_MAX, Batch, Engine, Handler, UdpOptions, UdpWorker, bind_udp, run_udp};
 use tidegate_front::Clock;
 use tidegate_front::udp::{UdpFront, UdpListener};
+use tracker::access::{AccessLists, Mode};
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 use tracker::{
-    Access, IpPrefix, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId, Tracker, UserKey,
+    Access, IpPrefix, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId, QuietRefusals, Tracker,
+    UserKey,
 };
-use types::Tick;
+use types::{Refusal, Tick};
 
 use shared::{PEERS, TORRENTS, tracker};
 
@@ -49,7 +51,7 @@ struct Driver {
 fn main() {
     let batches = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
     let left = batches.map_or(8, |word| word.parse().expect("batches: expected a number"));
-    let is_private = std::env::args().any(|arg| arg == "private");
+    let is_asked = |word: &str| std::env::args().any(|arg| arg == word);
     let here = SocketAddr::from(([127, 0, 0, 1], 0));
     let sockets = bind_udp(here, Vec::new(), 1, &UdpOptions::default()).expect("cannot bind");
     let address = sockets[0].local_addr();
@@ -57,7 +59,10 @@ fn main() {
     client.connect(address).expect("cannot connect");
     client.set_nonblocking(true).expect("cannot set an option");
     let tracker = tracker();
-    let options = if is_private { add_keys(&tracker) } else { Vec::new() };
+    let options = if is_asked("private") { add_keys(&tracker) } else { Vec::new() };
+    if is_asked("refused") || is_asked("quiet") {
+        refuse(&tracker, is_asked("quiet"));
+    }
     let registry = MetricsRegistry::default();
     let listener_policy = ListenerPolicyId(0);
     let metrics = registry.register(Listener { protocol: Protocol::Udp, address, listener_policy });
@@ -84,6 +89,17 @@ fn add_keys(tracker: &Tracker) -> Vec<Vec<u8>> {
         [&[2, url.len() as u8], url.as_bytes()].concat()
     };
     (0..KEYS).map(add_key).collect()
+}
+
+/// Refuses every torrent.
+fn refuse(tracker: &Tracker, is_quiet: bool) {
+    let lists = AccessLists { mode: Mode::Allow, ..AccessLists::default() };
+    tracker.replace_listeners(&[ListenerPolicy { lists, ..ListenerPolicy::default() }]);
+    if is_quiet {
+        let mut quiet = QuietRefusals::default();
+        quiet.add(Refusal::NotAllowed, None);
+        tracker.set_quiet(quiet);
+    }
 }
 
 impl Driver {
