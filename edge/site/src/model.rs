@@ -274,17 +274,7 @@ fn factors(reader: &mut Reader<'_>) -> Option<Factors> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn torrent(hash: u8, moderation: Moderation, is_deleted: bool) -> Torrent {
-        Torrent {
-            info_hash: InfoHash([hash; 20]),
-            moderation,
-            is_deleted,
-            is_neutral: false,
-            factors: Factors::PLAIN,
-            completed: AtomicU32::new(7),
-        }
-    }
+    use crate::torrents::tests::torrent;
 
     const USER: User = User {
         group: 3,

@@ -196,10 +196,10 @@ fn hash_at(rows: &IdMap<Torrent>, position: u32, hasher: &DefaultHashBuilder) ->
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn torrent(hash: u8, moderation: Moderation, is_deleted: bool) -> Torrent {
+    pub(crate) fn torrent(hash: u8, moderation: Moderation, is_deleted: bool) -> Torrent {
         Torrent {
             info_hash: InfoHash([hash; 20]),
             moderation,
