@@ -43,7 +43,7 @@ pub(crate) enum Canary {
     RemovalsNotTold,
     /// Removals that the log has lost are not told again.
     LostRemovalsNotTold,
-    /// What dropped blocks said of peers that are there is not told.
+    /// Peers that are there according to dropped blocks are not published again.
     NoWalks,
     /// Announces that change nothing are not told.
     NoRefreshes,
@@ -71,7 +71,7 @@ impl Canary {
     }
 }
 
-/// What a process has: it outlives its encoder.
+/// Memory of a process, which outlives its encoder.
 pub(crate) struct Home {
     pub(crate) store: Store,
     pub(crate) feed: Feed,
@@ -98,7 +98,7 @@ pub(crate) struct Copy {
     blocks: Vec<Vec<u8>>,
 }
 
-/// What a process starts with.
+/// State and options that a process starts with.
 pub(crate) struct Parts {
     /// Durable: they outlive the process.
     pub(crate) rows: Arc<TestRows>,
@@ -129,7 +129,7 @@ pub(crate) struct Process<'a> {
     repair: Option<Repair>,
     /// Peers that it changed, and when the last such block was cut, in virtual time, until that is stored.
     pub(crate) unstored: BTreeMap<Peer, u64>,
-    /// What it has counted of its own clients.
+    /// Texts of the events that it reported.
     pub(crate) reports: Vec<String>,
 }
 
@@ -247,8 +247,8 @@ impl<'a> Process<'a> {
     }
 
     /// The store loses changes.
-    pub(crate) fn miss(&mut self, now_ms: u64, at: usize, broker: &mut Broker) -> bool {
-        // What was not taken is noted, for who checks.
+    pub(crate) fn miss(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
+        // Changes that the node does not get are recorded for the checks.
         let mut blocks = Vec::new();
         self.encoder
             .changes(self.now(now_ms), &mut |_, block| {
@@ -260,7 +260,6 @@ impl<'a> Process<'a> {
         if !blocks.is_empty() {
             self.input(now_ms, at, broker, Input::Missed);
         }
-        !blocks.is_empty()
     }
 
     /// Handles what has come, up to `most` messages.

@@ -30,7 +30,7 @@ pub(crate) struct Slot<'a> {
     rows: Arc<TestRows>,
     /// The rows of a backup, if they are to be restored when a process starts again.
     backup: Option<Map>,
-    /// Whether a process here was ever ended.
+    /// True if a process here was ever ended.
     pub(crate) was_ended: bool,
     pub(crate) started_ms: u64,
     slow: bool,
@@ -56,14 +56,12 @@ pub(crate) struct World<'a> {
     pub(crate) tainted: BTreeMap<Peer, u64>,
     /// Peers of which walks said the last thing that the log has.
     pub(crate) walked: BTreeSet<Peer>,
-    /// Whether downloads may be lost.
-    pub(crate) has_lost: bool,
     pub(crate) has_clock_faults: bool,
     /// Downloads that completed.
     pub(crate) downloads: BTreeMap<InfoHash, u64>,
     /// The last change of each row.
     pub(crate) stamps: Map,
-    /// Whether rows were restored from a backup, or two processes had one number.
+    /// True if rows were restored from a backup, or two processes had one number.
     pub(crate) has_lost_rows: bool,
     pub(crate) torrents: u32,
     reported: Vec<usize>,
@@ -111,7 +109,6 @@ impl<'a> World<'a> {
             trace,
             tainted: BTreeMap::new(),
             walked: BTreeSet::new(),
-            has_lost: false,
             has_clock_faults,
             downloads: BTreeMap::new(),
             stamps: Map::new(),
@@ -164,8 +161,8 @@ impl<'a> World<'a> {
         });
     }
 
-    /// Whether clocks are set while they are used: ages of what was sent before are wrong then, and what
-    /// follows heals when peers announce again.
+    /// Returns true if clocks are set while they are used: ages in messages sent before are wrong then, and the
+    /// consequences heal when peers announce again.
     pub(crate) fn has_clock_jumps(&self) -> bool {
         self.faults.iter().any(|it| matches!(it.fault, Fault::ClockJump { .. }))
     }
@@ -216,7 +213,6 @@ impl<'a> World<'a> {
         }
         for peer in process.unstored.keys() {
             self.tainted.insert(*peer, self.now_ms);
-            self.has_lost = true;
         }
         // It may have known of announces that it did not tell, because it had not read that the peers are gone.
         if process.node.position().sequence < self.broker.stream.last {
@@ -283,7 +279,7 @@ impl<'a> World<'a> {
             let Some(announce) = client.act(now_ms, at, &mut self.random) else { continue };
             let process = self.slots[at].process.as_mut().expect("it serves");
             if !process.node.is_warm() {
-                // What a node that has just started does not know, it does not tell the others of.
+                // A node that has just started does not tell the others of things that it does not know yet.
                 self.tainted.insert(client.peer, now_ms);
             }
             if process.announce(now_ms, &announce) {
@@ -326,7 +322,7 @@ impl<'a> World<'a> {
                     {
                         unstored.remove(&peer);
                     }
-                    // What a walk says may be what was lost with a node, and nodes tell removals of long ago again.
+                    // A walk may report what was lost with a node, and nodes report removals of long ago again.
                     let is_told_again = word.is_gone() && word.age() > 0;
                     let is_new = block.header.kind == Kind::CHANGES && !is_told_again;
                     if is_new {
@@ -363,7 +359,6 @@ impl<'a> World<'a> {
     fn note_lost(&mut self) {
         let tells_removals = self.scenario == Scenario::FallsBack;
         for message in std::mem::take(&mut self.broker.lost) {
-            self.has_lost = true;
             for block in blocks(&message.message) {
                 each_peer(&block, |peer, word| {
                     if !(tells_removals && word.is_gone()) {
@@ -435,7 +430,7 @@ impl<'a> World<'a> {
             Fault::Missed { at } => {
                 if let Some(process) = &mut self.slots[at].process {
                     // Stops and completed downloads are lost.
-                    self.has_lost |= process.miss(now_ms, at, &mut self.broker);
+                    process.miss(now_ms, at, &mut self.broker);
                     for peer in process.unstored.keys() {
                         self.tainted.insert(*peer, now_ms);
                     }
@@ -505,7 +500,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Whether all that was said is stored and applied everywhere.
+    /// Returns true if all changes are stored and applied everywhere.
     pub(crate) fn is_settled(&self) -> bool {
         self.slots.iter().filter_map(|slot| slot.process.as_ref()).all(|process| {
             let snapshot = process.snapshot(self.now_ms);
@@ -549,7 +544,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Whether all that a node cut is stored.
+/// Returns true if all blocks that a node cut are stored.
 fn is_flowing(snapshot: &Snapshot) -> bool {
     // Dirt younger than a second is shown as zero, but the state says it.
     snapshot.outbound == LogState::Flowing && snapshot.unstored_blocks == 0
