@@ -151,7 +151,7 @@ fn check_downloads(store: &Store, groups: Groups<'_>) {
     assert!(downloads <= completed);
 }
 
-/// What a store says of its torrents agrees with its totals.
+/// Asserts that the counts of a store's torrents add up to its totals.
 fn check_sums(store: &Store, torrents: u64) {
     let mut all = Vec::new();
     store.each_torrent(|stats| all.push(*stats));

@@ -37,7 +37,7 @@ fn check_appended(value: &[u8]) {
     }
 }
 
-/// What the client sent stands in a quoted string of the proxy's own element, escaped.
+/// The client's own header stands in a quoted string of the proxy's own element, escaped.
 fn check_quoted(value: &[u8]) {
     let mut header = b"Forwarded: for=192.0.2.1;host=\"".to_vec();
     for byte in value {

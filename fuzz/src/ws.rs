@@ -182,7 +182,7 @@ impl Theirs {
     }
 }
 
-/// What has come and was not read. What is written goes nowhere.
+/// Bytes that have arrived and are not read yet. Written bytes are discarded.
 struct Pipe(Vec<u8>);
 
 impl Read for Pipe {

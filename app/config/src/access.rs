@@ -11,7 +11,7 @@ use super::keys::{AccessSection, GeoSection, TrackerSection};
 use super::listeners::networks;
 use super::setting::Setting;
 
-/// Which networks are served.
+/// Networks that are served, and networks that are refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkRules {
     /// Those that alone are served; empty = all.
@@ -29,7 +29,7 @@ pub struct NetworkList {
     pub systems: Vec<u32>,
 }
 
-/// How tokens are verified.
+/// Options of the verification of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenConfig {
     /// The place of the public keys.
@@ -58,7 +58,7 @@ pub enum KeySource {
     },
 }
 
-/// What is known of networks.
+/// Files that tell the systems and countries of networks, and options of counting peers by them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GeoConfig {
     /// The file of systems, or an empty path.
@@ -67,7 +67,7 @@ pub struct GeoConfig {
     pub country: PathBuf,
     /// Seconds between counts of peers.
     pub interval_s: u32,
-    /// How many systems, and as many countries, metrics name.
+    /// Maximum number of systems, and of countries, that metrics name.
     pub metrics_max: usize,
 }
 

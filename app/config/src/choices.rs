@@ -76,7 +76,7 @@ impl Transport {
     }
 }
 
-/// Whether connections from trusted proxies begin with a PROXY header.
+/// Versions of the PROXY header with which connections from trusted proxies begin; `Off` = they begin with none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProxyProtocol {
     Off,
@@ -84,7 +84,7 @@ pub(super) enum ProxyProtocol {
     V1V2,
 }
 
-/// Whether there are statistics, and what a request without a mode gets.
+/// Setting of the statistics: off, or the response to a request without a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StatsChoice {
     Off,
@@ -94,7 +94,7 @@ pub(super) enum StatsChoice {
     Opentracker,
 }
 
-/// How an ACME server verifies that a host is ours.
+/// Method by which an ACME server verifies that a host is ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Challenge {
     /// By a TLS handshake (RFC 8737).
@@ -120,14 +120,14 @@ pub(super) enum SiteChoice {
     Gazelle,
 }
 
-/// Whether the process gives up the rights it does not need.
+/// Mode of the sandbox, in which the process gives up the rights it does not need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sandboxing {
     Auto,
     Off,
 }
 
-/// How log lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.

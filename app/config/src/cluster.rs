@@ -53,7 +53,7 @@ impl ClusterConfig {
     }
 }
 
-/// Whether `name` can name a cluster or a zone.
+/// Returns true if `name` is empty or can name a cluster or a zone.
 pub fn is_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     name.len() <= NAME_MAX && name.bytes().all(is_allowed)

@@ -1,4 +1,4 @@
-//! What a key of the configuration is, where its value comes from, and what can be wrong with it.
+//! Keys of the configuration, the origins of their values, and the problems that these can have.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ pub(crate) struct Key {
     pub(crate) name: &'static str,
     /// The values it accepts.
     pub(crate) kind: Kind,
-    /// Whether a reload applies a new value.
+    /// True if a reload applies a new value.
     pub(crate) reloadable: bool,
-    /// Whether a `[[listener]]` table can override it.
+    /// Permission for a `[[listener]]` table to override it.
     pub(crate) per_listener: PerListener,
     /// True if it is no longer a setting: the value is the default, and only tests can change it.
     pub(crate) constant: bool,

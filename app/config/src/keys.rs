@@ -33,7 +33,7 @@ const PEERS_MAX: u32 = limits::PEERS_HTTP_MAX as u32;
 const NETWORK_PEERS_MAX: u32 = limits::PEERS_PER_NETWORK_MAX as u32;
 
 settings! {
-    /// What survives a restart: changes made through the API, counters, and swarms.
+    /// State that survives a restart: changes made through the API, counters, and swarms.
     ["state"] state: StateSection {
         /// Directory for the records (tidegate.db), the journal of swarms (swarms/) and certificates
         /// (acme/); created if it does not exist. "auto" = $STATE_DIRECTORY, or tidegate/ in
@@ -68,7 +68,7 @@ settings! {
         listen: List, common = ["0.0.0.0:6969", "[::]:6969"];
         /// Worker threads. 0 = one per core.
         workers: Int(0, WORKERS_MAX) = 0;
-        /// How datagrams are received and sent: auto (mmsg on Linux), mmsg (one system call per
+        /// The engine that receives and sends datagrams: auto (mmsg on Linux), mmsg (one system call per
         /// batch), portable, shield (mmsg behind an XDP program that answers connects and drops
         /// floods) or xdp (shield, and AF_XDP sockets instead of UDP sockets). The last two need
         /// Linux and rights, and hide datagrams from firewalls: see docs/xdp.md. The name uring is
@@ -77,7 +77,7 @@ settings! {
         /// Kernel memory for datagrams that wait to be read, per socket. 0 = the system's default.
         /// The startup output shows how much was granted: net.core.rmem_max may limit it.
         receive_buffer_bytes: Int(0, 1 << 30), constant = 8_388_608;
-        /// Whether udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram
+        /// true: udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram
         /// and expect it before each reply. Then datagrams from them without the header are
         /// dropped, and so are datagrams with it from any other address.
         simple_proxy: Flag, per_listener = false;
@@ -154,7 +154,7 @@ settings! {
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
         non_compact: Flag = false;
-        /// What a browser gets at /: off, urls (a page with the announce URLs) or figures (the same, and
+        /// The page that a browser gets at /: off, urls (a page with the announce URLs) or figures (the same, and
         /// how many torrents and peers there are).
         page: Choice(PublicPage), per_listener = PublicPage::Urls;
         /// The name of this host in the announce URLs of that page, e.g. "tracker.example.org". Empty =
@@ -178,7 +178,7 @@ settings! {
         stats_networks: List, per_listener_deprecated = PRIVATE_NETWORKS;
     }
 
-    /// Which torrents are served, and to whom, for announces and scrapes.
+    /// The torrents and clients that are served, for announces and scrapes.
     ["access"] access: AccessSection {
         /// open: serve every torrent. allow: only those on the allow list. Torrents on the deny list are refused
         /// in every mode: deny is another word for open, and both for allow.
@@ -270,7 +270,7 @@ settings! {
         /// writable, and is created if it does not exist. Several processes may share it: one of
         /// them renews.
         cache: Text, reloadable, constant = "";
-        /// How the authority verifies the host: tls-alpn-01 (it connects to port 443, which must
+        /// The authority's way to verify the host: tls-alpn-01 (it connects to port 443, which must
         /// lead to tls.listen) or http-01 (it connects to port 80, which must lead to http.listen).
         challenge: Choice(Challenge), reloadable, constant = Challenge::TlsAlpn;
         /// The authority's ACME directory (RFC 8555). To experiment without Let's Encrypt's rate
@@ -306,8 +306,8 @@ settings! {
         numwant_max: Int(0, PEERS_MAX), reloadable = 200;
         /// Seconds a UDP connection id is valid, at least; at most twice as long.
         connection_id_lifetime_s: Int(1, DAY_S), reloadable, constant = 120;
-        /// Whether to accept peers with an address that is not public (private, loopback, link-local, documentation).
-        /// auto: only if they reached the tracker at such an address too. Multicast and unspecified addresses are
+        /// Policy for peers with an address that is not public (private, loopback, link-local, documentation).
+        /// auto: accept them only if they reached the tracker at such an address too. Multicast and unspecified addresses are
         /// never accepted. WebTorrent peers need no address.
         private_addresses: Choice(PrivateAddresses), reloadable, per_listener =
             PrivateAddresses::Auto;
@@ -550,8 +550,7 @@ settings! {
         reply_mac: Text, reloadable = "swap";
         /// Let the program answer connects. If false, they go to the sockets.
         answer_connects: Flag, reloadable, constant = true;
-        /// Whether the tracker refuses to start if the program cannot be set up. If false, it warns
-        /// and serves with the engine mmsg.
+        /// true: refuse to start if the program cannot be set up. false: warn, and serve with the engine mmsg.
         required: Flag = false;
     }
 
@@ -559,7 +558,7 @@ settings! {
     ["trace"] trace: TraceSection {
         /// The URL of a collector.
         endpoint: Text, constant = "";
-        /// How many of a million requests were traced.
+        /// Requests in a million that were traced.
         sample_per_million: Int(0, 1_000_000), constant = 100_000;
     }
 }

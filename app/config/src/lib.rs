@@ -76,7 +76,7 @@ pub struct Config {
     pub listener_policies: Vec<ListenerPolicyConfig>,
     /// The kinds of listeners that serve; see [`access_kinds`].
     pub access_kinds: String,
-    /// Whether listeners of different kinds may share swarms.
+    /// True if listeners of different kinds may share swarms.
     pub private_and_open: bool,
     /// 0 = one per core.
     pub udp_workers: usize,
@@ -90,7 +90,7 @@ pub struct Config {
     pub http_workers: usize,
     /// Of each HTTP worker.
     pub http_memory: MemoryLimits,
-    /// Whether peer ids are stored.
+    /// True if peer ids are stored.
     pub keep_peer_ids: bool,
     /// The name of this host in announce URLs of the public page; `None` = that of the request.
     pub public_host: Option<String>,
@@ -110,9 +110,9 @@ pub struct Config {
     pub keys: PathBuf,
     /// The refusals that clients do not see as errors.
     pub quiet: QuietRefusals,
-    /// Which networks are served.
+    /// Networks that are served, and networks that are refused.
     pub networks: NetworkRules,
-    /// How tokens are verified, if there are keys for it.
+    /// Options of the verification of tokens, if there are keys for it.
     pub tokens: Option<TokenConfig>,
     /// Bytes for the names of torrents.
     pub torrent_names: usize,
@@ -120,15 +120,15 @@ pub struct Config {
     pub geo: GeoConfig,
     /// Bytes, or unlimited.
     pub memory_budget: Option<u64>,
-    /// Whether that is a guess, because the system does not tell how much memory there is.
+    /// True if the budget is a guess, because the system does not report how much memory there is.
     pub assumes_memory: bool,
     /// Addresses of the admin listener.
     pub admin_listen: Vec<SocketAddr>,
-    /// Whether the admin listener uses TLS.
+    /// True if the admin listener uses TLS.
     pub admin_tls: bool,
     /// Host names that requests to the admin listener may name.
     pub admin_hosts: Vec<String>,
-    /// Whether `/metrics` requires a token.
+    /// True if `/metrics` requires a token.
     pub metrics_token: bool,
     /// API requests per second and token. 0 = unlimited.
     pub requests_per_s: u32,
@@ -246,7 +246,7 @@ impl Config {
         groups.flat_map(|group| group.addresses.iter().copied())
     }
 
-    /// Whether any listener has this protocol.
+    /// Returns true if any listener has this protocol.
     pub fn listens(&self, transport: Transport) -> bool {
         self.addresses(transport).next().is_some()
     }

@@ -41,7 +41,7 @@ impl ListenerTable {
         format!("[[listener]] {} {}", self.transport.label(), self.listen.value.join(" "))
     }
 
-    /// Whether `other` listens at the same addresses with the same protocol.
+    /// Returns true if `other` listens at the same addresses with the same protocol.
     pub(super) fn is_same_listener(&self, other: &Self) -> bool {
         self.transport == other.transport && self.listen.value == other.listen.value
     }
@@ -107,13 +107,13 @@ pub(super) fn read(
     tables
 }
 
-/// What has been read of a table.
+/// Values read from a table so far.
 #[derive(Default)]
 struct Reading {
     protocol: Option<Transport>,
     listen: Option<Setting<Vec<String>>>,
     overrides: Sections,
-    /// Whether a mistake has been reported.
+    /// True if a mistake has been reported.
     is_invalid: bool,
     /// True if constants are settings.
     sets_constants: bool,

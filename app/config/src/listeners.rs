@@ -29,19 +29,19 @@ pub struct ListenerGroup {
     pub transport: Transport,
     /// The addresses to listen on.
     pub addresses: Vec<SocketAddr>,
-    /// Whether the addresses are the defaults. Then an address family that the system lacks is skipped.
+    /// True if the addresses are the defaults. Then an address family that the system lacks is skipped.
     pub is_default: bool,
     /// Its index in [`super::Config::listener_policies`].
     pub listener_policy: ListenerPolicyId,
     /// The proxies that put Simple Proxy headers before datagrams, if that is on.
     pub simple_proxies: Option<Networks>,
-    /// How HTTP is served.
+    /// Options of serving HTTP.
     pub http: HttpOptions,
     /// The pages that are served besides announces and scrapes.
     pub pages: PageOptions,
 }
 
-/// What a listener's policy is made from.
+/// Configuration from which a listener's policy is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerPolicyConfig {
     /// Lists that decide which torrents are served.

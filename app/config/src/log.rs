@@ -17,7 +17,7 @@ pub struct LogConfig {
     pub rate_limit: LogRateLimit,
 }
 
-/// How many similar lines are written.
+/// Limit of the number of similar lines in an interval.
 #[derive(Clone, Copy, Debug)]
 pub struct LogRateLimit {
     /// 0 = unlimited.

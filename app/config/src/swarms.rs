@@ -19,15 +19,15 @@ const LATE_S: u32 = 120;
 pub struct SwarmsConfig {
     /// Its directory.
     pub dir: PathBuf,
-    /// How long a round takes.
+    /// Duration of a round.
     pub round: Duration,
-    /// How often it is forced to the disk. Zero = never.
+    /// Period of syncing the journal to the disk. Zero = never.
     pub sync: Duration,
     /// The most bytes on the disk. 0 = unlimited.
     pub bytes_max: u64,
-    /// How long the start waits for peers to be restored.
+    /// Longest time that the start waits for peers to be restored.
     pub restore_wait: Duration,
-    /// Whether restored peers may expire between two announces: their lifetime is too short for any round.
+    /// True if restored peers may expire between two announces: their lifetime is too short for any round.
     pub is_lifetime_short: bool,
 }
 

@@ -11,7 +11,7 @@ const INTERFACE_NAME_MAX: usize = 15;
 /// The highest VLAN id.
 const VLAN_MAX: u16 = 4094;
 
-/// How the XDP program is set up.
+/// Options of the XDP program.
 #[derive(Clone, Debug)]
 pub struct XdpConfig {
     /// Empty = those of the default routes and of the listeners' addresses.
@@ -28,7 +28,7 @@ pub struct XdpConfig {
     pub reply_mac: ReplyMac,
     /// True if the program answers connects.
     pub answer_connects: bool,
-    /// Whether the start fails without the program.
+    /// True if the start fails without the program.
     pub required: bool,
 }
 

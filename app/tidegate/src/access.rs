@@ -27,7 +27,7 @@ use user_keys::FileKeys;
 
 pub(crate) use torrents::TorrentFolders;
 
-/// What is in use of the files, so that the next reading can tell what has changed.
+/// State of the access files in use. The next reading compares the files with it to find what has changed.
 #[derive(Default)]
 pub(crate) struct AccessState {
     users: FileKeys,

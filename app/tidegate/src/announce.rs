@@ -76,7 +76,7 @@ struct Announcer {
     url: Url,
     announce: types::Announce,
     session: Option<(Session, SocketAddr)>,
-    /// Whether the tracker has accepted an announce of the peer.
+    /// True if the tracker has accepted an announce of the peer.
     is_known: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What the client commands `announce`, `scrape` and `check` share: how to reach trackers, which
-//! torrents to ask about, output and exit codes.
+//! Code shared by the client commands `announce`, `scrape` and `check`: options for reaching trackers, selection of
+//! torrents, output and exit codes.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -15,7 +15,7 @@ use rustls::RootCertStore;
 use serde_json::{Value, json};
 use types::{Family, InfoHash};
 
-/// How to reach trackers.
+/// Options for reaching trackers and printing their responses.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
     /// Timeout of each response.

@@ -101,7 +101,7 @@ enum Command {
 
 /// Run the tracker (the default command).
 ///
-/// What it knows survives a restart: records, counts and swarms are in state.dir, by default tidegate/ in
+/// The tracker's state survives a restart: records, counts and swarms are in state.dir, by default tidegate/ in
 /// $XDG_STATE_HOME or ~/.local/state.
 #[derive(Args, Default)]
 struct Serve {

@@ -72,7 +72,7 @@ fn render(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<(
 
 const SEE_ALSO: &str = ".SH \"SEE ALSO\"\n.BR tidegate (1)\n";
 
-/// What the first page has beyond options and commands.
+/// Sections of the first page besides options and commands.
 const MORE: &str = r#".SH SIGNALS
 .TP
 SIGTERM, SIGINT

@@ -48,7 +48,7 @@ pub(crate) struct Top {
 /// The size of the output of --once.
 const WIDTH: usize = 100;
 const HEIGHT: usize = 40;
-/// How long to wait for a key before updates are applied.
+/// Longest wait for a key before updates are applied.
 const KEY_TIME: Duration = Duration::from_millis(100);
 /// The time between frames without updates.
 const FRAME_TIME: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ pub enum Command {
     SetOverrides {
         /// JSON values by setting name.
         values: Vec<(String, Value)>,
-        /// Whether to validate only.
+        /// True to validate only.
         dry_run: bool,
         /// Receives the outcome, or a sentence for each mistake.
         reply: oneshot::Sender<Result<ReloadOutcome, Vec<String>>>,
@@ -31,7 +31,7 @@ pub enum Command {
     NodeIgnored {
         /// Its number.
         node: u8,
-        /// Whether it is ignored.
+        /// True if it is ignored.
         is_ignored: bool,
     },
     /// Returns the secrets of the cluster after a step of their change, as JSON to be recorded; or why it cannot be made.
@@ -86,7 +86,7 @@ pub struct Settings {
 pub struct SettingSection {
     /// Its name, as between brackets.
     pub name: String,
-    /// What its keys are about.
+    /// Description of its keys.
     pub help: String,
 }
 
@@ -100,11 +100,11 @@ pub struct Setting {
     pub value: Value,
     /// Where the value comes from: `default`, `FILE:LINE`, an environment variable, or `api`.
     pub origin: String,
-    /// Whether it can be changed without a restart.
+    /// True if it can be changed without a restart.
     pub reloadable: bool,
     /// The section it belongs to.
     pub section: String,
-    /// What it does.
+    /// Description of the key.
     pub help: String,
     /// The value without configuration.
     #[schema(value_type = Value)]
@@ -117,12 +117,12 @@ pub struct Setting {
     /// The largest integer; absent if the value is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-    /// Whether it may also be the text `auto`.
+    /// True if it may also be the text `auto`.
     pub accepts_auto: bool,
     /// The texts that it may be; absent if the kind is not `choice`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub choices: Option<Vec<String>>,
-    /// Whether a `[[listener]]` table can override it.
+    /// True if a `[[listener]]` table can override it.
     pub per_listener: bool,
     /// The value that takes effect after a restart or an upgrade; absent if it is the one in force.
     #[serde(skip_serializing_if = "Option::is_none")]

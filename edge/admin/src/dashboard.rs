@@ -192,7 +192,7 @@ mod tests {
         }
     }
 
-    /// What a browser loads, in compressed bytes: see docs/dashboard.md.
+    /// Limits the compressed bytes that a browser loads: see docs/dashboard.md.
     #[test]
     fn files_are_small() {
         let files = DOCUMENTS.iter().chain(&SCRIPTS).zip(prepared());

@@ -68,7 +68,7 @@ pub struct EventHub {
     noted: Mutex<Noted>,
 }
 
-/// What is noted for the history of statistics.
+/// Annotations and automatic bans that are noted for the history of statistics.
 #[derive(Debug, Default)]
 struct Noted {
     annotations: Vec<Annotation>,

@@ -68,7 +68,7 @@ pub use torrent_names::{TorrentLabel, TorrentNames};
 
 use listener::{CONNECTION_LIMITS, ClientAddr, ConnectionLimits, Connections, LimitedListener};
 
-/// What the admin listeners serve.
+/// The service of the admin listeners.
 pub struct Service {
     /// For `/metrics` and `/health/…`.
     pub sources: Arc<MetricSources>,
@@ -76,7 +76,7 @@ pub struct Service {
     pub api: Option<Arc<Api>>,
     /// Host names that requests may name, besides those of certificates and of loopback; `*` = any.
     pub hosts: Vec<String>,
-    /// Whether `/metrics` requires a token with the scope `stats:read`.
+    /// True if `/metrics` requires a token with the scope `stats:read`.
     pub metrics_token: bool,
     /// The TLS configuration of listeners that use TLS.
     pub tls: Option<Arc<rustls::ServerConfig>>,

@@ -8,19 +8,19 @@ use std::time::Instant;
 pub struct NetworkStats {
     /// The files that say where a network belongs.
     pub files: Vec<GeoFile>,
-    /// What is wrong with a file that cannot be used: sentences.
+    /// Errors of files that cannot be used, as sentences.
     pub problems: Vec<String>,
     /// When the peers were counted. `None` = not yet.
     pub counted_at: Option<Instant>,
     /// Peers with an address, in all torrents.
     pub peers: u64,
-    /// How many of them were looked up. If these are not all, the counts are scaled.
+    /// Number of these peers that were looked up. If these are not all, the counts are scaled.
     pub sampled: u64,
     /// Counts by system, if there is a file of systems.
     pub systems: Option<NetworkBreakdown>,
     /// Counts by country, if there is a file of countries.
     pub countries: Option<NetworkBreakdown>,
-    /// How many of each metrics name.
+    /// Number of systems, and of countries, that metrics name at most.
     pub metrics_max: usize,
 }
 
@@ -29,7 +29,7 @@ pub struct NetworkStats {
 pub struct GeoFile {
     /// `asn` or `country`.
     pub kind: &'static str,
-    /// What the file calls itself.
+    /// Database type that the file states, such as `GeoLite2-ASN`.
     pub name: String,
     /// When it was made, in unix time.
     pub built: Option<u64>,
@@ -40,7 +40,7 @@ pub struct GeoFile {
 pub struct NetworkBreakdown {
     /// Those with the most peers first, at most [`NetworkBreakdown::ROWS_MAX`].
     pub rows: Vec<NetworkCount>,
-    /// How many there are.
+    /// Number of all systems or countries with peers, with a row or without.
     pub total: usize,
     /// Peers of those that have no row.
     pub others: u64,

@@ -1,4 +1,4 @@
-//! Which addresses are public: those of other machines on the Internet.
+//! Public addresses: those of other machines on the Internet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

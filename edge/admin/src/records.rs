@@ -66,12 +66,12 @@ pub struct Records {
     requests: SyncSender<WriterRequest>,
     readers: Mutex<Vec<Connection>>,
     health: Arc<RecordsHealth>,
-    /// Whether changes are refused. Locked while one is sent, so that none is queued after a pause.
+    /// True if changes are refused. Locked while one is sent, so that none is queued after a pause.
     is_paused: Mutex<bool>,
     shared: Arc<Shared>,
 }
 
-/// What the handle and the writer share for the replication.
+/// State that the handle and the writer share for the replication.
 #[derive(Default)]
 struct Shared {
     replication: ReplicationState,

@@ -24,7 +24,7 @@ pub struct MetricSources {
     pub tracker: Arc<Tracker>,
     /// The counters that workers publish.
     pub registry: Arc<MetricsRegistry>,
-    /// What the application reports about itself.
+    /// State that the application reports about itself.
     pub status: Status,
     /// Returns the resources that the process has used; called at each scrape.
     pub process: fn() -> ProcessStats,
@@ -132,7 +132,7 @@ pub struct ReloadFailure {
 pub struct UpgradeStats {
     /// Bytes received so far.
     pub bytes: AtomicU64,
-    /// How long it took until everything was there that the old process had when it began to send.
+    /// Time until this process had everything that the old one had when it began to send, in milliseconds.
     pub milliseconds: AtomicU64,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct TorrentRow {
     pub(crate) first_seen: Tick,
 }
 
-/// What the list is sorted by.
+/// Sort key of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SortKey {
     /// Seeders.
@@ -49,7 +49,7 @@ pub(crate) enum SortKey {
     InfoHash,
 }
 
-/// Which page to return.
+/// Request for a page of the list.
 #[derive(Clone, Debug)]
 pub(crate) struct PageRequest {
     /// The sort key.
@@ -103,7 +103,7 @@ pub(crate) struct ParseHexError;
 pub(crate) struct TorrentList {
     tracker: Arc<Tracker>,
     cache: Mutex<Cache>,
-    /// Whether a refresh runs in the background.
+    /// True while a refresh runs in the background.
     refreshing: AtomicBool,
     /// Held while the first snapshot is made, so that concurrent requests make one.
     first_snapshot: tokio::sync::Mutex<()>,
@@ -127,7 +127,7 @@ struct Snapshot {
     orders: [OnceLock<Vec<u32>>; 4],
     omitted: u64,
     taken_at: Instant,
-    /// How long the walk and the sorting took.
+    /// Time that the walk and the sorting took.
     duration: Duration,
 }
 

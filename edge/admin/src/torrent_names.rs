@@ -5,14 +5,14 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use types::InfoHash;
 
-/// What is known of torrents beside their hashes. Bounded: torrents beyond the bound have no names.
+/// Labels of torrents by info hash. Bounded: torrents beyond the bound have no names.
 #[derive(Debug, Default)]
 pub struct TorrentNames(RwLock<Names>);
 
 #[derive(Debug, Default)]
 struct Names {
     by_hash: HashMap<InfoHash, Entry>,
-    /// What the entries take, roughly.
+    /// Approximate memory of the entries, bytes.
     bytes: usize,
     bytes_max: usize,
 }
@@ -33,7 +33,7 @@ pub struct TorrentLabel {
     pub size: Option<u64>,
 }
 
-/// What an entry takes beside the name: a share of the table, and the allocator's own.
+/// Memory of an entry besides the name: its share of the table, and the allocator's overhead.
 const ENTRY_BYTES: usize = 96;
 
 impl TorrentLabel {

@@ -1,4 +1,4 @@
-//! What happened lately, in words.
+//! Recent events, as sentences.
 
 use std::collections::VecDeque;
 

@@ -35,7 +35,7 @@ pub struct Heartbeat {
     pub zone: String,
     /// A digest of its policy.
     pub policy: u64,
-    /// Whether the sender says good-bye.
+    /// True if the sender says goodbye.
     pub is_leaving: bool,
     /// Its progress in learning what the others know.
     #[serde(deserialize_with = "known_or_default")]

@@ -1,4 +1,4 @@
-//! What the tracker does for its node of the cluster. The application implements it; nothing here knows
+//! The tracker's part in the cluster: traits that the application implements for its node. Nothing here knows
 //! records, protocols or configuration.
 
 use std::pin::Pin;
@@ -23,7 +23,7 @@ pub struct Position {
     pub sequence: u64,
 }
 
-/// How long peers live and how often they announce.
+/// Lifetime of peers, and their announce interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerTimes {
     /// Seconds without an announce after which a peer is removed.

@@ -14,7 +14,7 @@ use crate::seam::DropReason;
 use flood::Flood;
 use replication::block::{Block, Kind};
 
-/// What a node has sent.
+/// Messages received from one node.
 #[derive(Debug, Default)]
 struct Origin {
     /// The process whose message came last by the log.
@@ -38,7 +38,7 @@ pub(crate) struct Accepted {
     pub(crate) has_unknown: bool,
 }
 
-/// What comes from all nodes.
+/// Messages received from all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
     origins: BTreeMap<u8, Origin>,

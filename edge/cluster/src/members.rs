@@ -35,7 +35,7 @@ struct Member {
     heartbeat: Heartbeat,
     /// Up to when its blocks are applied.
     covered: Covered,
-    /// Whether its WebTorrent peers were removed since it was last heard of.
+    /// True if its WebTorrent peers were removed since it was last heard.
     is_purged: bool,
 }
 
@@ -116,7 +116,7 @@ impl Members {
             }
             events.info(now, format!("node {from} has restarted"), out);
             out.push(Output::PurgeWeb { node: from });
-            // What the process before it stored may still be missing.
+            // Blocks that its previous process stored may still be missing here, so `covered` is kept.
             let covered = std::mem::replace(&mut member.covered, Covered::new(0));
             *member = Member { covered, ..Member::new(now, heartbeat) };
             self.tell_web_soon(now);
@@ -250,12 +250,12 @@ impl Members {
         self.refused.iter().filter(is_there).map(|(node, _)| *node).collect()
     }
 
-    /// Whether this node has to be silent, because an older process has its number.
+    /// Returns true if this node must be silent, because an older process has its number.
     pub(crate) fn is_mute(&self) -> bool {
         self.twin.is_some_and(|twin| twin.boot < self.boot)
     }
 
-    /// Whether a node's process is there: the one that wrote a block.
+    /// Returns true if process `boot` of `node`, the writer of a block, is there.
     pub(crate) fn is_there(&self, node: u8, boot: u64) -> bool {
         self.members.get(&node).is_some_and(|member| {
             let is_there = matches!(member.state, NodeState::Alive | NodeState::Suspect);
@@ -288,7 +288,7 @@ impl Members {
         })
     }
 
-    /// Whether no warm node that is there has a smaller number.
+    /// Returns true if no warm node that is alive has a smaller number.
     pub(crate) fn is_first(&self) -> bool {
         !self.members.range(..self.node).any(|(_, member)| {
             member.state == NodeState::Alive && member.heartbeat.warmth == Warmth::Warm

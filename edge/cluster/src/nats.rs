@@ -50,9 +50,9 @@ use rows::{RowTasks, Wanted};
 
 /// Everything that a node runs with.
 pub struct Setup {
-    /// How it reaches the others.
+    /// Options for reaching the other nodes.
     pub options: NatsOptions,
-    /// What it is.
+    /// Identity, limits and initial state of the node.
     pub node: node::Options,
     /// The tracker's memory.
     pub host: Arc<dyn Host>,
@@ -64,7 +64,7 @@ pub struct Setup {
     pub letters: Option<Arc<dyn Letters>>,
     /// Replicated rows, unless they stay local.
     pub rows: Option<Arc<dyn Rows>>,
-    /// What it shows.
+    /// Status that the node shows.
     pub status: Arc<Status>,
     /// Orders that [`Status`] takes.
     pub orders: mpsc::UnboundedReceiver<Order>,
@@ -72,7 +72,7 @@ pub struct Setup {
     pub lower_priority: fn(),
 }
 
-/// Whether a node continues.
+/// Command to a node to continue, to hand over or to end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stop {
     /// It continues.

@@ -1,4 +1,4 @@
-//! What a node of a cluster does, without I/O.
+//! A node of a cluster: all of its decisions, without I/O.
 
 mod reading;
 #[cfg(test)]
@@ -358,7 +358,7 @@ impl Node {
         self.check_current(out);
     }
 
-    /// Lets the driver apply a message that came at a time of the stream.
+    /// Orders the driver to apply a message that came at time `came_ms` of the stream.
     fn apply(
         &mut self,
         now: Time,
@@ -466,7 +466,7 @@ impl Node {
         self.position
     }
 
-    /// Whether the log has been applied up to where it ended at the start, or waiting has ended.
+    /// Returns true if the log has been applied up to where it ended at the start, or waiting has ended.
     pub fn is_warm(&self) -> bool {
         self.warm_ms.is_some()
     }

@@ -58,7 +58,7 @@ struct Queued {
     since_ms: u64,
     /// When the first of its changes happened at the earliest: they wait to be cut, for long if the thread does.
     changed_ms: i64,
-    /// What the wall clock was ahead of the stream's then, if that was known.
+    /// Milliseconds by which the wall clock was ahead of the stream's then, if that was known.
     correction_ms: Option<i64>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) struct Outbound {
     tick_ms: u64,
     /// True if anything may be published.
     is_open: bool,
-    /// What this node's wall clock is ahead of the stream's; `None` before that is known.
+    /// Milliseconds by which this node's wall clock is ahead of the stream's; `None` until that is known.
     correction_ms: Option<i64>,
     /// Blocks that are not stored, oldest first.
     queue: VecDeque<Queued>,

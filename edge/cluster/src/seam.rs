@@ -1,8 +1,8 @@
-//! What goes into a node of a cluster, and what comes out.
+//! Inputs and outputs of a node of a cluster.
 
 use std::sync::Arc;
 
-/// What a node is, and what it starts with.
+/// Identity, limits and initial state of a node.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The node's number, 1 to 255.
@@ -38,7 +38,7 @@ pub enum Start {
     Sequence(u64),
 }
 
-/// What a node holds and does, for its heartbeats.
+/// Figures of a node for its heartbeats: what it holds, and its load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// IPv4, IPv6 and WebTorrent peers.
@@ -121,7 +121,7 @@ pub struct Time {
 pub enum Input<'a> {
     /// Time has passed. Comes at least ten times a second.
     Tick,
-    /// What the node holds and does now. Comes once a second.
+    /// The node's present figures. Comes once a second.
     Figures(Figures),
     /// The digests of this node's rows, by kind. Comes before each tick and heartbeat.
     Rows(&'a [u64]),
@@ -203,7 +203,7 @@ pub enum Input<'a> {
     Ignore {
         /// The node.
         node: u8,
-        /// Whether its messages are dropped from now on.
+        /// True if its messages are dropped from now on.
         is_ignored: bool,
     },
     /// The node is about to end, or has handed over to a new process.
@@ -276,9 +276,9 @@ pub enum Output {
     },
     /// Write an event to the process's log. [`crate::Snapshot::events`] has it, too.
     Report {
-        /// Whether an operator should see it.
+        /// True if an operator should see it.
         is_warning: bool,
-        /// What happened.
+        /// Description of the event.
         text: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What there is to see of a cluster.
+//! Snapshot of a cluster, as one of its nodes sees it.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ pub use crate::heartbeat::Heartbeat;
 use crate::host::Position;
 use crate::status::{ClusterEvent, LogState, NodeState};
 
-/// What there is to see of a node and of the others as it knows them.
+/// State of a node, and of the others as it knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// The node's number.
@@ -17,13 +17,13 @@ pub struct Snapshot {
     pub warmth: Warmth,
     /// Milliseconds from the start until it was warm.
     pub warm_ms: Option<u64>,
-    /// Whether it publishes nothing, because an older process has its number.
+    /// True if it publishes nothing, because an older process has its number.
     pub is_mute: bool,
-    /// Whether it is connected to NATS.
+    /// True if it is connected to NATS.
     pub is_connected: bool,
     /// Connections to NATS that ended.
     pub disconnections: u64,
-    /// What becomes of its own blocks.
+    /// State of its own blocks on their way to the log.
     pub outbound: LogState,
     /// Bytes of its blocks that are not stored.
     pub queue_bytes: u64,
@@ -68,7 +68,7 @@ impl Snapshot {
     }
 }
 
-/// Whether a node knows everything.
+/// Progress of a node in learning what the others know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Warmth {
@@ -86,13 +86,13 @@ pub enum Warmth {
 pub struct NodeSnapshot {
     /// Its last heartbeat.
     pub says: Heartbeat,
-    /// What it is to this node.
+    /// Its state, as this node sees it.
     pub state: NodeState,
-    /// Whether it is ignored.
+    /// True if it is ignored.
     pub is_ignored: bool,
     /// Milliseconds since it was last heard of.
     pub silent_ms: u64,
-    /// Whether its policy is this node's.
+    /// True if its policy is the same as this node's.
     pub has_same_policy: bool,
     /// Messages of the log that it has not applied, as far as this node knows.
     pub behind: u64,
@@ -100,7 +100,7 @@ pub struct NodeSnapshot {
     pub differs: Vec<u8>,
     /// Milliseconds since they began to differ; 0 if they do not.
     pub differs_ms: u64,
-    /// How old what is missing here of its blocks may be, milliseconds.
+    /// Largest age of its changes that may be missing here, milliseconds.
     pub lag_ms: u64,
 }
 

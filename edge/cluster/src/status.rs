@@ -28,17 +28,17 @@ pub struct ClusterStatus {
     pub node: u8,
     /// The number of the secret by which this node issues: 1, and one more with each change.
     pub secret_number: u32,
-    /// What this node is doing.
+    /// State of this node.
     pub state: ClusterState,
     /// The same in a sentence.
     pub summary: String,
-    /// What is wrong, the worst first; empty if nothing is.
+    /// Problems, the worst first; empty if there are none.
     pub problems: Vec<ClusterProblem>,
     /// The connection to NATS.
     pub connection: ClusterConnection,
-    /// What this node publishes to the log.
+    /// This node's blocks on their way to the log, and its progress in reading the log.
     pub queue: ClusterQueue,
-    /// What was sent and received.
+    /// Traffic with the other nodes.
     pub traffic: ClusterTraffic,
     /// Durable records.
     pub records: ClusterRecords,
@@ -73,16 +73,16 @@ pub struct ClusterConnection {
     pub age_s: f64,
     /// Connections made again.
     pub reconnects: u64,
-    /// Whether this node knows the peers that the cluster knew when it started, or has waited long enough.
+    /// True if this node knows the peers that the cluster knew when it started, or has waited long enough.
     pub warm: bool,
     /// Seconds that this took; so far, until it is warm.
     pub warm_s: f64,
 }
 
-/// What this node publishes to the log.
+/// A node's blocks on their way to the log, and its progress in reading the log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct ClusterQueue {
-    /// How publishing to the log goes.
+    /// State of publishing to the log.
     pub log: LogState,
     /// Blocks that the log has not acknowledged.
     pub unstored_blocks: u64,
@@ -90,7 +90,7 @@ pub struct ClusterQueue {
     pub unstored_bytes: u64,
     /// Seconds since the oldest of them was cut; 0 if there is none.
     pub unstored_s: f64,
-    /// How many bytes they may have.
+    /// The largest size that these blocks may have, bytes.
     pub bytes_max: u64,
     /// Seconds since the oldest change that was dropped from the queue and is not told in another way yet; 0 if there is
     /// none.
@@ -103,7 +103,7 @@ pub struct ClusterQueue {
     pub walks: u64,
 }
 
-/// What was sent and received.
+/// Blocks and messages that were sent, received and dropped.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct ClusterTraffic {
     /// Blocks by direction and by what was done with them.
@@ -124,7 +124,7 @@ fn without_zeros<S: Serializer>(counts: &BTreeMap<&str, u64>, to: S) -> Result<S
     to.collect_map(counts.iter().filter(|(_, count)| **count > 0))
 }
 
-/// How publishing to the log goes.
+/// State of publishing to the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogState {
@@ -171,9 +171,9 @@ pub struct ClusterNode {
     /// Its number.
     #[schema(minimum = 1, maximum = 255)]
     pub node: u8,
-    /// Whether it is heard.
+    /// State of the node, judged by its heartbeats.
     pub state: NodeState,
-    /// Whether an operator told the cluster to ignore it.
+    /// True if an operator told the cluster to ignore it.
     pub ignored: bool,
     /// Its version.
     pub version: String,
@@ -183,9 +183,9 @@ pub struct ClusterNode {
     pub started: u64,
     /// Seconds since its last heartbeat.
     pub heartbeat_age_s: f64,
-    /// Whether it knows all peers.
+    /// True if it knows all peers.
     pub warm: bool,
-    /// How publishing to the log goes there.
+    /// State of its publishing to the log.
     pub log: LogState,
     /// Peers that it knows.
     pub peers: u64,
@@ -203,7 +203,7 @@ pub struct ClusterNode {
     pub clock_offset_s: f64,
     /// Bytes in its queue.
     pub queue_bytes: u64,
-    /// Whether it has the intervals, access modes and lists in files of this node, as it should.
+    /// True if its intervals, access modes and lists in files are the same as this node's, as they should be.
     pub same_policy: bool,
     /// The kinds of its records that differed from this node's at its last heartbeat. Changes on their way differ for
     /// a moment.
@@ -212,7 +212,7 @@ pub struct ClusterNode {
     pub differing_s: f64,
 }
 
-/// Whether a node is heard.
+/// State of a node, judged by its heartbeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
@@ -232,7 +232,7 @@ pub enum NodeState {
 pub struct ClusterStream {
     /// Its name.
     pub name: String,
-    /// Whether it has a leader. Without one it stores nothing.
+    /// True if it has a leader. Without one it stores nothing.
     pub has_leader: bool,
     /// The servers that should have it.
     pub replicas: u64,
@@ -253,11 +253,11 @@ pub struct ClusterStream {
 pub struct ClusterEvent {
     /// Unix time, seconds.
     pub time: u64,
-    /// What happened.
+    /// Description of the event.
     pub text: String,
 }
 
-/// What stays the same of a node while its process runs.
+/// Properties of a node that stay the same while its process runs.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The name of the cluster.

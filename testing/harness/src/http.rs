@@ -26,7 +26,7 @@ impl Response {
         self.headers.iter().find_map(|line| value(line).map(|len| &line[line.len() - len..]))
     }
 
-    /// Whether the server says that it closes the connection.
+    /// Returns true if the server announces that it closes the connection.
     pub fn closes(&self) -> bool {
         self.header("Connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
     }
@@ -36,13 +36,13 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Whether the body contains `bytes`.
+    /// Returns true if the body contains `bytes`.
     pub fn has(&self, bytes: impl AsRef<[u8]>) -> bool {
         contains(&self.body, bytes)
     }
 }
 
-/// Whether `haystack` contains `needle`, which must not be empty.
+/// Returns true if `haystack` contains `needle`, which must not be empty.
 pub fn contains(haystack: &[u8], needle: impl AsRef<[u8]>) -> bool {
     let needle = needle.as_ref();
     haystack.windows(needle.len()).any(|window| window == needle)

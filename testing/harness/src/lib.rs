@@ -1,4 +1,4 @@
-//! What tests of the binary and tasks of `xtask` share: a launcher of trackers, a small HTTP client, a
+//! Shared by tests of the binary and tasks of `xtask`: a launcher of trackers, a small HTTP client, a
 //! reader of metrics, temporary directories, NATS servers, and networks in namespaces.
 //!
 //! Trackers listen on port 0, and [`Tracker`] learns the ports from what they print: no port is chosen
@@ -32,6 +32,6 @@ pub use nix::sys::signal::Signal;
 
 use std::time::Duration;
 
-/// How long a test waits for anything before it fails. Generous, because machines that run tests are
+/// Time that a test waits for anything before it fails. Generous, because machines that run tests are
 /// busy; nothing waits this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(60);

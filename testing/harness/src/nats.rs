@@ -29,7 +29,7 @@ pub use operator::{Operator, User, UserRights};
 pub const MODULE: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
 /// Names another program than the one that `cargo xtask setup` installs.
 pub const PROGRAM_VARIABLE: &str = "TIDEGATE_NATS_SERVER";
-/// What servers of one cluster call themselves together.
+/// The name of the servers' cluster.
 const CLUSTER: &str = "tidegate-tests";
 
 /// Returns the folder that the program is installed to, by version.
@@ -193,7 +193,7 @@ impl Nats {
         self.servers.iter().map(|it| format!("{scheme}://{}", it.addresses.client)).collect()
     }
 
-    /// Whether a server has been started and not been killed since.
+    /// Returns true if a server was started and has not been killed since.
     pub fn is_running(&self, server: usize) -> bool {
         self.servers[server].process.is_some()
     }
@@ -258,7 +258,7 @@ impl Nats {
         self.signal(server, Signal::SIGSTOP)
     }
 
-    /// Lets a server go on after [`Self::pause`].
+    /// Resumes a server after [`Self::pause`].
     ///
     /// # Errors
     ///

@@ -43,7 +43,7 @@ const ROUTER_AT_TRACKER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 
 /// A link-layer address that no interface has.
 pub const SPARE_MAC: [u8; 6] = [2, 0, 0, 0, 2, 9];
 
-/// What programs that use the network need to be allowed, with its bit in the sets of capabilities.
+/// Capabilities that programs in the network need, each with its bit in the sets.
 const CAPABILITIES: [(u32, &str); 4] =
     [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
 
@@ -56,13 +56,13 @@ pub enum XdpMode {
     Generic,
 }
 
-/// What differs between networks.
+/// Options of a network.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkOptions {
     /// The largest packet between router and tracker, in bytes. If it is larger than 3000, XDP programs run in
     /// the generic path only.
     pub mtu: u32,
-    /// Whether [`Network::packet_socket`] receives VLAN tags as part of the frames. The kernel takes them out
+    /// True if [`Network::packet_socket`] receives VLAN tags as part of the frames. The kernel takes them out
     /// before any socket sees them. So the router's interface becomes a port of a bridge, which puts them
     /// back into frames that it forwards: those to [`SPARE_MAC`], and no others, are received.
     pub tags: bool,
@@ -141,7 +141,7 @@ impl Network {
         ))
     }
 
-    /// Gives addresses to all; the router's towards the tracker to `interface`.
+    /// Assigns all addresses; the router's towards the tracker to `interface`.
     fn address(&self, interface: &str) -> Result<()> {
         // IPv6 neighbours are known from the start: a question that comes before an interface has joined
         // its multicast groups is repeated only after a second.

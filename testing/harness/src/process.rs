@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How often a condition is looked at.
+/// Pause between two checks of a condition.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
 /// A process that is killed when dropped. Its standard output and error go to two files, unless the
@@ -79,12 +79,12 @@ impl Process {
         self.child.id()
     }
 
-    /// What it has written to standard output.
+    /// Returns its standard output so far.
     pub fn stdout(&self) -> String {
         self.stdout.read()
     }
 
-    /// What it has written to standard error.
+    /// Returns its standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.read()
     }
@@ -164,7 +164,7 @@ impl Output {
         Ok((Self { path, start }, file))
     }
 
-    /// What was written so far; nothing if the file is gone.
+    /// Returns the text so far; empty if the file is gone.
     fn read(&self) -> String {
         let read = || -> std::io::Result<Vec<u8>> {
             let mut file = File::open(&self.path)?;

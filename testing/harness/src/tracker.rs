@@ -35,7 +35,7 @@ pub struct Listener {
     pub address: SocketAddr,
 }
 
-/// How long an upgrade took, from the signal.
+/// Durations of an upgrade, from the signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpgradeTimes {
     /// Until the new process served.
@@ -44,7 +44,7 @@ pub struct UpgradeTimes {
     pub ended: Duration,
 }
 
-/// How often a condition is looked at.
+/// Pause between two checks of a condition.
 const POLL_PERIOD: Duration = Duration::from_millis(20);
 
 impl Tracker {
@@ -163,12 +163,12 @@ impl Tracker {
         locked(&self.successors).last().copied().unwrap_or_else(|| self.process.id())
     }
 
-    /// What it has written to standard output.
+    /// Returns its standard output so far.
     pub fn stdout(&self) -> String {
         self.process.stdout()
     }
 
-    /// What it has written to standard error: its log.
+    /// Returns its standard error so far: the log.
     pub fn stderr(&self) -> String {
         self.process.stderr()
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::PATIENCE;
 
-/// How often a condition is looked at.
+/// Pause between two checks of a condition.
 const POLL_PERIOD: Duration = Duration::from_millis(5);
 
 /// Waits until `is_so`.

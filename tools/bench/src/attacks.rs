@@ -27,7 +27,7 @@ use crate::session::{ResultArgs, RunKey, Session};
 /// Measure how long honest clients wait while one host floods the tracker.
 #[derive(Args)]
 pub(crate) struct Attacks {
-    /// What to attack; repeatable [default: everything].
+    /// Attack to run; repeatable [default: all].
     #[arg(long = "only", value_enum, value_name = "WHAT")]
     only: Vec<Attack>,
     /// Another build of tidegate to attack in the same way, such as an earlier one; repeatable.
@@ -42,7 +42,7 @@ pub(crate) struct Attacks {
     output: ResultArgs,
 }
 
-/// What floods.
+/// Kind of flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Attack {
     /// Announces over UDP from one address beside 40 others, with limits and without.
@@ -59,11 +59,11 @@ struct Target<'a> {
     subject: Subject,
     split: &'a Split,
     admin: SocketAddr,
-    /// How long honest clients are measured.
+    /// Time for which honest clients are measured.
     during: Duration,
 }
 
-/// What an attack did: a case, its figures, and a summary in words.
+/// Outcome of an attack: a case, its figures, and a summary in words.
 type Outcome = (&'static str, Figures, String);
 
 /// The part of the requests of honest clients that were served.

@@ -25,7 +25,7 @@ pub(crate) use report::{overview, report};
 /// and the load runs on other cores. Ctrl-C stops and reports what was measured so far.
 #[derive(Args)]
 pub(crate) struct Compare {
-    /// What trackers speak.
+    /// Protocol that the trackers speak.
     protocol: Protocol,
     /// Measure only this tracker; repeatable.
     #[arg(long, value_name = "NAME")]
@@ -41,7 +41,7 @@ pub(crate) struct Compare {
     /// half of all].
     #[arg(long, value_name = "LIST", value_parser = cores)]
     cores: Option<CoreCounts>,
-    /// What to measure; repeatable [default: everything].
+    /// Quantity to measure; repeatable [default: all].
     #[arg(long = "measure", value_enum, value_name = "WHAT")]
     measures: Vec<Measure>,
     /// Seconds of the loads that measure memory, and the CPU time of idle connections [default: as

@@ -81,7 +81,7 @@ pub(crate) fn micros(us: f64) -> String {
         figure if figure < 100.0 => format!("{figure:.1}"),
         figure => format!("{figure:.0}"),
     };
-    // What is round is written so.
+    // Round figures are written without decimals.
     let text = text.trim_end_matches(".00").trim_end_matches(".0");
     format!("{text} {unit}")
 }

@@ -1,5 +1,5 @@
-//! What measurements of trackers share: definitions, programs, processors, and how trackers and load
-//! testers are started, observed and stopped.
+//! Code that measurements of trackers share: definitions, programs, processors, and how trackers and load testers are
+//! started, observed and stopped.
 //!
 //! Trackers and loads are defined in a folder of TOML files. No other module names a tracker, except
 //! for tidegate in the benchmarks of tidegate alone.

@@ -9,7 +9,7 @@ use harness::Tracker;
 
 use crate::lab::TOKEN_VARIABLES;
 
-/// Which program to start.
+/// Options that select the program to start.
 #[derive(Args)]
 pub(crate) struct ProgramArgs {
     /// The tracker [default: the tidegate beside this program].

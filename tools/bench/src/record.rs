@@ -15,10 +15,10 @@ use crate::figures::Figure;
 pub(crate) struct Run {
     #[serde(flatten)]
     pub(crate) context: RunContext,
-    /// What was measured: a tracker, a load tester, a store.
+    /// Subject of the measurement: a tracker, a load tester, a store.
     pub(crate) subject: String,
     pub(crate) version: String,
-    /// What was measured of it.
+    /// Aspect of the subject that was measured, such as `throughput`.
     pub(crate) case: String,
     /// Its cores or threads.
     pub(crate) cores: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Run {
     pub(crate) figures: Figures,
 }
 
-/// What all runs of a benchmark have in common.
+/// Context that all runs of a benchmark have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunContext {
     /// The benchmark's name, such as `compare udp announces`.
@@ -159,7 +159,7 @@ pub(crate) mod tests {
         assert_eq!(read.unwrap(), new);
         assert!(error.ends_with("has no run of `compare udp large`"), "{error}");
         assert!(text.contains(r#""figures":{"responses_s":1.0}"#), "{text}");
-        // What is not finite is not JSON.
+        // JSON has no numbers that are not finite, so the figure is left out.
         assert_eq!(new[1].figures, Figures::default());
     }
 }

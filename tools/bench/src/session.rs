@@ -56,7 +56,7 @@ pub(crate) struct Session {
     failures: Vec<String>,
 }
 
-/// What a run measured: subject, version, case, cores, round.
+/// Key of a run: subject, version, case, cores, round.
 #[derive(Clone, Copy)]
 pub(crate) struct RunKey<'a> {
     pub(crate) subject: &'a str,

@@ -1,4 +1,4 @@
-//! What trackers of some sizes take, computed from what was measured for each peer, request and connection.
+//! Resources that trackers of some sizes take, computed from measurements for each peer, request and connection.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const HEADERS: f64 = 28.0;
 /// Bytes of a connect's response, and of an announce's with the 50 peers that clients ask for (BEP 15).
 const RESPONSES: f64 = 16.0 + HEADERS + 20.0 + 50.0 * 6.0 + HEADERS;
 
-/// What was measured.
+/// Costs that were measured.
 struct Costs {
     /// Bytes of a peer in torrents of a thousand, and of one or two.
     crowded_bytes: f64,

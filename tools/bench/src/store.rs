@@ -37,7 +37,7 @@ pub(crate) struct Store {
     inside: bool,
 }
 
-/// What is in the store.
+/// Content of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Scenario {
     /// Torrents with one peer.

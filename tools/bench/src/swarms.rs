@@ -1,5 +1,5 @@
-//! What `crash`, `restart` and `upgrade` share: a tracker with a journal, and a roster of peers
-//! that announce to it.
+//! Code that `crash`, `restart` and `upgrade` share: a tracker with a journal, and a roster of peers that announce to
+//! it.
 //!
 //! ```text
 //! roster ── announces ─▶ tracker ─▶ kill, restart, upgrade ─▶ tracker
@@ -30,7 +30,7 @@ use crate::table::Cell;
 pub(crate) use comparison::read_torrent;
 pub(crate) use comparison::{SwarmComparison, compare, compare_counts};
 
-/// Which peers there are.
+/// Options of the roster of peers.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RosterArgs {
     /// Torrents [default: a fifth of the peers].
@@ -103,7 +103,7 @@ pub(crate) fn fill(roster: &mut Roster) -> Result<()> {
         stop: &stop,
         phase: &phase,
         phases: 1,
-        // What a busy tracker drops is sent again.
+        // Requests that a busy tracker drops are sent again.
         timeout: Duration::from_secs(1),
         patience: UNANSWERED_AFTER,
     })?;
@@ -139,7 +139,7 @@ pub(crate) fn announce_while<T>(
     })
 }
 
-/// How long to wait for the last answers of a tracker that serves.
+/// Longest wait for the last answers of a tracker that serves.
 pub(crate) const PATIENT: Duration = UNANSWERED_AFTER;
 
 /// Waits until a tracker's counts of peers stay the same.

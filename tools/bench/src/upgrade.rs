@@ -56,11 +56,11 @@ pub(crate) struct Upgrade {
     output: ResultArgs,
 }
 
-/// How long full speed is measured.
+/// Time for which full speed is measured.
 const CAPACITY_TIME: Duration = Duration::from_secs(5);
 /// The load continues for this long after the old process has ended.
 const AFTER: Duration = Duration::from_millis(500);
-/// How much longer 99 % of the answers may take during upgrades.
+/// Factor by which the p99 of response times may rise during upgrades.
 const P99_MAX: f64 = 2.0;
 
 /// A tracker under load that is upgraded.
@@ -74,7 +74,7 @@ struct Upgraded {
     total: SwarmComparison,
 }
 
-/// What an upgrade did.
+/// Outcome of an upgrade.
 struct Outcome {
     times: UpgradeTimes,
     found: SwarmComparison,

@@ -54,7 +54,7 @@ fn a_flood_is_measured_beside_honest_clients() {
     let output = run_for("attacks --only flood", &["--seconds", "2"], &directory);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    // How many requests of others are lost depends on the machine.
+    // The number of requests of others that are lost depends on the machine.
     for case in ["flood, no limits", "flood, 1,000 per second and address"] {
         assert!(figures(&directory, case)["sends_bytes_s"].as_f64() > Some(1.0), "{case}");
     }

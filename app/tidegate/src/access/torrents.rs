@@ -41,9 +41,9 @@ struct Folders {
 struct Folder {
     files: BTreeMap<PathBuf, TorrentFile>,
     list: Arc<HashList>,
-    /// Whether it could not be read the last time.
+    /// True if the last attempt to read it failed.
     is_broken: bool,
-    /// Whether it has been said that there are too many files.
+    /// True if a warning about too many files has been logged.
     is_full: bool,
 }
 
@@ -58,7 +58,7 @@ struct TorrentFile {
 /// A file that is written slowly may look the same while it is: how often it is read again.
 const ATTEMPTS: u32 = 10;
 
-/// What a look at a folder finds.
+/// Torrent files found in a folder.
 #[derive(Default)]
 struct Found {
     files: Vec<(PathBuf, FileState)>,
@@ -313,7 +313,7 @@ mod tests {
             fs::write(self.path(name), text).unwrap();
         }
 
-        /// Whether these torrents, and no others, are allowed after another look.
+        /// Looks at the folder again, and returns true if exactly these torrents are allowed.
         fn has(&self, names: &[&str]) -> bool {
             let before = self.list();
             let is_changed = self.folders.refresh();

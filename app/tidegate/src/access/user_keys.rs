@@ -13,7 +13,7 @@ use types::{UserKey, limits};
 #[derive(Default)]
 pub(crate) struct FileKeys {
     known: BTreeMap<Box<str>, KeyId>,
-    /// How many ids have been assigned. No id is used twice.
+    /// Number of ids that have been assigned. No id is used twice.
     assigned: u32,
 }
 

@@ -23,9 +23,9 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 
-/// How long a connection may take.
+/// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a response may take.
+/// Longest time until a response begins.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a response in bytes. A certificate chain has some 6 kB.
 const RESPONSE_MAX: usize = 256 * 1024;

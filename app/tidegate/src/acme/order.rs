@@ -21,12 +21,12 @@ use super::schedule::FailureScope;
 use crate::errors;
 use config::{AcmeConfig, Challenge};
 
-/// How an order is polled once the server has been told that the challenge is ready.
+/// Policy of polling an order once the server has been notified that the challenge is ready.
 const POLL_POLICY: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(500))
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
-/// How long everything may take, including waits that the server asks for.
+/// Longest time to obtain a certificate, or to ask when to renew one, including waits that the server asks for.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Why there is no certificate.
@@ -34,7 +34,7 @@ const TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) struct Failure {
     pub(super) scope: FailureScope,
     pub(super) text: String,
-    /// How long the server asked us to wait, if it did.
+    /// Time that the server asked us to wait, if it did.
     pub(super) retry_after: Option<Duration>,
 }
 

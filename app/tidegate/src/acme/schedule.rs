@@ -21,7 +21,7 @@ impl Now {
     }
 }
 
-/// What a failure applies to.
+/// Scope of a failure: the hosts that it applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureScope {
     /// The server cannot be reached or does not work: requests for other hosts will fail, too.

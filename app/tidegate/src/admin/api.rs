@@ -27,10 +27,10 @@ use crate::errors;
 /// Maximum size in bytes of a response that is kept in memory. A page of a thousand torrents has some
 /// 200 kB.
 const RESPONSE_MAX: usize = 64 << 20;
-/// How long an upload may take. The API closes idle connections earlier.
+/// Longest time of an upload. The API closes idle connections earlier.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long a stream may be silent: the API sends something every 15 seconds.
+/// Longest time that a stream may be silent. The API sends something every 15 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Where the API is, and how to access it.

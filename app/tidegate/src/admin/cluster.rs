@@ -36,7 +36,7 @@ pub(crate) enum NodeCommand {
     Drain(DrainArgs),
 }
 
-/// How to reach a running node.
+/// Options for reaching a running node and printing its response.
 #[derive(Args)]
 pub(crate) struct NodeArgs {
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) struct NodeArgs {
     json: bool,
 }
 
-/// How long a node waits for its clients to move, and how to reach it.
+/// Time that a node waits for its clients to move, and options for reaching it.
 #[derive(Args)]
 pub(crate) struct DrainArgs {
     /// Seconds after which it stops in any case.
@@ -471,7 +471,7 @@ fn own_lines(cluster: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// What node 1 sees during a partition; a test of the API has written the file.
+    /// State of the cluster that node 1 sees during a partition. A test of the API has written the file.
     const PARTITION: &str = include_str!("../../../../testing/clients/web/partition.json");
 
     #[test]

@@ -19,7 +19,7 @@ const INVALID_TOKEN: &str = "invalid token: expected `tg_` followed by 32 alphan
 /// The heading of these options in the help of each command.
 pub(super) const HELP_HEADING: &str = "API options";
 
-/// How to reach the API.
+/// Options for reaching the API.
 #[derive(Args)]
 pub(crate) struct ApiArgs {
     /// URL of the API [default: the admin listener of the configuration, http://127.0.0.1:6970].

@@ -146,7 +146,7 @@ pub(super) enum LogCommand {
     },
 }
 
-/// How often the log is polled.
+/// Period of polling the log.
 const POLL_PERIOD: Duration = Duration::from_secs(1);
 
 impl LogCommand {

@@ -15,7 +15,7 @@ pub(super) struct Column {
     kind: Format,
 }
 
-/// How a value is written.
+/// Format of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Text,

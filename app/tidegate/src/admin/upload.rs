@@ -14,7 +14,7 @@ use types::InfoHash;
 
 use super::error::ApiError;
 
-/// How long to wait for the server's `100 Continue`, which some never send.
+/// Longest wait for the server's `100 Continue`, which some servers never send.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum length of a line in bytes, including note and comment.
 const LINE_MAX: u64 = 4096;
@@ -33,7 +33,7 @@ pub(super) struct Upload {
     wait: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-/// What is wrong with a list, if anything. Shared with the body that finds it.
+/// Error in a list, if there is one. The body that finds it shares this value.
 #[derive(Clone, Default)]
 pub(super) struct UploadError(Arc<Mutex<Option<String>>>);
 

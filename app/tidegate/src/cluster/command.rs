@@ -111,8 +111,8 @@ pub(crate) enum OperatorCommand {
     },
     /// Put a copy in place of the records of this machine's node, which must not run.
     ///
-    /// What other nodes have changed since comes from them when the node starts. The records from before are kept beside
-    /// it.
+    /// When the node starts, it fetches the changes that other nodes have made since the copy. The previous records are
+    /// kept in state.dir, with .replaced at the end of the name.
     Restore {
         /// A file of `tidegate cluster backup`.
         file: PathBuf,

@@ -387,7 +387,7 @@ pub(super) fn write_private(path: &Path, text: &str) -> Result<()> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
         let fresh = path.with_file_name(name);
-        // What an interrupted attempt left.
+        // An interrupted attempt may have left this file.
         let _ = fs::remove_file(&fresh);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
         file.write_all(text.as_bytes())?;

@@ -11,7 +11,7 @@ use super::module::{Module, Notice, Notify, Running};
 use crate::access::TorrentFolders;
 use config::Config;
 
-/// How often folders are looked at, unless that takes long.
+/// Time between looks at the folders, unless a look takes long.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// A look that took 1 s is not repeated within 20 s: looking takes at most 5 % of a core.
 const LOOK_PAUSE_FACTOR: u32 = 20;

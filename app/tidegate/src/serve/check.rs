@@ -1,4 +1,4 @@
-//! What `tidegate config check` looks at, beside the configuration itself.
+//! Checks of `tidegate config check` besides those of the configuration itself.
 
 use std::path::Path;
 

@@ -155,7 +155,7 @@ struct Node {
     boot: u64,
     policy: u64,
     status: Arc<Status>,
-    /// Whether the other nodes ignore this one.
+    /// True if the other nodes ignore this one.
     is_ignored: Arc<AtomicBool>,
     /// Accounts that the nodes exchange, if there is a site. Taken by the thread.
     accounts: Option<Arc<dyn SharedAccounts>>,

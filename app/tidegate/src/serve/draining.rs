@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// A node without a request for this long has no clients any more.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// What clients do.
+/// Traffic of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traffic {
     /// Requests since the start.

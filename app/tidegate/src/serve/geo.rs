@@ -22,7 +22,7 @@ use super::module::{Findings, Module, Running};
 use crate::access::{FileState, file_state};
 use config::{Config, GeoConfig};
 
-/// How often the thread looks whether there is something to do.
+/// Period at which the thread checks whether there is work.
 const STEP: Duration = Duration::from_millis(200);
 /// A count that took 1 s is not repeated within 20 s: counting takes at most 5 % of a core.
 const PAUSE_FACTOR: u32 = 20;

@@ -27,7 +27,7 @@ pub(crate) struct BoundListeners {
 pub(crate) struct BoundListener<S> {
     /// A socket for each worker.
     pub(super) sockets: Vec<S>,
-    /// What holds for it.
+    /// Configuration of the listener's group, whose rules apply to it.
     pub(super) group: ListenerGroup,
 }
 

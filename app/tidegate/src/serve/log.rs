@@ -75,7 +75,7 @@ impl Log {
 }
 
 fn targets(levels: &LogLevels) -> Targets {
-    // What this library says of its connection, the thread of the cluster says itself, once.
+    // The cluster's thread logs the events of its connection itself, once, so this library's lines are left out.
     Targets::new().with_targets(levels.targets()).with_target("async_nats", LevelFilter::OFF)
 }
 

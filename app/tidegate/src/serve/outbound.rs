@@ -21,9 +21,9 @@ use crate::errors;
 
 pub(super) use resolver::Targets;
 
-/// How long a response may take.
+/// Longest time of a request until its response is complete.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection may take.
+/// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) type Pool = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;

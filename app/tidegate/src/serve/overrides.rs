@@ -57,7 +57,7 @@ pub(super) fn apply(
     Ok(true)
 }
 
-/// Whether the tracker may serve more without this value: those that open it are not needed.
+/// Returns true if the tracker might serve more without this value. Values that open access are not needed.
 fn is_needed(name: &str, value: &Value) -> bool {
     let opens = match name {
         "access.private" => *value == Value::Bool(false),

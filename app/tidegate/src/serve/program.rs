@@ -1,4 +1,4 @@
-//! Whether the program on the disk is still the one that runs.
+//! Detects that the program on the disk is no longer the one that runs.
 
 use std::env;
 use std::os::unix::fs::MetadataExt;

@@ -33,7 +33,7 @@ pub(super) struct Reloader {
     configured: Settings,
     pub(super) config: Config,
     pub(super) tracker: Arc<Tracker>,
-    /// What is in use of the files that decide who is served.
+    /// State of the access files in use, which decide which clients and torrents are served.
     pub(super) access: AccessState,
     watcher: access::FileWatcher,
     pub(super) certificates: Arc<Certificates>,
@@ -72,17 +72,17 @@ impl PendingReplies {
     }
 }
 
-/// Whether files are being read.
+/// State of reading the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ReadState {
     #[default]
     Idle,
     Running,
-    /// Yes, and they must be read again, because they may have changed since.
+    /// Running, and the files must be read again, because they may have changed since.
     RunningStale,
 }
 
-/// What was read, or why it could not be.
+/// Result of reading files: their contents, or the reasons why they could not be read.
 pub(super) enum ReadOutcome {
     /// Configuration, lists and certificates.
     Everything(Result<Box<NewConfig>, Vec<String>>),
@@ -391,7 +391,7 @@ fn apply(config: &Config, tracker: &Tracker, access: &mut AccessState) -> Result
 
 const PANICKED: &str = "reading the files panicked (see the message above)";
 
-/// What a reload reads from.
+/// Sources that a reload reads from.
 struct Source<'a> {
     config: &'a ConfigSource,
     sandbox: Option<&'a Sandbox>,

@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn makes_a_secret_once() {
         let directory = Directory::new().unwrap();
-        // What an interrupted attempt left.
+        // An interrupted attempt has left this file.
         directory.write("secret.new", "x").unwrap();
         let secret = read_or_create(directory.root(), None).unwrap();
         assert_ne!(secret, [0; LEN]);

@@ -1,4 +1,4 @@
-//! What the start prints: listeners, and the URLs of tracker and dashboard.
+//! Text that the start prints: listeners, and the URLs of tracker and dashboard.
 
 use std::fmt::Write;
 use std::io::{self, Write as _};
@@ -44,7 +44,7 @@ pub(super) struct LocalHosts {
 }
 
 impl LocalHosts {
-    /// How many addresses or names are shown for one listener.
+    /// Maximum number of addresses or names shown for one listener.
     const SHOWN_MAX: usize = 2;
 
     /// Determines the machine's addresses, and the names in its certificates or those to come.

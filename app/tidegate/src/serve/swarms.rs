@@ -24,11 +24,11 @@ use config::{Config, SwarmsConfig};
 
 /// Begins the messages about the directory.
 const KEY_NAME: &str = "state.dir";
-/// How long the start waits for another process, which may be ending, to release the journal.
+/// Longest time that the start waits for another process, which may be ending, to release the journal.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
-/// How long the thread waits for that at a time.
+/// Time that the thread waits for that release before it checks again whether to stop.
 const LOCK_POLL: Duration = Duration::from_millis(200);
-/// How often the thread tries again to create or open the directory.
+/// Period at which the thread tries again to create or open the directory.
 const RETRY_PERIOD: Duration = Duration::from_secs(60);
 /// The longest that a tracker's clock continues over restarts: half of what the ages of torrents can express.
 const CLOCK_MAX: Duration = Duration::from_secs(180 * 24 * 3600);
@@ -95,7 +95,7 @@ impl Module for JournalModule {
     }
 }
 
-/// What may change while a journal is written.
+/// Settings of the journal that may change while it is written.
 #[derive(Clone, Debug)]
 struct SharedPace(Arc<Mutex<Pace>>);
 
@@ -119,18 +119,18 @@ fn pace(config: &SwarmsConfig) -> Pace {
     Pace { round, sync, bytes_max }
 }
 
-/// What statistics show.
+/// State of the journal that statistics show.
 #[derive(Debug)]
 struct Report {
     status: Arc<Status>,
     since: Instant,
-    /// Whether peers are being restored.
+    /// True if peers are being restored.
     is_restoring: AtomicBool,
-    /// How many peers were restored, each counted once; 0 until that has ended.
+    /// Number of peers restored, each counted once; 0 until restoring has ended.
     restored_peers: AtomicU64,
-    /// How many times another process had the journal.
+    /// Number of times that another process had the journal.
     locked: AtomicU64,
-    /// How many times the directory could not be opened.
+    /// Number of times that the directory could not be opened.
     unusable: AtomicU64,
     /// The disk of the journal, in words.
     place: String,
@@ -171,9 +171,9 @@ struct OpenJournal {
     report: Arc<Report>,
 }
 
-/// What the thread begins with.
+/// Lock and journal that the thread begins with.
 enum Source {
-    /// This process may write. What there is to restore.
+    /// This process may write. It restores the journal if there is one.
     Locked(Lock, Option<Journal>),
     /// Another process may write: the old one, in an upgrade.
     Awaited,
@@ -235,7 +235,7 @@ impl OpenJournal {
         let Self { config, is_in_cluster, pace, source, report } = self;
         let tracker = &running.shared.tracker;
         let feed = &running.shared.feed;
-        // What happens before the first round begins belongs to the journal, too.
+        // Changes made before the first round begins belong to the journal, too.
         feed.prime(tracker.store());
         let stop = Arc::new(AtomicBool::new(false));
         let task = Task {
@@ -249,7 +249,7 @@ impl OpenJournal {
             pace: pace.clone(),
             stop: Arc::clone(&stop),
         };
-        // What happens while older blocks are restored is younger: peers that stop must not come back.
+        // Changes made while older blocks are restored are younger than these: peers that stop must not come back.
         tracker.store().remember_stopped(true);
         tracker.passkeys().begin_import();
         let notify = Arc::clone(running.notify);
@@ -269,7 +269,7 @@ struct Swarms {
     thread: JoinHandle<()>,
 }
 
-/// What the thread needs.
+/// State of the thread.
 struct Task {
     tracker: Arc<Tracker>,
     dir: Arc<Path>,

@@ -47,7 +47,7 @@ pub(super) fn bootstrap() -> Result<Option<String>> {
 #[derive(Clone, Default)]
 pub(super) struct FirstToken(Arc<Mutex<Option<Shown>>>);
 
-/// How the first token was shown.
+/// Place where the first token was shown.
 enum Shown {
     /// It is to be printed on the terminal.
     OnTerminal(String),

@@ -24,9 +24,9 @@ use super::time::clocks;
 
 /// The name of the stream among the inherited sockets.
 pub(super) const STREAM_NAME: &str = "swarms";
-/// What the new process writes to the stream when it reads. A version that takes no swarms closes it.
+/// Byte that the new process writes to the stream when it reads. A version that takes no swarms closes the stream.
 const HELLO: u8 = b's';
-/// How long the last changes and sessions may take, once the old process has stopped.
+/// Longest time to send the last changes and sessions, once the old process has stopped.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Memory that must be available, relative to what the old process's store takes: both are there for a
 /// while.
@@ -34,7 +34,7 @@ const MEMORY_FACTOR: f64 = 1.2;
 /// Bytes of sessions in a block.
 const SESSIONS_BYTES: usize = 64 * 1024;
 
-/// What there is to send.
+/// Source of the swarms to send.
 #[derive(Clone)]
 pub(super) struct SwarmSource {
     tracker: Arc<Tracker>,
@@ -140,7 +140,7 @@ impl SwarmSender {
 /// The new process's side: receives swarms on a thread.
 pub(super) struct SwarmReceiver(Receiver<()>);
 
-/// What swarms are received into.
+/// Destination of received swarms.
 pub(super) struct SwarmTarget {
     tracker: Arc<Tracker>,
     clock: Clock,
@@ -148,11 +148,11 @@ pub(super) struct SwarmTarget {
     pub(super) stats: Arc<UpgradeStats>,
     /// For the journal.
     pub(super) reception: Arc<Reception>,
-    /// Whether a journal follows: then what does not come is restored from it.
+    /// True if a journal follows. Swarms that are not received are then restored from it.
     has_journal: bool,
 }
 
-/// Whether swarms of an old process come.
+/// Progress of receiving the swarms of an old process.
 #[derive(Debug, Default)]
 pub(crate) struct Reception {
     is_running: AtomicBool,
@@ -161,12 +161,12 @@ pub(crate) struct Reception {
 }
 
 impl Reception {
-    /// Whether swarms are still coming.
+    /// Returns true while swarms are being received.
     pub(super) fn is_running(&self) -> bool {
         self.is_running.load(Ordering::Acquire)
     }
 
-    /// Whether all of the old process's swarms are here.
+    /// Returns true if all of the old process's swarms have been received.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Acquire)
     }

@@ -33,16 +33,16 @@ use super::transfer::{self, SwarmReceiver, SwarmSender, SwarmSource, SwarmTarget
 
 /// The name of the stream between the two processes among the inherited sockets.
 const STREAM_NAME: &str = "upgrade";
-/// How long the new process may take until it serves. Lists of millions of hashes take seconds.
+/// Longest time until the new process serves. Lists of millions of hashes take seconds.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
-/// How long the new process waits for all swarms, from its start on, before it serves with some of them.
+/// Longest time from its start that the new process waits for all swarms before it serves with some of them.
 const WALK_TIMEOUT: Duration = Duration::from_secs(270);
-/// How long waiting changes may take to be recorded before the new process starts.
+/// Longest time to record waiting changes before the new process starts.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bytes that the two processes say to each other at most. They are some hundred thousand; but code that broke into the
 /// old process may order a start, and say what it likes.
 const TEXT_MAX: u64 = 4 << 20;
-/// How long the old process may take to reply, which it does at once.
+/// Longest time until the old process replies, which it does at once.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The new process's side: the connection to the old process.
@@ -183,12 +183,12 @@ impl Upgrader {
         true
     }
 
-    /// Whether [`Self::start`] should be called as soon as changes are recorded.
+    /// Returns true if [`Self::start`] should be called as soon as changes are recorded.
     pub(super) fn is_requested(&self) -> bool {
         self.requested.is_some()
     }
 
-    /// Whether the request is older than [`RECORD_TIMEOUT`].
+    /// Returns true if the request is older than [`RECORD_TIMEOUT`].
     pub(super) fn is_overdue(&self) -> bool {
         self.requested.is_some_and(|since| since.elapsed() >= RECORD_TIMEOUT)
     }

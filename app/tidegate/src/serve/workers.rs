@@ -27,7 +27,7 @@ use super::time::unix_offset_s;
 /// A thread that ended unasked.
 pub(super) struct ThreadExit {
     pub(super) name: String,
-    /// What happened, as the rest of a sentence that begins with the name.
+    /// Description of the exit, as the rest of a sentence that begins with the name.
     pub(super) reason: String,
 }
 
@@ -55,13 +55,13 @@ pub(crate) struct Workers {
 /// Sets the priority of the thread that calls it.
 type SetPriority = fn() -> io::Result<()>;
 
-/// How often the sweep takes a step.
+/// Period of the sweep's steps.
 const SWEEP_PERIOD: Duration = Duration::from_millis(100);
 /// Seconds for one pass of the sweep over all torrents, unless peers have a shorter lifetime.
 const SWEEP_PASS_S: u32 = 60;
 
-/// How long kept-alive connections stay open at a stop, for requests that are on their way. Not longer,
-/// because the port is closed, and the next process may wait for this one to end.
+/// Time that kept-alive connections stay open at a stop, for requests that are on their way. It is short, because the
+/// port is closed, and the next process may wait for this one to end.
 const STOP_IDLE_GRACE: Duration = Duration::from_millis(500);
 /// The time between two looks at threads that are to end.
 const END_POLL: Duration = Duration::from_millis(5);

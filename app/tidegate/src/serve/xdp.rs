@@ -30,7 +30,7 @@ use super::module::{Findings, Module, Opening, Running};
 use super::upgrade::Upgrader;
 use config::{Config, worker_count};
 
-/// How often the program gets what has changed.
+/// Period at which the program receives changes.
 const PERIOD: Duration = Duration::from_millis(250);
 /// In how many steps addresses and interfaces are looked at once: once a second.
 const REFRESH_STEPS: u32 = 4;
@@ -299,12 +299,12 @@ struct Updater {
     rules: Option<Rules>,
     /// The version of the bans that the program has.
     bans_version: u64,
-    /// Whether the program knows of all of them.
+    /// True if the program has all bans.
     do_bans_fit: bool,
     steps: u32,
     tracker: Arc<Tracker>,
     clock: Clock,
-    /// What management shows.
+    /// Status that management shows.
     status: Arc<Mutex<XdpStatus>>,
 }
 

@@ -92,7 +92,7 @@ fn sequence(spool: u64, cursor: &str) -> Result<u64, FeedError> {
 
 /// Returns a batch without what identifies it.
 fn json_of(feed: &Feed, batch: &Batch) -> Value {
-    // What other nodes count is in their feeds.
+    // Each node's feed has only the counts of that node, so those learned from other nodes are left out.
     let own = batch.records.iter().filter(|record| !record.is_learned());
     let records: Vec<_> = own.map(|record| record_json(feed, record)).collect();
     json!({ "time": batch.unix_s, "records": records })

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::snapshot::{Snapshot, Update};
 use crate::admin::{Api, ApiError, Endpoint, Sort};
 
-/// How many torrents are fetched: more than a terminal has lines.
+/// Number of torrents fetched: more than a terminal has lines.
 const TORRENTS: usize = 200;
-/// How often torrents are fetched. The tracker sorts them every few seconds.
+/// Period of fetching torrents. The tracker sorts them every few seconds.
 const TORRENTS_PERIOD: Duration = Duration::from_secs(3);
 /// The pause before a stream that has ended is opened again.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use crate::dates;
 use line::{Figures, LABEL, wrap};
 pub(super) use line::{Style, StyledLine};
 
-/// What the user sees.
+/// View that the user sees: its source, size, order and keys.
 pub(super) struct View {
     /// The URL of the API.
     pub(super) url: String,

@@ -25,7 +25,7 @@ pub(super) struct Screen {
     is_coloured: bool,
 }
 
-/// What the user asks for.
+/// Action that the user requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     None,

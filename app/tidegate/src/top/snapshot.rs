@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::admin::SseMessage;
 
-/// How many seconds of requests are kept: more than a terminal has columns.
+/// Number of seconds whose requests are kept: more than a terminal has columns.
 const HISTORY_MAX: usize = 600;
 
 /// The protocols of requests.
@@ -16,9 +16,9 @@ pub(super) const PROTOCOLS: [&str; 5] = ["udp", "http", "https", "ws", "wss"];
 pub(super) enum Update {
     Version(String),
     Snapshot(SseMessage),
-    /// What names mean, as `GET /names` says.
+    /// Meanings of names: the response to `GET /names`.
     Names(Value),
-    /// What `GET /status` says.
+    /// Health of the tracker: the response to `GET /status`.
     Status(Value),
     /// A page of torrents, or why there is none.
     Torrents(Result<Value, String>),
@@ -38,9 +38,9 @@ pub(super) struct Snapshot {
     /// Values sent every five seconds, by name.
     pub(super) details: Value,
     pub(super) torrents: Vec<Torrent>,
-    /// What names mean; null if the tracker does not say.
+    /// Meanings of names; null if the tracker does not report them.
     names: Value,
-    /// Whether the tracker is well; null if it does not say.
+    /// Health of the tracker; null if the tracker does not report it.
     pub(super) status: Value,
     /// Why torrents are missing.
     pub(super) torrents_error: Option<String>,
@@ -107,12 +107,12 @@ impl Snapshot {
         self.request_history.push_back(self.requests());
     }
 
-    /// Whether there is anything to show.
+    /// Returns true if there is anything to show.
     pub(super) fn has_sample(&self) -> bool {
         !self.sample.is_empty()
     }
 
-    /// Whether all statistics have been received.
+    /// Returns true if all statistics have been received.
     pub(super) fn is_complete(&self) -> bool {
         self.has_sample() && self.details.is_object()
     }

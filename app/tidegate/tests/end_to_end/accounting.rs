@@ -143,7 +143,7 @@ fn ledger_is_right_to_the_last_byte_through_kills_and_upgrades() {
     round(&tracker, &mut expected, 0);
     for number in 1..=9 {
         round(&tracker, &mut expected, number);
-        // What a batch has survives a kill; a new process continues the sessions.
+        // The contents of a batch survive a kill; a new process continues the sessions.
         reader.expect(&tracker, &api, &expected);
         match number % 3 {
             0 => {
@@ -292,7 +292,7 @@ fn batches_are_posted_to_a_webhook_until_they_are_accepted() {
     assert_eq!(tracker.metric("tidegate_webhook_posts_total{result=\"failed\"}"), 2.0);
     client.announce(tracker.http4(), [700, 70], "&left=1");
     receiver.wait_until(|posts| ledger_of(posts).values().any(|sums| sums[0] == 1200));
-    // What was counted and not posted when the process was killed is posted by the next one.
+    // Bytes that were counted but not posted when the process was killed are posted by the next one.
     tracker.signal(Signal::SIGKILL);
     tracker.wait_for_end();
     let (tracker, _api) = start();

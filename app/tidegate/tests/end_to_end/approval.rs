@@ -316,7 +316,7 @@ fn peers_on_the_machine_are_given_under_its_own_address() {
     assert_eq!(says(&caller), !own.is_loopback() && Scope::of_v4(own) != Scope::Public);
 }
 
-/// Whether the tracker answers a connect of client 1 or 2.
+/// Returns true if the tracker answers a connect of `client`, which is 1 or 2.
 fn answers(tracker: &Tracker, client: u8) -> bool {
     let udp = Udp::unconnected(client, tracker.udp4());
     udp.socket.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();

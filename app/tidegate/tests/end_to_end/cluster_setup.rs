@@ -218,7 +218,7 @@ fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
     leaving["is_leaving"] = true.into();
     let leaving = leaving.to_string();
     Caller::of(two).expect(204, "POST /cluster/nodes/1/ignore", None);
-    // What the servers refuse.
+    // The servers refuse these requests.
     for (call, body) in [
         (
             "UPDATE",
@@ -237,7 +237,8 @@ fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
     for kind in ["h", "d", "r", "l", "w.2", "q.2"] {
         assert_refused(connect(), &format!("tg.test.{kind}.3"), &headers, &leaving);
     }
-    // What they do not: the server delivers a stored message to any subject, and nodes send answers to any.
+    // The servers do not refuse these: the server delivers a stored message to any subject, and nodes send answers to
+    // any subject.
     let origin = || two.sum("tidegate_cluster_drops_total", &[("reason", "origin")]);
     let before = origin();
     let mut client = connect();
@@ -285,8 +286,8 @@ const SUBSCRIBE: [&str; 6] = [
     "tg.test.i.1.>",
 ];
 
-/// Gives node 1 more of the rights to publish and to subscribe. Checks that the check and the running node name these
-/// doors, and not what is in `shut`.
+/// Adds to node 1's rights to publish and to subscribe. Checks that the check and the running node name the doors in
+/// `expected`, and that the check does not name `shut`.
 fn check_open(more: [&[&str]; 2], expected: &[&str], shut: &str) {
     let cluster = Cluster::start_with_users(1);
     let [publish, subscribe] = more;

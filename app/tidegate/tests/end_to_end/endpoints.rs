@@ -21,7 +21,7 @@ fn address(tracker: &Tracker) -> SocketAddr {
     tracker.listener("http", [127, 0, 0, 9])
 }
 
-/// What is between `<code>` and `</code>`.
+/// Returns the texts between `<code>` and `</code>`.
 fn urls(html: &str) -> Vec<&str> {
     html.split("<code>").skip(1).map(|part| part.split("</code>").next().unwrap()).collect()
 }

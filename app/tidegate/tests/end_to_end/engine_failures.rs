@@ -50,7 +50,7 @@ fn check_fallback(tracker: &Tracker, engine: &str, why: &str) {
     assert_eq!(status["listeners"][0]["engine"], "mmsg");
 }
 
-/// How many connects the program has answered.
+/// Returns the number of connects that the program has answered.
 fn connects(tracker: &Tracker) -> f64 {
     tracker.sum("tidegate_xdp_frames_total", &[("result", "connect")])
 }

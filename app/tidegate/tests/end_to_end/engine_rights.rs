@@ -1,4 +1,4 @@
-//! What a tracker needs to be allowed for its XDP program, and that it keeps none of it.
+//! Rights that a tracker needs for its XDP program, none of which it keeps.
 
 use std::os::unix::fs::chown;
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::site::{Site, in_network};
 const NEEDED: [&str; 4] = ["bpf", "net_admin", "net_raw", "perfmon"];
 /// A user and a group without rights.
 const USER: u32 = 65534;
-/// What a user may lock in memory by default, in bytes.
+/// Bytes that a user may lock in memory by default.
 const LOCKED_MEMORY: u32 = 8 << 20;
 
 /// Has `command` run as a user with these capabilities and no others, as service managers do. It may

@@ -10,7 +10,7 @@ use crate::api::{Caller, start_in};
 use crate::clients::{Udp, has, http};
 use crate::process::{Directory, Tracker, link_binary};
 
-/// What `GET /keys/ID` says that the key's peers have uploaded.
+/// Returns the bytes that the key's peers have uploaded, from `GET /keys/ID`.
 fn uploaded(api: &Caller, key: &Value) -> u64 {
     let key = api.expect(200, &format!("GET /keys/{}", key["id"]), None);
     key["totals"]["uploaded"].as_u64().unwrap()
@@ -42,7 +42,7 @@ fn fill(tracker: &Tracker) {
     }
 }
 
-/// Whether a body contains the compact peer of either family at this port of the loopback.
+/// Returns true if a body contains the compact peer at this port of the IPv4 or IPv6 loopback address.
 fn has_peer(body: &[u8], port: u16, is_v6: bool) -> bool {
     let [high, low] = port.to_be_bytes();
     let v6 = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, high, low];

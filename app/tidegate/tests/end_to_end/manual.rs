@@ -1,4 +1,4 @@
-//! What the program says about itself: version, manual pages, completions.
+//! Information that the program prints about itself: version, manual pages, completions.
 
 use std::fs;
 use std::process::Command;

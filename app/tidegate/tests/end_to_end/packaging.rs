@@ -127,7 +127,8 @@ fn passes_secrets_to_the_example_of_a_node() {
     );
 }
 
-/// What `tidegate cluster init` makes, nats-server accepts, where the unit and the compose file look for it.
+/// The configurations that `tidegate cluster init` makes are accepted by nats-server, and the unit and the compose file
+/// look for them at the same path.
 #[test]
 fn makes_configurations_of_nats_servers() {
     let unit = value("cluster/nats.service", "ExecStart");

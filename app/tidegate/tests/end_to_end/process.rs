@@ -210,12 +210,12 @@ impl Tracker {
         self.tracker.metric(name, labels).unwrap()
     }
 
-    /// What it has written to standard output.
+    /// Returns the text it has written to standard output.
     pub(crate) fn output(&self) -> String {
         self.tracker.stdout()
     }
 
-    /// What it has written to standard error.
+    /// Returns the text it has written to standard error.
     pub(crate) fn log(&self) -> String {
         self.tracker.stderr()
     }

@@ -108,7 +108,7 @@ pub(crate) fn configuration(port: u16, admin_port: u16) -> String {
 mod elsewhere {
     use super::*;
 
-    /// Whether trackers that are started here have an XDP program.
+    /// Returns true if trackers that are started here have an XDP program.
     pub(crate) fn has_program() -> bool {
         false
     }
@@ -143,7 +143,7 @@ mod networks {
         static SITE: RefCell<Option<Rc<Site>>> = const { RefCell::new(None) };
     }
 
-    /// How trackers receive and send datagrams.
+    /// Engine by which trackers receive and send datagrams.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Engine {
         Mmsg,
@@ -175,7 +175,7 @@ mod networks {
             }
         }
 
-        /// Whether datagrams go to AF_XDP sockets.
+        /// Returns true if datagrams go to AF_XDP sockets.
         pub(crate) fn is_xdp(self) -> bool {
             matches!(self, Self::XdpDriver | Self::XdpGeneric)
         }
@@ -223,7 +223,7 @@ mod networks {
         current().map(|site| site.engine.get())
     }
 
-    /// Whether trackers that are started here have an XDP program.
+    /// Returns true if trackers that are started here have an XDP program.
     pub(crate) fn has_program() -> bool {
         current_engine().is_some_and(|engine| engine != Engine::Mmsg)
     }

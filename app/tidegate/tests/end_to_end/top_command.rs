@@ -79,7 +79,7 @@ struct Terminal {
     screen: Arc<Screen>,
 }
 
-/// What has been written to the terminal, and what is notified of more.
+/// Output written to the terminal so far, and the condition variable that is notified of more.
 #[derive(Default)]
 struct Screen {
     seen: Mutex<Seen>,

@@ -1,7 +1,7 @@
-//! What clients over UDP see (BEP 15, BEP 41), by each engine and over both families.
+//! Responses that clients over UDP receive (BEP 15, BEP 41), by each engine and over both families.
 //!
-//! Whether a datagram is ignored is known without a timeout: the reply to a later one comes first. The later one
-//! has a valid connection id, because an engine may answer connects earlier than what came before them.
+//! The tests find out without a timeout whether a datagram is ignored: the reply to a later one comes first. The later
+//! one has a valid connection id, because an engine may answer connects earlier than datagrams that came before them.
 
 mod limits;
 mod options;
@@ -101,7 +101,7 @@ impl Udp {
 
     /// Announces leechers of a torrent, many at once, that want no peers.
     pub(crate) fn join(&self, hash: [u8; 20], ports: &[u16]) {
-        // What a socket's buffer has room for.
+        // The buffer of a socket has room for the datagrams of one chunk.
         for ports in ports.chunks(40) {
             for port in ports {
                 let say = Announce { hash, want: 0, port: *port, ..LEECHER };

@@ -27,7 +27,7 @@ fn on_shield(test: impl FnOnce(&Site)) {
     });
 }
 
-/// What the program did with datagrams.
+/// Returns the number of datagrams that the program handled with this result.
 fn frames(tracker: &Tracker, result: &str) -> f64 {
     tracker.sum("tidegate_xdp_frames_total", &[("result", result)])
 }

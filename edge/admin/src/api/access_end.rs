@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::auth::Caller;
 use super::state::{Api, Shared};
 
-/// How often expiry is checked. Revocation is noticed at once.
+/// Period of the check for expiry. Revocation is noticed at once.
 const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Completes when `caller` loses its access: its token is revoked or expires, or its session ends.

@@ -106,7 +106,7 @@ pub(super) struct Caller {
 pub(crate) struct Authenticator {
     /// By digest.
     tokens: RwLock<HashMap<[u8; 32], TokenRow>>,
-    /// Whether there is a first token.
+    /// True if there is a first token.
     has_first: AtomicBool,
     /// Invalid tokens by address, and in all.
     failures: Mutex<(RateLimiter<IpPrefix>, RateLimiter<()>)>,

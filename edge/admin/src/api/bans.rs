@@ -46,7 +46,7 @@ struct Ban {
     network: String,
     /// Free text; of an automatic ban, the offence.
     reason: String,
-    /// Whether the tracker banned it automatically.
+    /// True if the tracker banned it automatically.
     automatic: bool,
     /// Unix time, seconds.
     created: i64,
@@ -111,7 +111,7 @@ struct BulkBanOutcome {
     total: u64,
 }
 
-/// Which page to return.
+/// Query parameters of a page of bans.
 #[derive(Deserialize, IntoParams)]
 struct BanPageQuery {
     /// The `next` of the previous page.

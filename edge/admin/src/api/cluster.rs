@@ -105,7 +105,7 @@ async fn heed(
     Ok(NoContent)
 }
 
-/// How a node stops when its clients have moved.
+/// Options for draining a node, which stops when its clients have moved.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Drain {

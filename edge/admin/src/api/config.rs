@@ -66,7 +66,7 @@ pub(super) fn routes() -> Vec<Route> {
 #[schema(example = json!({ "tracker.interval_s": 900 }))]
 struct SettingChanges(BTreeMap<String, Value>);
 
-/// Whether to apply changes.
+/// Query parameter that makes a change a dry run.
 #[derive(Deserialize, IntoParams)]
 struct ChangeQuery {
     /// Only say what the change would do, or what is wrong with it.
@@ -91,7 +91,7 @@ const LEVEL_MAX: usize = 1000;
 /// The largest line id: the largest integer that a JSON number holds in every language.
 const LINE_MAX: u64 = (1 << 53) - 1;
 
-/// Which lines to return.
+/// Query parameter that selects lines of the log.
 #[derive(Deserialize, IntoParams)]
 struct LogQuery {
     /// Lines with ids above this; absent: all that are kept.

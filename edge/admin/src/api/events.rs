@@ -34,7 +34,7 @@ pub(super) fn routes() -> Vec<Route> {
     vec![route("GET /events", Scope::EventsRead, "Stream events as they happen", listen)]
 }
 
-/// Which events to stream.
+/// Query parameter that selects the events to stream.
 #[derive(Deserialize, IntoParams)]
 struct EventsQuery {
     /// Kinds, separated by commas; absent: all.
@@ -83,7 +83,7 @@ async fn listen(
     ))
 }
 
-/// How often events of torrents are fetched from the tracker.
+/// Period at which events of torrents are fetched from the tracker.
 const FETCH_PERIOD: Duration = Duration::from_millis(200);
 
 /// Publishes events of torrents, and failures of the records, for ever. Both only while there are

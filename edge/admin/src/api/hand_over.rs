@@ -1,5 +1,5 @@
-//! What the dashboard needs after an upgrade and no record has: open sessions, and figures in steps of seconds. The old
-//! process writes it as JSON, and the new one reads it.
+//! State that the dashboard needs after an upgrade and that no record has: open sessions, and figures in steps of
+//! seconds. The old process writes it as JSON, and the new one reads it.
 
 use serde::{Deserialize, Serialize};
 use tracing::warn;

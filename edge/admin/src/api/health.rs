@@ -1,4 +1,4 @@
-//! What is wrong with the tracker, in sentences: what it is, and what to do. The dashboard shows them.
+//! Problems of the tracker as sentences, which say what is wrong and what to do. The dashboard shows them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

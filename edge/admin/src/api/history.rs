@@ -19,10 +19,10 @@ pub(super) fn routes() -> Vec<Route> {
     vec![route("GET /stats/history", Scope::StatsRead, summary, history)]
 }
 
-/// Which span of time to show.
+/// Query parameter that selects the span of time.
 #[derive(Deserialize, IntoParams)]
 struct HistoryQuery {
-    /// How far back: 10m, 1h, 6h, 1d or 7d.
+    /// Length of the span, which ends now: 10m, 1h, 6h, 1d or 7d.
     #[serde(default)]
     #[param(inline)]
     span: HistorySpan,

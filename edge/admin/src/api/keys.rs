@@ -163,7 +163,7 @@ struct KeyUpdate {
     download_slots: Option<u32>,
 }
 
-/// Which page to return.
+/// Query parameters of a page of keys.
 #[derive(Deserialize, IntoParams)]
 struct KeyPageQuery {
     /// The `next` of the previous page.

@@ -112,7 +112,7 @@ struct ListChange {
     total: u64,
 }
 
-/// Which page to return.
+/// Query parameters of a page of entries.
 #[derive(Deserialize, IntoParams)]
 struct EntryPageQuery {
     /// The `next` of the previous page.
@@ -136,7 +136,7 @@ enum EntryFormat {
     Text,
 }
 
-/// Whether the client wants text rather than JSON.
+/// The client's choice of text (true) or JSON, by its `Accept` header.
 pub(super) struct WantsText(bool);
 
 impl<S: Sync> axum::extract::FromRequestParts<S> for WantsText {

@@ -43,7 +43,7 @@ struct Name {
     name: &'static str,
     /// The same in words, to be shown instead.
     title: String,
-    /// What it means; may be empty.
+    /// Meaning of the name; may be empty.
     text: String,
 }
 

@@ -25,14 +25,14 @@ pub(super) fn routes() -> Vec<Route> {
 struct Networks {
     /// The files in use.
     files: Vec<NetworkFile>,
-    /// What is wrong with files that cannot be used.
+    /// Errors of files that cannot be used.
     problems: Vec<String>,
     /// Seconds since the count; absent before the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     age_s: Option<f64>,
     /// Peers with an address, in all torrents: one with two torrents counts twice.
     peers: u64,
-    /// How many of them were looked up; the counts are scaled to all.
+    /// Number of these peers that were looked up; the counts are scaled to all.
     sampled: u64,
     /// Systems, those with the most peers first.
     systems: Vec<SystemPeers>,
@@ -53,7 +53,7 @@ struct Networks {
 struct NetworkFile {
     /// asn or country.
     kind: String,
-    /// What the file calls itself, such as GeoLite2-ASN.
+    /// Database type that the file states, such as GeoLite2-ASN.
     r#type: String,
     /// When it was made, in unix time; absent: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ struct CountryPeers {
     peers: u64,
 }
 
-/// How many to return.
+/// Query parameter that limits the rows of a response.
 #[derive(Deserialize, IntoParams)]
 struct NetworkLimitQuery {
     /// Systems, and as many countries, at most.

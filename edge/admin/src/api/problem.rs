@@ -23,7 +23,7 @@ pub(crate) struct Problem {
     #[serde(serialize_with = "as_number")]
     #[schema(value_type = u16, minimum = 400, maximum = 599)]
     pub(super) status: StatusCode,
-    /// What is wrong with this request, and what to do.
+    /// Explanation of what is wrong with this request, and what to do.
     detail: String,
     #[serde(skip)]
     retry_s: Option<u32>,

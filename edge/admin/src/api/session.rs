@@ -50,7 +50,7 @@ struct Login {
 struct SessionInfo {
     name: String,
     scopes: Vec<Scope>,
-    /// Whether this tracker is a node of a cluster.
+    /// True if this tracker is a node of a cluster.
     cluster: bool,
     /// True if users are accounted for a site.
     site: bool,

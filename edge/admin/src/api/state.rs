@@ -44,9 +44,9 @@ pub struct ApiOptions {
     pub bootstrap_token: Option<String>,
 }
 
-/// What the application provides.
+/// Dependencies of the API, which the application provides.
 pub struct ApiDeps {
-    /// What statistics are read from.
+    /// Sources of statistics.
     pub sources: Arc<MetricSources>,
     /// Where changes are committed.
     pub records: Arc<Records>,

@@ -41,7 +41,7 @@ struct Stats {
     version: String,
     /// Seconds since the start.
     uptime_s: f64,
-    /// Whether every listener serves.
+    /// True if every listener serves.
     ready: bool,
     torrents: u64,
     peers: PeerCounts,
@@ -107,7 +107,7 @@ struct Traffic {
 /// State of the records.
 #[derive(Serialize, ToSchema)]
 struct Records {
-    /// Whether they survive a restart: `[state] dir` is set.
+    /// True if the records survive a restart: `[state] dir` is set.
     durable: bool,
     /// Transactions committed.
     commits: u64,
@@ -142,7 +142,7 @@ struct Listener {
     address: String,
     /// Access mode: open, allow, deny or both.
     mode: String,
-    /// How datagrams are received and sent, e.g. mmsg or shield (driver); `null` for TCP.
+    /// Engine that receives and sends datagrams, e.g. mmsg or shield (driver); `null` for TCP.
     engine: Option<String>,
     traffic: Traffic,
 }
@@ -265,9 +265,9 @@ async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem
 /// Health of the tracker.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Health {
-    /// Whether every listener serves.
+    /// True if every listener serves.
     ready: bool,
-    /// Whether a read of the records succeeds within a second.
+    /// True if a read of the records succeeds within a second.
     records: bool,
 }
 

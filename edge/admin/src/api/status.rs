@@ -35,13 +35,13 @@ struct Status {
     started: u64,
     /// Seconds since the start.
     uptime_s: f64,
-    /// Whether every listener serves.
+    /// True if every listener serves.
     ready: bool,
     /// The worst level in `health`; `ok` if that is empty.
     level: Level,
-    /// What an operator should know, the worst first.
+    /// Conditions that an operator should know, the worst first.
     health: Vec<HealthItem>,
-    /// Whether the program file has changed since the start: an upgrade would start another version.
+    /// True if the program file has changed since the start: an upgrade would start another version.
     upgrade_pending: bool,
     listeners: Vec<StatusListener>,
     /// By host name.
@@ -66,9 +66,9 @@ struct StatusListener {
     address: String,
     /// Access mode: open, allow, deny or both.
     mode: &'static str,
-    /// Whether announces need a user key.
+    /// True if announces need a user key.
     private: bool,
-    /// How datagrams are received and sent, e.g. mmsg or shield (driver); null for TCP.
+    /// Engine that receives and sends datagrams, e.g. mmsg or shield (driver); null for TCP.
     engine: Option<String>,
 }
 
@@ -86,7 +86,7 @@ struct StatusCertificate {
 /// State of the records.
 #[derive(Serialize, ToSchema)]
 struct StatusRecords {
-    /// Whether they survive a restart: `[state] dir` is set.
+    /// True if the records survive a restart: `[state] dir` is set.
     durable: bool,
     /// Where they are kept; null if in memory only.
     directory: Option<String>,
@@ -103,7 +103,7 @@ struct StatusUrl {
     url: String,
     /// udp, http, https, ws or wss.
     protocol: String,
-    /// Whether the URL needs a user key.
+    /// True if the URL needs a user key.
     private: bool,
 }
 

@@ -51,7 +51,7 @@ struct TokenPage {
     total: u64,
 }
 
-/// Which page to return.
+/// Query parameters of a page of tokens.
 #[derive(Deserialize, IntoParams)]
 struct TokenPageQuery {
     /// The `next` of the previous page.
@@ -80,7 +80,7 @@ struct CreatedToken {
 struct NewToken {
     #[schema(max_length = 100)]
     name: String,
-    /// What it permits; at most what the creating token permits.
+    /// Permissions of the token; at most those of the creating token.
     #[schema(min_items = 1, max_items = 18)]
     scopes: Vec<Scope>,
     /// Unix time in seconds; absent: never.

@@ -101,7 +101,7 @@ struct ReasonChange {
     total: u64,
 }
 
-/// Which page to return.
+/// Query parameters of a page of reasons.
 #[derive(Deserialize, IntoParams)]
 struct ReasonPageQuery {
     /// The `next` of the previous page.

@@ -99,9 +99,9 @@ struct TorrentDetail {
     downloads: u32,
     /// Seconds since its first announce, rounded up by up to 17 minutes.
     age_s: u32,
-    /// Whether it is frozen: its announces are refused.
+    /// True if it is frozen: its announces are refused.
     frozen: bool,
-    /// How announces of it end: one entry for each way, with the listeners if there are several.
+    /// Outcomes of its announces: one entry for each, with the listeners if there are several outcomes.
     access: Vec<TorrentAccess>,
     v4: RoleCounts,
     v6: RoleCounts,
@@ -112,10 +112,10 @@ struct TorrentDetail {
     breakdown: Breakdown,
 }
 
-/// How announces of a torrent end.
+/// Outcomes of a torrent's announces.
 #[derive(Serialize, ToSchema)]
 struct TorrentAccessList {
-    /// One entry for each way, with the listeners if there are several.
+    /// One entry for each outcome, with the listeners if there are several outcomes.
     access: Vec<TorrentAccess>,
 }
 
@@ -147,7 +147,7 @@ enum PeerRole {
     PartialSeed,
 }
 
-/// Which page to return.
+/// Query parameters of a page of torrents.
 #[derive(Deserialize, IntoParams)]
 struct TorrentPageQuery {
     /// The `next` of the previous page.
@@ -188,7 +188,7 @@ enum Order {
     Desc,
 }
 
-/// How many peers to return.
+/// Query parameter that limits the peers of a response.
 #[derive(Deserialize, IntoParams)]
 struct PeerLimitQuery {
     /// Peers, at most.

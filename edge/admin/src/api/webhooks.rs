@@ -57,7 +57,7 @@ struct Webhook {
     /// When the token that created it expires, Unix time in seconds; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<i64>,
-    /// Whether events are posted: false once the token that created it has expired or was revoked.
+    /// True if events are posted: false once the token that created it has expired or was revoked.
     active: bool,
     /// The latest attempt to post an event since the start; absent: there was none.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -58,7 +58,7 @@ struct Entry {
     network: IpPrefix,
     /// The clock when the connection was accepted or last sent something.
     active: u64,
-    /// Whether a valid token was sent.
+    /// True if a valid token was sent.
     has_token: bool,
     /// Authenticated requests in progress.
     requests: u32,

@@ -1,4 +1,4 @@
-//! How the requests of the last minutes ended: a tracker that refuses nearly all of them looks idle otherwise.
+//! Outcomes of the requests of the last minutes: a tracker that refuses nearly all of them looks idle otherwise.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use tracker::RequestKind;
 use tracker::counters::{Counters, DropReason};
 use types::Refusal;
 
-/// How far back is looked.
+/// Length of the window: older requests are ignored.
 const WINDOW: Duration = Duration::from_secs(300);
 /// Time between two tallies that are kept.
 const STEP: Duration = Duration::from_secs(10);

@@ -55,7 +55,7 @@ impl HistorySpan {
     }
 }
 
-/// What an annotation is about.
+/// Subject of an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnnotationKind {
@@ -82,9 +82,9 @@ pub enum AnnotationKind {
 pub struct Annotation {
     /// Unix time, seconds.
     pub time: u64,
-    /// What it is about.
+    /// Subject of the annotation.
     pub kind: AnnotationKind,
-    /// What happened, in a few words.
+    /// Description of the event in a few words.
     pub text: String,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct HistoryRow {
     drops: Vec<(u8, u64)>,
 }
 
-/// What is known of a span of time.
+/// Statistics of a span of time.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StatsHistory {
     span: HistorySpan,
@@ -118,7 +118,7 @@ pub(crate) struct StatsHistory {
     refusals: BTreeMap<&'static str, u64>,
     /// Drops within the span by reason; reasons without any are absent.
     drops: BTreeMap<&'static str, u64>,
-    /// What happened within the span, the oldest first.
+    /// Annotations of events within the span, the oldest first.
     annotations: Vec<Annotation>,
 }
 

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long a loss is remembered.
+/// Time for which a loss is remembered.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// When how many were lost.
+/// Recent losses, with the time and the number of each, and the total so far.
 #[derive(Default)]
 pub(super) struct Losses {
     recent: VecDeque<(Instant, u64)>,

@@ -99,7 +99,7 @@ pub fn restore(from: &Path, folder: &Path) -> Result<(CopyCounts, Option<Replace
         };
     }
     let fresh = folder.join(format!("{FILE}.new"));
-    // What an interrupted attempt left.
+    // An interrupted attempt may have left this file.
     let _ = fs::remove_file(&fresh);
     write_copy(from, &fresh, folder).map_err(other)?;
     let aside = folder.join(format!("{FILE}.replaced"));

@@ -90,7 +90,7 @@ pub struct OpenError {
     pub(super) reason: Reason,
 }
 
-/// What is wrong with a file.
+/// Reason why a file cannot be used.
 #[derive(Debug)]
 pub(super) enum Reason {
     /// Not a SQLite database, or one of another program.

@@ -42,7 +42,7 @@ pub struct OfflineKey {
     pub downloaded: u64,
 }
 
-/// How many records an import added; the others were there already.
+/// Numbers of records that an import added; the others were there already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfflineCounts {
     /// Keys.

@@ -1,8 +1,8 @@
 //! Changes of the records as values.
 //!
-//! What the API and the tracker change is one [`RecordOp`]: here and, in a cluster, at every other node. One
-//! function applies it to the rows; another, of [`super::LiveState`], applies it to the memory of the tracker
-//! and of the API once it is committed.
+//! A change by the API or the tracker is one [`RecordOp`]: here and, in a cluster, at every other node. One function
+//! applies it to the rows; another, of [`super::LiveState`], applies it to the memory of the tracker and of the API
+//! once it is committed.
 
 use std::net::IpAddr;
 
@@ -97,7 +97,7 @@ pub enum RecordOp {
     NodeIgnored {
         /// Its number.
         node: u8,
-        /// Whether it is ignored.
+        /// True if it is ignored.
         is_ignored: bool,
     },
     /// Sets the number of downloads that completed at a node. Counts are merged by the maximum.
@@ -126,7 +126,7 @@ pub enum RecordOp {
     },
 }
 
-/// What a change did.
+/// Result of a change.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// Rows that were added or removed.
@@ -191,7 +191,8 @@ impl RecordOp {
             Self::KeyTotals { .. } | Self::Downloads { .. } | Self::DownloadsAdded(_) => {}
             Self::TorrentRemoved { .. } | Self::PeersRemoved { .. } => {}
         }
-        // What was not there stays so elsewhere. The token of the environment is not recorded, and stays.
+        // The removal of a row that does not exist here changes nothing elsewhere. The token of the environment is not
+        // recorded, and stays.
         if (outcome.changed == 0 && self.is_removal()) || !to.stamp(db, &mut self)? {
             return Ok(outcome);
         }

@@ -147,7 +147,7 @@ impl Writer {
     ) -> Result<(), RecordsError> {
         let shared = std::sync::Arc::clone(&self.shared);
         let state = &shared.replication;
-        // What a crash of the machine loses, other nodes have.
+        // No sync: rows that a crash of the machine loses are still at other nodes.
         let merged =
             self.transact(false, |db, to| Ok(merge::merge_body(db, to, state, from, body)?));
         match merged {

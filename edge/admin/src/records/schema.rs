@@ -13,7 +13,7 @@ use super::stamps;
 
 /// The `application_id` that identifies our files, to `file` and to us: "TGAT".
 const APPLICATION: i64 = 0x5447_4154;
-/// How long to wait for another process's lock: it may be making a backup.
+/// Longest wait for another process's lock: it may be making a backup.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Migrations from an empty file to the present schema. Existing files depend on them: only append.

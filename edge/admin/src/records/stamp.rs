@@ -6,7 +6,8 @@
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
 
-/// How far ahead of this machine's clock the stamps of other nodes may be, ms. Later ones are left out until then.
+/// Longest time by which stamps of other nodes may be ahead of this machine's clock, ms. Later stamps are left out
+/// until the clock has caught up.
 const AHEAD_MS_MAX: u64 = 3_600_000;
 const NODE_BITS: u32 = 8;
 const NODE_MASK: i64 = (1 << NODE_BITS) - 1;

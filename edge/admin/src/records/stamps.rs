@@ -9,11 +9,11 @@ use super::rows::{self, Kind, Row};
 use super::stamp::{Clock, Stamp};
 use super::tables::{bans, counts, key_totals};
 
-/// How long tombstones are kept: a node that was away for longer may bring back what was removed meanwhile. A year and
-/// a month; 40 bytes each.
+/// Time for which tombstones are kept: a node that was away for longer may bring back rows that were removed meanwhile.
+/// A year and a month; 40 bytes each.
 const TOMBSTONE_MS: u64 = 400 * 86_400_000;
 
-/// What became of a row the last time it was changed.
+/// State of a row since its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) stamp: Stamp,
@@ -113,7 +113,7 @@ impl Consequences {
         for ban in bans::take_expired(db, self.clock.now_s())? {
             let (row, key) = (Row::Ban(&ban.network), Row::Ban(&ban.network).key());
             let old = get(db, row)?;
-            // What the tracker has banned by itself replaced no other ban, so no earlier one can come back.
+            // An automatic ban has replaced no other ban, so no earlier one can come back.
             let tombstone = old.filter(|_| !ban.automatic && self.clock.node > 0);
             let tombstone = tombstone.map(|old| State { is_removed: true, ..old });
             self.set(db, Kind::Bans, &key, old, tombstone)?;
@@ -163,7 +163,8 @@ pub(super) fn tombstones(db: &Connection) -> Result<u64, rusqlite::Error> {
     db.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
 }
 
-/// Gives rows of an older schema the oldest stamp, and computes all digests. Does nothing if there is a clock already.
+/// Stamps rows of an older schema with the oldest stamp, and computes all digests. Does nothing if there is a clock
+/// already.
 pub(super) fn adopt(db: &Connection) -> Result<(), rusqlite::Error> {
     if read_clock(db)?.is_some() {
         return Ok(());

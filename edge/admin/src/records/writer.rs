@@ -115,7 +115,7 @@ pub struct Writer {
     queue: Receiver<WriterRequest>,
     health: Arc<RecordsHealth>,
     last_error_logged: Option<Instant>,
-    /// Whether anything was committed since the last checkpoint.
+    /// True if anything was committed since the last checkpoint.
     pub(super) is_dirty: bool,
     pub(super) shared: Arc<Shared>,
     /// Returns the time, unix ms.

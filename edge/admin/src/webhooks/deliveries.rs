@@ -28,7 +28,7 @@ pub(crate) struct Delivery {
     /// Why there was no response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
-    /// How long it took, milliseconds.
+    /// Duration of the attempt, milliseconds.
     pub(crate) duration_ms: u64,
 }
 
@@ -40,7 +40,7 @@ impl Delivery {
     }
 }
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum DeliveryOutcome {

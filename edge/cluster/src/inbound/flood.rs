@@ -4,7 +4,7 @@ use crate::seam::DropReason;
 
 /// Bytes per second: four million changes, and three times a walk that catches up.
 const BYTES_PER_S: u64 = 64 << 20;
-/// What may come at once.
+/// Bytes that may come at once.
 const BURST: u64 = 2 * BYTES_PER_S;
 
 /// A token bucket.

@@ -43,7 +43,7 @@ fn all_blocks_of_a_message_are_accepted() {
     let accepted = inbound.logged(0, 2, &[&changes(1, 3)[..], &web].concat()).unwrap();
     assert_eq!((accepted.boot, accepted.first_cut_ms, accepted.last_cut_ms), (1, 3, 5));
     assert!(!accepted.has_unknown);
-    // What a later version added is left out.
+    // Kinds of blocks that a later version added are left out.
     let later = [&changes(1, 6)[..], &block(Kind(9), 2, 1, 7)].concat();
     assert!(inbound.logged(0, 2, &later).unwrap().has_unknown);
     assert!(inbound.logged(0, 2, &block(Kind::ROUND, 2, 1, 8)).unwrap().has_unknown);

@@ -1,7 +1,7 @@
-//! How old what is missing of another node may be.
+//! Lag behind another node: the largest age of its changes that are missing here.
 //!
-//! Each heartbeat names a place in the log, and says that all that its node did until some time is there or before. Once
-//! that place is applied, so is all until then.
+//! Each heartbeat names a place in the log, and says that everything its node did until some time is stored there or
+//! earlier. Once that place is applied, everything until that time is applied.
 
 use std::collections::VecDeque;
 

@@ -23,7 +23,7 @@ pub(super) const QUEUE: usize = 256;
 /// Threads that merge peers. More would wait for the one that reads the connection.
 const THREADS: usize = 2;
 
-/// What the thread does next.
+/// Task for the thread that applies blocks.
 #[derive(Debug)]
 pub(super) enum Work {
     Blocks(Blocks),
@@ -68,11 +68,11 @@ impl Blocks {
     }
 }
 
-/// What was applied since the start.
+/// Totals of applying since the start.
 #[derive(Debug, Default)]
 pub(super) struct Applied {
     pub(super) blocks: AtomicU64,
-    /// How long that took all threads.
+    /// Nanoseconds that applying took, summed over all threads.
     pub(super) ns: AtomicU64,
     /// Peers that there was no memory for.
     pub(super) full: AtomicU64,

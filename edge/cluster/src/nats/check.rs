@@ -1,5 +1,5 @@
-//! What an operator should know before a node starts: whether it reaches the servers, what these let it do,
-//! how the streams are, and which nodes are there.
+//! Checks for an operator before a node starts: it reaches the servers, these permit it what it needs, the streams
+//! are as they should be, and other nodes are there.
 
 use std::io;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use super::streams;
 use crate::heartbeat::Heartbeat;
 use crate::node::DropReason;
 
-/// How long connecting to one server may take.
+/// Longest time of connecting to one server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
-/// How long all the rest may take.
+/// Longest time of all other checks together.
 const TIMEOUT: Duration = Duration::from_secs(8);
-/// How long heartbeats are waited for: each node sends one a second.
+/// Time of waiting for heartbeats: each node sends one a second.
 const HEARTBEATS: Duration = Duration::from_millis(1500);
 /// Earlier versions have lost whole streams after crashes.
 const VERSION_MIN: (i64, i64, i64) = (2, 10, 23);

@@ -28,17 +28,17 @@ use super::streams::{self, StreamState};
 use crate::host::{Host, PeerTimes, Rows};
 use crate::node::{self, DropReason, Input, Node, Output, Time};
 
-/// How often the streams are looked up while all is well.
+/// Period of look-ups of the stream while all is well.
 const LOOKUP_PERIOD: Duration = Duration::from_secs(5);
 /// The pause before they are looked up again after a failure.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// How long a stream may take to say what it has, and twice as long after some failures, up to eight times. One
-/// without a leader gets one within some seconds, and does not answer questions from before.
+/// Longest time for a stream to answer a look-up; doubled with repeated failures, up to eight times. A stream without
+/// a leader gets one within some seconds, and does not answer requests from before.
 const LOOKUP_PATIENCE: Duration = Duration::from_secs(1);
 /// Failures until it may take twice as long. A leader is elected within some 9 s: the question that finds it is not
 /// to wait behind a long one.
 const FAILURES_PER_DOUBLING: u32 = 4;
-/// How often sessions are sent, figures taken and the status renewed.
+/// Period of sending sessions, following the policy and reading figures.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
 /// Removals are remembered for one to two of these.
 const REMOVALS_PERIOD: Duration = Duration::from_secs(swarm::REMOVALS_KEPT_S as u64);
@@ -46,12 +46,12 @@ const REMOVALS_PERIOD: Duration = Duration::from_secs(swarm::REMOVALS_KEPT_S as 
 const WEB_CHANGES_MAX: usize = 1 << 18;
 /// Reasons why connecting fails that the log says until it succeeds.
 const FAILURES_MAX: usize = 4;
-/// How long the end waits until what was cut is stored.
+/// Longest time that the end waits for cut blocks to be stored.
 const END_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How long the end waits until what was published is sent.
+/// Longest time that the end waits for published messages to be sent.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What the driver shares with other tasks and threads.
+/// State that the driver shares with other tasks and threads.
 pub(super) struct Shared {
     pub(super) status: Arc<Status>,
     pub(super) host: Arc<dyn Host>,
@@ -221,7 +221,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Lets the node handle an input, and keeps what it decides.
+    /// Passes an input to the node, and queues the node's outputs.
     fn input(&mut self, input: Input<'_>, came: Option<Came>) {
         let mut outputs = Vec::new();
         self.node.handle(now(), input, &mut outputs);
@@ -412,10 +412,11 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Lets the store keep as many refreshes as the present lifetimes need, and the log as much.
+    /// Passes the present lifetimes on: to the store, which keeps as many refreshes as they need, and to the look-up of
+    /// the stream, which checks that the log keeps messages for long enough.
     fn follow_policy(&mut self) {
         let times = self.shared.host.peer_times();
-        // Until all is known, the store would contradict what others say with what is no longer so.
+        // Before the node is warm, the store would contradict what other nodes say with outdated state.
         let is_ready = self.node.is_warm();
         if self.peer_times.filter(|_| is_ready) != Some(times) {
             let PeerTimes { lifetime_s, interval_s } = times;
@@ -435,7 +436,7 @@ impl<'a> Driver<'a> {
                 }
                 Output::PublishLive { block } => {
                     let subject = self.link.subjects.live();
-                    // What is lost live comes by the log.
+                    // Blocks that are lost on the live path come by the log.
                     let _ = self.link.publish(subject, None, Bytes::from_owner(block)).await;
                 }
                 Output::PublishHeartbeat { body } => {
@@ -491,7 +492,7 @@ impl<'a> Driver<'a> {
         let work = Work::Blocks(blocks);
         match permit {
             Some(permit) => drop(permit.send(work)),
-            // What there is no room for comes by the log.
+            // If the queue is full, a live message is dropped: its blocks come by the log.
             None => drop(self.shared.work.try_send(work)),
         }
     }

@@ -1,4 +1,4 @@
-//! What can happen to a node, in one place: the driver waits for the next of it.
+//! Everything that can happen to a node, in one place: the driver waits for the next event.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::status::Order;
 use super::streams::StreamState;
 use crate::node::DropReason;
 
-/// How often the node hears that time has passed.
+/// Period of ticks, which tell the node that time has passed.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Something that has happened.
@@ -43,7 +43,7 @@ pub(super) struct Lookup {
     pub(super) found: Result<StreamState, String>,
 }
 
-/// What other tasks and threads report to the driver.
+/// Report to the driver from other tasks and threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     /// A message was dropped.
@@ -66,7 +66,7 @@ pub(super) struct Inputs {
     pub(super) tick: Interval,
 }
 
-/// What the driver itself hears by core NATS.
+/// The driver's own subscriptions on core NATS.
 pub(super) struct Subscriptions {
     acknowledgements: Subscriber,
     live: Subscriber,

@@ -27,11 +27,11 @@ const SERVERS_PREFIX: &str = "Nats-";
 const MESSAGE_ID: HeaderName = HeaderName::from_static("Nats-Msg-Id");
 /// A server that answers no ping for two or three of these is given up.
 const PING_PERIOD: Duration = Duration::from_secs(1);
-/// How long a connection may take until it is usable.
+/// Longest time until a connection is usable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a request to JetStream may take.
+/// Longest time of a request to JetStream.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long publishing waits for room in the client's queue. The connection is about to fail then.
+/// Longest time that publishing waits for room in the client's queue. After that, the connection is about to fail.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(200);
 /// Messages of a subscription that wait to be handled. More are dropped. A reader asks for up to 6,144 at once.
 const SUBSCRIPTION_CAPACITY: usize = 8192;
@@ -52,7 +52,7 @@ pub(super) struct Link {
     identity: Arc<Identity>,
 }
 
-/// What messages say of their writers.
+/// Secrets and kinds of listeners: named in this node's messages, and checked in those of others.
 #[derive(Debug)]
 struct Identity {
     secret_ids: SecretIds,

@@ -17,7 +17,7 @@ pub(super) struct Log {
     pub(super) readings: Option<mpsc::Receiver<Reading>>,
     /// When the stream that is read was created, unix ns; 0 = none.
     pub(super) created_ns: u64,
-    /// Whether the node has not heard of the log since the connection was made.
+    /// True until the first look-up on a new connection.
     pub(super) is_new: bool,
     progress: Progress,
     /// Up to where it was applied when it was last looked up.

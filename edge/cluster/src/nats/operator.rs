@@ -1,4 +1,5 @@
-//! What only the operator does: makes and changes the stream, and removes users. Each has a user of its own at the servers.
+//! Actions of the operator only: making and changing the stream, and removing users. Each has its own user at the
+//! servers.
 
 use std::io;
 use std::time::Duration;
@@ -48,10 +49,10 @@ pub fn make_stream(
     })
 }
 
-/// Gives the servers a new JWT of the cluster's account, which names the users that are removed: these are disconnected.
-/// `options` have a user of the system account.
+/// Sends the servers a new JWT of the cluster's account. It names the removed users, whom the servers disconnect.
+/// `options` must have a user of the system account.
 ///
-/// Returns the names of the servers that have it now. Others take it from them when they are back.
+/// Returns the names of the servers that have it now. The other servers get it from them when they are back.
 ///
 /// # Errors
 ///

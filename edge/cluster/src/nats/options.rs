@@ -1,4 +1,4 @@
-//! What the driver needs to know, and how its subjects and its stream are named.
+//! Options of the driver, and the names of its subjects and its stream.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::Subject;
 
-/// How a node reaches the others.
+/// Options for reaching the other nodes.
 #[derive(Clone, Debug)]
 pub struct NatsOptions {
     /// The cluster's name: a-z 0-9 -.
@@ -15,7 +15,7 @@ pub struct NatsOptions {
     pub node: u8,
     /// URLs of servers, `tls://` or `nats://`. Only these are connected to.
     pub servers: Vec<String>,
-    /// Whether a server that does not offer TLS is refused.
+    /// True if servers that do not offer TLS are refused.
     pub requires_tls: bool,
     /// The user that this node is at the servers; `None` if these have no users.
     pub user: Option<NatsUser>,
@@ -25,10 +25,10 @@ pub struct NatsOptions {
     pub secret_ids: SecretIds,
     /// The kinds of listeners that this node has, such as `open`, `private` or `open+private`: one word.
     pub access: String,
-    /// Whether messages of nodes with other kinds of listeners are accepted. Otherwise open ones would give
-    /// the peers of private ones to anyone.
+    /// True if messages of nodes with other kinds of listeners are accepted. Refusing them keeps nodes with open
+    /// listeners from handing out the peers of private ones to anyone.
     pub accepts_any_access: bool,
-    /// How long changes are collected.
+    /// Time for which changes are collected.
     pub flush: Duration,
     /// The lifetime of peers, in seconds. The log must keep messages a little longer.
     pub peer_lifetime_s: u32,
@@ -54,7 +54,7 @@ impl NatsUser {
     }
 }
 
-/// What names the secrets of a cluster in messages. Clones share them: the secrets change while a node runs.
+/// Identifiers of a cluster's secrets in messages. Clones share them, because the secrets change while a node runs.
 ///
 /// This node's messages name all of its secrets, and it accepts messages that name any of them. So a node that was away
 /// while the secret changed understands the others for as long as these accept the old one.
@@ -148,12 +148,12 @@ impl Subjects {
         format!("{}.i.{}", self.prefix, self.node)
     }
 
-    /// What every node writes of a kind: `l`, `h`, `d`, `r`.
+    /// Returns the pattern of all nodes' subjects of one kind: `l`, `h`, `d`, `r`.
     pub(super) fn all(&self, kind: &str) -> String {
         format!("{}.{kind}.*", self.prefix)
     }
 
-    /// What others address to this node: `w` or `q`.
+    /// Returns the pattern of subjects by which others address this node: `w` or `q`.
     pub(super) fn to_this(&self, kind: &str) -> String {
         format!("{}.{kind}.{}.*", self.prefix, self.node)
     }

@@ -21,9 +21,9 @@ use crate::node::Start;
 const BATCH: usize = 4096;
 /// Bytes of a request. A server drops a client that does not take 64 MiB in time, and has less for each than that.
 const BATCH_BYTES: usize = 16 << 20;
-/// How long a request stands.
+/// Time after which a request expires.
 const EXPIRES: Duration = Duration::from_secs(30);
-/// How often the server says that it has nothing. Two without a word end the reading.
+/// Period of heartbeats of a server that has nothing to send. Two periods of silence end the reading.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// When the server forgets a consumer that nothing asks.
 const INACTIVE: Duration = Duration::from_secs(60);
@@ -38,11 +38,11 @@ pub(super) struct StoredMessage {
     pub(super) message: async_nats::Message,
 }
 
-/// What comes of reading.
+/// Result of reading: a message, or the end.
 #[derive(Debug)]
 pub(super) enum Reading {
     Message(StoredMessage),
-    /// Reading has ended: why.
+    /// Reading has ended, for this reason.
     Ended(String),
 }
 
@@ -56,8 +56,9 @@ impl Drop for Reader {
     }
 }
 
-/// Whether reading continues. The server that has the consumer may be behind the others, such as after a partition,
-/// and says that there is nothing: that is no error. A consumer that is made anew may be at another server.
+/// Progress of reading, which shows whether it has stalled. The server that has the consumer may be behind the others,
+/// such as after a partition, and reports that there is nothing to read: that is no error. A new consumer may be at
+/// another server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     /// The sequence of the last message that came.
@@ -204,7 +205,7 @@ mod tests {
     fn nothing_comes_of_an_empty_stream_or_of_one_that_is_applied() {
         let mut reading = Progress::default();
         for _ in 0..3 {
-            // What was read from is later than all of it.
+            // Reading began later than the end of the stream.
             assert!(!reading.has_stalled(&ending(7), 7));
         }
         let mut reading = Progress::default();

@@ -20,7 +20,7 @@ use crate::node::DropReason;
 use crate::rows::{self, Neighbour, Repaired};
 use crate::status::ClusterRecords;
 
-/// How long an answer may take.
+/// Longest time until an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Changes on their way are merged within this time, unless a node is overloaded.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -28,11 +28,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 const QUEUE: usize = 64;
 /// The longest body of changes.
 const BODY_MAX: usize = 256 << 10;
-/// How long connecting may take before serving.
+/// Longest time of connecting before serving.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long heartbeats of other nodes are waited for before serving: each node sends one a second.
+/// Time of waiting for heartbeats of other nodes before serving: each node sends one a second.
 const HEARTBEATS: Duration = Duration::from_millis(1200);
-/// How long fetching may take before serving. Kinds that decide who is served come first.
+/// Longest time of fetching before serving, connecting included. Kinds that decide which clients are served come first.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A repair that the node has decided on.
@@ -42,7 +42,7 @@ pub(super) struct Wanted {
     pub(super) kinds: Vec<u8>,
 }
 
-/// What the tasks of rows share.
+/// State that the tasks of rows share.
 #[derive(Clone)]
 pub(super) struct RowTasks {
     pub(super) link: Link,

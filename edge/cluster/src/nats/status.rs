@@ -1,4 +1,4 @@
-//! What there is to see of a running node, and orders to it.
+//! Status of a running node, and orders to it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,11 +18,11 @@ const NODES: usize = 256;
 pub struct Order {
     /// The node.
     pub node: u8,
-    /// Whether its messages are dropped.
+    /// True to drop its messages, false to accept them again.
     pub is_ignored: bool,
 }
 
-/// What a running node shows, and takes orders by. Shared by its threads and the management API.
+/// Status of a running node, which also takes orders to it. The node's threads and the management API share it.
 #[derive(Debug)]
 pub struct Status {
     shared: Mutex<Shared>,
@@ -43,7 +43,7 @@ struct Shared {
 /// All there is to see of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Overview {
-    /// What the node knows.
+    /// The node's own view of itself and of the others.
     pub node: Snapshot,
     /// The NATS server that it is connected to.
     pub server: Option<String>,
@@ -101,24 +101,24 @@ impl Status {
         (status, receiver)
     }
 
-    /// Gives an order, which is carried out within a moment.
+    /// Sends an order to the node, which carries it out within a moment.
     pub fn order(&self, order: Order) {
         self.ignored[usize::from(order.node)].store(order.is_ignored, Ordering::Relaxed);
         // Fails only while the process is going down.
         let _ = self.orders.send(order);
     }
 
-    /// Whether the node knows what the others knew when it started, or has waited long enough.
+    /// Returns true if the node knows what the others knew when it started, or has waited long enough.
     pub fn is_warm(&self) -> bool {
         self.is_warm.load(Ordering::Relaxed)
     }
 
-    /// Whether the node publishes nothing, because an older process has its number.
+    /// Returns true if the node publishes nothing, because an older process has its number.
     pub fn is_mute(&self) -> bool {
         self.is_mute.load(Ordering::Relaxed)
     }
 
-    /// Whether an operator has ordered to ignore a node.
+    /// Returns true if an operator has ordered to ignore `node`.
     pub fn is_ignored(&self, node: u8) -> bool {
         self.ignored[usize::from(node)].load(Ordering::Relaxed)
     }

@@ -18,8 +18,8 @@ use super::operator::Made;
 use super::options::NatsOptions;
 use crate::status::ClusterStream;
 
-/// How much longer than a peer's lifetime the log keeps messages: a node that starts reads from before its
-/// journal's end.
+/// Time that the log keeps messages beyond a peer's lifetime: a node that starts reads from before the end of its
+/// journal.
 const SPARE: Duration = Duration::from_secs(300);
 /// Repetitions of a request that was not answered: servers that have just started may lose one. Making a
 /// stream twice changes nothing.
@@ -120,7 +120,7 @@ fn age_for(lifetime_s: u32) -> Duration {
     Duration::from_secs(lifetime_s.into()) + SPARE
 }
 
-/// What a stream is and has.
+/// State of a stream, as a look-up found it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StreamState {
     /// When it was created, unix ns.
@@ -134,7 +134,7 @@ pub(super) struct StreamState {
     /// The time of the server that answered, unix ms.
     pub(super) server_ms: u64,
     pub(super) info: ClusterStream,
-    /// What is not as it should be, with remedies; it works nevertheless.
+    /// Flaws of the stream, with remedies; it works nevertheless.
     pub(super) doubt: Option<String>,
 }
 

@@ -5,8 +5,8 @@ use crate::host::Position;
 use crate::outbound::HOLD_MS;
 use crate::seam::{Output, Start};
 
-/// What may be missing of what a journal or a stream is known to have, milliseconds: clocks differ, blocks wait
-/// for the log.
+/// Time before the known end of a journal or a stream from which messages may be missing, milliseconds: clocks
+/// differ, and blocks wait for the log.
 const MARGIN_MS: u64 = 120_000;
 /// A server that was cut off says for some 10 s that the stream ends earlier than it does. One that says so for
 /// longer is right.
@@ -168,7 +168,7 @@ impl Node {
         let restored_ms = self.options.restored_ms.take();
         // With a wrong clock, what this node takes for young is not to be told.
         if let Some(restored_ms) = restored_ms.filter(|_| !self.clock.is_wrong(now)) {
-            // What the process before this one knew is here, but the others may not have heard the last of it.
+            // This process has all that the one before it knew, but the others may lack the last changes of that one.
             let since_ms = match self.own_cut_ms {
                 0 => restored_ms.min(now.unix_ms.saturating_sub(self.lifetime_ms())),
                 cut_ms => cut_ms.saturating_sub(MARGIN_MS),

@@ -57,7 +57,7 @@ impl Bed {
         out
     }
 
-    /// Lets time pass, and returns what came out.
+    /// Advances the time tick by tick, and returns the outputs.
     fn wait(&mut self, ms: u64) -> Vec<Output> {
         let until = self.ms + ms;
         let mut out = Vec::new();

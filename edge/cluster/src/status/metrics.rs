@@ -47,7 +47,7 @@ fn render_nodes(page: &mut Page, stats: &ClusterStatus) {
         let nodes = stats.nodes.iter().filter(|it| it.state == state).count();
         page.sample(name, ("state", label), nodes);
     }
-    // How late a node is that is gone says nothing.
+    // The lag behind a node that is gone has no meaning.
     let is_there = |it: &&ClusterNode| matches!(it.state, NodeState::Alive | NodeState::Suspect);
     let others = stats.nodes.iter().filter(|it| it.node != stats.node).filter(is_there);
     let others: Vec<_> = others.map(|it| (it.node.to_string(), it)).collect();

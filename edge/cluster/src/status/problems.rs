@@ -1,4 +1,4 @@
-//! What is wrong with a cluster, in sentences: what it is, what happens meanwhile, what to do. The dashboard and
+//! Problems of a cluster, in sentences: what is wrong, what happens meanwhile, and what to do. The dashboard and
 //! `tidegate cluster status` show them.
 
 use serde::Serialize;
@@ -14,7 +14,7 @@ const MIB: u64 = 1 << 20;
 /// Seconds for which records may differ, as in the alerting rules: nodes repair them within some seconds.
 const DIFFERING_MAX_S: f64 = 60.0;
 
-/// What this node is doing.
+/// State of a node in its cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClusterState {
@@ -36,12 +36,12 @@ pub enum ClusterState {
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ClusterProblem {
-    /// What kind of problem it is.
+    /// Kind of the problem.
     pub kind: ProblemKind,
     /// The node that it is about; absent: the cluster, or this node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<u8>,
-    /// What is wrong, what happens meanwhile, and what to do.
+    /// Description of the problem: what is wrong, what happens meanwhile, and what to do.
     pub text: String,
 }
 
@@ -117,7 +117,7 @@ fn summary(stats: &ClusterStatus) -> String {
 pub struct ClusterDigest {
     /// The number of this node.
     node: u8,
-    /// What it is doing.
+    /// State of this node.
     state: ClusterState,
     /// Other nodes that are heard.
     heard: usize,
@@ -127,7 +127,7 @@ pub struct ClusterDigest {
     lag_s: f64,
     /// Bytes of blocks that the log has not acknowledged.
     unstored_bytes: u64,
-    /// How many problems there are.
+    /// Number of problems.
     problems: usize,
 }
 
@@ -169,7 +169,7 @@ fn add(problems: &mut Vec<ClusterProblem>, kind: ProblemKind, text: String) {
     problems.push(ClusterProblem { kind, node: None, text });
 }
 
-/// What is wrong with this node itself.
+/// Adds the problems of this node itself.
 fn own(stats: &ClusterStatus, problems: &mut Vec<ClusterProblem>) {
     let node = stats.node;
     if stats.connection.server.is_none() {
@@ -344,7 +344,7 @@ fn silent_node(it: &ClusterNode) -> ClusterProblem {
     ClusterProblem { kind: ProblemKind::NodeSilent, node: Some(node), text }
 }
 
-/// What is wrong with a node that is heard.
+/// Returns the problems of a node that is heard.
 fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
     let node = it.node;
     let mut doubts = Vec::new();

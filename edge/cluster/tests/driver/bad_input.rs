@@ -1,5 +1,4 @@
-//! What comes from others is nonsense, or pretends to be of a node: it is dropped and counted, and the node
-//! continues.
+//! Nonsense from others, or messages that pretend to be from a node: the node drops and counts them, and continues.
 
 use harness::nats::Nats;
 use tidegate_cluster::nats::NatsOptions;

@@ -20,7 +20,7 @@ use crate::rows::{Map, TestRows};
 
 /// The name of the cluster in all tests.
 pub(crate) const NAME: &str = "test";
-/// What names the secret.
+/// Identifier of the secret.
 pub(crate) const SECRET: [u8; 4] = [0xa1, 0xb2, 0xc3, 0xd4];
 const LIFETIME_S: u32 = 2700;
 const SETTINGS: StreamSettings =
@@ -91,7 +91,7 @@ impl TestHost {
     }
 }
 
-/// What a peer says.
+/// State that a peer announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     Leecher,
@@ -192,7 +192,7 @@ impl TestNode {
         self
     }
 
-    /// Lets a peer announce here.
+    /// Announces a peer at this node.
     pub(crate) fn announce(&self, torrent: u8, peer: u32, says: Says) {
         let action = match says {
             Says::Stopped => Action::Stop,

@@ -1,4 +1,4 @@
-//! What happens at one node comes to the others.
+//! Changes at one node come to the others.
 
 use crate::node::{NAME, Says, TestNode};
 use crate::servers;

@@ -18,7 +18,7 @@ const RANGES: usize = 16;
 const PART: usize = 3;
 const ROW_LEN: usize = 14;
 
-/// What identifies a row.
+/// Identity of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) kind: u8,

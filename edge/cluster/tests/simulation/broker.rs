@@ -11,7 +11,7 @@ use crate::host::EPOCH_MS;
 /// The boot of a process, and a ticket of its.
 pub(crate) type MessageId = (u64, u64);
 
-/// What a node sends.
+/// Message from a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Up {
     Log {
@@ -42,7 +42,7 @@ pub(crate) enum Up {
     },
 }
 
-/// What comes to a node.
+/// Message or event to a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Down {
     Connected,
@@ -104,14 +104,14 @@ pub(crate) struct Link {
     /// The node's number, which its subjects name.
     pub(crate) number: u8,
     pub(crate) is_up: bool,
-    /// Whether it may not connect.
+    /// True if it may not connect.
     pub(crate) is_cut: bool,
     reconnect_ms: u64,
     /// Milliseconds that messages take, from and to.
     pub(crate) delay_ms: (u32, u32),
     /// Live messages of 1000 that are lost.
     pub(crate) loss: u32,
-    /// Which part of NATS it is connected to: the leader is in part 0.
+    /// The part of NATS that it is connected to: the leader is in part 0.
     pub(crate) side: u8,
     up: VecDeque<(u64, Up)>,
     down: VecDeque<(u64, Down)>,
@@ -184,7 +184,7 @@ impl Broker {
         }
     }
 
-    /// Whether a link reaches the stream.
+    /// Returns true if a link reaches the stream, and the stream has a leader.
     fn reaches(&self, now_ms: u64, link: usize) -> bool {
         self.links[link].side == 0 && now_ms >= self.stream.no_leader_ms
     }
@@ -334,7 +334,7 @@ impl Broker {
         sequence
     }
 
-    /// What was held back of a node is stored.
+    /// Stores the messages of a node that were held back, and holds back no more.
     pub(crate) fn release(&mut self, now_ms: u64, at: usize) {
         self.links[at].is_stuck = false;
         for message in std::mem::take(&mut self.links[at].stuck) {

@@ -1,4 +1,4 @@
-//! What has to hold.
+//! Properties that have to hold.
 
 use replication::block::Block;
 use types::{InfoHash, Role};
@@ -64,7 +64,7 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
             let unstored = other.unstored.values().copied();
             let Some(oldest_ms) = unread.chain(unstored).min() else { continue };
             let true_ms = now_ms.saturating_sub(oldest_ms);
-            // How long messages take is not known. What is under way when a delay ends is late, too.
+            // Nodes do not know how long messages take. Messages that are under way when a delay ends are late, too.
             let delays = world.faults.iter().filter_map(|it| match it.fault {
                 Fault::Delay { most_ms, .. } => {
                     let is_on = (it.from_ms..it.until_ms + 8000).contains(&world.now_ms);
@@ -90,7 +90,7 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether heartbeats wait at a node, because it is slow.
+/// Returns true if heartbeats wait at a node, because it is slow.
 fn is_slow(world: &World<'_>, number: u8) -> bool {
     world.faults.iter().any(|it| {
         let is_it = matches!(it.fault, Fault::Slow { at } if at + 1 == usize::from(number));
@@ -150,10 +150,13 @@ pub(crate) fn same_peers(world: &World<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a peer was at several nodes within a minute. What they say of its role within 16 s has the same
-/// mark: then the log's order decides, but for a node where it has announced since. Where clocks differ, so
-/// does what they say of its presence. So it is with a peer that stopped and came again within 16 s, if the block that
-/// tells that it came again waited for too long; a thread that hangs cuts a stop as if it happened now.
+/// Returns true if nodes may disagree about a peer, because it was at several nodes within a minute.
+///
+/// - Reports of its role within 16 s have the same mark. Then the log's order decides, except for a node where the
+///   peer has announced since.
+/// - Where clocks differ, the same is true of reports of its presence.
+/// - It is also true of a peer that stopped and came back within 16 s, if the block that reports its return waited for
+///   too long; a thread that hangs cuts a stop as if it happened now.
 fn is_contested(world: &World<'_>, peer: Peer, is_role: bool) -> bool {
     let mut clients = world.clients.iter();
     let Some(client) = clients.find(|it| it.peer == peer && it.switched_ms.is_some()) else {

@@ -6,7 +6,7 @@ use types::{Families, InfoHash, PeerId, PeerKey, Role};
 
 use crate::{Peer, Times};
 
-/// What a client is.
+/// State of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// It has not announced, or has stopped.
@@ -26,14 +26,14 @@ pub(crate) struct Client {
     pub(crate) next_ms: u64,
     /// The slot that it announces at, mostly; and the last one.
     home: usize,
-    /// How long it waits mostly, seconds.
+    /// Longest time between most of its announces, seconds.
     pause_s: u32,
-    /// How long it waits at most, seconds.
+    /// Longest time between any two of its announces, seconds.
     interval_s: u32,
     pub(crate) at: usize,
     /// When it last announced at another node than before, or after it had stopped, soon after.
     pub(crate) switched_ms: Option<u64>,
-    /// How soon.
+    /// Time between that announce and the one before it, milliseconds.
     pub(crate) gap_ms: u64,
 }
 

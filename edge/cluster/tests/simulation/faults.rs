@@ -60,7 +60,7 @@ pub(crate) enum Fault {
     Delete,
     /// The stream loses its oldest messages.
     LoseBeginning,
-    /// What a node sends to the log is stored when the fault ends.
+    /// The messages of a node to the log are stored only when the fault ends.
     Stuck { at: usize },
     /// A node is killed, and starts again when the fault ends, perhaps with its journal.
     Kill { at: usize, has_journal: bool },

@@ -143,7 +143,7 @@ fn without_any_of_the_mechanisms_they_do_not() {
     }
 }
 
-/// What `cargo xtask sim` runs: `TIDEGATE_SIM_SEEDS=FROM..TO`, and `TIDEGATE_SIM` has a scenario or a canary.
+/// Runs the seeds of `cargo xtask sim`: `TIDEGATE_SIM_SEEDS=FROM..TO`, and `TIDEGATE_SIM` has a scenario or a canary.
 #[test]
 #[ignore = "for `cargo xtask sim`"]
 fn seeds() {

@@ -13,7 +13,7 @@ use crate::rows::TestRows;
 const ANSWER_MS: u64 = 5000;
 const PAUSE_MS: u64 = 1000;
 
-/// What the future and the process share.
+/// State that the future and the process share.
 #[derive(Default)]
 struct Shared {
     now_ms: u64,
@@ -41,7 +41,7 @@ impl Repair {
         Self { node, shared, future }
     }
 
-    /// Lets it go on. Returns the questions to be sent, and true if it has ended.
+    /// Continues the repair. Returns the questions to be sent, and true if it has ended.
     pub(crate) fn step(&mut self, now_ms: u64) -> (Vec<(u64, Vec<u8>)>, bool) {
         self.shared.lock().now_ms = now_ms;
         let polled = self.future.as_mut().poll(&mut Context::from_waker(Waker::noop()));

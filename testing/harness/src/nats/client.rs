@@ -21,16 +21,16 @@ pub struct Client {
     messages: Vec<Message>,
     /// The number of the last subscription.
     subscription: u32,
-    /// Whether answers come.
+    /// True if the client has subscribed to its answers.
     has_inbox: bool,
 }
 
-/// A message that has come.
+/// A received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it was published to.
+    /// The subject that it was published to.
     pub subject: String,
-    /// Its headers as they came, `NATS/1.0` and empty lines included. Empty if there are none.
+    /// Its headers as received, `NATS/1.0` and empty lines included. Empty if there are none.
     pub headers: Vec<u8>,
     /// The rest.
     pub payload: Vec<u8>,

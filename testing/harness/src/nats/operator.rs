@@ -19,7 +19,7 @@ pub struct Operator {
     folder: PathBuf,
 }
 
-/// What a user proves to the servers.
+/// The credentials of a user.
 #[derive(Clone, Debug)]
 pub struct User {
     jwt: String,

@@ -12,7 +12,7 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 
-/// How often it is looked for frames.
+/// Pause between two looks for frames.
 const POLL_PERIOD: Duration = Duration::from_millis(2);
 /// The largest frame.
 const FRAME_MAX: usize = 65_536;

@@ -24,7 +24,7 @@ const CLIENTS: u8 = 100;
 /// Addresses of the clients' host.
 const CLIENT_ADDRESSES: u8 = 200;
 
-/// What the backbone is.
+/// The kind of the backbone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Backbone {
     /// A switch of this process, which can lose and delay.

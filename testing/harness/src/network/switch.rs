@@ -19,14 +19,14 @@ use super::packet_socket::open;
 /// A link-layer address.
 type Mac = [u8; 6];
 
-/// What the addresses of multicast groups of IPv4 begin with.
+/// The first bytes of the addresses of IPv4 multicast groups.
 const MULTICAST: [u8; 3] = [1, 0, 0x5e];
 /// The longest frame.
 const FRAME_MAX: usize = 2048;
-/// How often a thread looks whether the switch ends.
+/// Milliseconds between two looks whether the switch has to end.
 const LOOK_MS: i64 = 50;
 
-/// What happens to frames in one direction between two interfaces.
+/// Delay and loss of frames in one direction between two interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Link {
     /// The time that a frame takes.
@@ -35,7 +35,7 @@ pub struct Link {
     pub jitter: Duration,
     /// Frames that are lost, of a thousand.
     pub loss_permille: u32,
-    /// Whether all are lost.
+    /// True if all are lost.
     pub is_cut: bool,
 }
 
@@ -194,7 +194,7 @@ impl Shared {
 
 impl Port {
     fn send(&self, frame: &[u8]) {
-        // What a full interface refuses is lost, as at any switch.
+        // A full interface drops the frame, as at any switch.
         let _ = send(self.socket.as_raw_fd(), frame, MsgFlags::empty());
     }
 }

@@ -122,7 +122,7 @@ fn client_hello() -> Result<Vec<u8>> {
     })
 }
 
-/// How long a client waits for an answer to its hello, which does not come.
+/// Longest wait of a client for an answer to its hello, which does not come.
 const HELLO_TIME: Duration = Duration::from_millis(500);
 
 impl Flood {
@@ -172,7 +172,7 @@ impl Flood {
             sender.at = 0;
         }
         for _ in 0..READS {
-            // What stays unread makes the kernel reset the connection, which occupies no port then.
+            // Unread bytes make the kernel reset the connection, which then occupies no port.
             let len = if self.renews { 1 } else { buffer.len() };
             let Some(len) = unless_blocked(sender.stream.read(&mut buffer[..len]))? else { break };
             self.received.fetch_add(len as u64, Ordering::Relaxed);

@@ -23,7 +23,7 @@ const CAPACITY_TIME: Duration = Duration::from_secs(2);
 /// Announces that leave with one system call, and pass the kernel in one piece as far as the
 /// tracker's socket: one processor makes several times as many as another can serve.
 const AT_ONCE: usize = 64;
-/// How far the flood may fall behind its pace, and catch up.
+/// Longest time by which the flood may fall behind its pace and still catch up.
 const BEHIND_MAX: Duration = Duration::from_millis(20);
 /// Honest clients, and announces of all of them per second.
 const CLIENTS: u8 = 40;
@@ -34,7 +34,7 @@ struct Scene {
     case: &'static str,
     /// Announces, connects and scrapes per second of an address.
     per_s: &'static str,
-    /// How many at once. With a larger burst the limit takes effect later.
+    /// Largest number of each at once. With a larger burst the limit takes effect later.
     burst: &'static str,
 }
 

@@ -15,9 +15,9 @@ use super::{BEFORE_US, HONEST, LATENCIES, Outcome};
 use crate::figures::{micros, percent};
 use crate::record::Figures;
 
-/// How long a flood builds up before honest clients are measured.
+/// Time that a flood has to build up before honest clients are measured.
 pub(super) const BUILD_UP: Duration = Duration::from_secs(1);
-/// How long honest clients are measured before a flood.
+/// Time for which honest clients are measured before a flood.
 const BEFORE: Duration = Duration::from_secs(2);
 /// Time for honest clients to connect. The flood begins after it.
 const CONNECT: Duration = Duration::from_millis(300);

@@ -12,9 +12,9 @@ use super::arrangement::{PEER_LIFETIME, TestCluster};
 use crate::lab::Api;
 use crate::swarms::read_torrent;
 
-/// What a node has acknowledged in the last moments before it was killed can be lost.
+/// Longest time before a node is killed in which its acknowledged changes can be lost.
 const UNSENT_MAX: Duration = Duration::from_secs(1);
-/// The same of a download: `state.flush_s` is 5, and nodes send no count that is not stored.
+/// The same for downloads: `state.flush_s` is 5, and nodes send no count that is not stored.
 const UNSAVED_MAX: Duration = Duration::from_secs(6);
 /// Peers that are nearly as old as peers become may have expired at some nodes: ages have units of 16 s.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(20);
@@ -40,7 +40,7 @@ struct Difference {
     found: PeerState,
 }
 
-/// How all nodes came to agree.
+/// Agreement that all nodes have reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Agreement {
     /// The time that it took.

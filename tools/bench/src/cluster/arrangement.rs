@@ -27,7 +27,7 @@ const ADMIN_PORT: u16 = 6970;
 /// Peers live so briefly that what happens to them after a partition of an hour happens after a minute and a half.
 pub(super) const PEER_LIFETIME: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_secs(60);
-/// How long anything may take until it is an error.
+/// Longest time that anything may take; longer is an error.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nodes, each with a NATS server on a host of its own.

@@ -92,7 +92,7 @@ impl Drop for Browsers {
     }
 }
 
-/// Lets browsers announce until told to stop.
+/// Makes browsers announce until `stop` is set.
 fn run(mut browsers: Vec<Browser>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         for browser in &mut browsers {

@@ -1,4 +1,4 @@
-//! What a population leaves in the log within the time that it keeps: announces that were due, and peers that
+//! Content that a population leaves in the log within the time that the log keeps: regular announces, and peers that
 //! left.
 
 use ::load::{Random, Spread};
@@ -7,7 +7,7 @@ use types::{PeerKey, Role};
 
 use crate::store::info_hash;
 
-/// What the log keeps: a lifetime of 45 minutes, and five more.
+/// Period that the log keeps: a lifetime of 45 minutes, and five more.
 const WINDOW_S: u32 = 3000;
 const INTERVAL_S: u32 = 1800;
 /// The mean session, and of a hundred peers those that say that they leave.

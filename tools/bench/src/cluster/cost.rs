@@ -47,7 +47,7 @@ impl Cost {
             servers: &[2],
             stream_mib: 4096,
         };
-        // What is started here and not put elsewhere runs where the load does.
+        // Processes that start here and are not put elsewhere run where the load does.
         let cluster = on(&[processors[1]], || Cluster::start(&self.program, plan))??;
         for round in 1..=self.rounds.runs {
             for subject in SUBJECTS {

@@ -20,7 +20,7 @@ use crate::program::ProgramArgs;
 use crate::record::Figures;
 use crate::session::{ResultArgs, RunKey, Session};
 
-/// How often the lag is looked at.
+/// Period at which the lag is read.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time for the receiver to catch up after the load.
 const CATCH_UP_MAX: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub(super) struct Lag {
     output: ResultArgs,
 }
 
-/// What was used so far.
+/// Resources used so far.
 struct Used {
     at: Instant,
     publisher: f64,

@@ -18,7 +18,7 @@ use crate::program::ProgramArgs;
 /// Port of the NATS servers.
 const NATS_PORT: u16 = 4222;
 
-/// What there is.
+/// Parameters of a cluster to start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClusterPlan<'a> {
     /// Hosts, counted from 1.

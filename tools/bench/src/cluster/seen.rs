@@ -19,7 +19,7 @@ use crate::program::ProgramArgs;
 use crate::record::Figures;
 use crate::session::{ResultArgs, RunKey, Session};
 
-/// How long a peer is waited for.
+/// Longest wait for a peer to be known.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The longest pause between two peers. Pauses are random, so that peers do not come in step with blocks.
 const PAUSE_MAX_US: u32 = 100_000;

@@ -38,21 +38,21 @@ const OBSERVE_EVERY: Duration = Duration::from_millis(20);
 pub(super) struct Stage {
     pub(super) cluster: TestCluster,
     pub(super) excuses: Excuses,
-    /// Whether every step takes its full time.
+    /// True if every step takes its full time.
     pub(super) is_full: bool,
     /// The number of networks that were banned.
     bans: u8,
     roster: Option<Roster>,
     _browsers: Browsers,
     routes: Arc<Routes>,
-    /// How many nodes were killed or left out.
+    /// Number of times that a node was killed, left out or used again.
     interruptions: Arc<AtomicU32>,
     rate: f64,
-    /// How long a peer may be unknown elsewhere before that is counted.
+    /// Time that a peer may be unknown elsewhere before it is counted as unseen.
     unseen_after: Duration,
 }
 
-/// What was seen while a step was played.
+/// Outcome of a step.
 pub(super) struct Outcome {
     pub(super) counters: Counters,
     /// Until all other nodes knew a peer.
@@ -60,7 +60,7 @@ pub(super) struct Outcome {
     /// Peers that a node did not know in time.
     pub(super) unseen: u64,
     pub(super) agreement: Agreement,
-    /// What the step says of itself.
+    /// The step's own summary.
     pub(super) text: String,
     pub(super) took: Duration,
 }
@@ -243,7 +243,7 @@ fn connect(roster: &mut Roster, cluster: &TestCluster) -> Result<()> {
     roster.connect_nodes(&nodes)
 }
 
-/// Whether an error is what the system says of a port where nothing listens.
+/// Returns true if an error has the system's text for a port where nothing listens.
 fn is_of_a_dead_node(text: &str) -> bool {
     text.contains("refused (os error")
 }

@@ -1,4 +1,4 @@
-//! What happens to a cluster under load, step by step. Each ends as it began: with all nodes and servers.
+//! Steps that a cluster under load goes through. Each ends as it began: with all nodes and servers.
 
 mod clocks;
 mod foreign;
@@ -20,7 +20,7 @@ pub(super) struct Step {
     pub(super) allowed: Allowed,
 }
 
-/// What a step may lose.
+/// Losses that a step may cause.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Allowed {
     /// Requests that were under way to a node that was killed.
@@ -44,7 +44,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "other settings at a node", run: nodes::differ_in_settings, allowed: LOST },
     Step { name: "node hangs", run: nodes::hang, allowed: LOST },
     Step { name: "NATS servers killed", run: servers::kill_each, allowed: NOTHING },
-    // What was stored just before can be read only when two run again.
+    // Messages stored just before can be read only when two servers run again.
     Step { name: "two NATS servers killed", run: servers::kill_two, allowed: UNSEEN },
     Step { name: "NATS away for a moment", run: servers::pause_all, allowed: UNSEEN },
     Step { name: "NATS away for a lifetime", run: servers::kill_all, allowed: UNSEEN },

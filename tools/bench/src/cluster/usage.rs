@@ -1,4 +1,4 @@
-//! What hosts and processes use: bytes of interfaces, CPU time of threads.
+//! Resources that hosts and processes use: bytes of interfaces, CPU time of threads.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -26,7 +26,7 @@ const STORED_AT_ONCE: u64 = 2000;
 const STORED_WITHIN: Duration = Duration::from_secs(30);
 /// Time for a node to know what it has read: counts of peers are a second old.
 const KNOWN_WITHIN: Duration = Duration::from_secs(180);
-/// How many of the peers a node must know; some expire meanwhile.
+/// Part of the peers that a node must know; some expire meanwhile.
 const KNOWN_MIN: f64 = 0.98;
 
 /// Measure how long a fresh node takes to know what the others know.

@@ -18,7 +18,7 @@ use crate::lab::{
 use crate::record::Figures;
 use crate::session::{RoundArgs, RunKey, Session};
 
-/// What takes part: a tracker under a load.
+/// A tracker under a load, which takes part in the comparison.
 pub(super) struct Contestant<'a> {
     /// The tracker, and the load if there are several.
     pub(super) name: String,
@@ -47,7 +47,7 @@ pub(super) struct Comparison<'a> {
     failed: Vec<Task>,
 }
 
-/// What a run measures.
+/// Quantity that a run measures.
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
     /// Maximum throughput.

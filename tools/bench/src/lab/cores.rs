@@ -16,7 +16,7 @@ pub(crate) struct Processor {
 pub(crate) struct Split {
     pub(crate) tracker: Vec<usize>,
     pub(crate) load: Vec<usize>,
-    /// Whether tracker and load share cores as hyper-threads, because there are too few cores.
+    /// True if tracker and load share cores as hyper-threads, because there are too few cores.
     pub(crate) is_shared: bool,
 }
 

@@ -84,13 +84,13 @@ pub(crate) struct Definition {
     #[serde(default)]
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) start: Vec<String>,
-    /// Whether it serves only listed torrents.
+    /// True if it serves only listed torrents.
     #[serde(default)]
     pub(crate) allow_list: bool,
-    /// Whether it is measured only behind a TLS front, though it speaks TLS.
+    /// True if it is measured only behind a TLS front, though it speaks TLS.
     #[serde(default)]
     pub(crate) behind_front: bool,
-    /// Whether it is measured only if the command line names it.
+    /// True if it is measured only if the command line names it.
     #[serde(default)]
     pub(crate) by_name: bool,
     /// Names of loads that it cannot handle.
@@ -142,7 +142,7 @@ pub(crate) struct Load {
     /// Arguments of a load that comes before each measurement, so that torrents and peers are there.
     #[serde(default)]
     pub(crate) before: Vec<String>,
-    /// Whether lists, bans and passkeys are added by the management API first, once for all runs.
+    /// True if lists, bans and passkeys are added by the management API first, once for all runs.
     #[serde(default)]
     pub(crate) records: bool,
     /// Use of the management API during the load.
@@ -156,7 +156,7 @@ pub(crate) struct Fill {
     pub(crate) name: String,
     /// Number of peers; each announce draws one of them at random unless `all` is set.
     pub(crate) peers: u64,
-    /// Whether each peer announces.
+    /// True if each peer announces.
     #[serde(default)]
     pub(crate) all: bool,
     /// Duration of the load in seconds.

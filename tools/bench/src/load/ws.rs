@@ -61,7 +61,7 @@ impl Ws {
     pub(super) fn options(&self) -> Result<WsOptions> {
         let url = self.run.checked_url(TrackerUrl::web(&self.url)?)?;
         let usual = if self.idle { WsOptions::idle(url) } else { WsOptions::busy(url) };
-        // What an announce requests are its offers.
+        // An announce requests peers by its offers, so there is no `want`.
         let workload = self.workload.workload(self.run.seed, usual.workload);
         Ok(WsOptions {
             workload: Workload { want: None, ..workload },

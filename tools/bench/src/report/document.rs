@@ -19,7 +19,7 @@ pub(crate) enum Block {
     Heading(String),
     Subheading(String),
     Text(String),
-    /// How to read what follows. Documents with several reports say that once.
+    /// Explanation of how to read the blocks that follow. Documents with several reports have it once.
     Explanation(String),
     /// A warning.
     Notice(String),

@@ -1,4 +1,4 @@
-//! What a tracker knows of peers beside what it has acknowledged.
+//! Comparison of the peers that a tracker knows with what it has acknowledged.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

@@ -16,7 +16,7 @@ use crate::record::Figures;
 use crate::session::{RunKey, Session, print_line};
 use crate::swarms::{self, figure};
 
-/// What a new program does, and whether it serves in the end.
+/// Behaviour of a faulty new program. `serves` is true if it serves in the end.
 struct Broken {
     name: &'static str,
     /// Python, with `swarms` as the number of the descriptor of the swarms, or `None`.
@@ -35,7 +35,7 @@ const ALL: [Broken; 4] = [
     Broken { name: "is older", script: "rename(swarms); go_on()", serves: true },
 ];
 
-/// What all of the scripts begin with.
+/// Beginning of all scripts.
 const HEAD: &str = r#"#!/usr/bin/env python3
 import os, signal, socket, sys, time
 names = os.environ.get("LISTEN_FDNAMES", "").split(":")

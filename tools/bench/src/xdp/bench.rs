@@ -1,4 +1,4 @@
-//! What the benchmarks share: the network, the trackers in it, and one measurement.
+//! Code that the benchmarks share: the network, the trackers in it, and one measurement.
 
 use std::fs;
 use std::thread::sleep;
@@ -160,7 +160,7 @@ impl Bench {
             let (seconds, tallies) = generator.snapshot(&self.counter)?.since(&before);
             let sent_s = tallies.iter().map(|one| one.sent).sum::<u64>() as f64 / seconds;
             if lost_part(&tallies) > LOST_MAX {
-                // What was found earlier was luck.
+                // A higher rate that passed earlier was luck.
                 best = f64::min(best, rate / factor);
                 rate /= factor;
                 factor = f64::sqrt(factor);

@@ -49,7 +49,7 @@ pub(super) struct Slot {
     pub(super) frame: Vec<u8>,
 }
 
-/// How fast frames leave.
+/// Rate at which frames leave, and the size of bursts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pace {
     /// Frames per second; infinite = as fast as the processor can.
@@ -58,7 +58,7 @@ pub(super) struct Pace {
     pub(super) burst: u32,
 }
 
-/// What was sent of a class, and what came back.
+/// Counts of the frames of a class that were sent, and of the replies to them by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FrameCounts {
     pub(super) sent: u64,
@@ -70,7 +70,7 @@ pub(super) struct FrameCounts {
     pub(super) bytes: u64,
 }
 
-/// What was sent and came back until a moment, by class.
+/// Frames sent and replies received until a moment, by class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Snapshot {
     pub(super) at: Instant,

@@ -22,14 +22,14 @@ pub(super) const CLASS_SHIFT: u16 = 11;
 /// The generator's settings, in words of 64 bits: nanoseconds from one burst to the next (0 = as fast
 /// as it can), frames of a burst, bytes of the longest frame, index of the device.
 pub(super) const CONTROL_WORDS: usize = 4;
-/// What the generator keeps: number of the next frame, time of the next burst, frames left of this one,
-/// frames sent of each class.
+/// State of the generator: number of the next frame, time of the next burst, frames left of this one, frames sent of
+/// each class.
 pub(super) const STATE_WORDS: usize = 3 + CLASSES;
 /// Index of the frames sent.
 pub(super) const SENT: usize = 3;
 
-/// What is counted of each class, per processor: connects, announces, errors and others that came back,
-/// their bytes (UDP header and payload), and three words of nothing.
+/// Counts of each class, per processor: connects, announces, errors and others that came back, their bytes (UDP header
+/// and payload), and three unused words.
 pub(super) const COUNTS: usize = 8;
 pub(super) const BYTES: usize = 4;
 const PROCESSORS: usize = 8;

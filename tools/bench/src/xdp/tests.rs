@@ -68,7 +68,7 @@ fn replies_are_counted_by_class_and_kind() {
     assert_eq!([0, 1, 2, 3].map(|kind| of(CONNECTS, kind)), [1, 0, 1, 1]);
     assert_eq!([0, 1, 2, 3].map(|kind| of(HONEST, kind)), [0, 1, 0, 0]);
     assert_eq!(of(HONEST, maps::BYTES), 8 + 26);
-    // What is not from the tracker is passed.
+    // Frames that are not from the tracker are passed.
     let mut other = reply(CONNECTS, &[0; 16]);
     other[35] ^= 1;
     assert_eq!(bpf::test_run(program.as_fd(), &other).unwrap().action, action::PASS);

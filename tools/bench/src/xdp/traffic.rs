@@ -34,7 +34,7 @@ const AT_ONCE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(200);
 
-/// What is sent.
+/// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoadKind {
     Connects,

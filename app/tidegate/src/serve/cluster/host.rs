@@ -1,4 +1,4 @@
-//! What the thread of the cluster asks of the tracker.
+//! The tracker as the host of the cluster's thread, which reads its state and imports into it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;

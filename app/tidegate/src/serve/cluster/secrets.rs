@@ -19,7 +19,7 @@ pub(in crate::serve) struct LiveSecrets {
     /// That of the join file.
     join: Secret,
     secrets: Mutex<Secrets>,
-    /// What the driver follows.
+    /// Ids of the accepted secrets. The NATS driver shares them and follows their changes.
     ids: SecretIds,
     tracker: OnceLock<Arc<Tracker>>,
 }
@@ -37,7 +37,7 @@ impl LiveSecrets {
         self.ids.clone()
     }
 
-    /// Lets `tracker` follow them.
+    /// Makes `tracker` follow changes of the secrets.
     pub(super) fn attach(&self, tracker: &Arc<Tracker>) {
         // Set once.
         let _ = self.tracker.set(Arc::clone(tracker));

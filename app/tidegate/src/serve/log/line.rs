@@ -74,7 +74,7 @@ impl Visit for LogLine {
     }
 }
 
-/// How lines are written.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     Text { has_colours: bool },

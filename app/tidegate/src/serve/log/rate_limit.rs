@@ -26,7 +26,7 @@ struct CallsiteCount {
     example: String,
 }
 
-/// Whether to write a line.
+/// Decision to write or to omit a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     Write,

@@ -23,7 +23,7 @@ const THREADS: usize = 2;
 /// Names that wait for a thread. Further ones fail.
 const QUEUE_MAX: usize = 64;
 
-/// Which addresses may be connected to.
+/// Addresses that may be connected to.
 #[derive(Clone, Debug)]
 pub(in crate::serve) enum Targets {
     /// Those of one URL in the configuration.

@@ -1,4 +1,4 @@
-//! Whether the file system of `state.dir` suits a journal.
+//! Checks whether the file system of `state.dir` suits a journal.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::admin::bytes;
 use crate::permissions::{check_writable, future_owner};
 use config::Config;
 
-/// What a journal takes at most for a peer: two rounds and their changes.
+/// Maximum bytes that a journal takes for a peer: two rounds and their changes.
 const BYTES_PER_PEER: u64 = 40;
 
 /// Returns why the journal could not be written, if anything.

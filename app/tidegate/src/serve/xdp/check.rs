@@ -1,4 +1,4 @@
-//! What `tidegate config check` says about the XDP program.
+//! Findings of `tidegate config check` about the XDP program.
 
 use std::fs;
 use std::io::ErrorKind;

@@ -135,7 +135,7 @@ fn agrees_with_its_records_after_contradicting_requests() {
     let (tracker, api) = start_in(Directory::new(), &more);
     let (entry, key) =
         (format!("/lists/deny/{}", hash(0xaa)), json!({ "key": "the-contested-key" }));
-    // What is in force must agree with what the API returns.
+    // The state in force must agree with the API's responses.
     let interval = |tracker: &Tracker| {
         let answer = http_announce(tracker.http4(), 0xbb, 1);
         [600, 700, 800, 900].into_iter().find(|s| has(&answer, format!("8:intervali{s}e")))

@@ -41,7 +41,7 @@ fn guards_every_route() {
         let (status, problem) = anonymous.ask(request, None);
         assert_eq!(status, 401, "{request}: {problem}");
     }
-    // What others sent from the same address does not matter to a valid token.
+    // Requests with invalid tokens from the same address do not affect a valid token.
     let wrong = Caller { token: TOKEN.replace("01", "02"), ..api.clone() };
     let statuses: Vec<_> = (0..60).map(|_| wrong.ask("GET /stats", None).0).collect();
     assert!(statuses[0] == 401 && statuses.contains(&429), "{statuses:?}");

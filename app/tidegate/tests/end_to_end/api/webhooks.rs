@@ -78,7 +78,7 @@ fn posts_nothing_to_addresses_that_are_not_public() {
         let problem = api.expect(403, "POST /webhooks", Some(&body));
         assert!(problem["detail"].as_str().unwrap().contains("webhook_private"), "{problem}");
     }
-    // What a name resolves to shows only when it is connected to.
+    // A name's addresses are known only when it is connected to, so the webhook is created and its post fails.
     hook(&api, &format!("http://localhost:{port}/hook-4711?secret=4711"));
     api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.1" })));
     let failed = "tidegate_webhook_posts_total{result=\"failed\"}";

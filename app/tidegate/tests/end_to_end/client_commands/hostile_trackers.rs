@@ -62,7 +62,7 @@ fn reports_unreachable_trackers() {
     let why = format!("cannot reach {}", address.ip());
     let urls = ["udp", "http", "https", "ws", "wss"].map(|it| format!("{it}://{address}/"));
     expect_all(&urls.map(|url| (url, "unreachable", why.as_str())));
-    // Whether or not a name server answers.
+    // The name cannot be resolved, whether or not a name server answers.
     let unknown =
         ("udp://tracker.invalid:1/".into(), "unreachable", "cannot resolve tracker.invalid");
     expect_all_within(&[unknown], |_| "1");

@@ -156,7 +156,7 @@ fn a_deleted_stream_is_named_and_can_be_made_again() {
     a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
     http_announce(b.http4(), 0xaa, 1003);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 3]);
-    // What came after the deletion is in the new one.
+    // The new stream has the announces made after the deletion.
     b.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
     let c = cluster.node(3);
     let [_, _, leechers] = Udp::connect(c.udp4()).scrape(0xaa);

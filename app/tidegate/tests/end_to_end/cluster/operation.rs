@@ -1,4 +1,4 @@
-//! What operators do with a cluster that serves: remove nodes, change the secret, drain, restore, and replace servers.
+//! Operations on a cluster that serves: remove nodes, change the secret, drain, restore, and replace servers.
 
 use std::fs;
 use std::process::{Child, Stdio};

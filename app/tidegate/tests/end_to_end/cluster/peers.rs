@@ -1,4 +1,4 @@
-//! What a peer tells one node, all others know.
+//! Peers that announce to one node are known to all others.
 
 use super::{Cluster, wait_for_counts, wait_until_joined};
 use crate::api::Caller;
@@ -142,7 +142,7 @@ fn a_host_has_no_more_peers_than_its_cap_at_any_node() {
                 announce(node, "20.9.9.9", 1000 + 40 * round + 20 * number + port)
             });
         }
-        // What these nodes have said before is merged once the other one has the marker.
+        // Once a node has the other's marker, it has merged everything that the other sent before.
         for (number, node) in (0..).zip(&nodes) {
             announce(node, &format!("40.{round}.{number}.1"), 6881);
         }

@@ -99,7 +99,7 @@ fn a_client_that_changes_nodes_is_counted_to_the_byte() {
         // Totals come by the records, and the end of its session by the log.
         site.nodes[node].wait_until("the end of its session", |it| sessions(it) < before);
     }
-    // What was counted is not counted again.
+    // Traffic that was counted is not counted again.
     site.exchange(0);
     site.exchange(1);
     assert_eq!([site.totals(0), site.totals(1)], [[uploaded, downloaded]; 2]);

@@ -1,4 +1,4 @@
-//! What the API of one node changes holds at all nodes.
+//! Changes made through the API of one node hold at all nodes.
 
 use std::path::Path;
 use std::process::Command;

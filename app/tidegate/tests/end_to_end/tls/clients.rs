@@ -1,4 +1,4 @@
-//! What the TLS listener offers, and what it refuses.
+//! Protocol features that the TLS listener offers, and those that it refuses.
 
 use std::net::TcpStream;
 

@@ -67,7 +67,7 @@ fn ignores_banned_networks() {
     }
 }
 
-/// Whether clients are loopback addresses, which are in one network.
+/// Returns true if clients have loopback addresses, which are in one network.
 fn is_loopback() -> bool {
     site::client(1).is_loopback()
 }

@@ -17,7 +17,7 @@ crate::site::on_engines! {
 /// Requests of a client that have no answer yet.
 const WAITING_MAX: usize = 40;
 
-/// What a client sent that does not wait for answers, and what it has received.
+/// Stream of requests from a client that does not wait for answers, and the answers it still expects.
 struct Stream {
     socket: UdpSocket,
     /// The transaction ids of which no answer has come.

@@ -17,7 +17,7 @@ const PEERS: [u8; 18] = [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 66, 67, 68, 74, 78, 7
 const LIMITS: &str =
     "[tracker]\nnumwant_max = 300\n[limits]\npeers_per_address = 0\npeers_per_network = 0\n";
 
-/// What a request was, and the frame that answered it.
+/// Description of a request, and the frame that answered it.
 type Exchange = (String, Frame);
 
 /// Peers from other addresses join the torrents.

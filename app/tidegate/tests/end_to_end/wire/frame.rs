@@ -96,13 +96,13 @@ impl Frame {
         &packet[..usize::from(len)]
     }
 
-    /// What the IP packet carries, and its protocol.
+    /// Returns the protocol and the payload of the IP packet.
     pub(super) fn ip_payload(&self) -> (u8, &[u8]) {
         let packet = self.ip();
         if packet[0] >> 4 == 4 { (packet[9], &packet[20..]) } else { (packet[6], &packet[40..]) }
     }
 
-    /// What the datagram carries.
+    /// Returns the payload of the datagram.
     pub(super) fn payload(&self) -> &[u8] {
         &self.ip_payload().1[8..]
     }
@@ -118,7 +118,7 @@ impl Frame {
         is_from && protocol == UDP && datagram[..4] == ports(from, to)
     }
 
-    /// Whether all checksums are right and complete. A datagram must have one.
+    /// Returns true if all checksums are right and complete. A datagram must have one.
     pub(super) fn has_right_checksums(&self) -> bool {
         let packet = self.ip();
         let (protocol, content) = self.ip_payload();

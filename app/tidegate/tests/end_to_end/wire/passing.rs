@@ -1,4 +1,4 @@
-//! What an engine leaves to the kernel: packets that only the kernel can judge, and all that is not for the
+//! Packets that an engine leaves to the kernel: those that only the kernel can judge, and all that are not for the
 //! tracker.
 
 use std::net::UdpSocket;

@@ -1,4 +1,4 @@
-//! What the arguments and results of handlers add to the description of an operation.
+//! Parts of an operation's description that come from the arguments and results of its handler.
 
 use axum::extract::State;
 use serde_json::{Value, json};

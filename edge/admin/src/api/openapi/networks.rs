@@ -61,7 +61,7 @@ fn v6_pattern() -> String {
         (1..groups).map(alternative).collect::<String>()
     };
     let hex = format!("({group}:){{7}}{group}|({group}:){{1,7}}:|::|:(:{group}){{1,7}}");
-    // What stands before a v4 address, which is the last two groups.
+    // `start` matches the groups before a v4 address, which takes the place of the last two groups.
     let start = format!("({group}:){{6}}|({group}:){{1,5}}:|::({group}:){{0,5}}");
     let (hex_both, start_both) = (both_sides(7, ""), both_sides(5, ":"));
     format!("{hex}{hex_both}|({start}{start_both}){}", v4_pattern())

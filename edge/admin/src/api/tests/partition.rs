@@ -5,7 +5,7 @@ use ::cluster::{
     ClusterStream, ClusterTraffic, NodeState,
 };
 
-/// What node 1 of five sees during a partition: it hears none of the others.
+/// Returns the status at node 1 of five during a partition, in which it receives nothing from the others.
 pub(crate) fn partition() -> ClusterStatus {
     let stream = |name: &str, bytes| ClusterStream {
         name: name.into(),

@@ -12,7 +12,7 @@ pub struct BanRow {
     /// In CIDR notation, with no bits set behind the prefix.
     pub(crate) network: String,
     pub(crate) reason: String,
-    /// Whether the tracker banned it automatically.
+    /// True if the tracker banned it automatically.
     pub(crate) automatic: bool,
     pub(crate) created: i64,
     pub(crate) expires: Option<i64>,
@@ -100,8 +100,8 @@ fn networks_with(ip: IpAddr) -> Vec<String> {
     (0..=bits_max).map(|bits| IpPrefix::new(ip, bits).to_string()).collect()
 }
 
-/// Whether a ban is valid at the time `?1` and matches the text `?2`: a part of its network or its reason, or
-/// an address in one of the networks in the JSON `?3`.
+/// SQL condition: a ban is valid at the time `?1`, and the text `?2` is a part of its network or its reason, or an
+/// address in its network. The JSON `?3` lists the networks that contain that address.
 const MATCHES: &str = "(expires IS NULL OR expires > ?1)
     AND (instr(network, lower(?2)) > 0 OR instr(lower(reason), lower(?2)) > 0
         OR network IN (SELECT value FROM json_each(?3)))";

@@ -20,7 +20,7 @@ pub(crate) struct StoredRow {
     pub(crate) data: String,
 }
 
-/// What is to be written, or was read.
+/// Rows and annotations that are to be written, or were read.
 #[derive(Debug, Default)]
 pub(crate) struct PendingHistory {
     pub(crate) rows: Vec<StoredRow>,

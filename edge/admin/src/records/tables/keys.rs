@@ -192,8 +192,8 @@ pub(crate) fn page(
     rows.collect()
 }
 
-/// Whether a key matches the text `?1`: an empty one, a part of its name, the beginning of the key, or its id; and whether
-/// its totals have changed, or it was created, at or after the time `?2`, if that is not null.
+/// SQL condition: a key matches the text `?1`, which is empty, a part of its name, the beginning of the key, or its id;
+/// and its totals have changed, or it was created, at or after the time `?2`, if that is not null.
 const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0
     OR substr(key, 1, length(?1)) = ?1 OR CAST(keys.id AS TEXT) = ?1)
     AND (?2 IS NULL OR created >= ?2 OR keys.id IN (SELECT id FROM key_totals WHERE changed >= ?2))";

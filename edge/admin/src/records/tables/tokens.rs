@@ -16,7 +16,7 @@ pub struct TokenRow {
     pub(crate) scopes: String,
     pub(crate) created: i64,
     pub(crate) expires: Option<i64>,
-    /// Whether it is the first token, which ends when another takes over.
+    /// True if it is the first token, which ends when another takes over.
     pub(crate) is_first: bool,
 }
 

@@ -30,7 +30,7 @@ const STEPS: usize = 200;
 const START_MS: u64 = 4_000_000_000_000;
 const HOUR_MS: u64 = 3_600_000;
 
-/// What the memory of a node holds: changed only by effects.
+/// Memory of a node, which only effects change.
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Memory {
     lists: BTreeSet<(String, InfoHash)>,
@@ -141,7 +141,7 @@ fn rows(db: &Connection) -> Vec<String> {
     all
 }
 
-/// What the memory must hold for these rows.
+/// Returns the memory that a node with these rows must have.
 fn memory_of(db: &Connection) -> Memory {
     let mut memory = Memory::default();
     for list in [List::Allow, List::Deny, List::Frozen] {
@@ -288,7 +288,7 @@ impl Node {
     }
 }
 
-/// What the world may do to nodes.
+/// Faults that may happen to nodes.
 #[derive(Clone, Copy, Default)]
 struct Faults {
     rolls_back: bool,
@@ -304,7 +304,7 @@ struct World {
     /// Bodies that were sent: the sender and the receiver, by index.
     mail: Vec<(usize, usize, Vec<u8>)>,
     random: Random,
-    /// What was counted, by key.
+    /// Totals that were counted, by key.
     totals: BTreeMap<u32, u64>,
     downloads: BTreeMap<InfoHash, u32>,
     /// Keys that are never removed.
@@ -592,7 +592,7 @@ fn play(faults: Faults) {
             world.settle(seed);
             world.check(seed);
             world.check_last_change(seed);
-            // What is delivered now is weeks late, and changes nothing.
+            // Messages that are delivered now are weeks late, and change nothing.
             world.pass(600 * HOUR_MS);
         }
         while !world.mail.is_empty() {

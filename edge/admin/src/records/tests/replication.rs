@@ -42,7 +42,7 @@ fn tells_changes_once() {
         let op = format!(r#"{{"list_added":{{"list":"deny","hashes":"{hex}"}}}}"#);
         let expected = format!(r#"[{{"stamp":{stamp},"op":{op}}}]"#);
         assert_eq!(String::from_utf8(body).unwrap(), expected);
-        // What changes nothing is not told.
+        // A change without effect is not sent to other nodes.
         let removal = RecordOp::BanRemoved { network: "10.0.0.0/8".into() };
         assert_eq!(running.records.change(removal).await.unwrap().changed, 0);
         assert_eq!(running.records.change(deny(1)).await.unwrap().changed, 0);
@@ -231,8 +231,8 @@ fn digests_survive_restarts_and_migrations() {
     running.end();
 }
 
-/// What is removed stays so for 400 days, whatever comes late; a ban that has expired leaves a trace only if it may
-/// have replaced another one.
+/// Removed rows stay removed for 400 days, however late a change comes. An expired ban leaves a tombstone only if it
+/// may have replaced another one.
 #[test]
 fn tombstones_are_kept_for_long() {
     static TIME: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(NOW);

@@ -63,7 +63,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Gives the node the blocks that `encode` passes to its sink. Returns what it returns.
+    /// Runs `encode`, passes the blocks in its sink to the node, and returns its result.
     fn cut<T>(
         &mut self,
         encode: impl FnOnce(&mut Encoder<'a, Store>, Now, &mut BlockSink<'_>) -> io::Result<T>,

@@ -96,7 +96,7 @@ fn lag_is_the_age_of_what_is_missing() {
     bed.logged(5, 2, &changes(2, 5, 5));
     bed.wait(100);
     assert_eq!(lag_ms(&bed), 0);
-    // What the other node could not store is missing, too.
+    // Blocks that the other node could not store are missing, too.
     bed.hear(
         2,
         &Heartbeat { boot: 5, stored: stored(5), unstored_ms: 8000, ..Heartbeat::default() },

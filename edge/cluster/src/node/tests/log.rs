@@ -153,7 +153,7 @@ fn removals_that_a_lost_log_had_are_told_again() {
     let mut bed = begin();
     bed.look_up(9, 1, 3, UNIX_MS - 20_000);
     assert_eq!(told_gone(&bed.wait(30_200)), 0);
-    // What others have stored since is new.
+    // Messages that others have stored since are new.
     bed.look_up(9, 1, 6, UNIX_MS + 33_000);
     bed.wait(100);
     bed.logged(6, 2, &changes(2, 5, 2));

@@ -50,7 +50,7 @@ fn repairs(out: &[Output]) -> Vec<(u8, Vec<u8>)> {
 
 /// A node that hears others once a second.
 impl Bed {
-    /// Lets time pass while these nodes have these digests. Returns the repairs that were begun.
+    /// Advances the time while these nodes have these digests. Returns the repairs that were begun.
     fn hear_rows(&mut self, seconds: u64, nodes: &[(u8, &[u64])]) -> Vec<(u8, Vec<u8>)> {
         let mut begun = Vec::new();
         for _ in 0..seconds {

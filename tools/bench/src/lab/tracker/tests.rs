@@ -1,4 +1,4 @@
-//! What is started here is this test program itself, as a stand-in: see [`a_stand_in`].
+//! Tests that start this test program itself, as a stand-in: see [`a_stand_in`].
 
 use super::*;
 use crate::lab::LabArgs;

@@ -1,4 +1,5 @@
-//! What one token may take of what all tokens share, and what ends with it.
+//! Tests of limits that all tokens share, of the part that one token can take, and of webhooks that end with their
+//! token.
 
 use harness::network::{Namespace, Network};
 
@@ -52,7 +53,7 @@ fn in_network(network: u16, host: u16) -> IpAddr {
 
 #[test]
 fn guesses_are_limited_by_address_and_in_all_while_valid_tokens_are_served() {
-    // What was used up does not come back.
+    // Attempts that are used up do not come back.
     let api_server = TestApi::start_at(HOME, PATIENCE, 0);
     let host = |number: u8| IpAddr::from([127, 0, 1, number]);
     let judged = |from: IpAddr| (0..30).filter(|_| api_server.is_guess_judged(from)).count();
@@ -125,7 +126,7 @@ fn a_token_takes_no_streams_from_others() {
         let others: Vec<_> = (0..max / 2).map(|_| open(TOKEN)).collect();
         greedy.drain(..max / 2).for_each(|mut ended| read_to_end(&mut ended));
         assert!(refused(TOKEN) && refused(&limited), "{path}");
-        // What clients close is free again.
+        // Streams that clients close are free again.
         drop((greedy, others));
         wait_until("a stream is free", || {
             let mut status = [0; 12];
@@ -176,7 +177,7 @@ fn webhooks_end_with_the_token_that_created_them() {
     ban("192.0.2.2");
     wait_until("the ban is posted", || posts(&of_environment) == 2);
     assert_eq!(posts(&of_expiring), 1);
-    // What has expired stays so when the clock goes back.
+    // Webhooks of expired tokens stay inactive when the clock goes back.
     api_server.clocks.time.store(400_000, Ordering::SeqCst);
     assert_eq!(left(), expected);
 }
