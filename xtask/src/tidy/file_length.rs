@@ -5,12 +5,17 @@ use crate::tree::{File, Tree};
 use anyhow::{Context, Result};
 
 const LINES_MAX: usize = 600;
+/// The table of the configuration's keys is one statement, and is looked up rather than read.
+const KEYS: &str = "app/config/src/keys.rs";
+const KEYS_LINES_MAX: usize = 800;
 const README: &str = "README.md";
 const README_LINES_MAX: usize = 120;
 
-/// Rust files have at most [`LINES_MAX`] lines, tests not counted; the README has [`README_LINES_MAX`].
+/// Rust files have at most [`LINES_MAX`] lines, tests not counted, the table of keys [`KEYS_LINES_MAX`] and the README
+/// [`README_LINES_MAX`].
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
-    let rust = tree.rust().map(|file| (file, lines_without_tests(file).count(), LINES_MAX));
+    let lines_max = |file: &File| if file.path == KEYS { KEYS_LINES_MAX } else { LINES_MAX };
+    let rust = tree.rust().map(|file| (file, lines_without_tests(file).count(), lines_max(file)));
     let readme = tree.file(README).context("README.md is missing")?;
     let files = rust.chain([(readme, readme.text.lines().count(), README_LINES_MAX)]);
     let long = files.filter(|(_, lines, max)| lines > max).map(|(file, lines, max)| {
