@@ -52,7 +52,8 @@ cargo xtask TASK
                          of host.rs, the first seed that catches it
   licences               write the list of licences that the dashboard shows
   release                build everything that is published of a version, from the commit that is checked out
-                         (--target TARGET, --out DIR; --verify: twice, and compare the bytes)
+                         (--target TARGET, --out DIR; --key FILE: sign the checksums; --verify: build twice, and
+                         compare the bytes)
   packages [DIR]         install each package of a release in a fresh container, and check the tracker there
   screenshots [SCENE...] take pictures of the dashboard in real states: empty, busy, broken, a partition
                          (--docs: also write those of the documentation)

@@ -1,7 +1,8 @@
 //! `cargo xtask release`: everything that is published of a version, made from one commit.
 //!
 //! The same commit gives the same bytes on every machine with the same tools: paths are replaced, times are the
-//! commit's, and archives are sorted. `--verify` builds twice, in two target folders, and compares.
+//! commit's, and archives are sorted. `--verify` builds twice, in two target folders, and compares. `--key` signs the
+//! checksums.
 
 mod debian;
 mod dependencies;
@@ -10,6 +11,7 @@ mod licences;
 mod program;
 mod sbom;
 mod stage;
+mod trust;
 
 use crate::archive;
 use anyhow::{Context, Result, bail, ensure};
@@ -46,12 +48,12 @@ struct Release {
     work: PathBuf,
 }
 
-const USAGE: &str = "expected `release [--target TARGET]... [--out DIR] [--verify]`";
+const USAGE: &str = "expected `release [--target TARGET]... [--out DIR] [--key FILE] [--verify]`";
 
 /// Runs the task with the arguments of its user.
 pub(crate) fn run_task(words: &[&str]) -> Result<Tally> {
     let mut architectures = Vec::new();
-    let (mut out, mut verify) = (None, false);
+    let (mut out, mut key, mut verify) = (None, None, false);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match *word {
@@ -61,6 +63,7 @@ pub(crate) fn run_task(words: &[&str]) -> Result<Tally> {
                 architectures.push(*known.with_context(|| format!("no releases for {name}"))?);
             }
             "--out" => out = Some(root().join(words.next().context(USAGE)?)),
+            "--key" => key = Some(root().join(words.next().context(USAGE)?)),
             "--verify" => verify = true,
             _ => bail!(USAGE),
         }
@@ -77,6 +80,10 @@ pub(crate) fn run_task(words: &[&str]) -> Result<Tally> {
     let mut tally = Tally::ONE;
     if verify {
         tally.add(release.verify()?);
+    }
+    if let Some(key) = key {
+        let comment = format!("tidegate {} {}", release.version, release.commit.id);
+        trust::sign(&release.out, &key, &comment)?;
     }
     println!("{}", fs::read_to_string(release.out.join(SUMS))?);
     Ok(tally)
@@ -142,7 +149,8 @@ impl Release {
             texts.licences(),
             self.out.join(format!("tidegate-{}-THIRD-PARTY.txt", self.version)),
         )?;
-        self.sums()
+        trust::write_provenance(self)?;
+        trust::write_sums(&self.out)
     }
 
     /// Copies the compose file.
@@ -155,18 +163,6 @@ impl Release {
     fn chart(&self) -> Result<()> {
         let file = self.out.join(format!("tidegate-{}.helm.tgz", self.version));
         archive::tar_gz(&root().join("dist/helm"), "tidegate", &file, self.commit.epoch)
-    }
-
-    /// Writes the checksums of all files.
-    fn sums(&self) -> Result<()> {
-        let mut names: Vec<String> = fs::read_dir(&self.out)?
-            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-            .collect::<Result<_>>()?;
-        names.sort();
-        let mut sums = command(&["sha256sum"]);
-        sums.args(&names).current_dir(&self.out);
-        fs::write(self.out.join(SUMS), output(sums)?)?;
-        Ok(())
     }
 
     /// Builds everything a second time in another folder, and compares.
