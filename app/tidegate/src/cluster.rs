@@ -3,7 +3,6 @@
 
 mod authority;
 mod command;
-mod copies;
 mod join;
 mod nats_config;
 mod operator;

@@ -2,7 +2,7 @@
 //!
 //! `main` parses the command line; [`config`] reads the configuration; [`serve`] runs the tracker.
 //! [`announce`], [`scrape`] and [`check`] are clients of any tracker; [`mod@admin`] and [`top`] use the
-//! management API of a running tidegate; [`mod@journal`] reads its files; [`mod@cluster`] sets up several; [`manual`] and
+//! management API of a running tidegate; [`mod@journal`] and [`backup`] read its files; [`mod@cluster`] sets up several; [`manual`] and
 //! [`version`] describe the program. Other programs measure (tidegate-bench) and read the files of other trackers
 //! (tidegate-import).
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod access;
 mod acme;
 mod admin;
 mod announce;
+mod backup;
 mod certificates;
 mod check;
 mod cli;
@@ -80,6 +81,8 @@ enum Command {
     #[command(hide = true, disable_help_flag = true)]
     Journal(without::MissingCommand),
     Admin(admin::Admin),
+    Backup(backup::Backup),
+    Restore(backup::Restore),
     /// Run tidegate-import, which takes over the configuration and data of another tracker.
     #[command(hide = true, disable_help_flag = true)]
     Import {
@@ -172,6 +175,8 @@ fn main() -> ExitCode {
         #[cfg(not(feature = "journal"))]
         Command::Journal(missing) => Err(vec![missing.text("journal")]),
         Command::Admin(admin) => return admin::run(&admin, file),
+        Command::Backup(backup) => return backup.run(file),
+        Command::Restore(restore) => return restore.run(file),
         Command::Top(top) => return top::run(&top, file),
         #[cfg(feature = "cluster")]
         Command::Cluster(command) => return command.run(file),

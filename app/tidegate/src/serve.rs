@@ -79,6 +79,7 @@ use serving::{Serving, Start};
 use signals::listen_to_signals;
 use sources::metric_sources;
 use startup::LocalHosts;
+pub(crate) use state::prepare as prepare_state;
 use supervisor::Supervisor;
 use time::unix_ms;
 use transfer::{SwarmSource, SwarmTarget};

@@ -10,6 +10,7 @@
 
 mod access_end;
 mod auth;
+mod backup;
 mod bans;
 mod breakdown;
 mod cluster;
@@ -112,6 +113,7 @@ fn routes() -> Vec<Route> {
         cluster::routes(),
         webhooks::routes(),
         site::routes(),
+        backup::routes(),
     ];
     tables.into_iter().flatten().collect()
 }

@@ -11,6 +11,7 @@
 //! waited for: those that could not be written are kept for the next flush. The hot path never touches the
 //! records.
 
+mod archive;
 mod changes;
 mod copies;
 mod digests;
@@ -36,7 +37,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-pub use copies::{CopyCounts, Replaced, backup, restore};
+pub use archive::{ArchiveError, ArchiveParts, ArchiveSummary, restore_archive, write_archive};
+pub use copies::{CopyCounts, Replaced};
 pub use failure::{OpenError, RecordsError};
 pub use health::RecordsHealth;
 pub use offline::{OfflineCounts, OfflineKey, OfflineRecords};

@@ -12,11 +12,12 @@ use clap::{Args, Subcommand, value_parser};
 use cluster::nats::{self, StreamChanges, StreamSettings};
 use serde_json::json;
 
+use super::hex;
 use super::operator::{OperatorFolder, write_private};
 use super::secret::Secret;
 use super::server::Server;
-use super::{copies, hex};
 use crate::admin::{ClusterApi, NodeArgs};
+use crate::backup::{Backup, Restore};
 use crate::cli;
 use config::is_cluster_name;
 
@@ -104,19 +105,12 @@ pub(crate) enum OperatorCommand {
         #[command(flatten)]
         api: NodeArgs,
     },
-    /// Copy the records of this machine's node while it runs: keys, lists, bans, tokens, webhooks, settings and counts.
-    Backup {
-        /// The new file. It has secrets in it, and only its owner can read it.
-        file: PathBuf,
-    },
-    /// Put a copy in place of the records of this machine's node, which must not run.
-    ///
-    /// When the node starts, it fetches the changes that other nodes have made since the copy. The previous records are
-    /// kept in state.dir, with .replaced at the end of the name.
-    Restore {
-        /// A file of `tidegate cluster backup`.
-        file: PathBuf,
-    },
+    /// The name that `tidegate backup` had in 1.0.
+    #[command(hide = true)]
+    Backup(Backup),
+    /// The name that `tidegate restore` had in 1.0.
+    #[command(hide = true)]
+    Restore(Restore),
 }
 
 impl OperatorCommand {
@@ -132,8 +126,8 @@ impl OperatorCommand {
                 .cluster_api(config)
                 .map_err(Error::from)
                 .and_then(|api| remove(&folder.dir, *node, &api)),
-            Self::Backup { file } => copies::backup(config, file),
-            Self::Restore { file } => copies::restore(config, file),
+            Self::Backup(backup) => return backup.run(config),
+            Self::Restore(restore) => return restore.run(config),
             Self::RotateSecret { folder, api } => api
                 .cluster_api(config)
                 .map_err(Error::from)

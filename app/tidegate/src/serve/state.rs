@@ -32,7 +32,7 @@ use config::Config;
 const KEY_NAME: &str = "state.dir";
 
 /// Creates the directory while the process is still root. Fails if other users may write to it.
-pub(super) fn prepare(config: &Config) -> Result<()> {
+pub(crate) fn prepare(config: &Config) -> Result<()> {
     let Some(dir) = config.state_dir.as_deref() else { return Ok(()) };
     let owner = future_owner(config);
     create_directory(KEY_NAME, dir, owner)?;

@@ -7,6 +7,7 @@ mod accounting;
 mod admin_command;
 mod api;
 mod approval;
+mod backups;
 mod client_commands;
 mod clients;
 mod cluster;

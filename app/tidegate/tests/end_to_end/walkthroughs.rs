@@ -50,7 +50,7 @@ macro_rules! pages {
 }
 
 pages! {
-    backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["sqlite3"]) };
+    backup: "operate/backup.md", Needs { prelude: Some("running.sh"), ..needs(&["curl", "tar"]) };
     cluster: "cluster.md", Needs { tools: || vec![nats::program()], machines: Some((3, "example")), ..needs(&["tc"]) };
     configure: "configure/index.md", needs(&[]);
     gazelle: "run/gazelle.md", Needs { prelude: Some("mariadb.sh"), site: Some("gazelle"), ..needs(&["mariadb", "mariadbd"]) };
@@ -63,6 +63,7 @@ pages! {
     tls: "run/tls.md", Needs { tools: pebble::programs, prelude: Some("acme.sh"), ..needs(&["openssl"]) };
     unit3d: "run/unit3d.md", Needs { prelude: Some("mariadb.sh"), site: Some("unit3d"), ..needs(&["mariadb", "mariadbd"]) };
     upgrade: "operate/upgrade.md", Needs { prelude: Some("running.sh"), ..needs(&[]) };
+    verify: "install/verify.md", Needs { prelude: Some("release.sh"), ..needs(&["minisign", "tar"]) };
     webtorrent: "run/webtorrent.md", needs(&[]);
     xdp: "xdp.md", needs(&[]);
 }

@@ -72,6 +72,8 @@ pub struct Api {
     hub: Arc<EventHub>,
     pub(super) sessions: Sessions,
     pub(super) event_streams: Arc<Streams>,
+    /// Downloads of backups. Each makes a copy of the records first.
+    pub(super) backup_streams: Arc<Streams>,
     pub(super) stats_streams: Arc<Streams>,
     pub(crate) recorder: Recorder,
     pub(super) torrent_list: Arc<TorrentList>,
@@ -148,6 +150,7 @@ impl Api {
             hub: Arc::default(),
             sessions: Sessions::default(),
             event_streams: Streams::new(events::STREAMS_MAX),
+            backup_streams: Streams::new(1),
             stats_streams: Streams::new(stats_stream::STREAMS_MAX),
             recorder,
             torrent_list,

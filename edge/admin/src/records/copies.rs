@@ -36,7 +36,10 @@ pub struct Replaced {
 impl fmt::Display for CopyCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { keys, bans, tokens, downloads } = self;
-        write!(f, "{keys} keys, {bans} bans, {tokens} tokens, downloads of {downloads} torrents")
+        write!(
+            f,
+            "keys: {keys}, bans: {bans}, tokens: {tokens}, torrents with downloads: {downloads}"
+        )
     }
 }
 
@@ -46,7 +49,7 @@ impl fmt::Display for CopyCounts {
 /// # Errors
 ///
 /// If the records cannot be read, or the copy not be written. There is no copy then.
-pub fn backup(folder: &Path, to: &Path) -> Result<CopyCounts, OpenError> {
+pub(super) fn backup(folder: &Path, to: &Path) -> Result<CopyCounts, OpenError> {
     let file = folder.join(FILE);
     let fail = |reason| OpenError { file: Some(file.clone()), reason };
     let db = schema::open_existing(&file).map_err(fail)?;
@@ -78,7 +81,10 @@ fn copy(db: &Connection, to: &Path) -> Result<CopyCounts, Reason> {
 /// # Errors
 ///
 /// If `from` is no sound copy, or of a later version, or a tracker runs. Nothing has changed then.
-pub fn restore(from: &Path, folder: &Path) -> Result<(CopyCounts, Option<Replaced>), OpenError> {
+pub(super) fn restore(
+    from: &Path,
+    folder: &Path,
+) -> Result<(CopyCounts, Option<Replaced>), OpenError> {
     let of_copy = |reason| OpenError { file: Some(from.to_owned()), reason };
     let copied = check_copy(from).map_err(of_copy)?;
     let file = folder.join(FILE);

@@ -179,7 +179,7 @@ fn restored_records_converge_with_those_of_the_other_nodes() {
     let copy = cluster.directory.path("copy");
     let command = |name: &str| {
         let [copy, config] = [&copy, &config].map(|path| path.to_str().unwrap());
-        run(&["cluster", name, copy, "--config", config])
+        run(&[name, copy, "--config", config])
     };
     let ban = |node: &Tracker, network: &str| {
         let ban = json!({ "network": network, "reason": "test" });
@@ -198,7 +198,7 @@ fn restored_records_converge_with_those_of_the_other_nodes() {
     ban(&b, "198.51.100.0/24");
     wait_for_bans(&[&a, &b], &["192.0.2.0/24", "198.51.100.0/24"]);
     let output = command("backup");
-    assert!(output.status.success() && stdout(&output).contains("2 bans"), "{}", stderr(&output));
+    assert!(output.status.success() && stdout(&output).contains("bans: 2"), "{}", stderr(&output));
     // One is removed after the copy, and one is new.
     Caller::of(&a).expect(204, "DELETE /bans/192.0.2.0%2F24", None);
     ban(&a, "203.0.113.0/24");

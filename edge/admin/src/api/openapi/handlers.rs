@@ -11,6 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::networks::{address_schema, network_schema};
 use super::operation::{Input, Operation, Output};
 use crate::api::auth::Caller;
+use crate::api::backup::ArchiveResponse;
 use crate::api::cluster::{ClusterJson, NodeNumber};
 use crate::api::events::EventStream;
 use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query};
@@ -200,6 +201,18 @@ impl Output for FeedResponse {
         let content = [("application/x-ndjson", line), ("text/event-stream", stream)];
         let text = "Batches; with `Accept: text/event-stream`, further ones as they are made.";
         operation.response(200, text, &content);
+    }
+}
+
+impl Output for ArchiveResponse {
+    fn describe(operation: &mut Operation) {
+        let file = json!({
+            "type": "string",
+            "format": "binary",
+            "description": "A tar file for `tidegate restore`. Its last file is `backup.json`: without it, the archive is \
+                incomplete.",
+        });
+        operation.response(200, "The archive.", &[("application/x-tar", file)]);
     }
 }
 
