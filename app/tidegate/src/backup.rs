@@ -79,7 +79,7 @@ fn write_file(
 ) -> Result<ArchiveSummary> {
     // The disk of the backup has room for it; that of a tracker may not.
     let beside = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let summary = write_archive(folder, parts, beside.unwrap_or(Path::new(".")), archive)?;
+    let summary = write_archive(folder, parts, beside.unwrap_or_else(|| Path::new(".")), archive)?;
     archive.sync_all().with_context(|| format!("cannot write {}", file.display()))?;
     Ok(summary)
 }
@@ -107,7 +107,8 @@ impl Restore {
         let summary = restore_archive(&mut from, &folder)?;
         let mut text = describe("restored", &name.to_string(), &summary);
         if let Some(replaced) = summary.replaced {
-            let before = replaced.counts.map_or("damaged".into(), |counts| counts.to_string());
+            let before =
+                replaced.counts.map_or_else(|| "damaged".into(), |counts| counts.to_string());
             text +=
                 &format!("the records from before are in {}: {before}\n", replaced.file.display());
         }
