@@ -177,15 +177,6 @@ fn lists() {
         [json!({ "info_hash": a }), json!({ "info_hash": b })]
     );
     assert_eq!(served.good("lists allow list"), "");
-    // As in files of keys, the rest of a line is a note.
-    let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
-    let noted = served.feed("lists allow import", &noted);
-    assert_eq!(stdout(&noted), "Added 2 of 2; the list has 2 entries\n", "{}", stderr(&noted));
-    let two = served.feed("lists allow import", &format!("{0} {0}\n", hash(0xad)));
-    assert_eq!(
-        stderr(&two),
-        "tidegate: standard input:1: expected one info hash per line, found two (nothing was changed)\n"
-    );
     let outcome = &served.json(&format!("lists deny remove {a}"))[0];
     assert_eq!(outcome, &json!({ "requested": 1, "changed": 1, "total": 1 }));
     let gone = served.run(&format!("lists deny remove {b} {c}"));

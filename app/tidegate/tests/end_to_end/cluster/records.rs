@@ -230,6 +230,7 @@ fn verify_says_what_differs() {
     assert_equal(&b);
     // Node 1 drops what node 2 sends, and node 2 sees it.
     one.expect(204, "POST /cluster/nodes/2/ignore", None);
+    wait_for(&one, "/cluster", |it| it["nodes"].to_string().contains("\"ignored\":true"));
     ban(&two, "198.51.100.0/24");
     let (text, are_equal) = verify(&b);
     assert!(!are_equal && text.contains("node 1: differs: bans\nnot equal\n"), "{text}");
