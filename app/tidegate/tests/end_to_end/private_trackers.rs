@@ -14,7 +14,7 @@ use crate::clients::{
     Udp, announce_query, has, http, http_announce, open_websocket, try_http, u32_at, upgrade,
     ws_announce,
 };
-use crate::process::{Directory, Tracker, config, stderr, tidegate};
+use crate::process::{Directory, Tracker};
 use crate::site;
 
 crate::site::on_engines! {
@@ -257,26 +257,6 @@ fn sets_privacy_per_listener_and_changes_it_on_sighup() {
 }
 
 #[test]
-fn refuses_a_mix_of_private_and_open_listeners() {
-    let open =
-        "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\naccess.private = false\n";
-    let (directory, more) = private(open);
-    let file = directory.write("tidegate.toml", &config(0, 0, &more));
-    for command in [["config", "check"].as_slice(), &["serve"]] {
-        let output = tidegate(command).arg("--config").arg(&file).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let text = stderr(&output);
-        for part in [
-            "[udp] at 127.0.0.1:0, [::1]:0 is private and [[listener]] http at 127.0.0.2:0 (",
-            "is open, but all listeners share the same swarms",
-            "access.private_and_open = true",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-    }
-}
-
-#[test]
 fn refuses_a_reload_that_mixes_private_and_open_listeners() {
     let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n";
     let tracker = start(table);
@@ -409,27 +389,6 @@ fn bans_clients_that_guess_keys() {
     assert!(has(&announce(tracker.http6(), &format!("/announce/{ANNA}?{{}}")), SERVED));
     lift_ban(&tracker, &api);
     assert!(has(&announce(tracker.http4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
-}
-
-/// A page with images of the tracker, each with another wrong key, as Chromium asks for them.
-#[test]
-fn bans_no_visitors_of_web_pages() {
-    let (directory, more) = private(&format!("{BANS}wrong_keys_per_min = 5\n"));
-    let (tracker, _) = start_banning(directory, &more);
-    for number in 0..40 {
-        let mut stream = TcpStream::connect(tracker.http4()).unwrap();
-        let request = format!(
-            "GET /announce/guess-number-{number:04} HTTP/1.1\r\nHost: tracker.test\r\n\
-             User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
-             Chrome/156.0.0.0 Safari/537.36\r\nAccept: image/avif,image/webp,image/*,*/*;q=0.8\r\n\
-             Referer: http://forum.test/\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut response = Vec::new();
-        stream.read_to_end(&mut response).unwrap();
-        assert!(has(&response, Refusal::Browser.text()));
-    }
-    assert!(is_served(&tracker, ANNA));
 }
 
 #[test]
