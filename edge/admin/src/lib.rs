@@ -45,6 +45,8 @@ use axum::routing::get;
 use tokio::sync::watch;
 
 pub use announce_url::AnnounceUrl;
+#[doc(hidden)]
+pub use api::ListReader;
 pub use api::{Api, ApiDeps, ApiOptions, FirstTokenDisplay, ShowToken, StartError, is_token};
 pub use clock::{ClockReading, UnixTime};
 pub use control::{
