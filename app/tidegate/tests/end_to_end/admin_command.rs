@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::api::TOKEN;
+use crate::api::{TOKEN, hash};
 use crate::clients::http_announce;
 use crate::process::{Directory, PATIENCE, Tracker, stderr, stdout, tidegate, unused_address};
 
@@ -83,10 +83,6 @@ impl Served {
         assert_eq!(output.status.code(), Some(1), "{line}: {}", stdout(&output));
         stderr(&output)
     }
-}
-
-fn hash(byte: u8) -> String {
-    format!("{byte:02x}").repeat(20)
 }
 
 #[test]

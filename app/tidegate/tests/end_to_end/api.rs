@@ -78,7 +78,7 @@ impl Caller {
     }
 }
 
-fn start(more: &str) -> (Tracker, Caller) {
+pub(crate) fn start(more: &str) -> (Tracker, Caller) {
     start_in(Directory::new(), &format!("{UNBOUND}{more}"))
 }
 
@@ -93,7 +93,7 @@ fn in_a_second() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 1
 }
 
-fn hash(byte: u8) -> String {
+pub(crate) fn hash(byte: u8) -> String {
     format!("{byte:02x}").repeat(20)
 }
 

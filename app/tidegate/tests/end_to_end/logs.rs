@@ -9,17 +9,9 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::api::{Caller, TOKEN};
+use crate::api::{Caller, TOKEN, start};
 use crate::clients::{Udp, announce_query, http, http_announce, try_http, upgrade};
 use crate::process::{Directory, Tracker, config, tidegate};
-
-fn start(more: &str) -> (Tracker, Caller) {
-    let more = format!("requests_per_s = 0\n{more}");
-    let tracker =
-        Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
-    let api = Caller::of(&tracker);
-    (tracker, api)
-}
 
 /// Returns how many lines of the log contain `text`.
 fn lines(tracker: &Tracker, text: &str) -> usize {

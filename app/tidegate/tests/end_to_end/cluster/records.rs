@@ -9,7 +9,7 @@ use harness::wait_until;
 use serde_json::{Value, json};
 
 use super::{Cluster, wait_for_counts, wait_until_joined};
-use crate::api::{Caller, TOKEN};
+use crate::api::{Caller, TOKEN, hash};
 use crate::clients::{announce_target, http, http_announce};
 use crate::process::{Tracker, stderr, stdout, tidegate};
 
@@ -19,10 +19,6 @@ fn wait_for(caller: &Caller, path: &str, is_so: impl Fn(&Value) -> bool) {
         let (status, body) = caller.ask(&format!("GET {path}"), None);
         status == 200 && is_so(&body)
     });
-}
-
-fn hash(byte: u8) -> String {
-    format!("{byte:02x}").repeat(20)
 }
 
 #[test]
