@@ -73,11 +73,15 @@ impl Module for SiteModule {
 
 impl SharedAccounts for SiteSubsystem {
     fn take(&self) -> Option<Vec<u8>> {
-        self.take_sessions()
+        self.take_shared()
     }
 
     fn learn(&self, body: &[u8]) {
         Self::learn(self, body);
+    }
+
+    fn lost(&self) {
+        self.reload_everywhere();
     }
 }
 
@@ -100,7 +104,7 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
         lifetime_donor: donor(site.lifetime_donor_factors),
         clients_per_torrent: number(site.clients_per_torrent),
         spool_mib: site.spool_mib.into(),
-        shares_sessions: node.is_some(),
+        is_node: node.is_some(),
         ..SiteConfig::default()
     };
     match &site.kind {

@@ -59,6 +59,9 @@ pub trait Host: Send + Sync + 'static {
 
     /// Applies accounts of another node.
     fn import_accounts(&self, body: &[u8]);
+
+    /// Notes that this node was apart from the others, and knows peers as they do again: accounts were lost.
+    fn accounts_lost(&self);
 }
 
 /// WebTorrent messages between browsers at different nodes. Losing them is allowed: browsers offer again.

@@ -168,14 +168,22 @@ impl Record {
         self.sessions.iter().rev().find(|change| !change.expired && !change.learned)
     }
 
+    /// Returns the sessions that announced at this node, in the order of their last announces.
+    pub(crate) fn announced(&self) -> impl Iterator<Item = &SessionChange> {
+        self.sessions.iter().filter(|change| !change.expired && !change.learned)
+    }
+
     /// Returns true if it has nothing but sessions that other nodes count.
     pub fn is_learned(&self) -> bool {
         self.announces == 0 && self.sessions.iter().all(|change| change.learned)
     }
 
-    /// Replaces the state of a session, and puts it last.
+    /// Replaces the state of a session, and puts it last. What this node counted of a session, and what it learned of
+    /// another node, are two states: the site gets the first.
     pub(crate) fn put_session(&mut self, change: SessionChange) {
-        let is_same = |other: &SessionChange| other.session.peer_id == change.session.peer_id;
+        let is_same = |other: &SessionChange| {
+            (other.session.peer_id, other.learned) == (change.session.peer_id, change.learned)
+        };
         match self.sessions.last_mut().filter(|last| is_same(last)) {
             Some(last) => *last = change,
             None => {

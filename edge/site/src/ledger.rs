@@ -279,17 +279,44 @@ impl Ledger {
 
     /// Takes over the state of a session from a snapshot, a batch or the database. Nothing is counted.
     pub fn learn(&self, user: u32, torrent: u32, session: &Session) {
+        self.learn_if(user, torrent, session, |_| true);
+    }
+
+    /// Takes over the state of a session, unless `is_older` says that the known state stays.
+    fn learn_if(
+        &self,
+        user: u32,
+        torrent: u32,
+        session: &Session,
+        is_older: impl FnOnce(&Session) -> bool,
+    ) {
         let key = self.key(user, torrent);
         let mut shard = self.shard(user).lock();
         let pair = shard.pair(&key, &self.hasher);
         let old = pair.session(session.peer_id).copied();
+        if old.as_ref().is_some_and(|old| !is_older(old)) {
+            return;
+        }
         self.count_sessions(pair.put(*session, SESSIONS_PER_PAIR));
         shard.replace(user, old.as_ref(), session);
     }
 
+    /// Returns when a session announced last, unix seconds, if it is known.
+    pub(crate) fn updated_s(&self, report: &Report<'_>) -> Option<u32> {
+        let key = self.key(report.user, report.torrent);
+        let shard = self.shard(report.user).lock();
+        let pair = shard.find(&key).and_then(|place| shard.pairs.get_bucket(place))?;
+        pair.session(report.peer_id).map(|session| session.updated_s)
+    }
+
+    /// Takes over the state of a session from the database, unless the one known here is as young. Nothing is counted.
+    pub(crate) fn learn_younger(&self, user: u32, torrent: u32, session: &Session) {
+        self.learn_if(user, torrent, session, |known| known.updated_s < session.updated_s);
+    }
+
     /// Takes over a session of another node, unless the one known here is younger. It goes into the next batch, and
-    /// nothing is counted.
-    pub fn learn_of_node(&self, user: u32, torrent: u32, change: &SessionChange, now_s: u32) {
+    /// nothing is counted. Returns false if it changes nothing.
+    pub fn learn_of_node(&self, user: u32, torrent: u32, change: &SessionChange) -> bool {
         let key = self.key(user, torrent);
         let session = &change.session;
         let mut shard = self.shard(user).lock();
@@ -298,13 +325,14 @@ impl Ledger {
         let known = found.and_then(|place| shard.pairs.get_bucket(place));
         let old = known.and_then(|pair| pair.session(session.peer_id)).copied();
         if old.is_some_and(|old| old.updated_s > session.updated_s || old == *session) {
-            return;
+            return false;
         }
         shard.replace(user, old.as_ref(), session);
-        let (pair, record) = shard.change(found, &key, now_s, &self.hasher);
+        let (pair, record) = shard.change(found, &key, session.updated_s, &self.hasher);
         self.count_sessions(pair.put(*session, SESSIONS_PER_PAIR));
         record.active = pair.active() > 0;
         record.put_session(SessionChange { learned: true, ..*change });
+        true
     }
 
     /// Takes over the sessions of a batch of this node's spool. Nothing is counted.

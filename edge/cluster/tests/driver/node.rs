@@ -82,6 +82,8 @@ impl Host for TestHost {
     }
 
     fn import_accounts(&self, _: &[u8]) {}
+
+    fn accounts_lost(&self) {}
 }
 
 impl TestHost {

@@ -297,3 +297,32 @@ fn kills_at_any_moment_repeat_and_lose_no_increment_that_was_flushed() {
         assert_eq!(table.sums, twin.sums, "seed {seed}");
     }
 }
+
+#[test]
+fn a_younger_session_of_another_node_hides_no_count_of_this_one() {
+    let ledger = Ledger::new(LedgerLimits::default());
+    ledger.announce(&report(1, 1, NOW_S), &terms()).unwrap();
+    ledger.announce(&Report { uploaded: 50, ..report(1, 1, NOW_S + 1) }, &terms()).unwrap();
+    let [record] = &cut(&ledger, NOW_S + 2)[..] else { panic!("expected one record") };
+    let change = record.sessions[0];
+    ledger.announce(&Report { uploaded: 70, ..report(1, 1, NOW_S + 3) }, &terms()).unwrap();
+    let younger = Session { uploaded: 90, updated_s: NOW_S + 4, ..change.session };
+    let learned = SessionChange { session: younger, ..change };
+    assert!(ledger.learn_of_node(1, 5, &learned));
+    assert!(!ledger.learn_of_node(1, 5, &learned), "it is known");
+    let [record] = &cut(&ledger, NOW_S + 5)[..] else { panic!("expected one record") };
+    assert_eq!((record.uploaded, record.announces, record.is_learned()), (20, 1, false));
+    let own: Vec<u64> = record.announced().map(|it| it.session.uploaded).collect();
+    assert_eq!((own, record.sessions.len()), (vec![70], 2));
+    // A restart continues from the younger one; so does the next announce.
+    let restored = Ledger::new(LedgerLimits::default());
+    restored.learn_batch(&Batch { records: vec![record.clone()], ..Batch::default() });
+    // The database's row is older, or as young.
+    restored.learn_younger(1, 5, &Session { uploaded: 1, ..younger });
+    restored.learn_younger(1, 5, &change.session);
+    restored.announce(&Report { uploaded: 95, ..report(1, 1, NOW_S + 9) }, &terms()).unwrap();
+    assert_eq!(cut(&restored, NOW_S + 9)[0].uploaded, 5);
+    restored.learn_younger(1, 5, &Session { uploaded: 200, updated_s: NOW_S + 10, ..younger });
+    restored.announce(&Report { uploaded: 201, ..report(1, 1, NOW_S + 11) }, &terms()).unwrap();
+    assert_eq!(cut(&restored, NOW_S + 11)[0].uploaded, 1);
+}

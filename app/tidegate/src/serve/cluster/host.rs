@@ -83,6 +83,7 @@ impl Host for TrackerHost {
         // A body that does not add up is of another version.
         let _ = self.tracker.import_sessions(now.tick, ago_s, SessionOrigin::OtherNode, body);
     }
+
     fn take_accounts(&self) -> Option<Vec<u8>> {
         self.accounts.as_ref()?.take()
     }
@@ -91,5 +92,9 @@ impl Host for TrackerHost {
         if let Some(accounts) = &self.accounts {
             accounts.learn(body);
         }
+    }
+
+    fn accounts_lost(&self) {
+        self.accounts.iter().for_each(|accounts| accounts.lost());
     }
 }
