@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use config::{Config, SiteFactors};
 use tracing::info;
 
-use crate::serve::module::{Findings, Module, Opening, Running, SharedAccounts};
+use crate::serve::module::{Findings, Module, Opening, Running, SharedAccounts, SharedBatch};
 use crate::serve::time::unix_offset_s;
 
 /// The folder within `state.dir`.
@@ -82,6 +82,19 @@ impl SharedAccounts for SiteSubsystem {
 
     fn lost(&self) {
         self.reload_everywhere();
+    }
+
+    fn next_batch(&self) -> Option<SharedBatch> {
+        if self.kind() != SiteKind::Feed {
+            return None;
+        }
+        // An error is shown by the status of the site.
+        feed::next_parts(&self.feed()).ok().flatten()
+    }
+
+    fn confirm(&self, cursor: &str) {
+        // If the disk cannot be written, the batch is sent again.
+        let _ = feed::confirm(&self.feed(), cursor);
     }
 }
 

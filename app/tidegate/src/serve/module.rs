@@ -147,6 +147,19 @@ pub(crate) trait SharedAccounts: Send + Sync {
 
     /// Notes that this node was apart from the others, and something was lost.
     fn lost(&self);
+
+    /// Returns the oldest batch of the feed that no reader has confirmed, or `None` if there is none.
+    fn next_batch(&self) -> Option<SharedBatch>;
+
+    /// Notes that a reader has the batch with this cursor.
+    fn confirm(&self, cursor: &str);
+}
+
+/// A batch of the feed for readers.
+pub(crate) struct SharedBatch {
+    pub(crate) cursor: String,
+    /// Each has a part of its records.
+    pub(crate) messages: Vec<Vec<u8>>,
 }
 
 /// The engine of UDP, as users see it.

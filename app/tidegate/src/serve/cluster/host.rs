@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use cluster::{Figures, Host, PeerTimes, Store};
+use cluster::{AccountBatch, Figures, Host, PeerTimes, Store};
 use front::Clock;
 use replication::Now;
 use tracker::counters::MetricsRegistry;
@@ -96,5 +96,14 @@ impl Host for TrackerHost {
 
     fn accounts_lost(&self) {
         self.accounts.iter().for_each(|accounts| accounts.lost());
+    }
+
+    fn next_batch(&self) -> Option<AccountBatch> {
+        let batch = self.accounts.as_ref()?.next_batch()?;
+        Some(AccountBatch { cursor: batch.cursor, parts: batch.messages })
+    }
+
+    fn confirm_batch(&self, cursor: &str) {
+        self.accounts.iter().for_each(|accounts| accounts.confirm(cursor));
     }
 }
