@@ -88,7 +88,7 @@ impl SharedAccounts for SiteSubsystem {
         if self.kind() != SiteKind::Feed {
             return None;
         }
-        // An error is shown by the status of the site.
+        // A batch that cannot be read now is read again soon.
         feed::next_parts(&self.feed()).ok().flatten()
     }
 

@@ -26,10 +26,10 @@ const REFUSED_S: u16 = 5_400;
 const MODERATED_S: u16 = 30;
 /// Announces that are kept while sessions are restored.
 const EARLY_MAX: usize = 200_000;
-/// Stops of unknown clients that are kept.
-const STOPS_MAX: usize = 10_000;
+/// Announces that wait for other nodes. More are counted at once.
+const LATE_MAX: usize = 200_000;
 /// Time that other nodes may take to tell of a client, beyond two flushes.
-const EXCHANGE_SPARE_S: u32 = 10;
+const EXCHANGE_SPARE_S: u32 = 5;
 
 /// The texts that users see.
 struct Notices {
@@ -71,8 +71,8 @@ pub(crate) struct Answers {
     /// False until sessions are restored.
     counting: AtomicBool,
     early: Mutex<Vec<Early>>,
-    /// Stops of clients that another node may know; `None` if there are no other nodes.
-    stops: Option<Mutex<Vec<Early>>>,
+    /// Announces that wait for what other nodes tell of their clients; `None` if there are no other nodes.
+    late: Option<Mutex<Vec<Early>>>,
     /// Seconds within which other nodes tell of a client.
     exchange_s: u32,
 }
@@ -86,6 +86,8 @@ struct Early {
     agent: crate::batch::Agent,
     now_s: u32,
     terms: Terms,
+    /// True if other nodes count the client, so that it waits for them.
+    waits: bool,
 }
 
 /// An announce that is counted.
@@ -121,7 +123,7 @@ impl Answers {
             loading: AtomicBool::default(),
             counting: AtomicBool::default(),
             early: Mutex::default(),
-            stops: config.is_node.then(Mutex::default),
+            late: config.is_node.then(Mutex::default),
             exchange_s: config.flush_s.saturating_mul(2).saturating_add(EXCHANGE_SPARE_S),
         }
     }
@@ -153,22 +155,37 @@ impl Answers {
         }
     }
 
-    /// Counts stops of clients that another node has told of meanwhile, and drops those that none knows.
-    pub(crate) fn count_stops(&self, now_s: u32) {
-        let Some(stops) = &self.stops else { return };
-        stops.lock().retain(|stop| {
-            let report = stop.report();
+    /// Counts announces that waited for what other nodes tell of their clients.
+    pub(crate) fn count_late(&self, now_s: u32) {
+        let Some(late) = &self.late else { return };
+        late.lock().retain(|one| {
+            let report = one.report();
+            let is_told = now_s.saturating_sub(one.now_s) >= self.exchange_s;
             match self.ledger.updated_s(&report) {
-                None => now_s.saturating_sub(stop.now_s) < self.exchange_s,
-                Some(updated_s) => {
-                    // A client that has started since then is another one.
-                    if updated_s <= stop.now_s {
-                        let _ = self.ledger.announce(&report, &stop.terms);
-                    }
-                    false
-                }
+                // No node knows the client of a stop.
+                None => return !is_told,
+                // Another node has counted a later one.
+                Some(updated_s) if updated_s > one.now_s => return false,
+                Some(_) if one.waits && !is_told => return true,
+                Some(_) => {}
             }
+            if self.ledger.announce(&report, &one.terms).is_ok_and(|counted| counted.completed) {
+                self.note_completed(one.user, one.torrent, 1);
+            }
+            false
         });
+    }
+
+    /// Keeps an announce for [`Self::count_late`]. It `waits` until other nodes have told what they counted; otherwise
+    /// until its client is known. Returns false if there is no room.
+    fn keep_late(&self, late: Early, waits: bool) -> bool {
+        let Some(all) = &self.late else { return false };
+        let mut all = all.lock();
+        let has_room = all.len() < LATE_MAX;
+        if has_room {
+            all.push(Early { waits, ..late });
+        }
+        has_room
     }
 
     /// Remembers why a torrent was deleted.
@@ -311,7 +328,15 @@ impl Answers {
             return SiteVerdict::new(judged.instead.unwrap_or(SiteOutcome::Serve));
         }
         let report = report(user, judged.torrent, announce, now_s);
-        match self.ledger.announce(&report, &judged.terms) {
+        let keep = |waits| {
+            self.late.is_some() && self.keep_late(Early::new(user, announce, judged, now_s), waits)
+        };
+        let late = self.late.as_ref().and_then(|_| self.ledger.counted_late(&report));
+        let counted = match late.filter(|_| keep(true)) {
+            Some(counted) => Ok(counted),
+            None => self.ledger.announce(&report, &judged.terms),
+        };
+        match counted {
             Ok(Counted { visible, own, completed }) => {
                 if completed {
                     self.note_completed(user, judged.torrent, 1);
@@ -326,12 +351,7 @@ impl Answers {
                 SiteVerdict { outcome, own }
             }
             Err(NotCounted::UnknownStop) => {
-                if let Some(stops) = &self.stops {
-                    let mut stops = stops.lock();
-                    if stops.len() < STOPS_MAX {
-                        stops.push(Early::new(user, announce, judged, now_s));
-                    }
-                }
+                keep(false);
                 SiteVerdict::new(SiteOutcome::Hide(notices.unknown_stop))
             }
             Err(NotCounted::TooManyClients) => SiteVerdict::new(SiteOutcome::Refuse {
@@ -449,6 +469,7 @@ impl Early {
             agent: crate::batch::agent_of(agent(announce)),
             now_s,
             terms: judged.terms,
+            waits: false,
         }
     }
 
@@ -512,7 +533,7 @@ mod tests {
     use types::{InfoHash, NumWant, PeerId};
 
     use super::*;
-    use crate::batch::Session;
+    use crate::batch::{Counting, Session};
 
     const USER: u32 = 7;
     const STOP_S: u32 = 1_000;
@@ -560,9 +581,10 @@ mod tests {
             active: true,
             seeder: true,
             visible: true,
+            counting: Counting::Here,
         };
         answers.ledger.learn(USER, 0, &session);
-        answers.count_stops(STOP_S + 1);
+        answers.count_late(STOP_S + 1);
         let batch = answers.ledger.cut(STOP_S + 1, None);
         let uploaded = batch.records.iter().map(|record| record.uploaded).sum();
         (uploaded, answers.ledger.sessions_of(0)[0].1.active)
@@ -571,13 +593,13 @@ mod tests {
     #[test]
     fn a_stop_waits_until_another_node_tells_of_its_client() {
         let answers = node_after_a_stop();
-        answers.count_stops(STOP_S + answers.exchange_s - 1);
+        answers.count_late(STOP_S + answers.exchange_s - 1);
         assert_eq!(counted(&answers, STOP_S - 5), (200, false));
         // The client has started again since then.
         assert_eq!(counted(&node_after_a_stop(), STOP_S + 1), (0, true));
         // No node has told of it in time.
         let answers = node_after_a_stop();
-        answers.count_stops(STOP_S + answers.exchange_s);
+        answers.count_late(STOP_S + answers.exchange_s);
         assert_eq!(counted(&answers, STOP_S - 5), (0, true));
     }
 }

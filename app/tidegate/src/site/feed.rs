@@ -43,8 +43,7 @@ pub(super) fn next_unconfirmed(feed: &Feed) -> Result<Option<FeedBatch>, FeedErr
     next(feed, spool(feed)?, feed.confirmed())
 }
 
-/// Returns the cursor of the oldest batch that is not confirmed, and the batch as messages for NATS: each has a part of
-/// its records. There are none of a batch that has only what other nodes count.
+/// Returns the oldest batch that is not confirmed as messages for NATS: each has a part of its records. There are none of a batch that has only what other nodes count.
 ///
 /// # Errors
 ///

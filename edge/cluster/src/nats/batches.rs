@@ -15,7 +15,7 @@ use super::status::Status;
 use crate::host::{AccountBatch, Host};
 
 /// Time between two looks for a batch.
-const PERIOD: Duration = Duration::from_millis(250);
+const PERIOD: Duration = Duration::from_millis(500);
 /// Longest time until a reader answers. Then the batch comes again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pauses after attempts that failed; the last one stays.

@@ -170,7 +170,7 @@ fn try_flush(
     sharing::learn_early(shared);
     let answers = &shared.answers;
     let now_s = shared.clock.now_s();
-    answers.count_stops(now_s);
+    answers.count_late(if is_last { u32::MAX } else { now_s });
     spool.check_room()?;
     // Names and sessions of the snapshot are those with this batch.
     let wants_snapshot = is_last || spool.wants_snapshot();

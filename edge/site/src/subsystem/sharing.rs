@@ -4,6 +4,9 @@
 //! A node sends the sessions of each batch once it is on its disk. Others take them over and put them into their own next
 //! batch, so that a kill does not lose them. Only the node at which a client announces counts.
 //!
+//! A client with two addresses announces to two nodes at once. When that is first seen, one of them begins to count it
+//! last, after the other has told what it counted: for it, there is nothing left then.
+//!
 //! Calls are sent as they are carried out, and carried out by the others in the same way. The database has what they
 //! say, too: a node that may have missed one reads it again, and so do the others when a node begins that may have been
 //! killed before it sent one.
@@ -50,7 +53,23 @@ pub(super) struct Sharing {
     /// When this node last began to read the database, unix seconds.
     pub(super) loaded_s: AtomicU32,
     /// Parts of other nodes that came before the sessions of this one were restored.
-    early: Mutex<Vec<Batch>>,
+    early: Mutex<Vec<Part>>,
+}
+
+/// A part of a batch of another node.
+struct Part {
+    batch: Batch,
+    /// True if that node counts clients that announce to it and to this one at once: one of two has to.
+    counts: bool,
+}
+
+impl Part {
+    /// Reads a part that comes to `node`. Returns `None` if it is malformed.
+    fn decode(unix_s: u32, reader: &mut Reader<'_>, node: &str) -> Option<Self> {
+        let len = usize::try_from(reader.varint()?).ok()?;
+        let counts = reader.take(len)? < node.as_bytes();
+        Some(Self { batch: Batch::decode(0, unix_s, reader.0)?, counts })
+    }
 }
 
 impl Sharing {
@@ -88,6 +107,9 @@ impl SiteSubsystem {
         let part = outgoing.lock().pop_front()?;
         let mut writer = Writer(vec![SESSIONS, kind]);
         writer.bytes(&part.unix_s.to_le_bytes());
+        let node = self.shared.config.node.as_bytes();
+        writer.varint(node.len() as u64);
+        writer.bytes(node);
         part.encode(&mut writer);
         Some(writer.0)
     }
@@ -107,10 +129,12 @@ impl SiteSubsystem {
         }
         let Some(unix_s) = reader.array().map(u32::from_le_bytes) else { return false };
         match what {
-            SESSIONS => Batch::decode(0, unix_s, reader.0).is_some_and(|batch| {
-                shared.take_over(batch);
-                true
-            }),
+            SESSIONS => {
+                Part::decode(unix_s, &mut reader, &shared.config.node).is_some_and(|part| {
+                    shared.take_over(part);
+                    true
+                })
+            }
             CALL => SharedCall::decode(&mut reader).is_some_and(|call| {
                 self.repeat_call(unix_s, call);
                 true
@@ -142,13 +166,13 @@ impl SiteSubsystem {
 
 impl Shared {
     /// Takes over the sessions in a part of a batch of another node.
-    fn take_over(&self, batch: Batch) {
+    fn take_over(&self, part: Part) {
         let mut early = self.sharing.early.lock();
         if self.answers.is_counting() {
             drop(early);
-            learn(self, &batch);
+            learn(self, &part);
         } else if early.len() < WAITING_MAX {
-            early.push(batch);
+            early.push(part);
         }
     }
 }
@@ -156,7 +180,7 @@ impl Shared {
 /// Takes over what came before the sessions were restored. Call when announces are counted.
 pub(super) fn learn_early(shared: &Shared) {
     let early = std::mem::take(&mut *shared.sharing.early.lock());
-    early.iter().for_each(|batch| learn(shared, batch));
+    early.iter().for_each(|part| learn(shared, part));
 }
 
 /// Queues a batch for other nodes.
@@ -210,7 +234,8 @@ fn names_of(shared: &Shared, records: &[Record]) -> Vec<TorrentName> {
     records.iter().filter_map(name).collect()
 }
 
-fn learn(shared: &Shared, batch: &Batch) {
+fn learn(shared: &Shared, part: &Part) {
+    let Part { batch, counts } = part;
     let answers = &shared.answers;
     let names: HashMap<_, _> = batch.names.iter().map(|it| (it.torrent, it.info_hash)).collect();
     let number = |torrent: u32| match shared.config.kind {
@@ -221,7 +246,7 @@ fn learn(shared: &Shared, batch: &Batch) {
         let Some(torrent) = number(record.torrent) else { continue };
         let mut is_news = false;
         for change in &record.sessions {
-            is_news |= answers.ledger.learn_of_node(record.user, torrent, change);
+            is_news |= answers.ledger.learn_of_node(record.user, torrent, change, *counts);
         }
         // A repeated batch is no news.
         if is_news && record.completions > 0 {

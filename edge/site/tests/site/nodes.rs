@@ -8,7 +8,7 @@ use tidegate_site::{SiteConfig, SiteKind};
 use types::Event;
 
 use crate::day::{Model, Random, compare};
-use crate::fixture::{Client, Database, GAZELLE, Site, UNIT3D, text};
+use crate::fixture::{Client, Database, GAZELLE, Site, UNIT3D, now_s, text};
 
 /// Nodes that are tracked by one epoch.
 struct Nodes {
@@ -155,6 +155,41 @@ fn a_scripted_day_at_two_nodes_leaves_the_rows_of_one() {
     all.stop();
 }
 
+/// A client announces over IPv4 and IPv6, and its two connections reach different nodes.
+#[test]
+fn a_client_that_announces_to_two_nodes_at_once_is_counted_once() {
+    let all = Nodes::start(UNIT3D, SiteKind::Unit3d);
+    let mut model = Model::default();
+    let [first, second] = &all.nodes;
+    let mut client = Client { event: Event::Started, ..Client::new(1, 1, 1) };
+    for uploaded in [1_000, 1_500, 2_100, 2_800] {
+        client = Client { uploaded, at_s: now_s() - all.epoch_s, ..client };
+        if uploaded > 2_000 {
+            client = Client { event: Event::Completed, left: 0, downloaded: 100, ..client };
+        }
+        assert_eq!(second.text(&client), "");
+        assert_eq!(first.text(&client), "");
+        model.announce(&client, true);
+        client.event = Event::None;
+        all.settle();
+        // The clock of announces has seconds.
+        std::thread::sleep(Duration::from_millis(1_100));
+    }
+    // Longer than the second node waits for the first one.
+    let wait = || std::thread::sleep(Duration::from_secs(9));
+    wait();
+    all.settle();
+    compare(&all.database, &model, all.epoch_s);
+    // With one of its addresses gone, what it reports to the second node alone counts, too.
+    client = Client { uploaded: 3_500, at_s: now_s() - all.epoch_s, ..client };
+    assert_eq!(second.text(&client), "");
+    model.announce(&client, true);
+    wait();
+    all.settle();
+    compare(&all.database, &model, all.epoch_s);
+    all.stop();
+}
+
 #[test]
 fn a_call_at_one_node_takes_effect_at_all() {
     let all = Nodes::start(UNIT3D, SiteKind::Unit3d);
@@ -265,7 +300,8 @@ fn random_days_at_two_nodes_leave_the_rows_of_one() {
                 uploaded: counter.0,
                 downloaded: counter.1,
                 left: random.below(3) * 50,
-                at_s: phase * 60 + step,
+                // With a pause, or a client that moves would seem to announce to both nodes at once.
+                at_s: phase * 100 + step,
                 ..Client::new(user, hash, peer)
             };
             // A user in a torrent is one row of history, whose time as a seeder is that of all its clients.
