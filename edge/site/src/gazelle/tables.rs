@@ -76,17 +76,17 @@ const PEERS_TAIL: &str = " ON DUPLICATE KEY UPDATE active = VALUES(active), uplo
 const SNATCHED: &str = "xbt_snatched (uid, fid, tstamp, IP)";
 
 /// The rows come first, so that each is looked up by its primary key.
-const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const USERS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     up BIGINT UNSIGNED PATH '$[1]', down BIGINT UNSIGNED PATH '$[2]')) AS d STRAIGHT_JOIN users_main AS u ON u.ID = d.id \
     SET u.Uploaded = u.Uploaded + d.up, u.Downloaded = u.Downloaded + d.down";
-const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', snatched BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
     time_s BIGINT PATH '$[5]')) AS d STRAIGHT_JOIN torrents AS t ON t.ID = d.id \
     SET t.last_action = IF(CAST(t.Seeders AS SIGNED) + d.seeders > 0, FROM_UNIXTIME(d.time_s), t.last_action), \
     t.Seeders = GREATEST(CAST(t.Seeders AS SIGNED) + d.seeders, 0), \
     t.Leechers = GREATEST(CAST(t.Leechers AS SIGNED) + d.leechers, 0), t.Snatched = t.Snatched + d.snatched, \
     t.balance = t.balance + d.balance";
-const TOKENS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (user BIGINT UNSIGNED PATH '$[0]', \
+const TOKENS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (user BIGINT UNSIGNED PATH '$[0]', \
     torrent BIGINT UNSIGNED PATH '$[1]', down BIGINT PATH '$[2]', ends INT PATH '$[3]')) AS d \
     STRAIGHT_JOIN users_freeleeches AS f ON f.UserID = d.user AND f.TorrentID = d.torrent \
     SET f.Downloaded = f.Downloaded + d.down, f.Expired = IF(d.ends, 1, f.Expired)";

@@ -2,13 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::batch::{Batch, Record, SessionChange};
 use crate::database::{Column, Rows, Tables};
+use crate::probes::Probes;
 use crate::sql::RowText;
 
 /// UNIT3D's tables.
-pub(crate) struct Unit3dTables;
+pub(crate) struct Unit3dTables {
+    /// The results of probes, which the column `connectable` gets.
+    pub(crate) probes: Option<Arc<Probes>>,
+}
 
 const INT: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
 const BOOL: &[&str] = &["tinyint", "smallint", "int", "bit"];
@@ -81,6 +86,7 @@ const COLUMNS: &[Column] = &[
     column("peers", "active", BOOL),
     column("peers", "seeder", BOOL),
     column("peers", "visible", BOOL),
+    column("peers", "connectable", BOOL),
     column("peers", "created_at", TIME),
     column("peers", "updated_at", TIME),
     column("unregistered_info_hashes", "user_id", INT),
@@ -108,10 +114,10 @@ const UNREGISTERED: &str = "unregistered_info_hashes (user_id, info_hash, create
 const UNREGISTERED_TAIL: &str = " ON DUPLICATE KEY UPDATE updated_at = VALUES(updated_at)";
 
 /// The rows come first, so that each is looked up by its primary key.
-const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const USERS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     up BIGINT UNSIGNED PATH '$[1]', down BIGINT UNSIGNED PATH '$[2]')) AS d STRAIGHT_JOIN users ON users.id = d.id \
     SET users.uploaded = users.uploaded + d.up, users.downloaded = users.downloaded + d.down";
-const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', completed BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
     time_s BIGINT PATH '$[5]')) AS d STRAIGHT_JOIN torrents ON torrents.id = d.id \
     SET torrents.seeders = torrents.seeders + d.seeders, torrents.leechers = torrents.leechers + d.leechers, \
@@ -139,7 +145,10 @@ impl Tables for Unit3dTables {
             let changes = record.sessions.iter().filter(|change| !change.expired);
             changes.map(move |change| (record, change))
         });
-        rows.insert(PEERS, PEERS_TAIL, peers, write_peer)?;
+        match &self.probes {
+            None => rows.insert(PEERS, PEERS_TAIL, peers, write_peer)?,
+            Some(probes) => write_probed(rows, probes, peers)?,
+        }
         rows.update(USERS_UPDATE, &user_changes(records))?;
         let changes = torrent_changes(records, rows.unix_s);
         rows.update(TORRENTS_UPDATE, &changes)
@@ -164,6 +173,25 @@ fn write_history(row: &mut RowText<'_>, (record, last): (&Record, &SessionChange
         0 => row.null(),
         completed_s => row.time(completed_s),
     };
+}
+
+/// Writes rows of `peers` with the results of probes. Without one, the column stays as it is.
+fn write_probed<'a>(
+    rows: &mut Rows<'_, '_>,
+    probes: &Probes,
+    peers: impl Iterator<Item = (&'a Record, &'a SessionChange)>,
+) -> Result<(), mysql::Error> {
+    let is_open = |change: &SessionChange| probes.is_open(change.session.ip, change.session.port);
+    let all = peers.map(|(record, change)| (record, change, is_open(change)));
+    let (known, unknown): (Vec<_>, Vec<_>) = all.partition(|(_, _, is_open)| is_open.is_some());
+    let unknown = unknown.into_iter().map(|(record, change, _)| (record, change));
+    rows.insert(PEERS, PEERS_TAIL, unknown, write_peer)?;
+    let head = PEERS.replace(')', ", connectable)");
+    let tail = format!("{PEERS_TAIL}, connectable = VALUES(connectable)");
+    rows.insert(&head, &tail, known.into_iter(), |row, (record, change, is_open)| {
+        write_peer(row, (record, change));
+        row.flag(is_open == Some(true));
+    })
 }
 
 /// Appends a row of `peers`.

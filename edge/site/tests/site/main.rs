@@ -9,3 +9,5 @@ mod feed;
 mod fixture;
 mod gazelle;
 mod kills;
+mod lists;
+mod tls;
