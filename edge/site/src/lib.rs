@@ -30,6 +30,7 @@ mod probes;
 mod rates;
 mod rules;
 mod server;
+mod shared_call;
 pub mod spool;
 mod sql;
 mod status;

@@ -10,4 +10,5 @@ mod fixture;
 mod gazelle;
 mod kills;
 mod lists;
+mod nodes;
 mod tls;
