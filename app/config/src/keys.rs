@@ -512,9 +512,9 @@ settings! {
         site_password: Text = "";
         /// File with the password of gazelle's reports (TRACKER_REPORTKEY). At least 32 characters.
         report_password: Text = "";
-        /// URL of gazelle, e.g. "http://127.0.0.1", whose tools.php is told which freeleech tokens a completed download has
-        /// used up, so that its cache forgets them. site_password is part of these calls, and only http:// is spoken: the
-        /// site must be on this machine or in a network that you trust. Empty = no calls.
+        /// URL of gazelle, e.g. "http://127.0.0.1": its tools.php is called when a completed download has used up a
+        /// freeleech token, so that the site's cache forgets it. site_password is part of these calls, and only http:// is
+        /// spoken: the site must be on this machine or in a network that you trust. Empty = no calls.
         url: Text = "";
         /// Seconds within which the database has what users transferred, if it keeps up. A kill loses at most this much.
         flush_s: Int(1, 60) = 3;

@@ -68,7 +68,7 @@ pub enum SiteKind {
         site_password: PathBuf,
         /// The file with the password of reports.
         report_password: PathBuf,
-        /// Where the site is told of used-up tokens; empty = nowhere.
+        /// The URL of the site for calls about used-up tokens; empty = none.
         url: String,
     },
 }
@@ -80,7 +80,7 @@ pub struct SiteDatabase {
     pub url: String,
     /// The file with the password, if the URL has none.
     pub password: Option<PathBuf>,
-    /// Whether connections use TLS.
+    /// TLS of its connections.
     pub tls: SiteTls,
     /// Where calls arrive.
     pub listen: SocketAddr,

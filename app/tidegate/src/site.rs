@@ -158,7 +158,7 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
     Ok(options)
 }
 
-/// Reads where the site is told of used-up tokens.
+/// Reads where the site receives calls about used-up tokens.
 fn site_url(text: &str) -> Result<Option<SiteUrl>> {
     if text.is_empty() {
         return Ok(None);

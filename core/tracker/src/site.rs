@@ -24,7 +24,7 @@ pub trait Site: Send + Sync {
     fn announce(&self, now: Tick, announce: &SiteAnnounce<'_>) -> SiteVerdict;
 
     /// Counts a list of peers that the answer to an announce of a known key has. `role` is that of the client: a
-    /// seeder gets leechers only. Returns a warning if the user has had so many that it gets none. Called under
+    /// seeder gets leechers only. Returns a warning if the user has had too many, and gets none. Called under
     /// the lock of the torrent: must not block.
     fn count_list(&self, _now: Tick, _key: KeyId, _role: Role) -> Option<Notice> {
         None

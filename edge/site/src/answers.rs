@@ -622,6 +622,7 @@ mod tests {
                 key: KeyId(USER),
                 announce: &announce,
                 from: [10, 0, 0, 1].into(),
+                client_ip: [10, 0, 0, 1].into(),
                 agent: b"",
                 protocol: SiteProtocol::Udp,
             },

@@ -68,7 +68,7 @@ pub struct SiteConfig {
     pub database: Option<String>,
     /// The password of the database, if it is not in the URL.
     pub database_password: Option<String>,
-    /// Whether connections to the database use TLS, if the URL does not say so.
+    /// TLS of connections to the database, if the URL does not set it.
     pub database_tls: DatabaseTls,
     /// UNIT3D's `TRACKER_KEY`: who knows it may call.
     pub tracker_key: Option<String>,
@@ -76,7 +76,7 @@ pub struct SiteConfig {
     pub site_password: Option<String>,
     /// Gazelle's password for reports.
     pub report_password: Option<String>,
-    /// Where Gazelle is told of used-up tokens.
+    /// The address of Gazelle for calls about used-up tokens.
     pub url: Option<SiteUrl>,
     /// Seconds within which the database has an announce, if it keeps up: what a kill loses at most.
     pub flush_s: u32,
@@ -100,7 +100,7 @@ pub struct SiteConfig {
     pub seed_lists: ListWindows,
     /// Lists of leechers that a user's seeders get.
     pub leech_lists: ListWindows,
-    /// Whether and how clients are probed for connections that they accept.
+    /// Probes of clients for connections that they accept.
     pub probes: ProbeConfig,
 }
 

@@ -1,6 +1,6 @@
 //! Probes: does a client accept connections? UNIT3D has a column for it, `connectable`.
 //!
-//! An announce asks for a probe and goes on; the thread `site-probe` opens a TCP connection from an address that the
+//! An announce asks for a probe and does not wait; the thread `site-probe` opens a TCP connection from an address that the
 //! operator names, and closes it. It must be of no use against others, so it connects only to the address that the
 //! announce came from, never to private or own ones or to ports of services, once in half an hour, and not often to one
 //! address or network. See decision 0077.
@@ -55,7 +55,7 @@ pub struct ProbeCounts {
     pub skipped: u64,
 }
 
-/// What is known of clients, and the queue of those that are to be probed.
+/// Results by client, and the queue of clients that are to be probed.
 pub(crate) struct Probes {
     config: ProbeConfig,
     shards: Box<[Mutex<HashMap<SocketAddr, Known>>]>,
@@ -67,7 +67,7 @@ pub(crate) struct Probes {
     skipped: AtomicU64,
 }
 
-/// What is known of a client.
+/// The result of a client.
 #[derive(Clone, Copy)]
 struct Known {
     /// The last result, if there is one.

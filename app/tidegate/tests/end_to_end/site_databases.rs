@@ -161,7 +161,7 @@ fn lists_of_peers_are_limited_for_each_user() {
         let (_, body) = http(tracker.http4(), &target);
         (has(&body, "5:peers6:"), has(&body, "Rate limit exceeded. Please wait."))
     };
-    assert_eq!(announce("b", 1001, 0), (false, false), "the first gets nobody");
+    assert_eq!(announce("b", 1001, 0), (false, false), "the first gets no peers");
     for expected in [(true, false), (true, false), (false, true), (false, true)] {
         assert_eq!(announce("a", 1002, 1), expected);
     }
@@ -187,7 +187,7 @@ fn announce_at(tracker: &Tracker, port: u16) -> Vec<u8> {
     http(tracker.http4(), &target).1
 }
 
-/// Clients that accept connections are told from others, by a tracker in its sandbox, and only where that is permitted.
+/// Probes tell clients that accept connections from others, inside the sandbox, and only where that is permitted.
 #[cfg(target_os = "linux")]
 #[test]
 fn clients_are_probed_from_the_address_that_the_operator_names() {

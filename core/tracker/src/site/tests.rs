@@ -131,7 +131,7 @@ fn users_do_not_get_their_own_peers() {
 #[test]
 fn lists_of_peers_are_counted_and_withheld_if_there_are_too_many() {
     let (tracker, site) = site();
-    // The first one gets nobody, and the others' own peer at host 2 is left out.
+    // The first one gets no peers, and the others' own peer at host 2 is left out.
     announce(&tracker, 2, SERVED, Event::Started);
     announce(&tracker, 1, SERVED, Event::Started);
     announce(&tracker, 1, HIDDEN, Event::None);

@@ -324,7 +324,7 @@ fn a_port_in_use_is_an_error_of_the_start() {
     assert!(error.starts_with("site.listen: cannot listen on 127.0.0.1:"), "{error}");
 }
 
-/// What the site's tables and clients have that cannot be: it is counted, and the rest is served.
+/// Values of the site's tables and of clients that cannot be right are counted, and the rest is served.
 #[test]
 fn odd_passkeys_equal_hashes_and_jumping_counters_are_counted() {
     let database = Database::start(UNIT3D);

@@ -47,7 +47,7 @@ pub(crate) const KEYS: &[KeyRow] = &[
     key(
         "site_host site_path",
         &["site.url"],
-        "Where the site is told of used-up tokens; needs site.kind = \"gazelle\".",
+        "For calls about used-up tokens; needs site.kind = \"gazelle\".",
     ),
     without(
         "site_password report_password",
