@@ -477,7 +477,10 @@ pub(super) mod tests {
         let tracker = Arc::get_mut(&mut sources.tracker).unwrap();
         *tracker = tracker_with(Some(1 << 20));
         sources.subsystems.add("cluster", partition);
-        sources.subsystems.add("site", site::SiteStatus::default);
+        sources.subsystems.add("site", || site::SiteStatus {
+            probes: Some(Default::default()),
+            ..site::SiteStatus::default()
+        });
         sources.subsystems.add("geo", || {
             let file = |kind| geo::NetworkFile { kind, r#type: String::new(), built: None };
             let files = ["asn", "country"].map(file).into();
