@@ -19,6 +19,7 @@ use super::secret::{self, SECRET_LEN, Secret};
 use super::server::Server;
 use super::token::{self, Subject};
 use super::{authority, random};
+use crate::dates;
 use crate::permissions::check_secret;
 
 /// The version of the file that this program writes, and the latest that it reads.
@@ -61,7 +62,10 @@ pub(super) struct OperatorFile {
     /// Nodes by number.
     #[serde(default)]
     nodes: BTreeMap<String, NodeRecord>,
-    /// The numbers of nodes whose users were removed, by public key of these.
+    /// The seeds of readers of accounts, by name.
+    #[serde(default)]
+    readers: BTreeMap<String, String>,
+    /// The numbers of nodes whose users were removed, by public key of these; 0 = a reader.
     #[serde(default)]
     removed: BTreeMap<String, u8>,
 }
@@ -111,7 +115,7 @@ impl OperatorFolder {
             operator_seed: new_seed(KeyPairType::Operator)?,
             account_seed: new_seed(KeyPairType::Account)?,
             system_seed: new_seed(KeyPairType::Account)?,
-            account_issued: token::now(),
+            account_issued: dates::now(),
             ca_key: authority.as_ref().map(|authority| authority.key.clone()),
             ca: authority.map(|authority| authority.certificate),
             stream: StreamRecord {
@@ -120,6 +124,7 @@ impl OperatorFolder {
                 lifetime_s: LIFETIME_S,
             },
             nodes: BTreeMap::new(),
+            readers: BTreeMap::new(),
             removed: BTreeMap::new(),
         };
         let folder = Self { path, file };
@@ -218,7 +223,7 @@ impl OperatorFolder {
         let subject = Subject {
             key: &user_key,
             name: &format!("node-{node}"),
-            issued: token::now(),
+            issued: dates::now(),
             expires: None,
         };
         let jwt = token::of_user(&subject, &self.keys()?.account, &rights)?;
@@ -245,12 +250,55 @@ impl OperatorFolder {
     /// If the node was never invited.
     pub(super) fn remove(&mut self, node: u8) -> Result<String> {
         if let Some(record) = self.file.nodes.remove(&node.to_string()) {
-            self.file.removed.insert(token::key_of(&record.seed)?.public_key(), node);
-            // Servers keep the later one of two tokens.
-            self.file.account_issued = token::now().max(self.file.account_issued + 1);
+            self.revoke(&record.seed, node)?;
         }
         ensure!(self.was_removed(node), "node {node} was not invited from this folder");
         self.account_token(&self.keys()?)
+    }
+
+    /// Notes that the user with this seed is refused from now on.
+    fn revoke(&mut self, seed: &str, node: u8) -> Result<()> {
+        self.file.removed.insert(token::key_of(seed)?.public_key(), node);
+        // Servers keep the later one of two tokens.
+        self.file.account_issued = dates::now().max(self.file.account_issued + 1);
+        Ok(())
+    }
+
+    /// Returns the credentials of a reader of accounts. The same name gets the same user again, unless it was removed
+    /// meanwhile.
+    pub(super) fn reader(&mut self, name: &str) -> Result<String> {
+        let seed = match self.file.readers.get(name) {
+            Some(seed) => seed.clone(),
+            None => token::seed_of(&token::new_key(KeyPairType::User)?)?,
+        };
+        self.file.readers.insert(name.to_owned(), seed.clone());
+        let key = token::key_of(&seed)?;
+        let subject = Subject {
+            key: &key,
+            name: &format!("reader-{name}"),
+            issued: dates::now(),
+            expires: None,
+        };
+        let rights = Rights::of_reader(&self.file.name);
+        let jwt = token::of_user(&subject, &self.keys()?.account, &rights)?;
+        Ok(NatsUser { jwt, seed }.credentials())
+    }
+
+    /// Notes that a reader is removed. Returns the token of the account that tells the servers so.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such reader.
+    pub(super) fn remove_reader(&mut self, name: &str) -> Result<String> {
+        let seed = self.file.readers.remove(name);
+        let seed = seed.with_context(|| format!("there is no reader `{name}` in this folder"))?;
+        self.revoke(&seed, 0)?;
+        self.account_token(&self.keys()?)
+    }
+
+    /// Returns the pattern of subjects that readers of accounts subscribe to.
+    pub(super) fn readers_subject(&self) -> String {
+        Rights::of_reader(&self.file.name).subscribe.concat()
     }
 
     /// Returns whether a node of this number was removed once.
@@ -297,7 +345,7 @@ impl OperatorFolder {
     /// Returns how a user of an account reaches the servers for the next minutes.
     fn options_of(&self, account: &KeyPair, rights: &Rights) -> Result<NatsOptions> {
         let user_key = token::new_key(KeyPairType::User)?;
-        let issued = token::now();
+        let issued = dates::now();
         let subject =
             Subject { key: &user_key, name: "operator", issued, expires: Some(issued + COMMAND_S) };
         let jwt = token::of_user(&subject, account, rights)?;
@@ -349,7 +397,7 @@ struct Keys {
 
 impl Keys {
     fn operator_token(&self, name: &str) -> Result<String> {
-        let issued = token::now();
+        let issued = dates::now();
         let subject = Subject { key: &self.operator, name, issued, expires: None };
         token::of_operator(&subject, &self.system)
     }

@@ -1,8 +1,6 @@
 //! Tokens of NATS: signed JSON (JWT) that names an operator, an account or a user, and what it may do. Servers know the
 //! operator's key, so they take any user whose token its account has signed.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,6 +14,8 @@ const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
 const VERSION: u32 = 2;
 /// No limit.
 const UNLIMITED: i32 = -1;
+/// Time within which a user can answer a message, nanoseconds: twice that of which a node waits.
+const ANSWER_NS: u64 = 120_000_000_000;
 /// The end of the year 9999, unix time in seconds.
 const LAST_TIME: u64 = 253_402_300_799;
 
@@ -43,11 +43,6 @@ pub(super) fn key_of(seed: &str) -> Result<KeyPair> {
 /// Returns the seed of a key.
 pub(super) fn seed_of(key: &KeyPair) -> Result<String> {
     key.seed().context("a key has no seed")
-}
-
-/// Returns the present time, unix seconds.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Returns the token of an operator, who signs it.
@@ -94,7 +89,7 @@ pub(super) fn of_system_account(subject: &Subject<'_>, operator: &KeyPair) -> Re
 
 /// Returns the token of a user with these rights and no others.
 pub(super) fn of_user(subject: &Subject<'_>, account: &KeyPair, rights: &Rights) -> Result<String> {
-    let claims = json!({
+    let mut claims = json!({
         "type": "user",
         "pub": { "allow": rights.publish },
         "sub": { "allow": rights.subscribe },
@@ -102,6 +97,13 @@ pub(super) fn of_user(subject: &Subject<'_>, account: &KeyPair, rights: &Rights)
         "data": UNLIMITED,
         "payload": UNLIMITED,
     });
+    if rights.publish.is_empty() {
+        // An empty list allows everything.
+        claims["pub"] = json!({ "deny": [">"] });
+    }
+    if rights.answers {
+        claims["resp"] = json!({ "max": 1, "ttl": ANSWER_NS });
+    }
     sign(subject, account, claims)
 }
 
