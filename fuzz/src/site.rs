@@ -1,10 +1,11 @@
-//! Files and calls of a site: the first byte names the reader. A batch that is read is the same after it is written.
+//! Files and calls of a site, from the site and from other nodes: the first byte names the reader. Batches and calls that
+//! are read are the same after they are written.
 
 use site::spool::scan_segment;
 
 pub(crate) fn check(bytes: &[u8]) {
     let Some((reader, bytes)) = bytes.split_first() else { return };
-    match reader % 6 {
+    match reader % 7 {
         0 => {
             let mut last = 0;
             let end = scan_segment(bytes, &mut |frame, offset| {
@@ -20,9 +21,10 @@ pub(crate) fn check(bytes: &[u8]) {
         2 => drop(site::read_body("torrents", bytes)),
         3 => drop(site::read_body("users", bytes)),
         4 => drop(site::read_body("groups", bytes)),
-        _ => {
+        5 => {
             let text = String::from_utf8_lossy(bytes);
             assert!(site::read_query(&text) <= text.matches('=').count());
         }
+        _ => assert!(site::reads_call_as_written(bytes)),
     }
 }

@@ -48,6 +48,8 @@ pub use gazelle::tokens::SiteUrl;
 pub use hex::to_hex;
 pub use lists::{ListWindow, ListWindows};
 pub use probes::{ProbeConfig, ProbeCounts};
+#[doc(hidden)]
+pub use shared_call::reads_call_as_written;
 pub use status::{SiteProblem, SiteStatus};
 #[doc(hidden)]
 pub use unit3d::calls::read_body;

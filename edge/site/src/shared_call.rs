@@ -67,6 +67,21 @@ impl SharedCall {
     }
 }
 
+/// Returns whether a call that is read from `bytes`, if there is one, is the same after it is written and read again. Also
+/// makes its requests. For fuzzing.
+#[doc(hidden)]
+pub fn reads_call_as_written(bytes: &[u8]) -> bool {
+    let Some(call) = SharedCall::decode(&mut Reader(bytes)) else { return true };
+    let mut writer = Writer::default();
+    call.encode(&mut writer);
+    let read = SharedCall::decode(&mut Reader(&writer.0));
+    let requests =
+        [SiteKind::Unit3d, SiteKind::Gazelle].map(|kind| call.clone().request(kind, "k"));
+    // Not every path is one of HTTP.
+    let is_marked = |request: &Request| request.extensions().get::<Repeated>().is_some();
+    requests.iter().flatten().all(is_marked) && read.as_ref() == Some(&call)
+}
+
 /// Returns a part of a path in which all but letters and digits are encoded.
 fn percent_encode(part: &str) -> String {
     let encoded = |byte: u8| match byte {
