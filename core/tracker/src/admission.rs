@@ -16,6 +16,7 @@
 //! | 3 | it has a key if the listener is private, and none if not | `KeyUnexpected`, `KeyMissing` | all but connect |
 //! | 4 | the key is known, has not expired, and is within its rate | `KeyUnknown`, `KeyExpired`, `KeyRate` (announces) | all with a key |
 //! | 5 | the request is well-formed | the protocol's own | all; decided by the caller |
+//! | 5 | its service is within its budget, and its torrent is known if that is nearly used up | `OverBudget` | announce |
 //! | 5 | its token is valid and for its torrent, if the listener asks for tokens | `TokenMissing`, `TokenInvalid`, `TokenExpired`, `TokenOtherTorrent`, `TokenUnverified` | announce |
 //! | 6 | other peers can connect to it | `PortZero`, `AddressNotPublic` | announce over UDP and HTTP |
 //! | 7 | its client software is served | `ClientRefused` | announce |
@@ -38,14 +39,16 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use types::{
-    Announce, ConnectionKey, Event, InfoHash, PeerKey, Refusal, Scope, SwarmCounts, Tick, WebPeer,
+    Announce, ConnectionKey, Event, Family, InfoHash, PeerKey, Refusal, Scope, SwarmCounts, Tick,
+    WebPeer,
 };
 
 use crate::bans::BansView;
+use crate::counters::Protocol;
 use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
     Access, BanReason, HeavyHitters, IpPrefix, KeyId, ListenerPolicy, ListenerPolicyId,
-    RequestKind, Settings, Tracker,
+    RequestKind, Service, Settings, Tracker,
 };
 
 /// Everything the operator decides, as it is at one moment: the settings and the bans.
@@ -264,9 +267,9 @@ impl View<'_> {
         Ok(UnverifiedGrant { listener_policy, from, kind, key })
     }
 
-    /// Authorizes an announce of a client at `from` with the credentials of its URL: steps 1 to 3 and 5 of the
-    /// [order of checks](self). `parse` reads the announce, after the client is known to be served. `from` must
-    /// be verified.
+    /// Authorizes an announce of a client at `from`, over `protocol` and with the credentials of its URL: steps 1 to 3
+    /// and 5 of the [order of checks](self). `parse` reads the announce, after the client is known to be served.
+    /// `from` must be verified.
     ///
     /// # Errors
     ///
@@ -278,6 +281,7 @@ impl View<'_> {
         listener_policy: ListenerPolicyId,
         from: IpAddr,
         credentials: Credentials<'_>,
+        protocol: Protocol,
         parse: impl FnOnce() -> Result<Announce, Refusal>,
     ) -> Result<(UnverifiedGrant, Announce), Refusal> {
         let kind = RequestKind::Announce;
@@ -286,6 +290,9 @@ impl View<'_> {
             Ok(announce) => announce,
             Err(refusal) => return self.verify(grant).and(Err(refusal)),
         };
+        if self.settings.has_budgets() {
+            self.check_budget(Service::new(protocol, Family::of(from)), &announce)?;
+        }
         if self.needs_token(listener_policy) {
             let Announce { info_hash, event, .. } = &announce;
             self.authorize_token(&grant, credentials.token, info_hash, *event)?;

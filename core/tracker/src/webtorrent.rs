@@ -9,15 +9,18 @@ use primitives::Random;
 use primitives::siphash::{siphash, siphash_ip};
 use swarm::{Action, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
-    Announce, ConnectionKey, Event, InfoHash, Notice, OfferId, PeerId, Refusal, SwarmCounts, Tick,
-    WebPeer, limits,
+    Announce, ConnectionKey, Event, Family, InfoHash, Notice, OfferId, PeerId, Refusal,
+    SwarmCounts, Tick, WebPeer, limits,
 };
 
 use crate::admission::{Admitted, Endpoint};
+use crate::counters::Protocol;
 use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
 use crate::site::Hidden;
-use crate::{OwnPeers, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View};
+use crate::{
+    Interval, OwnPeers, Service, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View,
+};
 
 pub use offers::Offers;
 
@@ -92,7 +95,9 @@ impl View<'_> {
             }
             tracker.downloads.raise(&info_hash, &mut counts.downloads);
         }
-        let interval_s = policy.jittered_websocket_interval_s(random);
+        let service = Service::new(Protocol::Ws, Family::of(grant.client_ip()));
+        let Interval { interval_s, jitter_s, .. } = *self.settings.interval(service);
+        let interval_s = interval_s + random.below(jitter_s + 1);
         Ok(WebAnnounceOk {
             counts,
             interval_s: hidden.and_then(|hidden| hidden.interval_s).unwrap_or(interval_s),

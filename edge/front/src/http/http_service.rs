@@ -5,10 +5,10 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use tracker::counters::DropReason;
+use tracker::counters::{DropReason, Protocol};
 use tracker::{
     AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, Credentials, ListenerPolicyId, Random,
-    RequestKind, Tracker, View,
+    RequestKind, Service, Tracker, View,
 };
 use types::{Families, Family, InfoHash, Notice, Refusal, SwarmCounts, Tick, UserKey, limits};
 use wire::http::{
@@ -324,7 +324,10 @@ impl HttpService {
         };
         match answered {
             Ok(()) => exchange.count_response(kind),
-            Err(_) if !view.admits_other(ip) => return self.shed(exchange),
+            // Clients over a budget are not at fault.
+            Err(refusal) if !refusal.is_over_budget() && !view.admits_other(ip) => {
+                return self.shed(exchange);
+            }
             //= bep3#failure-reason
             // Status 200: clients read the reason only then.
             Err(refusal) => {
@@ -409,20 +412,23 @@ impl HttpService {
         let HttpClient { listener, remote, .. } = client;
         let mut peer_format = PeerFormat::Compact;
         let credentials = exchange.credentials();
-        let (grant, announce) = view.authorize_announce(policy_id, ip, credentials, || {
-            let query = http::announce_query(query)?;
-            let is_compact = query.compact || !listener.options.non_compact;
-            peer_format = match (is_compact, query.no_peer_id) {
-                (true, _) => PeerFormat::Compact,
-                (false, true) => PeerFormat::DictNoIds,
-                (false, false) => PeerFormat::Dict,
-            };
-            Ok(query.announce)
-        })?;
+        let protocol = if listener.tls.is_some() { Protocol::Https } else { Protocol::Http };
+        let (grant, announce) =
+            view.authorize_announce(policy_id, ip, credentials, protocol, || {
+                let query = http::announce_query(query)?;
+                let is_compact = query.compact || !listener.options.non_compact;
+                peer_format = match (is_compact, query.no_peer_id) {
+                    (true, _) => PeerFormat::Compact,
+                    (false, true) => PeerFormat::DictNoIds,
+                    (false, false) => PeerFormat::Dict,
+                };
+                Ok(query.announce)
+            })?;
         let policy = AnnouncePolicy {
             peers_max: limits::PEERS_HTTP_MAX,
             families: Families::Both,
             with_downloads: true,
+            service: Service::new(protocol, Family::of(ip)),
         };
         let via_local_address = remote.via_local_address;
         let request = AnnounceRequest { grant, via_local_address, announce, policy };

@@ -3,7 +3,7 @@
 use std::mem::take;
 use std::rc::Rc;
 
-use tracker::counters::DropReason;
+use tracker::counters::{DropReason, Protocol};
 use tracker::{
     BanReason, Offers, RelayTargets, RequestKind, View, WebAnnounceOk, WebAnnounceRequest,
 };
@@ -246,7 +246,8 @@ impl Session {
         };
         let (policy_id, credentials) =
             (self.listener.options.listener_policy, self.client.credentials());
-        let (grant, parsed) = view.authorize_announce(policy_id, ip, credentials, || Ok(parsed))?;
+        let (grant, parsed) =
+            view.authorize_announce(policy_id, ip, credentials, Protocol::Ws, || Ok(parsed))?;
         let request = WebAnnounceRequest {
             grant,
             connection: self.key,
