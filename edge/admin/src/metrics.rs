@@ -474,6 +474,7 @@ pub(super) mod tests {
         *tracker = tracker_with(Some(1 << 20));
         sources.subsystems.add("cluster", partition);
         sources.subsystems.add("site", site::SiteStatus::default);
+        sources.subsystems.add("load", pace::PaceStatus::default);
         let counts = Some(NetworkBreakdown::default());
         let (systems, countries) = (counts.clone(), counts);
         sources.status.set_networks(NetworkStats { systems, countries, ..NetworkStats::default() });
