@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
     Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, Limits, ListenerPolicy,
-    ListenerPolicyId, Networks, Policy, Random, Rate, RequestKind, Service, Tracker, UserKey,
+    ListenerPolicyId, Networks, Policy, Random, Rate, RequestKind, Tracker, UserKey,
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
 
@@ -29,12 +29,8 @@ const BATCH: u32 = 64;
 /// Calls of [`Tracker::sweep`] in a pass.
 const PARTS: u32 = 256;
 const LISTENER: ListenerPolicyId = ListenerPolicyId(0);
-const POLICY: AnnouncePolicy = AnnouncePolicy {
-    peers_max: 50,
-    families: Families::Own,
-    with_downloads: false,
-    service: Service::Udp4,
-};
+const POLICY: AnnouncePolicy =
+    AnnouncePolicy { peers_max: 50, families: Families::Own, with_downloads: false };
 
 fn main() {
     let named: Vec<String> = std::env::args().skip(1).collect();

@@ -39,15 +39,13 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use types::{
-    Announce, ConnectionKey, Event, Family, InfoHash, PeerKey, Refusal, Scope, SwarmCounts, Tick,
-    WebPeer,
+    Announce, ConnectionKey, Event, InfoHash, PeerKey, Refusal, Scope, SwarmCounts, Tick, WebPeer,
 };
 
 use crate::bans::BansView;
-use crate::counters::Protocol;
 use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
-    Access, BanReason, HeavyHitters, IpPrefix, KeyId, ListenerPolicy, ListenerPolicyId,
+    Access, BanReason, HeavyHitters, Interval, IpPrefix, KeyId, ListenerPolicy, ListenerPolicyId,
     RequestKind, Service, Settings, Tracker,
 };
 
@@ -59,6 +57,12 @@ pub struct View<'a> {
     pub(crate) tracker: &'a Tracker,
     pub(crate) now: Tick,
     pub(crate) settings: Guard<Arc<Settings>>,
+    /// The service whose clients are served.
+    pub(crate) service: Service,
+    /// Its interval.
+    pub(crate) interval: Interval,
+    /// True if it has a budget.
+    has_budget: bool,
     bans: BansView,
     /// Tokens that may still be verified for this batch.
     verifications: Cell<u32>,
@@ -121,17 +125,27 @@ pub(crate) enum Endpoint {
 }
 
 impl Tracker {
-    /// Returns the operator's settings as they are now, for a batch of requests at `now`.
+    /// Returns the operator's settings as they are now, for a batch of requests at `now` of clients of `service`.
     #[inline]
-    pub fn view(&self, now: Tick) -> View<'_> {
+    pub fn view_of(&self, service: Service, now: Tick) -> View<'_> {
+        let settings = self.settings.load();
         View {
             tracker: self,
             now,
-            settings: self.settings.load(),
+            service,
+            interval: *settings.interval(service),
+            has_budget: settings.has_budget(service),
+            settings,
             bans: self.bans.view(),
             verifications: Cell::new(VERIFICATIONS_PER_BATCH),
             excuses_offences: Cell::new(false),
         }
+    }
+
+    /// Returns the same where the service does not matter, because nothing is announced.
+    #[inline]
+    pub fn view(&self, now: Tick) -> View<'_> {
+        self.view_of(Service::Udp4, now)
     }
 }
 
@@ -267,9 +281,9 @@ impl View<'_> {
         Ok(UnverifiedGrant { listener_policy, from, kind, key })
     }
 
-    /// Authorizes an announce of a client at `from`, over `protocol` and with the credentials of its URL: steps 1 to 3
-    /// and 5 of the [order of checks](self). `parse` reads the announce, after the client is known to be served.
-    /// `from` must be verified.
+    /// Authorizes an announce of a client at `from` with the credentials of its URL: steps 1 to 3 and 5 of the
+    /// [order of checks](self). `parse` reads the announce, after the client is known to be served. `from` must
+    /// be verified.
     ///
     /// # Errors
     ///
@@ -281,7 +295,6 @@ impl View<'_> {
         listener_policy: ListenerPolicyId,
         from: IpAddr,
         credentials: Credentials<'_>,
-        protocol: Protocol,
         parse: impl FnOnce() -> Result<Announce, Refusal>,
     ) -> Result<(UnverifiedGrant, Announce), Refusal> {
         let kind = RequestKind::Announce;
@@ -290,8 +303,8 @@ impl View<'_> {
             Ok(announce) => announce,
             Err(refusal) => return self.verify(grant).and(Err(refusal)),
         };
-        if self.settings.has_budgets() {
-            self.check_budget(Service::new(protocol, Family::of(from)), &announce)?;
+        if self.has_budget {
+            self.check_budget(&announce)?;
         }
         if self.needs_token(listener_policy) {
             let Announce { info_hash, event, .. } = &announce;

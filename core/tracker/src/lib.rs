@@ -56,8 +56,8 @@ pub use listener_policies::{
     Access, ExternalAddress, ListenerPolicy, ListenerPolicyId, PrivateAddresses,
 };
 pub use load::{
-    Budget, BytesLeft, Controller, Interval, Lifetimes, LoadMeasured, LoadRules, LoadTime, Pacing,
-    SERVICES, Service, ServiceGate, ServiceLoad, Stretch,
+    Budget, BytesLeft, Controller, Interval, LoadMeasured, LoadRules, LoadTime, Pacing,
+    PeerLifetimes, SERVICES, Service, ServiceGate, ServiceLoad, Stretch,
 };
 pub use networks::Networks;
 pub use passkeys::{
@@ -122,8 +122,6 @@ pub struct AnnouncePolicy {
     pub families: Families,
     /// True if the response holds the torrent's number of downloads.
     pub with_downloads: bool,
-    /// The service that the client uses, on which its interval depends.
-    pub service: Service,
 }
 
 /// An announce and its origin.
@@ -240,7 +238,7 @@ impl Tracker {
         self.store.set_merge_caps(policy.peer_caps);
         self.passkeys.set_rate(policy.key_mbit_per_s);
         self.settings.change(|settings| settings.set_policy(*policy));
-        let Lifetimes { peer_s, web_s } = self.settings.load().lifetimes();
+        let PeerLifetimes { peer_s, web_s } = self.settings.load().lifetimes();
         self.store.set_lifetimes(peer_s, web_s);
     }
 
@@ -277,14 +275,14 @@ impl Tracker {
     /// for long.
     pub fn sweep(&self, now: Tick, parts: u32) {
         self.store.sweep(now, parts);
-        let Lifetimes { peer_s, web_s } = self.settings.load().lifetimes();
+        let PeerLifetimes { peer_s, web_s } = self.settings.load().lifetimes();
         self.passkeys.sweep(now, parts, peer_s, web_s);
         self.bans.settle(now);
     }
 
     /// Returns the seconds without an announce after which a peer of any protocol may be removed.
     pub fn peer_lifetime_min_s(&self) -> u32 {
-        let Lifetimes { peer_s, web_s } = self.settings.load().lifetimes();
+        let PeerLifetimes { peer_s, web_s } = self.settings.load().lifetimes();
         peer_s.min(web_s)
     }
 
@@ -452,11 +450,10 @@ impl View<'_> {
                 downloads.raise(info_hash, &mut answer.counts.downloads);
             }
         }
-        let interval = self.settings.interval(request.policy.service);
         AnnounceOk {
             answer,
-            interval_s: interval.jittered_s(jitter_seed, slot),
-            interval_min_s: interval.min_s,
+            interval_s: self.interval.jittered_s(jitter_seed, slot),
+            interval_min_s: self.interval.min_s,
             warning: None,
         }
     }

@@ -20,8 +20,8 @@ pub(crate) use gate::Gates;
 use gate::Standing;
 
 labelled! {
-    /// A protocol and the family of its clients: the unit of intervals and budgets. WebTorrent with and without TLS is
-    /// one service.
+    /// A protocol and the family of its listeners' addresses: the unit of intervals and budgets. WebTorrent with and
+    /// without TLS is one service.
     pub enum Service {
         /// UDP over IPv4.
         Udp4 = "udp4",
@@ -46,7 +46,7 @@ labelled! {
 pub const SERVICES: usize = Service::ALL.len();
 
 impl Service {
-    /// Returns the service of clients of `family` at a listener of `protocol`.
+    /// Returns the service of a listener with an address of `family`.
     #[inline]
     pub const fn new(protocol: Protocol, family: Family) -> Self {
         match (protocol, family) {
@@ -142,8 +142,8 @@ pub struct Pacing {
     pub lifetime: Stretch,
     /// The same for WebTorrent peers.
     pub web_lifetime: Stretch,
-    /// The limits in force, by [`Service::index`]; `None` if no service has a budget.
-    pub gates: Option<[ServiceGate; SERVICES]>,
+    /// The limits in force, by [`Service::index`].
+    pub gates: [ServiceGate; SERVICES],
 }
 
 impl Default for Pacing {
@@ -153,7 +153,7 @@ impl Default for Pacing {
             stretch_max: Stretch::NONE,
             lifetime: Stretch::NONE,
             web_lifetime: Stretch::NONE,
-            gates: None,
+            gates: [ServiceGate::default(); SERVICES],
         }
     }
 }
@@ -202,7 +202,7 @@ impl Policy {
 
 /// Seconds without an announce after which peers are removed, as they are now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetimes {
+pub struct PeerLifetimes {
     /// Those of UDP and HTTP.
     pub peer_s: u32,
     /// Those of WebTorrent.
@@ -213,7 +213,8 @@ pub struct Lifetimes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Paced {
     pub(crate) intervals: [Interval; SERVICES],
-    pub(crate) lifetimes: Lifetimes,
+    pub(crate) has_budget: [bool; SERVICES],
+    pub(crate) lifetimes: PeerLifetimes,
 }
 
 impl Paced {
@@ -224,7 +225,8 @@ impl Paced {
         };
         Self {
             intervals: Service::ALL.map(stretched),
-            lifetimes: Lifetimes {
+            has_budget: pacing.gates.map(|gate| gate != ServiceGate::default()),
+            lifetimes: PeerLifetimes {
                 peer_s: pacing.lifetime.lifetime_s(policy.peer_lifetime_s),
                 web_s: pacing.web_lifetime.lifetime_s(policy.web_lifetime_s()),
             },
@@ -236,7 +238,7 @@ impl Tracker {
     /// Puts a decision of a [`Controller`] in force, for every worker from its next batch on.
     pub fn pace(&self, pacing: &Pacing) {
         self.settings.change(|settings| settings.set_pacing(*pacing));
-        let Lifetimes { peer_s, web_s } = self.settings.load().lifetimes();
+        let PeerLifetimes { peer_s, web_s } = self.settings.load().lifetimes();
         self.store.set_lifetimes(peer_s, web_s);
     }
 
@@ -254,21 +256,13 @@ impl View<'_> {
     /// `OverBudget` if the budget is used up, or nearly, and the torrent is new.
     #[cold]
     #[inline(never)]
-    pub(crate) fn check_budget(
-        &self,
-        service: Service,
-        announce: &Announce,
-    ) -> Result<(), Refusal> {
-        let gates = self.settings.pacing().gates;
-        let limits = gates.and_then(|gates| gates.get(service.index()).copied());
-        let Some(limits) = limits.filter(|limits| *limits != ServiceGate::default()) else {
-            return Ok(());
-        };
+    pub(crate) fn check_budget(&self, announce: &Announce) -> Result<(), Refusal> {
         if announce.event == Event::Stopped {
             return Ok(());
         }
-        let gate = self.tracker.gates.of(service);
-        let is_admitted = match gate.arrive(self.now, &limits) {
+        let gate = self.tracker.gates.of(self.service);
+        let limits = &self.settings.pacing().gates[self.service.index()];
+        let is_admitted = match gate.arrive(self.now, limits) {
             Standing::Open => true,
             Standing::Known if self.knows(announce) => {
                 gate.serve();
@@ -280,7 +274,7 @@ impl View<'_> {
             return Ok(());
         }
         gate.count_over();
-        Err(Refusal::OverBudget { interval_s: self.over_budget_interval_s(service, announce) })
+        Err(Refusal::OverBudget { interval_s: self.over_budget_interval_s(announce) })
     }
 
     fn knows(&self, announce: &Announce) -> bool {
@@ -291,8 +285,9 @@ impl View<'_> {
 
     /// Returns the longest interval of a service, with a random part: clients that were refused together must not
     /// return together. The peer id is random enough, and a client that chooses it changes its own time only.
-    fn over_budget_interval_s(&self, service: Service, announce: &Announce) -> u32 {
-        let interval = self.settings.policy.interval(service, self.settings.pacing().stretch_max);
+    fn over_budget_interval_s(&self, announce: &Announce) -> u32 {
+        let interval =
+            self.settings.policy.interval(self.service, self.settings.pacing().stretch_max);
         let (_, tail) = announce.peer_id.0.split_at(12);
         let seed = tail.iter().fold(0_u64, |seed, byte| (seed << 8) | u64::from(*byte));
         interval.jittered_s(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0)

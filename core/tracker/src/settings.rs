@@ -8,8 +8,8 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::load::Paced;
 use crate::{
-    Interval, Lifetimes, Limits, ListenerPolicy, ListenerPolicyId, Pacing, Policy, QuietRefusals,
-    Service,
+    Interval, Limits, ListenerPolicy, ListenerPolicyId, Pacing, PeerLifetimes, Policy,
+    QuietRefusals, Service,
 };
 
 /// The settings in force.
@@ -40,10 +40,10 @@ impl Settings {
         &self.pacing
     }
 
-    /// Returns true if any service has a budget.
+    /// Returns true if a service has a budget.
     #[inline]
-    pub(crate) fn has_budgets(&self) -> bool {
-        self.pacing.gates.is_some()
+    pub(crate) fn has_budget(&self, service: Service) -> bool {
+        self.paced.has_budget[service.index()]
     }
 
     /// Returns the interval in the responses of a service.
@@ -53,7 +53,7 @@ impl Settings {
     }
 
     /// Returns the lifetimes of peers.
-    pub fn lifetimes(&self) -> Lifetimes {
+    pub fn lifetimes(&self) -> PeerLifetimes {
         self.paced.lifetimes
     }
 

@@ -47,12 +47,8 @@ impl Seen {
     }
 }
 
-pub(crate) const POLICY: AnnouncePolicy = AnnouncePolicy {
-    peers_max: 100,
-    families: Families::Own,
-    with_downloads: true,
-    service: Service::Udp4,
-};
+pub(crate) const POLICY: AnnouncePolicy =
+    AnnouncePolicy { peers_max: 100, families: Families::Own, with_downloads: true };
 
 pub(crate) fn tracker(policy: Policy) -> Tracker {
     let store = swarm::Options {

@@ -9,18 +9,15 @@ use primitives::Random;
 use primitives::siphash::{siphash, siphash_ip};
 use swarm::{Action, RelayTargets, StoreWebAnnounce, WebAnnounceSummary};
 use types::{
-    Announce, ConnectionKey, Event, Family, InfoHash, Notice, OfferId, PeerId, Refusal,
-    SwarmCounts, Tick, WebPeer, limits,
+    Announce, ConnectionKey, Event, InfoHash, Notice, OfferId, PeerId, Refusal, SwarmCounts, Tick,
+    WebPeer, limits,
 };
 
 use crate::admission::{Admitted, Endpoint};
-use crate::counters::Protocol;
 use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
 use crate::site::Hidden;
-use crate::{
-    Interval, OwnPeers, Service, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View,
-};
+use crate::{Interval, OwnPeers, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View};
 
 pub use offers::Offers;
 
@@ -95,8 +92,7 @@ impl View<'_> {
             }
             tracker.downloads.raise(&info_hash, &mut counts.downloads);
         }
-        let service = Service::new(Protocol::Ws, Family::of(grant.client_ip()));
-        let Interval { interval_s, jitter_s, .. } = *self.settings.interval(service);
+        let Interval { interval_s, jitter_s, .. } = self.interval;
         let interval_s = interval_s + random.below(jitter_s + 1);
         Ok(WebAnnounceOk {
             counts,
@@ -234,7 +230,7 @@ impl OfferNetwork {
 mod tests {
     use super::*;
     use crate::tests::{leecher, tracker};
-    use crate::{Limits, ListenerPolicyId, Networks, Policy, Rate, RequestKind};
+    use crate::{Limits, ListenerPolicyId, Networks, Policy, Rate, RequestKind, Service};
     use types::NumWant;
 
     const HASH: InfoHash = InfoHash([1; 20]);
@@ -253,7 +249,8 @@ mod tests {
         request: &WebAnnounceRequest,
     ) -> (Result<WebAnnounceOk, Refusal>, RelayTargets) {
         let mut chosen = RelayTargets::new();
-        let answer = tracker.view(Tick(0)).announce_web(&mut Random::new(1), request, &mut chosen);
+        let view = tracker.view_of(Service::Ws4, Tick(0));
+        let answer = view.announce_web(&mut Random::new(1), request, &mut chosen);
         (answer, chosen)
     }
 

@@ -1,6 +1,6 @@
 //! A day of clients in virtual time, with a flash crowd: how load and intervals develop.
 //!
-//! ```sh
+//! ```text
 //! TIDEGATE_SIM_CLIENTS=1000000 cargo test --release -p tidegate-tracker --test load_day -- --nocapture
 //! ```
 
@@ -91,7 +91,7 @@ impl Day {
         Self {
             random: Random::new(7),
             evening,
-            // A client that announces at the end of the day is told to return on the next one.
+            // A client that announces at the end of the day gets an interval that ends on the next one.
             wheel: vec![Vec::new(); DAY_S as usize],
             present: 0,
             capacity_per_s,

@@ -11,7 +11,7 @@ use replication::{AGE_UNIT_S, ReplicatedStore};
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
     Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, ListenerPolicy,
-    ListenerPolicyId, Random, RequestKind, Service, Tracker, UserKey,
+    ListenerPolicyId, Random, RequestKind, Tracker, UserKey,
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, SwarmCounts, Tick};
 
@@ -74,12 +74,7 @@ fn request(tracker: &Tracker, users: &[UserKey], number: u32, round: u32) -> Ann
         downloaded: 0,
         want: NumWant::Default,
     };
-    let policy = AnnouncePolicy {
-        peers_max: 50,
-        families: Families::Both,
-        with_downloads: true,
-        service: Service::Udp4,
-    };
+    let policy = AnnouncePolicy { peers_max: 50, families: Families::Both, with_downloads: true };
     let grant = grant.expect("a grant");
     AnnounceRequest { grant, via_local_address: false, announce, policy }
 }

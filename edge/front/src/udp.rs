@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use net::{Batch, Handler};
-use tracker::counters::{Counters, DropReason, Protocol, WorkerMetrics};
+use tracker::counters::{Counters, DropReason, WorkerMetrics};
 use tracker::{
     AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, HeavyHitters, IpPrefix,
-    ListenerPolicyId, Networks, Random, RequestKind, Service, Tracker, UnverifiedGrant, View,
+    ListenerPolicyId, Networks, Random, RequestKind, Tracker, UnverifiedGrant, View,
 };
 use types::{
     Announce, Families, Family, InfoHash, PackedV4, PackedV6, Refusal, SwarmCounts, limits,
@@ -72,7 +72,7 @@ impl Handler for UdpFront {
         let begun = self.clock.moment();
         let UdpListener { metrics, listener_policy, proxies } = &mut self.listeners[socket];
         let mut context = BatchContext {
-            view: self.tracker.view(begun.tick),
+            view: self.tracker.view_of(metrics.service, begun.tick),
             counters: &mut metrics.counters,
             listener_policy: *listener_policy,
             proxies: proxies.as_ref(),
@@ -289,8 +289,7 @@ impl BatchContext<'_> {
         };
         let url = url::read(url);
         let credentials = credentials(&self.view, self.listener_policy, url.key, url.query);
-        let (policy, protocol) = (self.listener_policy, Protocol::Udp);
-        self.view.authorize_announce(policy, ip, credentials, protocol, || Ok(announce))
+        self.view.authorize_announce(self.listener_policy, ip, credentials, || Ok(announce))
     }
 
     /// Writes the response to a scrape, and returns its length.
@@ -481,7 +480,6 @@ impl ReplyRoom {
             peers_max: self.peers_max(),
             families: Families::Own,
             with_downloads: false,
-            service: Service::new(Protocol::Udp, self.family),
         }
     }
 

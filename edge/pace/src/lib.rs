@@ -13,7 +13,6 @@ use tracker::counters::{Counters, Listener};
 use tracker::{
     Controller, LoadMeasured, LoadRules, LoadTime, RequestKind, SERVICES, Service, Tracker,
 };
-use types::Family;
 
 pub use status::{PaceStatus, ServiceStatus};
 
@@ -99,9 +98,8 @@ impl Pacer {
         let status = Service::ALL.into_iter().filter_map(|service| {
             let at = service.index();
             let (load, over) = (services.get(at)?, *reading.over.get(at)?);
-            let is_shown = *served.get(at)? || load.announces_per_s > 0.0;
             let policy = tracker.settings().policy;
-            is_shown.then(|| ServiceStatus::new(service, load, &self.rules, &policy, over))
+            served.get(at)?.then(|| ServiceStatus::new(service, load, &self.rules, &policy, over))
         });
         let status = PaceStatus { services: status.collect() };
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
@@ -116,13 +114,10 @@ impl Reading {
     ) -> Self {
         let mut reading = Self { over, used, ..Self::default() };
         for (listener, counters) in listeners {
-            for (family, responses) in Family::ALL.into_iter().zip(counters.responses) {
-                let at = Service::new(listener.protocol, family).index();
-                reading.answered[at] += responses[RequestKind::Announce.index()];
-            }
-            // The family of the socket: behind a proxy, that is what goes over the line.
-            let family = Family::of(listener.address.ip());
-            let at = Service::new(listener.protocol, family).index();
+            let at = listener.service().index();
+            let announces = counters.responses.iter();
+            reading.answered[at] +=
+                announces.map(|kinds| kinds[RequestKind::Announce.index()]).sum::<u64>();
             reading.bytes[at] += counters.bytes_in + counters.bytes_out;
         }
         reading
@@ -157,8 +152,8 @@ fn shares(
 /// Returns whether each service has a listener.
 fn served(listeners: &[(Listener, Counters)]) -> [bool; SERVICES] {
     let mut served = [false; SERVICES];
-    for (Listener { protocol, address, .. }, _) in listeners {
-        served[Service::new(*protocol, Family::of(address.ip())).index()] = true;
+    for (listener, _) in listeners {
+        served[listener.service().index()] = true;
     }
     served
 }
@@ -167,6 +162,7 @@ fn served(listeners: &[(Listener, Counters)]) -> [bool; SERVICES] {
 mod tests {
     use tracker::ListenerPolicyId;
     use tracker::counters::Protocol;
+    use types::Family;
 
     use super::*;
 
@@ -176,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn announces_count_by_the_clients_family_and_bytes_by_the_sockets() {
+    fn announces_and_bytes_count_for_the_family_of_the_listener() {
         let mut counters = Counters { bytes_in: 10, bytes_out: 5, ..Counters::default() };
         counters.response(Family::V6, RequestKind::Announce);
         counters.response(Family::V4, RequestKind::Scrape);
@@ -187,7 +183,7 @@ mod tests {
         ];
         let reading = Reading::new(&listeners, [0; SERVICES], None);
         let of = |values: [u64; SERVICES], service: Service| values[service.index()];
-        assert_eq!([Service::Https4, Service::Https6].map(|it| of(reading.answered, it)), [0, 1]);
+        assert_eq!([Service::Https4, Service::Https6].map(|it| of(reading.answered, it)), [1, 0]);
         assert_eq!([Service::Https4, Service::Https6].map(|it| of(reading.bytes, it)), [15, 0]);
         assert_eq!([of(reading.answered, Service::Ws6), of(reading.bytes, Service::Ws6)], [2, 30]);
         assert_eq!(served(&listeners).iter().filter(|it| **it).count(), 2);

@@ -5,14 +5,14 @@ use subsystem::{HealthArea, HealthItem, Level, Page, Subsystem, Value, json};
 use tracker::{BytesLeft, LoadRules, Policy, Service, ServiceLoad, Stretch};
 use utoipa::ToSchema;
 
-/// The services that have listeners or clients.
+/// The services that have listeners.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct PaceStatus {
     /// Each of them.
     pub services: Vec<ServiceStatus>,
 }
 
-/// A service: a protocol, and the family of its clients.
+/// A service: a protocol, and the family of its listeners' addresses.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ServiceStatus {
     /// udp4, udp6, http4, http6, https4, https6, ws4 or ws6.

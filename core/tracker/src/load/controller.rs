@@ -298,14 +298,12 @@ impl Controller {
         }
         self.longest.note(now_s, unheard);
         self.longest_web.note(now_s, unheard_web);
-        let gates = rules.budgets.iter().any(|budget| !budget.is_unlimited()).then(|| {
-            Service::ALL.map(|service| {
-                let budget = &rules.budgets[service.index()];
-                ServiceGate {
-                    announces_per_s: budget.announces_per_s,
-                    bytes: self.services[service.index()].bytes_left(budget),
-                }
-            })
+        let gates = Service::ALL.map(|service| {
+            let budget = &rules.budgets[service.index()];
+            ServiceGate {
+                announces_per_s: budget.announces_per_s,
+                bytes: self.services[service.index()].bytes_left(budget),
+            }
         });
         let (lifetime, web_lifetime) = if rules.keeps_longest {
             (rules.longest(), rules.longest())

@@ -14,8 +14,7 @@ fn authorize(tracker: &Tracker, now: Tick, announce: Announce) -> Option<Refusal
     let from = IpAddr::from([192, 0, 2, 1]);
     let view = tracker.view(now);
     let (policy, credentials) = (ListenerPolicyId(0), Credentials::default());
-    let admitted =
-        view.authorize_announce(policy, from, credentials, Protocol::Udp, || Ok(announce));
+    let admitted = view.authorize_announce(policy, from, credentials, || Ok(announce));
     admitted.err()
 }
 
@@ -26,10 +25,10 @@ fn announce_known(tracker: &Tracker, hash: InfoHash) {
     announce_by(&tracker.view(Tick(1)), &mut Random::new(1), &[request]);
 }
 
-fn gates(limits: ServiceGate) -> Option<[ServiceGate; SERVICES]> {
+fn gates(limits: ServiceGate) -> [ServiceGate; SERVICES] {
     let mut gates = [ServiceGate::default(); SERVICES];
     gates[Service::Udp4.index()] = limits;
-    Some(gates)
+    gates
 }
 
 #[test]
@@ -50,11 +49,9 @@ fn announces_over_the_budget_are_quiet_and_stops_are_served() {
     assert_eq!((quiet.interval_s, quiet.interval_min_s, quiet.warning), (5400, 5400, None));
     // Other services have no budget.
     let from = IpAddr::from([192, 0, 2, 1]);
-    let view = tracker.view(NOW);
+    let view = tracker.view_of(Service::Http4, NOW);
     let announce = || Ok(leecher(hash, 1));
-    let credentials = Credentials::default();
-    let http =
-        view.authorize_announce(ListenerPolicyId(0), from, credentials, Protocol::Http, announce);
+    let http = view.authorize_announce(ListenerPolicyId(0), from, Credentials::default(), announce);
     assert!(http.is_ok());
 }
 
@@ -99,7 +96,7 @@ fn clients_over_the_budget_do_not_return_together() {
 fn lifetimes_and_minima_follow_the_intervals_also_through_a_reload() {
     let policy = Policy::default();
     let tracker = tracker(policy);
-    assert_eq!(tracker.settings().lifetimes(), Lifetimes { peer_s: 2700, web_s: 180 });
+    assert_eq!(tracker.settings().lifetimes(), PeerLifetimes { peer_s: 2700, web_s: 180 });
     let mut stretch = [Stretch::NONE; SERVICES];
     stretch[Service::Http6.index()] = Stretch(2000);
     stretch[Service::Ws4.index()] = Stretch(1500);
@@ -115,7 +112,7 @@ fn lifetimes_and_minima_follow_the_intervals_also_through_a_reload() {
         assert_eq!((http.interval_s, http.min_s), (2 * interval_s, 1800));
         assert_eq!(settings.interval(Service::Udp4).interval_s, interval_s);
         assert_eq!(settings.interval(Service::Ws4).interval_s, 180);
-        assert_eq!(settings.lifetimes(), Lifetimes { peer_s: 5400, web_s: 270 });
+        assert_eq!(settings.lifetimes(), PeerLifetimes { peer_s: 5400, web_s: 270 });
     };
     check(1800);
     tracker.reconfigure(&Policy { interval_s: 1900, ..policy });
@@ -168,7 +165,7 @@ fn bytes_are_counted_by_days_of_utc_also_when_the_clock_jumps() {
     let mut step = |steady_s, unix_s| {
         let gates = controller.step(&rules, time(steady_s, unix_s), &measured).gates;
         let bytes = controller.services(&rules)[at].bytes_today;
-        (bytes, gates.expect("there is a budget")[at].bytes)
+        (bytes, gates[at].bytes)
     };
     assert_eq!(step(10, midnight - 20), (300, BytesLeft::Enough));
     assert_eq!(step(20, midnight - 10), (600, BytesLeft::Enough));
@@ -177,7 +174,7 @@ fn bytes_are_counted_by_days_of_utc_also_when_the_clock_jumps() {
     assert_eq!(step(40, midnight - 3600), (600, BytesLeft::Enough));
     assert_eq!(step(50, midnight - 3590), (900, BytesLeft::Enough));
     assert_eq!(step(60, midnight - 3580), (1200, BytesLeft::None));
-    // Set forward by a year, and back: the count goes on.
+    // Set forward by a year, and back: the count continues.
     let year = 365 * 86_400;
     assert_eq!(step(70, midnight + year), (300, BytesLeft::Enough));
     assert_eq!(step(80, midnight + 10), (600, BytesLeft::Enough));
@@ -185,7 +182,7 @@ fn bytes_are_counted_by_days_of_utc_also_when_the_clock_jumps() {
     // 970 of 1000: what is left is for known torrents.
     measured.bytes[at] = 70;
     let gates = controller.step(&rules, time(100, midnight + 30), &measured).gates;
-    assert_eq!(gates.map(|gates| gates[at].bytes), Some(BytesLeft::Few));
+    assert_eq!(gates[at].bytes, BytesLeft::Few);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Pages compared with a list that is sorted for each.
 
-use tracker::{AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Random, RequestKind, Service};
+use tracker::{AnnouncePolicy, AnnounceRequest, ListenerPolicyId, Random, RequestKind};
 use types::{Announce, Event, Families, NumWant, PeerId};
 
 use super::*;
@@ -21,12 +21,7 @@ fn announce(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: E
         downloaded: 0,
         want: NumWant::Peers(0),
     };
-    let policy = AnnouncePolicy {
-        peers_max: 0,
-        families: Families::Own,
-        with_downloads: false,
-        service: Service::Udp4,
-    };
+    let policy = AnnouncePolicy { peers_max: 0, families: Families::Own, with_downloads: false };
     let request = AnnounceRequest { grant, via_local_address: true, announce, policy };
     view.announce(&mut Random::new(1), &[request], &mut |_, answer| {
         answer.map(drop).expect("an accepted announce");

@@ -5,10 +5,10 @@ use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use tracker::counters::{DropReason, Protocol};
+use tracker::counters::DropReason;
 use tracker::{
     AnnounceOk, AnnouncePolicy, AnnounceRequest, BanReason, Credentials, ListenerPolicyId, Random,
-    RequestKind, Service, Tracker, View,
+    RequestKind, Tracker, View,
 };
 use types::{Families, Family, InfoHash, Notice, Refusal, SwarmCounts, Tick, UserKey, limits};
 use wire::http::{
@@ -182,7 +182,7 @@ impl HttpService {
         let now = self.clock.now();
         let begun = self.sampling.begin(&self.clock);
         let bytes_in = fresh.len() as u64;
-        let view = client.tracker.view(now);
+        let view = client.tracker.view_of(client.listener.service, now);
         let mut served = input.feed(fresh, |all| self.answer_all(client, &view, all))?;
         {
             let mut counters = client.listener.http();
@@ -412,23 +412,20 @@ impl HttpService {
         let HttpClient { listener, remote, .. } = client;
         let mut peer_format = PeerFormat::Compact;
         let credentials = exchange.credentials();
-        let protocol = if listener.tls.is_some() { Protocol::Https } else { Protocol::Http };
-        let (grant, announce) =
-            view.authorize_announce(policy_id, ip, credentials, protocol, || {
-                let query = http::announce_query(query)?;
-                let is_compact = query.compact || !listener.options.non_compact;
-                peer_format = match (is_compact, query.no_peer_id) {
-                    (true, _) => PeerFormat::Compact,
-                    (false, true) => PeerFormat::DictNoIds,
-                    (false, false) => PeerFormat::Dict,
-                };
-                Ok(query.announce)
-            })?;
+        let (grant, announce) = view.authorize_announce(policy_id, ip, credentials, || {
+            let query = http::announce_query(query)?;
+            let is_compact = query.compact || !listener.options.non_compact;
+            peer_format = match (is_compact, query.no_peer_id) {
+                (true, _) => PeerFormat::Compact,
+                (false, true) => PeerFormat::DictNoIds,
+                (false, false) => PeerFormat::Dict,
+            };
+            Ok(query.announce)
+        })?;
         let policy = AnnouncePolicy {
             peers_max: limits::PEERS_HTTP_MAX,
             families: Families::Both,
             with_downloads: true,
-            service: Service::new(protocol, Family::of(ip)),
         };
         let via_local_address = remote.via_local_address;
         let request = AnnounceRequest { grant, via_local_address, announce, policy };

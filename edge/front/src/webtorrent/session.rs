@@ -3,7 +3,7 @@
 use std::mem::take;
 use std::rc::Rc;
 
-use tracker::counters::{DropReason, Protocol};
+use tracker::counters::DropReason;
 use tracker::{
     BanReason, Offers, RelayTargets, RequestKind, View, WebAnnounceOk, WebAnnounceRequest,
 };
@@ -161,7 +161,7 @@ impl Session {
 
     /// Returns the operator's settings as they are now, for a message of the client.
     fn view<'a>(&self, context: &WsContext<'a>) -> View<'a> {
-        let view = context.tracker.view(context.now);
+        let view = context.tracker.view_of(self.listener.web_service, context.now);
         view.excuse_offences(self.client.is_browser);
         view
     }
@@ -246,8 +246,7 @@ impl Session {
         };
         let (policy_id, credentials) =
             (self.listener.options.listener_policy, self.client.credentials());
-        let (grant, parsed) =
-            view.authorize_announce(policy_id, ip, credentials, Protocol::Ws, || Ok(parsed))?;
+        let (grant, parsed) = view.authorize_announce(policy_id, ip, credentials, || Ok(parsed))?;
         let request = WebAnnounceRequest {
             grant,
             connection: self.key,
