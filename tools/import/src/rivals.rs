@@ -23,9 +23,6 @@ use crate::rival::Rival;
 use crate::sink::ListKind;
 use crate::source::ConfigText;
 
-/// Seconds in a day, the maximum of intervals here.
-const DAY_S: u32 = 24 * 3600;
-
 /// Statements of the configuration about the data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {

@@ -72,7 +72,6 @@ pub fn import(
         let text = source.text()?;
         let document = rival.parse(&text)?;
         let mut mapper = Mapper::new(rival, document, &mut draft, (options, here));
-        mapper.apply_rules()?;
         rival.configure(&mut mapper, &mut plan)?;
         mapper.finish();
     }

@@ -2,89 +2,15 @@
 
 use serde_json::json;
 
-use super::{DAY_S, Plan};
+use super::Plan;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::rival::{KeyRow, key, number, without};
 
 /// Tables of the database.
 pub(crate) const TABLES: &[&str] = &["groups", "users", "torrents", "blacklist_clients"];
 
-pub(crate) const KEYS: &[KeyRow] = &[
-    key("LISTENING_IP_ADDRESS LISTENING_PORT", &["http.listen"], ""),
-    without("NUMWANT_DEFAULT", "fixed: 50 peers for a client that does not say how many it wants"),
-    number("NUMWANT_MAX", &["tracker.numwant_max"], (0, 1000), ""),
-    number("ANNOUNCE_MIN", &["tracker.interval_s"], (1, DAY_S), ""),
-    without("ANNOUNCE_MAX", "intervals vary by up to a twentieth"),
-    without("ACTIVE_PEER_TTL", "peers are kept for one and a half intervals"),
-    key(
-        "MAX_PEERS_PER_TORRENT_PER_USER",
-        &["site.clients_per_torrent"],
-        "Without a site, each imported key has it as its own limit, peers_per_torrent.",
-    ),
-    key(
-        "REVERSE_PROXY_CLIENT_IP_HEADER_NAME",
-        &["http.trusted_proxies", "http.forwarded_header"],
-        "Proxies must write X-Forwarded-For or Forwarded. Any sender of the header is trusted there; here only \
-                 trusted proxies are.",
-    ),
-    key(
-        "DATABASE_URL",
-        &["site.database", "site.database_password"],
-        "The password goes to a file. Without a site, give a dump of the database as one more FILE.",
-    ),
-    key("FLUSH_INTERVAL", &["site.flush_s"], ""),
-    without("FLUSH_INTERVAL_MILLISECONDS", "site.flush_s has seconds"),
-    key(
-        "ANNOUNCE_MIN_ENFORCED",
-        &["tracker.interval_min_s", "tracker.enforce_interval_min"],
-        "A client that is less than 47 s early may be served.",
-    ),
-    without(
-        "USER_RECEIVE_SEED_LIST_RATE_LIMITS USER_RECEIVE_LEECH_LIST_RATE_LIMITS",
-        "each key can have a limit of announces per minute, in the API; limits.announces_per_s bounds each \
-                 address",
-    ),
-    without(
-        "LISTENING_UNIX_SOCKET",
-        "a reverse proxy on the same machine connects to a loopback address: http.listen",
-    ),
-    without(
-        "MAX_BATCHES_PER_FLUSH MAX_RECORDS_PER_BATCH RUST_LOG",
-        "nothing to choose; log.level has other areas",
-    ),
-    key("UPLOAD_FACTOR", &["site.upload_factor"], ""),
-    key("DOWNLOAD_FACTOR", &["site.download_factor"], ""),
-    key("DONOR_UPLOAD_FACTOR_OVERRIDE", &["site.donor_upload_factor"], ""),
-    key("DONOR_DOWNLOAD_FACTOR_OVERRIDE", &["site.donor_download_factor"], ""),
-    key("LIFETIME_DONOR_UPLOAD_FACTOR_OVERRIDE", &["site.lifetime_donor_upload_factor"], ""),
-    key("LIFETIME_DONOR_DOWNLOAD_FACTOR_OVERRIDE", &["site.lifetime_donor_download_factor"], ""),
-    without("DONOR_* LIFETIME_DONOR_*", "is_immune of groups decides who is immune"),
-    without(
-        "PEER_EXPIRY_INTERVAL INACTIVE_PEER_TTL",
-        "peers expire one by one; a peer that returns counts from what it reports then",
-    ),
-    key("APIKEY", &["site.tracker_key"], "It goes to a file. It is TRACKER_KEY of the site."),
-    without(
-        "IS_CONNECTIVITY_CHECK_ENABLED CONNECTIVITY_CHECK_INTERVAL REQUIRE_PEER_CONNECTIVITY",
-        "the tracker does not connect to peers, which would also reveal its address",
-    ),
-    without(
-        "IS_ANNOUNCE_LOGGING_ENABLED",
-        "announces are not logged one by one; events and totals are in the API",
-    ),
-];
-
-pub(crate) const DIFFERENCES: &[&str] = &[
-    "With site.kind = \"unit3d\" the site's tables are read and written, and its calls answered, at a listener of its own, \
-     site.listen: TRACKER_HOST and TRACKER_PORT of the site name that one. See docs/run/unit3d.md.",
-    "Without it, from a dump: totals of a user are what clients report, there is no freeleech and no history. A user who \
-     may only seed gets a key with that rule.",
-    "Web browsers are refused by their headers, as there. Peer id prefixes are: access.clients_deny.",
-    "Announces, scrapes and connections of one prefix have limits here, [limits]. Scrapes are served.",
-];
-
 pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), ImportError> {
+    mapper.set_numbers(NUMBERS)?;
     let (port, _) = mapper.port("LISTENING_PORT", 6969, "")?;
     match mapper.addresses("LISTENING_IP_ADDRESS", port)? {
         Some((listen, found)) => mapper.draft.set("http.listen", json!(listen), found.comment()),
@@ -95,7 +21,7 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
     }
     mapper.draft.set("udp.listen", json!([]), "UNIT3D-Announce has no UDP.");
     if let Some((seconds, found)) = mapper.number("ANNOUNCE_MIN_ENFORCED")? {
-        mapper.set_bounded(&found, "tracker.interval_min_s", seconds, (1, DAY_S));
+        mapper.set_bounded(&found, "tracker.interval_min_s", seconds);
         mapper.draft.set("tracker.enforce_interval_min", json!(seconds > 0), found.comment());
     }
     if let Some((count, found)) = mapper.number("MAX_PEERS_PER_TORRENT_PER_USER")? {
@@ -109,27 +35,21 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
     configure_site(mapper)
 }
 
-/// Factors, which may be empty, and their keys.
-const FACTORS: [(&str, &str); 6] = [
-    ("UPLOAD_FACTOR", "site.upload_factor"),
-    ("DOWNLOAD_FACTOR", "site.download_factor"),
-    ("DONOR_UPLOAD_FACTOR_OVERRIDE", "site.donor_upload_factor"),
-    ("DONOR_DOWNLOAD_FACTOR_OVERRIDE", "site.donor_download_factor"),
-    ("LIFETIME_DONOR_UPLOAD_FACTOR_OVERRIDE", "site.lifetime_donor_upload_factor"),
-    ("LIFETIME_DONOR_DOWNLOAD_FACTOR_OVERRIDE", "site.lifetime_donor_download_factor"),
+/// Keys whose integers are those of ours.
+const NUMBERS: &[&str] = &[
+    "NUMWANT_MAX",
+    "ANNOUNCE_MIN",
+    "FLUSH_INTERVAL",
+    "UPLOAD_FACTOR",
+    "DOWNLOAD_FACTOR",
+    "DONOR_UPLOAD_FACTOR_OVERRIDE",
+    "DONOR_DOWNLOAD_FACTOR_OVERRIDE",
+    "LIFETIME_DONOR_UPLOAD_FACTOR_OVERRIDE",
+    "LIFETIME_DONOR_DOWNLOAD_FACTOR_OVERRIDE",
 ];
 
 /// Suggests `[site]`. It is not in force: it needs files with secrets, which the user makes.
 fn configure_site(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
-    for (theirs, ours) in FACTORS {
-        if let Some((text, found)) = mapper.text(theirs)? {
-            let factor = text.trim().parse().map_err(|_| found.expected("an integer"))?;
-            mapper.set_bounded(&found, ours, factor, (0, 10_000));
-        }
-    }
-    if let Some((seconds, found)) = mapper.number("FLUSH_INTERVAL")? {
-        mapper.set_bounded(&found, "site.flush_s", seconds, (1, 60));
-    }
     let key = mapper.text("APIKEY")?;
     let Some((url, found)) = mapper.text("DATABASE_URL")? else { return Ok(()) };
     let remark = "To read and write the site's database and answer its calls: make the files below, remove these # and \
