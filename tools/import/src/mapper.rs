@@ -9,7 +9,8 @@ use crate::addresses;
 use crate::document::{Document, Found};
 use crate::draft::{Draft, DraftListener};
 use crate::error::ImportError;
-use crate::options::{Here, Options};
+use crate::machine;
+use crate::options::Options;
 use crate::rival::{KeyRow, Rival};
 
 /// A configuration on its way to a draft.
@@ -17,7 +18,6 @@ pub(crate) struct Mapper<'a> {
     pub(crate) document: Document,
     pub(crate) draft: &'a mut Draft,
     pub(crate) options: &'a Options,
-    pub(crate) here: &'a dyn Here,
     rival: Rival,
     keys: Vec<KeyRow>,
 }
@@ -27,9 +27,9 @@ impl<'a> Mapper<'a> {
         rival: Rival,
         document: Document,
         draft: &'a mut Draft,
-        (options, here): (&'a Options, &'a dyn Here),
+        options: &'a Options,
     ) -> Self {
-        Self { document, draft, options, here, rival, keys: rival.keys() }
+        Self { document, draft, options, rival, keys: rival.keys() }
     }
 
     /// Takes integers, each of which is that of our key in its row.
@@ -186,7 +186,7 @@ impl<'a> Mapper<'a> {
     /// Sets keys for a listener with TLS, or for it to be set up, if the certificate cannot be used here.
     pub(crate) fn set_tls(&mut self, listen: &[String], chain: &str, key: &str, comment: &str) {
         let files = json!([{ "chain": chain, "key": key }]);
-        match self.here.check_certificate(chain.as_ref(), key.as_ref()) {
+        match machine::check_certificate(chain.as_ref(), key.as_ref()) {
             Ok(()) => {
                 listen.iter().for_each(|address| self.draft.push("tls.listen", address, comment));
                 let certificates = self.draft.find("tls.certificates");
@@ -234,7 +234,7 @@ impl<'a> Mapper<'a> {
     ) -> Result<(), ImportError> {
         let ours = if mode == "deny" { "access.deny" } else { "access.allow" };
         self.draft.set("access.mode", json!(mode), found.comment());
-        match self.here.check_list(file.as_ref()) {
+        match machine::check_list(file.as_ref()) {
             Ok(()) => self.draft.set(ours, json!(file), found.comment()),
             // The records have the entries, if the file is among those to import.
             Err(error) if self.options.state.is_some() => {
@@ -253,7 +253,7 @@ impl<'a> Mapper<'a> {
 
     /// Sets an access list to a folder of torrent files.
     pub(crate) fn set_torrents(&mut self, found: &Found, folder: &str) -> Result<(), ImportError> {
-        self.here.check_folder(folder.as_ref()).map_err(|error| {
+        machine::check_folder(folder.as_ref()).map_err(|error| {
             found.place.error(format_args!("{}: {error}: copy the folder there", found.path))
         })?;
         self.draft.set("access.mode", json!("allow"), found.comment());

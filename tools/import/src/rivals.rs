@@ -19,8 +19,8 @@ use types::InfoHash;
 use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
+use crate::options::ListKind;
 use crate::rival::Rival;
-use crate::sink::ListKind;
 use crate::source::ConfigText;
 
 /// Statements of the configuration about the data.

@@ -6,8 +6,9 @@ use super::Plan;
 use crate::document::Found;
 use crate::draft::DraftListener;
 use crate::error::{ImportError, Place};
+use crate::machine;
 use crate::mapper::Mapper;
-use crate::sink::ListKind;
+use crate::options::ListKind;
 
 /// The program that a file is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -170,7 +171,7 @@ fn access(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<Option<OwnKeys>, I
     let is_other = mapper.draft.find("access.mode").is_some_and(|key| key.value != mode)
         || mapper.draft.find(ours).is_some_and(|key| key.value != file);
     if is_other {
-        let error = mapper.here.check_list(file.as_ref()).err();
+        let error = machine::check_list(file.as_ref()).err();
         if let Some(error) = error {
             return Err(found.place.error(format_args!("access_list.path: {error}")));
         }

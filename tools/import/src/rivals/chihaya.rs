@@ -6,7 +6,7 @@ use super::Plan;
 use crate::document::Found;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::sink::ListKind;
+use crate::options::ListKind;
 
 pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), ImportError> {
     mapper.set_numbers(&["chihaya.http.max_numwant", "chihaya.udp.max_numwant"])?;

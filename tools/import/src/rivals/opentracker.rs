@@ -9,7 +9,7 @@ use super::Plan;
 use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::sink::ListKind;
+use crate::options::ListKind;
 
 /// Ports without a number.
 const PORT: u16 = 6969;

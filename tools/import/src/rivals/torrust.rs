@@ -6,7 +6,7 @@ use super::Plan;
 use crate::draft::DraftListener;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::sink::ListKind;
+use crate::options::ListKind;
 
 /// Tables of the database; those with a version are of 2026.
 pub(crate) const TABLES: &[&str] =
