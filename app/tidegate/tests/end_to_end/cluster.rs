@@ -7,6 +7,7 @@ mod operation;
 mod peers;
 mod private;
 mod records;
+mod streams;
 mod webtorrent;
 
 use std::fs;
