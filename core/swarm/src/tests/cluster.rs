@@ -113,8 +113,7 @@ fn blocks_that_come_late_bring_back_no_peer() {
     let (gone, back) = (v4(7), v6(8));
     let start = |peer| update(1, peer, Role::Leecher);
     let stop = |peer| StoreAnnounce { action: Action::Stop, ..start(peer) };
-    let began =
-        [nodes[0].announce(BEGIN, start(gone)), nodes[0].announce(BEGIN + 1, start(back))];
+    let began = [nodes[0].announce(BEGIN, start(gone)), nodes[0].announce(BEGIN + 1, start(back))];
     let ended =
         [nodes[1].announce(BEGIN + 3, stop(gone)), nodes[2].announce(BEGIN + 5, stop(back))];
     let walk = nodes[0].walk_of(BEGIN + 4, gone);
