@@ -195,11 +195,6 @@ impl Config {
             let text = "requires state.dir, where it keeps what the site does not have yet";
             problems.push(kind.problem(text));
         }
-        if self.cluster.is_some() && kind.value != SiteChoice::Feed {
-            let text = "cannot be used with cluster.join yet: the calls of a site reach one node only, so the others would \
-                        not know its users and torrents. With `feed`, every node accounts";
-            problems.push(kind.problem(text));
-        }
         if !self.listener_policies.iter().any(|policy| policy.access == Access::Private) {
             let text =
                 "requires a private listener (access.private): only users with keys have accounts";
@@ -257,8 +252,7 @@ mod tests {
                  tracker_key = \"/k\"\n[cluster]\njoin = \"/j\"\n"
             )
         };
-        let is_refused = |text: &String| text.contains("with cluster.join yet");
-        assert!(says(&in_cluster("unit3d")).iter().any(is_refused));
+        assert!(Config::from_settings(&read(&in_cluster("unit3d")).unwrap()).is_ok());
         assert!(Config::from_settings(&read(&in_cluster("feed")).unwrap()).is_ok());
     }
 }

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use config::{Config, SiteFactors};
 use tracing::info;
 
-use crate::serve::module::{Findings, Module, Opening, Running, SharedAccounts};
+use crate::serve::module::{Findings, Module, Opening, Running, SharedAccounts, SharedBatch};
 use crate::serve::time::unix_offset_s;
 
 /// The folder within `state.dir`.
@@ -73,11 +73,28 @@ impl Module for SiteModule {
 
 impl SharedAccounts for SiteSubsystem {
     fn take(&self) -> Option<Vec<u8>> {
-        self.take_sessions()
+        self.take_shared()
     }
 
     fn learn(&self, body: &[u8]) {
         Self::learn(self, body);
+    }
+
+    fn lost(&self) {
+        self.reload_everywhere();
+    }
+
+    fn next_batch(&self) -> Option<SharedBatch> {
+        if self.kind() != SiteKind::Feed {
+            return None;
+        }
+        // A batch that cannot be read now is read again soon.
+        feed::next_parts(&self.feed()).ok().flatten()
+    }
+
+    fn confirm(&self, cursor: &str) {
+        // If the disk cannot be written, the batch is sent again.
+        let _ = feed::confirm(&self.feed(), cursor);
     }
 }
 
@@ -100,7 +117,7 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
         lifetime_donor: donor(site.lifetime_donor_factors),
         clients_per_torrent: number(site.clients_per_torrent),
         spool_mib: site.spool_mib.into(),
-        shares_sessions: node.is_some(),
+        is_node: node.is_some(),
         ..SiteConfig::default()
     };
     match &site.kind {

@@ -69,8 +69,8 @@ pub struct SiteConfig {
     pub clients_per_torrent: u16,
     /// Most MiB of the spool.
     pub spool_mib: u64,
-    /// True if other nodes of a cluster get the sessions of each batch. Kind `feed` only.
-    pub shares_sessions: bool,
+    /// True if the node is one of a cluster: the others get the sessions of each batch, and the calls of the site.
+    pub is_node: bool,
     /// Most bytes that a client can move in a second; more is implausible.
     pub bytes_per_s: u64,
 }
@@ -92,7 +92,7 @@ impl Default for SiteConfig {
             lifetime_donor: DonorRule::default(),
             clients_per_torrent: 3,
             spool_mib: 1_024,
-            shares_sessions: false,
+            is_node: false,
             bytes_per_s: u64::from(types::limits::KEY_MBIT_PER_S) * 1_000_000 / 8,
         }
     }

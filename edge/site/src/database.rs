@@ -64,6 +64,8 @@ pub(crate) struct Rows<'a, 'c> {
 pub(crate) struct BatchOrigin {
     pub(crate) node: String,
     pub(crate) spool: u64,
+    /// True if other nodes of a cluster write, too: one transaction at a time.
+    pub(crate) takes_turns: bool,
 }
 
 impl Rows<'_, '_> {
@@ -167,6 +169,23 @@ pub(crate) fn now_s(conn: &mut Conn) -> Result<u32, mysql::Error> {
     Ok(now_s.unwrap_or_default())
 }
 
+/// The row of `tidegate_batches` that a node locks while it writes. No node has this name.
+const TURN: &str = "*";
+
+/// Prepares a connection of a node for [`BatchOrigin::takes_turns`]. The server ends the transaction of a node that it
+/// hears nothing of for a minute: the others wait for it.
+///
+/// # Errors
+///
+/// If the database cannot be written.
+pub(crate) fn prepare_turns(conn: &mut Conn) -> Result<(), mysql::Error> {
+    conn.query_drop("SET SESSION wait_timeout = 60")?;
+    conn.exec_drop(
+        "INSERT INTO tidegate_batches (node, spool, sequence) VALUES (?, 0, 0) ON DUPLICATE KEY UPDATE node = node",
+        (TURN,),
+    )
+}
+
 /// Returns the last sequence of this spool that the database has. Creates the table of sequences if it is missing.
 ///
 /// # Errors
@@ -204,6 +223,12 @@ pub(crate) fn write_batch(
     batch: &Batch,
 ) -> Result<Written, mysql::Error> {
     let mut transaction = conn.start_transaction(TxOpts::default())?;
+    if writer.takes_turns {
+        // Otherwise each would count the peers of a torrent without those that the other writes, and both would lock the
+        // rows of a torrent that the other needs.
+        transaction
+            .exec_drop("SELECT node FROM tidegate_batches WHERE node = ? FOR UPDATE", (TURN,))?;
+    }
     let mut written = Written::default();
     write_records(&mut transaction, tables, batch.unix_s, &batch.records, &mut written)?;
     written.rows += unit(&mut transaction, batch.unix_s, |rows| tables.write_rest(rows, batch))?

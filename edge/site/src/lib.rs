@@ -28,6 +28,7 @@ mod names;
 mod rates;
 mod rules;
 mod server;
+mod shared_call;
 pub mod spool;
 mod sql;
 mod status;

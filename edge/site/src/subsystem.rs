@@ -20,7 +20,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tracker::Tracker;
 use types::InfoHash;
 
@@ -28,12 +28,15 @@ use crate::answers::Answers;
 use crate::batch::Batch;
 use crate::config::{SiteConfig, SiteError, SiteKind};
 use crate::contract::Site;
-use crate::server::{self, Calls, Passwords};
+use crate::server::{self, Calls, Passwords, Sources};
+use crate::shared_call::SharedCall;
 use crate::spool::{Spool, SpoolError};
 use crate::status::{SiteProblem, SiteStatus};
 
 /// Time that the end of a process waits for the database.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Calls of other nodes that wait. With more, the database is read again.
+const REPEATED_CALLS_MAX: usize = 10_000;
 
 /// A site: its accounts, its spool, and its database.
 pub struct SiteSubsystem {
@@ -56,11 +59,14 @@ struct Shared {
     progress: Mutex<Progress>,
     sequence: watch::Sender<u64>,
     calls: OnceLock<Arc<Calls>>,
-    sharing: sharing::Sharing,
+    sharing: Arc<sharing::Sharing>,
+    /// Calls that other nodes got, on their way to the thread of calls.
+    repeated_calls: (mpsc::Sender<SharedCall>, Mutex<Option<mpsc::Receiver<SharedCall>>>),
     clock: Clock,
 }
 
 /// Unix seconds that do not jump.
+#[derive(Clone, Copy)]
 struct Clock {
     unix_s: u64,
     since: Instant,
@@ -78,8 +84,8 @@ struct Progress {
     database: Option<SiteProblem>,
     clock: Option<SiteProblem>,
     spool: Option<SiteProblem>,
-    /// The first start: sessions are taken over from the database.
-    is_fresh: bool,
+    /// True until the sessions in the database are taken over: at the first start, and in a cluster at each.
+    takes_over: bool,
 }
 
 impl SiteSubsystem {
@@ -110,6 +116,7 @@ impl SiteSubsystem {
     ) -> Result<Self, SiteError> {
         config.check()?;
         let answers = Arc::new(Answers::new(&config));
+        let (sender, receiver) = mpsc::channel(REPEATED_CALLS_MAX);
         let shared = Shared {
             config,
             folder: folder.to_owned(),
@@ -121,7 +128,8 @@ impl SiteSubsystem {
             progress: Mutex::default(),
             sequence: watch::Sender::new(0),
             calls: OnceLock::new(),
-            sharing: sharing::Sharing::default(),
+            sharing: Arc::default(),
+            repeated_calls: (sender, Mutex::new(Some(receiver))),
             clock: Clock::now(),
         };
         Ok(Self {
@@ -167,12 +175,19 @@ impl SiteSubsystem {
                 reports: secret(&config.report_password),
             };
             let started_s = self.shared.clock.now_s();
-            let calls = Calls::new(Arc::clone(answers), started_s, passwords, Arc::clone(reload));
+            let mut calls =
+                Calls::new(Arc::clone(answers), started_s, passwords, Arc::clone(reload));
+            if config.is_node {
+                let (sharing, clock) = (Arc::clone(&self.shared.sharing), self.shared.clock);
+                calls.share = Some(Box::new(move |call| sharing.queue_call(clock.now_s(), call)));
+            }
             let calls = Arc::new(calls);
             let _ = self.shared.calls.set(Arc::clone(&calls));
             let stop = Arc::clone(&self.calls_stop);
+            let repeated = self.shared.repeated_calls.1.lock().take();
             self.spawn("site-calls", move || {
-                if let Err(error) = server::serve(listener, calls, stop) {
+                let sources = Sources { listener, repeated };
+                if let Err(error) = server::serve(sources, calls, stop) {
                     tracing::error!(target: "site", "the calls of the site are not served: {error}");
                 }
             })?;

@@ -11,7 +11,7 @@ use crate::api::start_in;
 use crate::clients::{has, http};
 use crate::process::{Directory, Tracker, unused_address};
 
-const UNIT3D: &str = concat!(
+pub(crate) const UNIT3D: &str = concat!(
     include_str!("../../../../edge/site/tests/site/unit3d.sql"),
     "INSERT INTO `groups` (id, slug, is_immune, is_freeleech, is_double_upload) VALUES (1, 'user', 0, 0, 0);
      INSERT INTO users (id, username, passkey, group_id, can_download) VALUES (1, 'a', REPEAT('a', 32), 1, 1);
@@ -23,7 +23,7 @@ const GAZELLE: &str = concat!(
      INSERT INTO torrents (ID, info_hash) VALUES (11, UNHEX(REPEAT('aa', 20)));"
 );
 /// The keys of `[site]` with secrets, all in one file.
-const UNIT3D_SECRETS: &str = "kind = \"unit3d\"\ntracker_key = \"SECRET\"\n";
+pub(crate) const UNIT3D_SECRETS: &str = "kind = \"unit3d\"\ntracker_key = \"SECRET\"\n";
 const GAZELLE_SECRETS: &str =
     "kind = \"gazelle\"\nsite_password = \"SECRET\"\nreport_password = \"SECRET\"\n";
 
@@ -57,13 +57,7 @@ impl Scene {
 
     /// Runs statements, and returns what they print.
     fn sql(&self, statements: &str) -> String {
-        let address = self.server.address();
-        let mut client = Command::new("mariadb");
-        client.args(["--no-defaults", "--user=root", "--skip-column-names"]);
-        client.arg(format!("--host={}", address.ip())).arg(format!("--port={}", address.port()));
-        let output = client.arg("--execute").arg(statements).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        sql(&self.server, statements)
     }
 
     fn start(&self) -> Tracker {
@@ -89,6 +83,17 @@ impl Scene {
     fn wait_credited(&self, tracker: &Tracker, sql: &str) {
         tracker.wait_until("all is credited", |_| self.sql(sql) == self.uploaded.to_string());
     }
+}
+
+/// Runs statements as the administrator of a database, and returns what they print.
+pub(crate) fn sql(server: &MariaDb, statements: &str) -> String {
+    let address = server.address();
+    let mut client = Command::new("mariadb");
+    client.args(["--no-defaults", "--user=root", "--skip-column-names"]);
+    client.arg(format!("--host={}", address.ip())).arg(format!("--port={}", address.port()));
+    let output = client.arg("--execute").arg(statements).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// Announces, kills, upgrades, and kills the database in between; `sql` reads what the user was credited.

@@ -135,7 +135,12 @@ pub(crate) fn peer_id(peer: u8) -> PeerId {
 
 impl Site {
     pub(crate) fn start(config: SiteConfig) -> Self {
-        Self::start_in(config, Arc::new(Directory::new().unwrap()), now_s())
+        Self::start_in(config, Self::folder(), now_s())
+    }
+
+    /// Returns a new folder for a site's files.
+    pub(crate) fn folder() -> Arc<Directory> {
+        Arc::new(Directory::new().unwrap())
     }
 
     pub(crate) fn start_in(config: SiteConfig, folder: Arc<Directory>, epoch_s: u32) -> Self {

@@ -13,7 +13,7 @@ impl Site {
         (response.status, response.text())
     }
 
-    fn success(&self, query: &str) {
+    pub(crate) fn success(&self, query: &str) {
         assert_eq!(self.update(query), (200, "success".to_owned()), "{query}");
     }
 }

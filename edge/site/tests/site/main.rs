@@ -9,3 +9,4 @@ mod feed;
 mod fixture;
 mod gazelle;
 mod kills;
+mod nodes;
