@@ -1,21 +1,24 @@
 //! Judges announces by what the site knows, and counts them: the tracker's [`Site`].
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use tracker::KeyId;
-use types::{Announce, Event, Tick, UserKey};
+use types::{Announce, Event, Role, Tick, UserKey};
 
 use crate::config::{SiteConfig, SiteKind};
 use crate::contract::{
     Notice, OwnPeers, SITE_FIRST, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol,
     SiteVerdict,
 };
+use crate::gazelle::tokens::{TokenCalls, UsedToken};
 use crate::keys::Keys;
 use crate::ledger::{Counted, Ledger, LedgerLimits, NotCounted, Report, Terms};
+use crate::lists::Lists;
 use crate::model::{Generosity, Model, User};
 use crate::names::Names;
+use crate::probes::Probes;
 use crate::rates::Rates;
 use crate::rules::{KeyRule, Rules};
 use crate::torrents::Moderation;
@@ -46,6 +49,8 @@ struct Notices {
     slots: Notice,
     unknown_stop: Notice,
     full: Notice,
+    lists: Notice,
+    unconnectable: Notice,
 }
 
 /// Everything that an announce needs.
@@ -59,6 +64,11 @@ pub(crate) struct Answers {
     pub(crate) rates: Mutex<Rates>,
     pub(crate) announces: AtomicU64,
     pub(crate) last_announce_s: AtomicU32,
+    /// Lists of peers that users did not get, because they had too many.
+    pub(crate) lists_withheld: AtomicU64,
+    lists: Option<Lists>,
+    pub(crate) probes: Option<Arc<Probes>>,
+    pub(crate) token_calls: Option<Arc<TokenCalls>>,
     generosity: Generosity,
     clients: u16,
     notices: Notices,
@@ -101,6 +111,9 @@ struct Judged {
 impl Answers {
     pub(crate) fn new(config: &SiteConfig) -> Self {
         let limits = LedgerLimits { bytes_per_s: config.bytes_per_s, ..LedgerLimits::default() };
+        let is_unit3d = config.kind == SiteKind::Unit3d;
+        let probes = is_unit3d.then(|| Probes::new(&config.probes)).flatten();
+        let lists = || Lists::new(config.seed_lists.clone(), config.leech_lists.clone());
         Self {
             kind: config.kind,
             model: RwLock::default(),
@@ -111,6 +124,10 @@ impl Answers {
             rates: Mutex::default(),
             announces: AtomicU64::default(),
             last_announce_s: AtomicU32::default(),
+            lists_withheld: AtomicU64::default(),
+            lists: is_unit3d.then(lists),
+            probes: probes.map(Arc::new),
+            token_calls: config.url.clone().map(TokenCalls::new).map(Arc::new),
             generosity: Generosity {
                 everybody: config.factors,
                 donor: config.donor,
@@ -170,7 +187,7 @@ impl Answers {
                 Some(_) => {}
             }
             if self.ledger.announce(&report, &one.terms).is_ok_and(|counted| counted.completed) {
-                self.note_completed(one.user, one.torrent, 1);
+                self.complete(one.user, one.torrent);
             }
             false
         });
@@ -315,6 +332,27 @@ impl Answers {
         Ok(Judged { torrent, terms, instead: None })
     }
 
+    /// Asks for a probe of the client. Hides it if clients must accept connections, and it is known not to.
+    fn probe(
+        &self,
+        probes: &Probes,
+        now: Tick,
+        announce: &SiteAnnounce<'_>,
+        mut judged: Judged,
+    ) -> Judged {
+        probes.ask(now, announce);
+        let it = announce.announce;
+        if probes.are_required()
+            && it.event != Event::Stopped
+            && probes.is_open(announce.from.to_canonical(), it.port) == Some(false)
+        {
+            judged.terms.visible = false;
+            let hidden = SiteOutcome::Hide(self.notices.unconnectable);
+            judged.instead.get_or_insert(hidden);
+        }
+        judged
+    }
+
     /// Counts a judged announce, and returns the answer.
     fn count(
         &self,
@@ -339,7 +377,7 @@ impl Answers {
         match counted {
             Ok(Counted { visible, own, completed }) => {
                 if completed {
-                    self.note_completed(user, judged.torrent, 1);
+                    self.complete(user, judged.torrent);
                 }
                 let stops = report.event == Event::Stopped;
                 let outcome = match judged.instead {
@@ -380,8 +418,16 @@ impl Answers {
         true
     }
 
-    /// Counts completed downloads of a user. Gazelle's tokens are for one.
-    pub(crate) fn note_completed(&self, user: u32, torrent_id: u32, downloads: u32) {
+    /// Counts a download that was completed here, and tells the site of the token that it used up.
+    fn complete(&self, user: u32, torrent: u32) {
+        let has_ended = self.note_completed(user, torrent, 1);
+        if let Some(calls) = self.token_calls.as_ref().filter(|_| has_ended) {
+            calls.report(UsedToken { user, torrent });
+        }
+    }
+
+    /// Counts completed downloads of a user. Gazelle's tokens are for one: returns true if one was used up.
+    pub(crate) fn note_completed(&self, user: u32, torrent_id: u32, downloads: u32) -> bool {
         let model = self.model.read();
         if let Some(torrent) = model.torrents.get(torrent_id) {
             torrent.completed.fetch_add(downloads, Ordering::Relaxed);
@@ -389,9 +435,7 @@ impl Answers {
         let key = (user, torrent_id);
         let ends_token = self.kind == SiteKind::Gazelle && model.tokens.contains(&key);
         drop(model);
-        if ends_token {
-            self.model.write().tokens.remove(&key);
-        }
+        ends_token && self.model.write().tokens.remove(&key)
     }
 }
 
@@ -412,9 +456,24 @@ impl Site for Answers {
             },
         };
         match judged {
-            Ok(judged) => self.count(user, announce, &judged, now_s),
+            Ok(judged) => {
+                let judged = match &self.probes {
+                    Some(probes) => self.probe(probes, now, announce, judged),
+                    None => judged,
+                };
+                self.count(user, announce, &judged, now_s)
+            }
             Err(outcome) => SiteVerdict::new(outcome),
         }
+    }
+
+    fn count_list(&self, now: Tick, key: KeyId, role: Role) -> Option<Notice> {
+        let (lists, user) = (self.lists.as_ref()?, user_of(key)?);
+        if lists.take(now, user, role) {
+            return None;
+        }
+        self.lists_withheld.fetch_add(1, Ordering::Relaxed);
+        Some(self.notices.lists)
     }
 
     fn set_key_rule(&self, key: KeyId, rule: SiteKeyRule) {
@@ -517,6 +576,10 @@ impl Notices {
             slots: Notice::new("Download slot limit reached"),
             unknown_stop: Notice::new("Stopped peer doesn't exist."),
             full: Notice::new("The tracker is full. Please announce later."),
+            lists: Notice::new("Rate limit exceeded. Please wait."),
+            unconnectable: Notice::new(
+                "Connectivity issue detected. Enable port-forwarding to resolve.",
+            ),
         }
     }
 }
@@ -559,6 +622,7 @@ mod tests {
                 key: KeyId(USER),
                 announce: &announce,
                 from: [10, 0, 0, 1].into(),
+                client_ip: [10, 0, 0, 1].into(),
                 agent: b"",
                 protocol: SiteProtocol::Udp,
             },

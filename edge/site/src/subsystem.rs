@@ -5,6 +5,8 @@
 //! | `site` | opens the spool, cuts batches, so that all are written within [`SiteConfig::flush_s`], writes snapshots |
 //! | `site-database` | loads users and torrents, writes batches, one transaction each |
 //! | `site-calls` | serves the calls of the site |
+//! | `site-tokens` | tells Gazelle of used-up tokens |
+//! | `site-probe` | connects to clients to see whether they accept it, if that is wanted |
 //!
 //! The spool of a process that is being replaced is locked: until it is free, announces wait in memory.
 
@@ -28,6 +30,7 @@ use crate::answers::Answers;
 use crate::batch::Batch;
 use crate::config::{SiteConfig, SiteError, SiteKind};
 use crate::contract::Site;
+use crate::probes;
 use crate::server::{self, Calls, Passwords, Sources};
 use crate::shared_call::SharedCall;
 use crate::spool::{Spool, SpoolError};
@@ -44,6 +47,7 @@ pub struct SiteSubsystem {
     listener: Mutex<Option<TcpListener>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     calls_stop: Arc<Notify>,
+    probes_stop: Arc<Notify>,
 }
 
 /// State that the threads share.
@@ -115,6 +119,13 @@ impl SiteSubsystem {
         listener: Option<TcpListener>,
     ) -> Result<Self, SiteError> {
         config.check()?;
+        if let Some(foreign) = probes::find_foreign(&config.probes.from) {
+            return Err(SiteError::Invalid {
+                key: "connectable_from",
+                expected: "addresses of this machine",
+                found: foreign.to_string(),
+            });
+        }
         let answers = Arc::new(Answers::new(&config));
         let (sender, receiver) = mpsc::channel(REPEATED_CALLS_MAX);
         let shared = Shared {
@@ -137,6 +148,7 @@ impl SiteSubsystem {
             listener: Mutex::new(listener),
             threads: Mutex::default(),
             calls_stop: Arc::default(),
+            probes_stop: Arc::default(),
         })
     }
 
@@ -164,6 +176,21 @@ impl SiteSubsystem {
         if config.kind != SiteKind::Feed {
             let shared = Arc::clone(&self.shared);
             self.spawn("site-database", move || consumer::run(&shared))?;
+        }
+        if let Some(probes) = answers.probes.clone() {
+            let stop = Arc::clone(&self.probes_stop);
+            self.spawn("site-probe", move || {
+                if let Err(error) = probes.run(&stop) {
+                    tracing::error!(target: "site", "peers are not probed: {error}");
+                }
+            })?;
+        }
+        if let Some(calls) = answers.token_calls.clone() {
+            let shared = Arc::clone(&self.shared);
+            self.spawn("site-tokens", move || {
+                let password = shared.config.site_password.as_deref().unwrap_or_default();
+                calls.run(password, &shared.stopping);
+            })?;
         }
         if let Some(listener) = self.listener.lock().take() {
             let secret = |secret: &Option<String>| secret.clone().unwrap_or_default();
@@ -199,6 +226,7 @@ impl SiteSubsystem {
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.calls_stop.notify_one();
+        self.probes_stop.notify_one();
         self.shared.changed.notify_all();
         let deadline = Instant::now() + STOP_PATIENCE;
         for thread in self.threads.lock().drain(..) {
@@ -241,6 +269,8 @@ impl SiteSubsystem {
             rows_per_s: progress.rows_per_s,
             rows: progress.rows,
             rows_skipped: progress.rows_skipped,
+            lists_withheld: answers.lists_withheld.load(Ordering::Relaxed),
+            probes: answers.probes.as_ref().map(|probes| probes.counts()),
             calls: calls.get().map_or(0, |calls| calls.count.load(Ordering::Relaxed)),
             database: progress.database.clone(),
             clock: progress.clock.clone(),

@@ -79,10 +79,10 @@ const PEERS_TAIL: &str = " ON DUPLICATE KEY UPDATE active = VALUES(active), uplo
 const SNATCHED: &str = "xbt_snatched (uid, fid, tstamp, IP)";
 
 /// The rows come first, so that each is looked up by its primary key.
-const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const USERS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     up BIGINT UNSIGNED PATH '$[1]', down BIGINT UNSIGNED PATH '$[2]')) AS d STRAIGHT_JOIN users_main AS u ON u.ID = d.id \
     SET u.Uploaded = u.Uploaded + d.up, u.Downloaded = u.Downloaded + d.down";
-const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', snatched BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
     time_s BIGINT PATH '$[5]')) AS d STRAIGHT_JOIN torrents AS t ON t.ID = d.id \
     SET t.last_action = IF(CAST(t.Seeders AS SIGNED) + d.seeders > 0, FROM_UNIXTIME(d.time_s), t.last_action), \
@@ -91,7 +91,7 @@ const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UN
     t.balance = t.balance + d.balance";
 /// The same if other nodes write, too. The numbers of seeders and leechers are counted: two nodes may have seen the same
 /// client come or go. Peers that were silent for too long are left out, and so are leechers who may not download.
-const NODE_TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const NODE_TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', snatched BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
     time_s BIGINT PATH '$[5]', counts INT PATH '$[6]')) AS d STRAIGHT_JOIN torrents AS t ON t.ID = d.id \
     SET t.last_action = IF(t.Seeders > 0 OR d.seeders > 0, FROM_UNIXTIME(d.time_s), t.last_action), \
@@ -101,7 +101,7 @@ const NODE_TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGI
     WHERE x.fid = d.id AND x.active = 1 AND x.remaining > 0 AND x.mtime > d.time_s - 9000 AND u.can_leech = 1), \
     t.Leechers), t.Snatched = t.Snatched + d.snatched, \
     t.balance = t.balance + d.balance";
-const TOKENS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (user BIGINT UNSIGNED PATH '$[0]', \
+const TOKENS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (user BIGINT UNSIGNED PATH '$[0]', \
     torrent BIGINT UNSIGNED PATH '$[1]', down BIGINT PATH '$[2]', ends INT PATH '$[3]')) AS d \
     STRAIGHT_JOIN users_freeleeches AS f ON f.UserID = d.user AND f.TorrentID = d.torrent \
     SET f.Downloaded = f.Downloaded + d.down, f.Expired = IF(d.ends, 1, f.Expired)";

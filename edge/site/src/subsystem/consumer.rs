@@ -90,10 +90,13 @@ fn use_known_model(shared: &Shared) {
 /// Connects, and works until the site stops.
 fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
     let is_node = shared.config.is_node;
-    let tables: &dyn Tables = match shared.config.kind {
-        SiteKind::Gazelle => &GazelleTables { is_node },
-        SiteKind::Unit3d | SiteKind::Feed => &Unit3dTables { is_node },
+    let tables: Box<dyn Tables> = match shared.config.kind {
+        SiteKind::Gazelle => Box::new(GazelleTables { is_node }),
+        SiteKind::Unit3d | SiteKind::Feed => {
+            Box::new(Unit3dTables { is_node, probes: shared.answers.probes.clone() })
+        }
     };
+    let tables = &*tables;
     let options = shared.config.database_options().map_err(|error| Trouble {
         error: error.to_string(),
         remedy: "correct it and restart".to_owned(),

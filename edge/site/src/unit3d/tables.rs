@@ -2,15 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::batch::{Batch, Record, SessionChange};
 use crate::database::{Column, Rows, Tables};
+use crate::probes::Probes;
 use crate::sql::{RowText, keep_later, latest};
 
 /// UNIT3D's tables.
 pub(crate) struct Unit3dTables {
     /// True if other nodes of a cluster write them, too.
     pub(crate) is_node: bool,
+    /// The results of probes, which the column `connectable` gets.
+    pub(crate) probes: Option<Arc<Probes>>,
 }
 
 const INT: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
@@ -84,6 +88,7 @@ const COLUMNS: &[Column] = &[
     column("peers", "active", BOOL),
     column("peers", "seeder", BOOL),
     column("peers", "visible", BOOL),
+    column("peers", "connectable", BOOL),
     column("peers", "created_at", TIME),
     column("peers", "updated_at", TIME),
     column("unregistered_info_hashes", "user_id", INT),
@@ -111,10 +116,10 @@ const UNREGISTERED: &str = "unregistered_info_hashes (user_id, info_hash, create
 const UNREGISTERED_TAIL: &str = " ON DUPLICATE KEY UPDATE updated_at = VALUES(updated_at)";
 
 /// The rows come first, so that each is looked up by its primary key.
-const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const USERS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     up BIGINT UNSIGNED PATH '$[1]', down BIGINT UNSIGNED PATH '$[2]')) AS d STRAIGHT_JOIN users ON users.id = d.id \
     SET users.uploaded = users.uploaded + d.up, users.downloaded = users.downloaded + d.down";
-const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', completed BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
     time_s BIGINT PATH '$[5]')) AS d STRAIGHT_JOIN torrents ON torrents.id = d.id \
     SET torrents.seeders = torrents.seeders + d.seeders, torrents.leechers = torrents.leechers + d.leechers, \
@@ -123,7 +128,7 @@ const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UN
 
 /// The same if other nodes write, too. The numbers of seeders and leechers are counted: two nodes may have seen the same
 /// client come or go. Peers that were silent for too long are left out: their rows are the site's to end.
-const NODE_TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const NODE_TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', completed BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
     time_s BIGINT PATH '$[5]', counts INT PATH '$[6]')) AS d STRAIGHT_JOIN torrents ON torrents.id = d.id \
     SET torrents.seeders = IF(d.counts, (SELECT COUNT(*) FROM peers WHERE peers.torrent_id = d.id AND peers.seeder \
@@ -144,6 +149,35 @@ struct TorrentChange {
     counts: bool,
 }
 
+impl Unit3dTables {
+    /// Writes rows of `peers` with the results of probes. Without one, the column stays as it is. `tail` is that of all
+    /// rows.
+    fn write_probed<'a>(
+        &self,
+        rows: &mut Rows<'_, '_>,
+        probes: &Probes,
+        tail: &str,
+        peers: impl Iterator<Item = (&'a Record, &'a SessionChange)>,
+    ) -> Result<(), mysql::Error> {
+        let is_open =
+            |change: &SessionChange| probes.is_open(change.session.ip, change.session.port);
+        let all = peers.map(|(record, change)| (record, change, is_open(change)));
+        let (known, unknown): (Vec<_>, Vec<_>) = all.partition(|(_, _, is_open)| is_open.is_some());
+        let unknown = unknown.into_iter().map(|(record, change, _)| (record, change));
+        rows.insert(PEERS, tail, unknown, write_peer)?;
+        let head = PEERS.replace(')', ", connectable)");
+        let assignment = match self.is_node {
+            true => keep_later("updated_at", &["connectable"]),
+            false => "connectable = VALUES(connectable)".to_owned(),
+        };
+        let tail = format!("{tail}, {assignment}");
+        rows.insert(&head, &tail, known.into_iter(), |row, (record, change, is_open)| {
+            write_peer(row, (record, change));
+            row.flag(is_open == Some(true));
+        })
+    }
+}
+
 impl Tables for Unit3dTables {
     fn columns(&self) -> &'static [Column] {
         COLUMNS
@@ -158,7 +192,10 @@ impl Tables for Unit3dTables {
         rows.insert(HISTORY, &history_tail, announced(), write_history)?;
         let peers =
             records.iter().flat_map(|record| record.announced().map(move |it| (record, it)));
-        rows.insert(PEERS, &peers_tail, peers, write_peer)?;
+        match &self.probes {
+            None => rows.insert(PEERS, &peers_tail, peers, write_peer)?,
+            Some(probes) => self.write_probed(rows, probes, &peers_tail, peers)?,
+        }
         rows.update(USERS_UPDATE, &user_changes(records))?;
         let changes = torrent_changes(records, rows.unix_s);
         rows.update(&torrents_update, &changes)

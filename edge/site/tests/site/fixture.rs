@@ -25,7 +25,12 @@ pub(crate) struct Database {
 
 impl Database {
     pub(crate) fn start(schema: &str) -> Self {
-        let server = MariaDb::start().unwrap();
+        Self::start_with(schema, &[])
+    }
+
+    /// The same with additional arguments of the server.
+    pub(crate) fn start_with(schema: &str, arguments: &[&str]) -> Self {
+        let server = MariaDb::start_with(arguments).unwrap();
         let mut conn = Conn::new(Self::options(&server, None)).unwrap();
         conn.query_drop("CREATE DATABASE site CHARACTER SET utf8mb4").unwrap();
         conn.query_drop("USE site").unwrap();
@@ -216,6 +221,7 @@ impl Site {
             key: KeyId(SITE_FIRST + client.user),
             announce: &announce,
             from: client.ip,
+            client_ip: client.ip,
             agent: b"tester/1.0",
             protocol: SiteProtocol::Http,
         };

@@ -24,5 +24,10 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     mapper.draft.set("http.listen", json!([format!("0.0.0.0:{port}")]), comment);
     mapper.draft.set("udp.listen", json!([]), "Ocelot has no UDP.");
     mapper.draft.set_default("tracker.interval_s", json!(1800), "Ocelot's default.");
+    let path = mapper.text("site_path")?.map(|(path, _)| path).unwrap_or_default();
+    if let Some((host, found)) = mapper.text("site_host")? {
+        let url = format!("http://{host}/{}", path.trim_matches('/'));
+        mapper.draft.suggest("site.url", json!(url.trim_end_matches('/')), found.comment());
+    }
     Ok(())
 }

@@ -24,6 +24,7 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         mapper.set_bounded(&found, "tracker.interval_min_s", seconds);
         mapper.draft.set("tracker.enforce_interval_min", json!(seconds > 0), found.comment());
     }
+    configure_interval(mapper)?;
     if let Some((count, found)) = mapper.number("MAX_PEERS_PER_TORRENT_PER_USER")? {
         plan.peers_per_torrent = u16::try_from(count.max(0)).unwrap_or(u16::MAX);
         let clients = count.clamp(1, 1000);
@@ -35,10 +36,23 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
     configure_site(mapper)
 }
 
+/// Takes the interval, which is a random one between two bounds.
+fn configure_interval(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    let min = mapper.number("ANNOUNCE_MIN")?;
+    if let Some((seconds, found)) = &min {
+        mapper.set_bounded(found, "tracker.interval_s", *seconds);
+    }
+    if let Some((max, found)) = mapper.number("ANNOUNCE_MAX")? {
+        // Its default.
+        let min = min.map_or(1_800, |(seconds, _)| seconds);
+        mapper.set_bounded(&found, "tracker.interval_jitter_s", max.saturating_sub(min));
+    }
+    Ok(())
+}
+
 /// Keys whose integers are those of ours.
 const NUMBERS: &[&str] = &[
     "NUMWANT_MAX",
-    "ANNOUNCE_MIN",
     "FLUSH_INTERVAL",
     "UPLOAD_FACTOR",
     "DOWNLOAD_FACTOR",
@@ -50,12 +64,24 @@ const NUMBERS: &[&str] = &[
 
 /// Suggests `[site]`. It is not in force: it needs files with secrets, which the user makes.
 fn configure_site(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    for (theirs, ours) in [
+        ("USER_RECEIVE_SEED_LIST_RATE_LIMITS", "site.seed_lists"),
+        ("USER_RECEIVE_LEECH_LIST_RATE_LIMITS", "site.leech_lists"),
+    ] {
+        if let Some((windows, found)) = mapper.text(theirs)? {
+            mapper.draft.set(ours, json!(windows.trim()), found.comment());
+        }
+    }
+    configure_probes(mapper)?;
     let key = mapper.text("APIKEY")?;
     let Some((url, found)) = mapper.text("DATABASE_URL")? else { return Ok(()) };
     let remark = "To read and write the site's database and answer its calls: make the files below, remove these # and \
                   access.mode, which the site decides then.";
     mapper.draft.suggest("site.kind", json!("unit3d"), remark);
     mapper.draft.suggest("site.database", json!(without_password(&url)), found.comment());
+    if let Some(ca) = parameter(&url, "ssl-ca") {
+        mapper.draft.suggest("site.database_ca", json!(ca), found.comment());
+    }
     let file = "/etc/tidegate/site/database";
     let remark = "A file with the password of DATABASE_URL, which only the tracker may read.";
     mapper.draft.suggest("site.database_password", json!(file), remark);
@@ -69,8 +95,32 @@ fn configure_site(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Returns a URL without the password.
+/// Suggests probes of clients, if there were any.
+fn configure_probes(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    let enabled = mapper.flag("IS_CONNECTIVITY_CHECK_ENABLED")?;
+    let required = mapper.flag("REQUIRE_PEER_CONNECTIVITY")?;
+    let Some((true, found)) = enabled else { return Ok(()) };
+    let remark = format!(
+        "{} Name the address of this machine that clients are probed from: they learn it.",
+        found.comment()
+    );
+    mapper.draft.suggest("site.connectable_from", json!(["203.0.113.7"]), remark);
+    if let Some((true, found)) = required {
+        mapper.draft.suggest("site.connectable_required", json!(true), found.comment());
+    }
+    Ok(())
+}
+
+/// Returns a parameter of a URL.
+fn parameter<'a>(url: &'a str, name: &str) -> Option<&'a str> {
+    let (_, parameters) = url.split_once('?')?;
+    let mut pairs = parameters.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// Returns a URL without the password, and without parameters, which are those of another driver.
 fn without_password(url: &str) -> String {
+    let url = url.split('?').next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return String::new() };
     let (user, place) = rest.rsplit_once('@').unwrap_or(("", rest));
     let user = user.split(':').next().unwrap_or_default();
