@@ -134,6 +134,7 @@ fn the_old_process_serves_on_if_the_new_one_fails_while_it_receives() {
             tracker.wait_until("hanging", |_| hung.exists());
             // A second signal is not a second upgrade.
             tracker.signal(Signal::SIGUSR2);
+            tracker.wait_for_log("SIGUSR2 ignored");
             let process = fs::read_to_string(&hung).unwrap();
             harness::signal(process.trim().parse().unwrap(), Signal::SIGKILL).unwrap();
         }

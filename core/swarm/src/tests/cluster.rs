@@ -33,7 +33,9 @@ impl Node {
         announce(&self.store, self.tick(now).0, &[request]);
         let mut changes = Vec::new();
         for shard in 0..self.store.shards() {
-            assert_eq!(self.store.take_changes(shard, &mut changes, &mut Vec::new()), 0);
+            let mut taken = Vec::new();
+            assert_eq!(self.store.take_changes(shard, &mut taken, &mut Vec::new()), 0);
+            changes.append(&mut taken);
         }
         Cut { at: now, bytes: block_of(self.number, &changes) }
     }

@@ -97,7 +97,8 @@ impl Scene {
     }
 
     fn play(&self, target: &Target<'_>, flood_s: f64) -> Result<Outcome> {
-        let tracker = target.start(&self.settings())?.address;
+        let running = target.start(&self.settings())?;
+        let tracker = running.address;
         let before = measure(&honest(tracker, BEFORE)?)?;
         let clients = honest(tracker, target.during)?;
         let is_over = AtomicBool::new(false);
