@@ -112,6 +112,6 @@ mod tests {
         directory.write("tidegate.deb", "another package").unwrap();
         assert!(!verify(folder), "a changed file");
         write_sums(folder).unwrap();
-        assert!(!verify(folder), "checksums that nobody signed");
+        assert!(!verify(folder), "checksums without a signature");
     }
 }

@@ -66,7 +66,7 @@ pub enum ArchiveError {
     File(PathBuf, io::Error),
     /// The archive itself could not be read or written.
     Stream(io::Error),
-    /// What was read is no archive of tidegate. A sentence.
+    /// No archive of tidegate was read. A sentence.
     Foreign(String),
 }
 
