@@ -116,15 +116,15 @@ impl Counters {
         self.drops[reason.index()] += 1;
     }
 
-    /// Counts announces that were accepted. Samples one of [`Clients::ONE_OF`]: `last` returns the peer id and
-    /// the address of the last of them.
+    /// Counts announces that were accepted. Looks at one now and then: `last` returns the peer id and the address of
+    /// the last of them.
     #[inline]
     pub fn announced(&mut self, count: u32, last: impl FnOnce() -> Option<(PeerId, IpAddr)>) {
         if self.clients.pass(count)
             && let Some((id, from)) = last()
         {
-            self.clients.sample(&id);
-            self.busy_networks.sample(from);
+            let announces = self.clients.sample(&id);
+            self.busy_networks.sample(from, announces);
         }
     }
 
@@ -255,6 +255,7 @@ impl WorkerMetrics {
     pub fn publish(&mut self) {
         let mut published = self.published.lock();
         published.counters.clone_from(&self.counters);
+        self.counters.clients.adapt();
         published.times += 1;
     }
 }
