@@ -154,9 +154,13 @@ settings! {
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
         non_compact: Flag = false;
-        /// The page that a browser gets at /: off, urls (a page with the announce URLs) or figures (the same, and
-        /// how many torrents and peers there are).
+        /// The page that a browser gets at /: off, urls (a page with the announce URLs) or figures (the same, with
+        /// numbers of torrents and peers, traffic of the last 24 hours and uptime of 90 days). Programs read it at
+        /// /page.json.
         page: Choice(PublicPage), per_listener = PublicPage::Urls;
+        /// Your own text on that page, e.g. how to reach you: at most 4096 bytes, not HTML. Empty lines divide
+        /// paragraphs.
+        page_text: Text = "";
         /// The name of this host in the announce URLs of that page, e.g. "tracker.example.org". Empty =
         /// the name that the request has.
         public_host: Text = "";

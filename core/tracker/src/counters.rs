@@ -7,6 +7,7 @@ mod busy_networks;
 mod clients;
 mod drop_reason;
 mod latency;
+mod services;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub use busy_networks::BusyNetworks;
 pub use clients::{ClientPrefix, Clients};
 pub use drop_reason::DropReason;
 pub use latency::Latency;
+pub use services::{DayUptime, Service, ServiceSummary, ServicesReport};
 
 /// Everything that one worker counts at one listener. All fields only grow, except `connections_open`,
 /// `clients` and `busy_networks`.
@@ -253,9 +255,9 @@ impl WorkerMetrics {
     /// Publishes a copy of the counters. Takes a short lock and copies one or two kilobytes: call it a
     /// few times a second.
     pub fn publish(&mut self) {
+        self.counters.clients.adapt();
         let mut published = self.published.lock();
         published.counters.clone_from(&self.counters);
-        self.counters.clients.adapt();
         published.times += 1;
     }
 }
