@@ -466,6 +466,13 @@ settings! {
         asn: Text, reloadable = "";
         /// MMDB file with the country of each network, e.g. GeoLite2-Country.mmdb. Empty = none.
         country: Text, reloadable = "";
+        /// Percent of a response's peers that come from the client's own zone or autonomous system (asn), if there are
+        /// any, in place of others. 0 = off. Not for WebTorrent, and not with [site]. See
+        /// docs/configure/by-task.md.
+        near_percent: Int(0, 50), reloadable = 0;
+        /// Zones for near_percent besides systems, which they come before: networks of each with spaces between them,
+        /// e.g. ["10.1.0.0/16 2001:db8:1::/48", "10.2.0.0/16"].
+        zones: List, reloadable = [];
         /// Seconds between counts of peers by system and by country.
         interval_s: Int(1, DAY_S), reloadable, constant = 300;
         /// Systems, and as many countries, that metrics name: those with the most peers. The API has more.

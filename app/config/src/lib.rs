@@ -52,7 +52,7 @@ use choices::Sandboxing;
 use keys::{BansSection, LimitsSection, Sections, TrackerSection};
 use setting::Setting;
 
-pub use access::{GeoConfig, KeySource, NetworkList, NetworkRules, TokenConfig};
+pub use access::{GeoConfig, KeySource, NearConfig, NetworkList, NetworkRules, TokenConfig};
 pub use acme::AcmeConfig;
 pub use choices::{Challenge, LogFormat, Transport};
 pub use cluster::{ClusterConfig, is_name as is_cluster_name};
@@ -215,7 +215,7 @@ impl Config {
             networks: NetworkRules::from_sections(access, &sections.geo, &mut problems),
             tokens: TokenConfig::from_section(access, &mut problems),
             torrent_names: access.torrent_names_mib.size() << 20,
-            geo: GeoConfig::from_section(&sections.geo),
+            geo: GeoConfig::from_section(&sections.geo, &mut problems),
             memory_budget: memory_budget(sections.limits.memory_mib.value, memory_bytes()),
             assumes_memory: assumes_memory(sections),
             admin_listen,

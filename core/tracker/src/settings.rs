@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::{Limits, ListenerPolicy, ListenerPolicyId, Policy, QuietRefusals};
+use crate::{Limits, ListenerPolicy, ListenerPolicyId, Near, Policy, QuietRefusals};
 
 /// The settings in force.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct Settings {
     pub limits: Limits,
     /// The refusals that are quiet.
     pub quiet: QuietRefusals,
+    /// What answers do about near peers; `None` = nothing.
+    pub near: Option<Arc<Near>>,
 }
 
 impl Settings {
@@ -47,7 +49,8 @@ impl SharedSettings {
         let listeners = vec![ListenerPolicy::default()];
         let limits = Limits::default();
         let quiet = QuietRefusals::default();
-        Self(Arc::new(ArcSwap::from_pointee(Settings { policy, listeners, limits, quiet })))
+        let settings = Settings { policy, listeners, limits, quiet, near: None };
+        Self(Arc::new(ArcSwap::from_pointee(settings)))
     }
 
     #[inline]

@@ -219,8 +219,8 @@ impl View<'_> {
             let Judged { slot, request, hidden, own, .. } = judged;
             match answered {
                 Ok(answered) => {
-                    let left_out = answered.find(own);
-                    let answered = answered.without(&left_out);
+                    let changes = answered.leaving_out(own);
+                    let answered = answered.with(&changes);
                     let accepted = self.accept(request, jitter_seed, *slot, answered);
                     answer(*slot, Ok(accepted.warned(*hidden)));
                 }

@@ -80,8 +80,8 @@ fn html(report: &ServicesReport) -> String {
         return String::new();
     }
     let (hour, minute) = (report.since / 3600 % 24, report.since / 60 % 60);
-    let mut html =
-        format!("<h2>Services</h2><table><tr><th>Service<th>Announces<th>Sent<th>Uptime</tr>");
+    let head = "<h2>Services</h2><table><tr><th>Service<th>Announces<th>Sent<th>Uptime</tr>";
+    let mut html = head.to_owned();
     for summary in &report.services {
         let ServiceSummary { announces, days, .. } = summary;
         let uptime = match share(days.iter().copied()) {

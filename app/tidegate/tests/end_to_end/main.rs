@@ -22,6 +22,8 @@ mod limits;
 mod listeners;
 mod logs;
 mod manual;
+#[cfg(target_os = "linux")]
+mod near;
 mod packaging;
 mod post_receiver;
 mod private_trackers;
