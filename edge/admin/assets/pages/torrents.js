@@ -420,7 +420,9 @@ export async function torrent(main, { rest: [id], may, isHere }) {
   }
   async function loadHistory() {
     const { fields, rows } = await api.get(`${path}/history?span=7d`)
-    if (isHere()) past.show(rows.map(row => named(fields, row)), [])
+    if (!isHere()) return
+    const shown = rows.map(row => named(fields, row))
+    past.show(shown, [])
   }
   const refreshHistory = () => attempt(loadHistory)
   await load()
