@@ -65,6 +65,12 @@ impl<'a> Answer<'a> {
         Self { counts, downloaded: false, chosen: None, changes: None }
     }
 
+    /// Returns the same answer without any peers.
+    #[must_use]
+    pub fn emptied(self) -> Self {
+        Self { chosen: None, changes: None, ..self }
+    }
+
     /// Returns the changes that leave out `peers`, of which there are a few: the answer has fewer then than were wanted.
     pub fn leaving_out<'p>(&self, peers: &'p [PeerKey]) -> AnswerChanges<'p> {
         let mut changes = AnswerChanges { left_out: peers, ..AnswerChanges::default() };
