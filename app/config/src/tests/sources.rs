@@ -64,6 +64,13 @@ fn says_what_was_expected_and_found() {
     );
     let flag = "2: udp.simple_proxy: expected true or false, found \"yes\"";
     assert_eq!(found("[udp]\nsimple_proxy = \"yes\"\n"), flag);
+    for (level, expected) in [
+        ("info,frnot=debug", "2: log.level: expected a log area (serve, "),
+        ("front=loud", "2: log.level: expected a log level (error, "),
+    ] {
+        let message = found(&format!("[log]\nlevel = \"{level}\"\n"));
+        assert!(message.starts_with(expected), "{message}");
+    }
 }
 
 #[test]
