@@ -2,7 +2,7 @@
 //! systems of published shapes, whose answers are those of the real code.
 //!
 //! ```text
-//! cargo test --release -p tidegate-tracker --test locality -- --ignored --nocapture
+//! cargo test -p tidegate-tracker --test locality -- --ignored --nocapture
 //! ```
 //!
 //! Peers are distributed over torrents as on a public tracker (Zipf–Mandelbrot, exponent 0.92), and over systems by
@@ -284,7 +284,7 @@ fn table() {
     println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     let percents = [0, 10, 20, 30, 50];
     for (name, is_regional) in [("worldwide", false), ("half regional", true)] {
-        for (percent, it) in percents.iter().zip(simulate(200_000, is_regional, &percents)) {
+        for (percent, it) in percents.iter().zip(simulate(40_000, is_regional, &percents)) {
             println!(
                 "| {name} | {percent} | {:.1} % | {:.1} % | {:.1} % | {:.1} | {:.2} | {:.1} × | {} |",
                 it.inside * 100.0,
