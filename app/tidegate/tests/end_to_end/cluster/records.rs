@@ -105,10 +105,11 @@ fn a_node_that_joins_gets_all_records_and_brings_its_own() {
     caller.expect(200, "POST /lists/allow", Some(&json!(all)));
     caller.expect(201, "POST /keys", Some(&json!({ "name": "of a" })));
     let b = cluster.node(2);
-    wait_until_joined(&[&a, &b]);
     let other = Caller::of(&b);
-    wait_for(&other, "/lists/allow", |it| it["total"] == 30_000);
-    wait_for(&other, "/keys", |it| it["keys"][0]["name"] == "of a");
+    // It has them before it serves.
+    assert_eq!(other.expect(200, "GET /lists/allow", None)["total"], 30_000);
+    assert_eq!(other.expect(200, "GET /keys", None)["keys"][0]["name"], "of a");
+    wait_until_joined(&[&a, &b]);
     other.expect(204, &format!("DELETE /lists/allow/{}", all[7]), None);
     wait_for(&caller, "/lists/allow", |it| it["total"] == 29_999);
 }
