@@ -17,7 +17,7 @@ use crate::admission::{Admitted, Endpoint};
 use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
 use crate::site::Hidden;
-use crate::{OwnPeers, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View};
+use crate::{Interval, OwnPeers, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View};
 
 pub use offers::Offers;
 
@@ -92,7 +92,8 @@ impl View<'_> {
             }
             tracker.downloads.raise(&info_hash, &mut counts.downloads);
         }
-        let interval_s = policy.jittered_websocket_interval_s(random);
+        let Interval { interval_s, jitter_s, .. } = self.interval;
+        let interval_s = interval_s + random.below(jitter_s + 1);
         Ok(WebAnnounceOk {
             counts,
             interval_s: hidden.and_then(|hidden| hidden.interval_s).unwrap_or(interval_s),
@@ -230,7 +231,7 @@ impl OfferNetwork {
 mod tests {
     use super::*;
     use crate::tests::{leecher, tracker};
-    use crate::{Limits, ListenerPolicyId, Networks, Policy, Rate, RequestKind};
+    use crate::{Limits, ListenerPolicyId, Networks, Policy, Rate, RequestKind, Service};
     use types::NumWant;
 
     const HASH: InfoHash = InfoHash([1; 20]);
@@ -249,7 +250,8 @@ mod tests {
         request: &WebAnnounceRequest,
     ) -> (Result<WebAnnounceOk, Refusal>, RelayTargets) {
         let mut chosen = RelayTargets::new();
-        let answer = tracker.view(Tick(0)).announce_web(&mut Random::new(1), request, &mut chosen);
+        let view = tracker.view_of(Service::Ws4, Tick(0));
+        let answer = view.announce_web(&mut Random::new(1), request, &mut chosen);
         (answer, chosen)
     }
 

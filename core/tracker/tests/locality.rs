@@ -11,16 +11,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
 
-#[path = "../benches/build/tracker.rs"]
-mod build;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use tidegate_tracker::{
-    AnnouncePolicy, AnnounceRequest, IpPrefix, ListenerPolicyId, Near, Random, RequestKind,
-    Tracker, ZoneNetwork, Zones,
+    AnnouncePolicy, AnnounceRequest, IpPrefix, ListenerPolicyId, Near, Options, Policy, Random,
+    RequestKind, Secrets, StoreOptions, Tracker, ZoneNetwork, Zones,
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
 
@@ -172,9 +169,30 @@ fn announce(
     found
 }
 
+/// Returns an empty tracker with fixed secrets.
+fn tracker() -> Tracker {
+    let policy = Policy::default();
+    let store = StoreOptions {
+        shards: 4,
+        hash_key: [1; 16],
+        peer_lifetime_s: policy.peer_lifetime_s,
+        web_lifetime_s: policy.web_lifetime_s(),
+        keep_peer_ids: false,
+        memory_budget: None,
+    };
+    let secrets = Secrets {
+        connection_ids: [2; 16],
+        offers: [3; 16],
+        limits: [4; 16],
+        sessions: [8; 16],
+        previous: None,
+    };
+    Tracker::new(&Options { policy, store }, &secrets)
+}
+
 /// Returns the lists that all peers get.
 fn lists(peers: &[Peer], zones: &Zones, percent: u8) -> Vec<Vec<Ipv4Addr>> {
-    let tracker = build::tracker(4, false, None);
+    let tracker = tracker();
     let mut random = Random::new(5);
     peers.iter().for_each(|peer| _ = announce(&tracker, &mut random, (0, 0), peer));
     let (own, systems) = (Zones::default(), zones.clone());

@@ -486,6 +486,7 @@ pub(super) mod tests {
             let files = ["asn", "country"].map(file).into();
             geo::NetworkStatus { files, ..geo::NetworkStatus::default() }
         });
+        sources.subsystems.add("load", pace::PaceStatus::default);
         let page = render(&sources, None);
         let heads = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let there: std::collections::BTreeSet<String> = heads.map(String::from).collect();

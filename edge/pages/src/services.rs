@@ -162,7 +162,7 @@ fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tracker::counters::Service;
+    use tracker::counters::ServiceId;
 
     use super::*;
 
@@ -196,7 +196,7 @@ mod tests {
         let report = ServicesReport {
             since: 13 * 3600,
             services: vec![ServiceSummary {
-                service: Service { protocol: Protocol::Udp, family: Family::V6 },
+                service: ServiceId { protocol: Protocol::Udp, family: Family::V6 },
                 announces: 7,
                 requests: 9,
                 bytes_out: 100,

@@ -28,7 +28,7 @@ fn reports_mistakes_with_line_key_and_suggestion() {
     found.sort();
     assert_eq!(found, expected[1..]);
     // If no section is similar, all are named, but for [trace], which has no settings.
-    let sections = "[state], [udp], [http], [access], [tls], [tls.acme], [tracker], [limits], [bans], [admin], [log], \
+    let sections = "[state], [udp], [http], [access], [tls], [tls.acme], [tracker], [load], [limits], [bans], [admin], [log], \
                     [process], [geo], [cluster], [site], [xdp], [[listener]]";
     let unknown = format!("1: unknown section [webserver]: expected one of {sections}");
     assert_eq!(says("[webserver]\n"), [unknown]);

@@ -19,6 +19,8 @@ impl Node {
         let hash_key = [number as u8; 16];
         let store = Store::new(&Options { hash_key, keep_peer_ids: false, ..options(2) });
         store.keep_changes(100);
+        // Without a period of refreshes, stops of unknown peers are not told.
+        store.keep_refreshes(32);
         store.remember_removals(true);
         let epoch = BEGIN - u32::from(number) * 7 * AGE_UNIT_S;
         Self { store, number, epoch }

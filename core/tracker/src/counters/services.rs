@@ -6,14 +6,14 @@ use super::Protocol;
 
 /// A protocol over one family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct ServiceId {
     /// The protocol.
     pub protocol: Protocol,
     /// The family of the listeners.
     pub family: Family,
 }
 
-impl Service {
+impl ServiceId {
     /// The number of services that there can be.
     pub const COUNT: usize = Protocol::ALL.len() * Family::ALL.len();
 
@@ -42,7 +42,7 @@ impl Service {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceSummary {
     /// The service.
-    pub service: Service,
+    pub service: ServiceId,
     /// Announces that were answered.
     pub announces: u64,
     /// Requests of all kinds.
@@ -67,6 +67,6 @@ pub struct DayUptime {
 pub struct ServicesReport {
     /// The beginning of the hour with which traffic begins: Unix time, seconds. The last hour is not over.
     pub since: u64,
-    /// The summaries, in the order of [`Service::index`].
+    /// The summaries, in the order of [`ServiceId::index`].
     pub services: Vec<ServiceSummary>,
 }

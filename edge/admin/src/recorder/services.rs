@@ -11,7 +11,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracker::RequestKind;
-use tracker::counters::{Counters, DayUptime, Listener, Service, ServiceSummary, ServicesReport};
+use tracker::counters::{Counters, DayUptime, Listener, ServiceId, ServiceSummary, ServicesReport};
 use types::Family;
 
 use crate::records::tables::history::{PendingHistory, StoredRow};
@@ -66,7 +66,7 @@ struct Tally {
 struct Row {
     /// The end of the step, Unix time in seconds.
     end: u64,
-    tallies: [Tally; Service::COUNT],
+    tallies: [Tally; ServiceId::COUNT],
 }
 
 /// Rows with the same step, the oldest first.
@@ -80,7 +80,7 @@ struct Tier {
 pub(super) struct Services {
     tiers: [Tier; 2],
     /// When each service was read last, and its counters then.
-    last: [Option<(Instant, Traffic)>; Service::COUNT],
+    last: [Option<(Instant, Traffic)>; ServiceId::COUNT],
     /// How often each worker had published at the last reading.
     published: Vec<u64>,
     /// The last moment of which rows say something: Unix time in milliseconds.
@@ -96,7 +96,7 @@ impl Default for Services {
         let tier = |step_s, rows_max| Tier { step_s, rows_max, rows: VecDeque::new() };
         Self {
             tiers: [tier(HOUR_S, HOURS), tier(DAY_S, DAYS)],
-            last: [None; Service::COUNT],
+            last: [None; ServiceId::COUNT],
             published: Vec::new(),
             seen_ms: 0,
             written_ms: 0,
@@ -111,8 +111,8 @@ impl Services {
         &mut self,
         listeners: &[(Listener, Counters)],
         published: &[(Listener, u64)],
-    ) -> [Option<ServiceReading>; Service::COUNT] {
-        let mut readings = [None; Service::COUNT];
+    ) -> [Option<ServiceReading>; ServiceId::COUNT] {
+        let mut readings = [None; ServiceId::COUNT];
         for (listener, counters) in listeners {
             let reading = readings[service(listener).index()]
                 .get_or_insert(ServiceReading { is_alive: true, traffic: Traffic::default() });
@@ -133,7 +133,11 @@ impl Services {
     }
 
     /// Adds what happened since the last call.
-    pub(super) fn add(&mut self, now: Moment, readings: &[Option<ServiceReading>; Service::COUNT]) {
+    pub(super) fn add(
+        &mut self,
+        now: Moment,
+        readings: &[Option<ServiceReading>; ServiceId::COUNT],
+    ) {
         if now.unix_ms < self.seen_ms {
             // The clock was set back, so rows of later steps are of a future that did not come.
             self.tiers.iter_mut().for_each(|tier| tier.remove_after(now.unix_ms));
@@ -231,7 +235,7 @@ impl Services {
         let [hours, days] = &self.tiers;
         let since = (now / HOUR_S + 1).saturating_sub(HOURS as u64) * HOUR_S;
         let today = now / DAY_S + 1;
-        let summary = |service: Service| {
+        let summary = |service: ServiceId| {
             let index = service.index();
             self.last[index]?;
             let mut sum = Tally::default();
@@ -250,14 +254,14 @@ impl Services {
                 days: (today.saturating_sub(DAYS as u64 - 1)..=today).map(uptime).collect(),
             })
         };
-        ServicesReport { since, services: Service::all().filter_map(summary).collect() }
+        ServicesReport { since, services: ServiceId::all().filter_map(summary).collect() }
     }
 }
 
 /// Returns the service that a listener belongs to.
-fn service(listener: &Listener) -> Service {
+fn service(listener: &Listener) -> ServiceId {
     let family = if listener.address.is_ipv4() { Family::V4 } else { Family::V6 };
-    Service { protocol: listener.protocol, family }
+    ServiceId { protocol: listener.protocol, family }
 }
 
 impl Tally {
@@ -307,11 +311,11 @@ impl Tier {
 
 impl Row {
     fn to_stored(&self, step_s: u64, seen_ms: u64) -> StoredRow {
-        let tally = |service: Service| {
+        let tally = |service: ServiceId| {
             let tally = &self.tallies[service.index()];
             (*tally != Tally::default()).then(|| (service.label(), json!(tally)))
         };
-        let services: Map<String, Value> = Service::all().filter_map(tally).collect();
+        let services: Map<String, Value> = ServiceId::all().filter_map(tally).collect();
         let data = json!({ "seen_ms": seen_ms, "services": services }).to_string();
         StoredRow { step_s, time: self.end, data }
     }
@@ -323,7 +327,7 @@ impl Row {
         let mut services = data.remove("services")?;
         let is_aligned = stored.time > 0 && stored.time.is_multiple_of(stored.step_s);
         let mut row = Self { end: stored.time, tallies: Default::default() };
-        for service in Service::all() {
+        for service in ServiceId::all() {
             if let Some(tally) = services.get_mut(service.label()) {
                 row.tallies[service.index()] = serde_json::from_value(tally.take()).ok()?;
             }
