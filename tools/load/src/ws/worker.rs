@@ -62,7 +62,7 @@ impl Worker for Ws<'_> {
     fn prepare(&mut self, stop: &AtomicBool) -> Result<()> {
         let start = Instant::now();
         let mut progress = (start, 0);
-        while !stop.load(Ordering::Relaxed) && self.sockets.decided() < self.sockets.peers() {
+        while !stop.load(Ordering::Relaxed) && self.sockets.decided() < self.sockets.connections() {
             self.sockets.open_some()?;
             self.sockets.step(Instant::now() + TICK)?;
             let decided = self.sockets.decided();
