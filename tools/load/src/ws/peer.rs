@@ -255,6 +255,7 @@ impl Peer {
         context.shared.counters.latencies.record(context.now.saturating_duration_since(since));
         self.acks_before = std::mem::take(&mut self.acks_after);
         if !self.joined && self.turn > 0 {
+            context.shared.first_announces += 1;
             self.announce(0, context);
             return;
         }

@@ -18,6 +18,8 @@ pub(super) struct SharedState {
     population: Population,
     /// Peers of one connection.
     pub(super) peers_each: u32,
+    /// Announces that were answered while their connections were joining.
+    pub(super) first_announces: usize,
     /// Offers per announce, and the session descriptions of offers and answers.
     pub(super) offers: usize,
     pub(super) offer: String,
@@ -52,6 +54,7 @@ impl SharedState {
             url: options.url.clone(),
             population: Population::new(&options.workload, share, shares),
             peers_each: options.peers_each.max(1),
+            first_announces: 0,
             offers: options.offers,
             offer: description("offer", OFFER_BYTES),
             answer: description("answer", OFFER_BYTES),

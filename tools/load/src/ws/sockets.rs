@@ -239,6 +239,11 @@ impl Sockets {
         self.joined + self.failed
     }
 
+    /// Returns a number that grows while peers join.
+    pub(super) fn join_progress(&self) -> usize {
+        self.shared.first_announces + self.decided()
+    }
+
     /// Returns the most frequent error.
     pub(super) fn most_frequent_error(&self) -> Option<String> {
         let errors = self.shared.counters.errors.iter();
