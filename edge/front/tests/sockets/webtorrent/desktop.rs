@@ -104,8 +104,7 @@ fn offers_over_the_budget_of_their_connection_are_not_relayed() {
     }
     let later = relayed(502) - spent - 3;
     assert!((60..=120).contains(&later), "{later}");
-    drop((flooding, other, others));
-    let counters = server.finish(Protocol::Ws);
+    let counters = server.counters(Protocol::Ws);
     assert_eq!(counters.refusals, Counters::default().refusals);
     // No message is an offence, and no connection is closed for it.
     let mut expected = Counters::default().drops;
