@@ -81,6 +81,7 @@ impl OfferBudget {
 }
 
 /// Returns the bytes that an offer of this length counts as.
+#[inline]
 fn cost(len: usize) -> u32 {
     // Shorter than a message.
     OVERHEAD + len.min(limits::WS_MESSAGE_MAX) as u32
