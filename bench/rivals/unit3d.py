@@ -103,6 +103,8 @@ def tidegate(options, folder, database):
             f'[access]\nprivate = true\n[state]\ndir = "{folder}/state"\n[log]\nlevel = "warn"\n[site]\nkind = "unit3d"\n'
             f'database = "mysql://root@127.0.0.1:{database.port}/unit3d"\nlisten = "127.0.0.1:{calls}"\n'
             f'tracker_key = "{folder}/key"\nclients_per_torrent = 100\n'
+            # The rival of these measurements has no limits of lists: both hand out all peers.
+            'seed_lists = ""\nleech_lists = ""\n'
         )
     command = [options.tidegate, "serve", "--config", f"{folder}/tidegate.toml"]
     environment = dict(os.environ, TIDEGATE_UNSTABLE_KEYS="1")

@@ -20,25 +20,6 @@ mod torrent;
 mod webtorrent_twin;
 mod ws;
 
-/// The reader of imported lists, which is private to the API.
-#[path = "../../edge/admin/src/api/lists"]
-mod list_reader {
-    mod reader;
-
-    use types::InfoHash;
-
-    /// Reads a body in pieces of `size` bytes, as JSON or as text.
-    pub(crate) fn read(is_json: bool, body: &[u8], size: usize) -> Result<Vec<InfoHash>, String> {
-        let mut reader = if is_json { reader::Reader::json() } else { reader::Reader::text() };
-        body.chunks(size.max(1)).try_for_each(|piece| reader.read(piece))?;
-        let len = reader.len();
-        let hashes = reader.end()?;
-        // The last line may have no end.
-        assert!((len..=len + 1).contains(&hashes.len()));
-        Ok(hashes)
-    }
-}
-
 use std::net::IpAddr;
 
 use client::codec::bencode::{Value, dict_entry, parse, parse_lenient};

@@ -1,12 +1,22 @@
 //! Info hashes that the API imports: the incremental reader against the whole body, read in the
 //! obvious way.
 
+use admin::ListReader;
 use types::InfoHash;
-
-use crate::list_reader::read;
 
 /// Digits of a v2 hash, and the blanks that a line may have.
 const LINE_MAX: usize = 256;
+
+/// Reads a body in pieces of `size` bytes, as JSON or as text.
+fn read(is_json: bool, body: &[u8], size: usize) -> Result<Vec<InfoHash>, String> {
+    let mut reader = if is_json { ListReader::json() } else { ListReader::text() };
+    body.chunks(size.max(1)).try_for_each(|piece| reader.read(piece))?;
+    let len = reader.len();
+    let hashes = reader.end()?;
+    // The last line may have no end.
+    assert!((len..=len + 1).contains(&hashes.len()));
+    Ok(hashes)
+}
 
 /// Checks a body. The first byte says where it is split, the rest is read as text and as JSON.
 pub(crate) fn check(bytes: &[u8]) {

@@ -32,7 +32,7 @@ impl ClusterConfig {
         section: &ClusterSection,
         problems: &mut Vec<Problem>,
     ) -> Option<Self> {
-        if !is_name(&section.zone.value) {
+        if !section.zone.value.is_empty() && !is_name(&section.zone.value) {
             let text = format!(
                 "expected at most {NAME_MAX} characters of a-z 0-9 -, found `{}`",
                 section.zone.value
@@ -53,10 +53,10 @@ impl ClusterConfig {
     }
 }
 
-/// Returns true if `name` is empty or can name a cluster or a zone.
+/// Returns true if `name` can name a cluster or a zone.
 pub fn is_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    name.len() <= NAME_MAX && name.bytes().all(is_allowed)
+    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
 #[cfg(test)]

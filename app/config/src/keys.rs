@@ -329,6 +329,22 @@ settings! {
         websocket_interval_s: Int(1, limits::PEER_LIFETIME_S_MAX / 2), reloadable = 120;
     }
 
+    /// Reactions to load: longer intervals, and budgets of services. See docs/operate/load.md.
+    ["load"] load: LoadSection {
+        /// Seconds up to which intervals grow when the tracker is busy or near a budget. WebTorrent's grow in the
+        /// same proportion. 0 = intervals do not grow. In a cluster, the same at all nodes.
+        interval_max_s: Int(0, limits::INTERVAL_MAX_S), reloadable = 0;
+        /// Percent of the processor time that workers may use, above which intervals grow.
+        cpu_percent: Int(1, 100), reloadable = 70;
+        /// Limits of services, e.g. ["udp4 announces_per_s=50000", "https bytes_per_day=500G"]. Services are udp,
+        /// http, https and ws, each with 4 or 6; without, both families have the budget, each for itself.
+        /// Announces above it get no peers and the longest interval, those of unknown torrents first. Bytes are payload,
+        /// received and sent, from midnight to midnight in UTC.
+        budgets: List, reloadable = [];
+        /// Seconds between decisions.
+        step_s: Int(1, 600), reloadable, constant = 10;
+    }
+
     /// Bounds on memory, and on what clients may use, counted by the prefix of their address.
     ["limits"] limits: LimitsSection {
         /// Memory for torrents and peers in MiB. "auto" = half of the memory of the machine or of the container;

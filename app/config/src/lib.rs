@@ -20,6 +20,7 @@ mod key;
 mod keys;
 mod listener_table;
 mod listeners;
+mod load_rules;
 mod log;
 mod place;
 mod read;
@@ -58,6 +59,7 @@ pub use choices::{Challenge, LogFormat, Transport};
 pub use cluster::{ClusterConfig, is_name as is_cluster_name};
 pub use key::Problem;
 pub use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_policies};
+pub use load_rules::LoadConfig;
 pub use log::{LogConfig, LogRateLimit};
 pub use read::{Settings, load, parse};
 pub use show::{init, list, show, without_secrets};
@@ -102,6 +104,8 @@ pub struct Config {
     pub acme: Option<AcmeConfig>,
     /// Intervals and numbers of peers in responses.
     pub policy: Policy,
+    /// Reactions to load.
+    pub load: LoadConfig,
     /// Bounds on what clients may use.
     pub limits: Limits,
     /// Offences after which a network is banned.
@@ -202,6 +206,7 @@ impl Config {
             certificates: tls.certificates.value.clone(),
             acme: AcmeConfig::from_sections(sections, &mut problems),
             policy: policy(sections),
+            load: LoadConfig::from_sections(sections, &mut problems),
             limits: Limits {
                 network_connections: network_connections(sections, &groups),
                 ..limits(sections, exempt)

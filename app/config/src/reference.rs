@@ -2,9 +2,10 @@
 //!
 //! `TIDEGATE_WRITE_REFERENCE=1 cargo test -p tidegate-config reference` writes the page.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Config;
 use super::key::{Key, Kind, PerListener, Section};
@@ -184,30 +185,88 @@ fn reference_is_up_to_date() {
     );
 }
 
-/// Documents contain configurations of tidegate in `toml` blocks: each must be valid. Those of other programs are
-/// marked `toml,other`.
-#[test]
-fn examples_in_documents_are_valid() {
+/// Returns the paths of the book's pages and of those in the repository's root, with their texts.
+fn documents() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut paths = vec![root.join("README.md"), root.join("SECURITY.md")];
+    let files = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = files(&root).filter(|path| path.is_file()).collect();
     let mut folders = vec![root.join("docs")];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
+        for path in files(&folder) {
             let list = if path.is_dir() { &mut folders } else { &mut paths };
             list.push(path);
         }
     }
+    let pages = paths.iter().filter(|path| path.extension().is_some_and(|end| end == "md"));
+    let page = |path: &PathBuf| {
+        let name = path.strip_prefix(&root).unwrap().display().to_string();
+        (name, fs::read_to_string(path).unwrap())
+    };
+    pages.map(page).collect()
+}
+
+/// Documents contain configurations of tidegate in `toml` blocks: each must be valid. Those of other programs are
+/// marked `toml,other`.
+#[test]
+fn examples_in_documents_are_valid() {
     let mut count = 0;
-    for path in paths.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
-        for (line, example) in examples(&fs::read_to_string(path).unwrap()) {
+    for (path, text) in documents() {
+        for (line, example) in examples(&text) {
             count += 1;
             let config = read(&example).and_then(|settings| Config::from_settings(&settings));
-            let place = format!("{}:{line}", path.display());
-            assert!(config.is_ok(), "{place}: {}", config.unwrap_err()[0]);
+            assert!(config.is_ok(), "{path}:{line}: {}", config.unwrap_err()[0]);
         }
     }
     assert!(count > 10, "found {count}");
+}
+
+/// Pages that name keys of other programs, and history.
+const OTHER_KEYS: [&str; 5] = [
+    "docs/compare.md",
+    "docs/decisions/",
+    "docs/install/helm.md",
+    "docs/migrate/",
+    "docs/releases/",
+];
+/// Ends of file names, which look like keys.
+const ENDINGS: [&str; 11] =
+    ["conf", "db", "json", "jsonl", "lock", "md", "mjs", "pem", "rs", "service", "toml"];
+/// A key that docs/configure/index.md misspells on purpose.
+const MISSPELT: &str = "intervall_s";
+
+/// Keys in inline code, as `section.key` or `[section] key`, exist.
+#[test]
+fn documents_name_keys_that_exist() {
+    let defaults = Sections::default();
+    let keys: BTreeSet<&str> = defaults.settable().map(|setting| setting.key().name).collect();
+    let sections: BTreeSet<&str> = SECTIONS.iter().map(|section| section.name).collect();
+    let mut count = 0;
+    for (path, text) in documents() {
+        if OTHER_KEYS.iter().any(|start| path.starts_with(start)) {
+            continue;
+        }
+        for (line, text) in (1..).zip(text.lines()) {
+            for (section, name) in text.split('`').skip(1).step_by(2).filter_map(named) {
+                let full = format!("{section}.{name}");
+                let is_known = keys.contains(&*full) || sections.contains(&*full);
+                assert!(is_known || !sections.contains(section), "{path}:{line}: no key {full}");
+                count += usize::from(is_known);
+            }
+        }
+    }
+    assert!(count > 100, "found {count}");
+}
+
+/// Splits inline code that begins with the name of a key.
+fn named(code: &str) -> Option<(&str, &str)> {
+    let (section, rest) = match code.strip_prefix('[') {
+        Some(rest) => rest.split_once("] ")?,
+        None => code.split([' ', '=']).next()?.rsplit_once('.')?,
+    };
+    let name = rest.split([' ', '=']).next()?;
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let is_key = !name.is_empty() && name.bytes().all(is_word) && !ENDINGS.contains(&name);
+    (is_key && name != MISSPELT).then_some((section, name))
 }
 
 /// Returns the `toml` blocks of a page, each with its line.

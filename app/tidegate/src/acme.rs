@@ -32,6 +32,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, warn};
 
 use crate::access::FileWatcher;
+use crate::admin::span;
 use crate::permissions::{check_writable, create_directory, future_owner};
 use crate::serve::module::{Findings, Loading, Module, Opening, Running};
 use crate::serve::workers::follow;
@@ -311,7 +312,7 @@ impl<'a> Renewer<'a> {
                 let pause =
                     backoff.fail(now, failure.scope, failure.retry_after, random_fraction());
                 let (domain, status) = (&host.domain, host.status());
-                let (reason, retry_in) = (failure.text, approximate(pause));
+                let (reason, retry_in) = (failure.text, span(pause.as_secs()));
                 warn!(domain, status, reason, retry_in, "cannot obtain a certificate");
             }
         }
@@ -326,7 +327,7 @@ impl Host {
         };
         match certificate.expires().duration_since(SystemTime::now()) {
             Ok(left) => {
-                format!("the current certificate expires in {}", approximate(left))
+                format!("the current certificate expires in {}", span(left.as_secs()))
             }
             Err(_) => "the current certificate has EXPIRED".into(),
         }
@@ -352,27 +353,9 @@ fn random_fraction() -> f64 {
     getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX))
 }
 
-/// Returns a duration in its largest fitting unit.
-fn approximate(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rounds_durations() {
-        let texts = [0, 119, 120, 7199, 7200, 172_799, 172_800]
-            .map(|s| approximate(Duration::from_secs(s)));
-        assert_eq!(texts, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 days"]);
-    }
 
     #[test]
     fn panic_becomes_failure() {

@@ -61,7 +61,7 @@ pub(crate) fn nats_options(
         access: config.access_kinds.clone(),
         accepts_any_access: config.private_and_open,
         flush: cluster.flush,
-        peer_lifetime_s: config.policy.peer_lifetime_s,
+        peer_lifetime_s: config.load.rules.longest_lifetime_s(),
     }
 }
 

@@ -23,6 +23,7 @@ mod handoff;
 #[cfg(feature = "jwt")]
 mod jwt;
 mod listeners;
+mod load;
 mod log;
 pub(crate) mod module;
 mod modules;

@@ -148,7 +148,6 @@ fn written(header: &Header, body: &[u8]) -> Vec<u8> {
 }
 
 /// A block, and when it was cut, in seconds.
-#[derive(Clone)]
 struct Cut {
     at: u32,
     bytes: Vec<u8>,

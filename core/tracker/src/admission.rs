@@ -16,6 +16,7 @@
 //! | 3 | it has a key if the listener is private, and none if not | `KeyUnexpected`, `KeyMissing` | all but connect |
 //! | 4 | the key is known, has not expired, and is within its rate | `KeyUnknown`, `KeyExpired`, `KeyRate` (announces) | all with a key |
 //! | 5 | the request is well-formed | the protocol's own | all; decided by the caller |
+//! | 5 | its service is within its budget, and its torrent is known if that is nearly used up | `OverBudget` | announce |
 //! | 5 | its token is valid and for its torrent, if the listener asks for tokens | `TokenMissing`, `TokenInvalid`, `TokenExpired`, `TokenOtherTorrent`, `TokenUnverified` | announce |
 //! | 6 | other peers can connect to it | `PortZero`, `AddressNotPublic` | announce over UDP and HTTP |
 //! | 7 | its client software is served | `ClientRefused` | announce |
@@ -44,8 +45,8 @@ use types::{
 use crate::bans::BansView;
 use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
-    Access, BanReason, HeavyHitters, IpPrefix, KeyId, ListenerPolicy, ListenerPolicyId,
-    RequestKind, Settings, Tracker,
+    Access, BanReason, HeavyHitters, Interval, IpPrefix, KeyId, ListenerPolicy, ListenerPolicyId,
+    RequestKind, Service, Settings, Tracker,
 };
 
 /// Everything the operator decides, as it is at one moment: the settings and the bans.
@@ -56,6 +57,12 @@ pub struct View<'a> {
     pub(crate) tracker: &'a Tracker,
     pub(crate) now: Tick,
     pub(crate) settings: Guard<Arc<Settings>>,
+    /// The service whose clients are served.
+    pub(crate) service: Service,
+    /// Its interval.
+    pub(crate) interval: Interval,
+    /// True if it has a budget.
+    has_budget: bool,
     bans: BansView,
     /// Tokens that may still be verified for this batch.
     verifications: Cell<u32>,
@@ -118,17 +125,27 @@ pub(crate) enum Endpoint {
 }
 
 impl Tracker {
-    /// Returns the operator's settings as they are now, for a batch of requests at `now`.
+    /// Returns the operator's settings as they are now, for a batch of requests at `now` of clients of `service`.
     #[inline]
-    pub fn view(&self, now: Tick) -> View<'_> {
+    pub fn view_of(&self, service: Service, now: Tick) -> View<'_> {
+        let settings = self.settings.load();
         View {
             tracker: self,
             now,
-            settings: self.settings.load(),
+            service,
+            interval: *settings.interval(service),
+            has_budget: settings.has_budget(service),
+            settings,
             bans: self.bans.view(),
             verifications: Cell::new(VERIFICATIONS_PER_BATCH),
             excuses_offences: Cell::new(false),
         }
+    }
+
+    /// Returns the same where the service does not matter, because nothing is announced.
+    #[inline]
+    pub fn view(&self, now: Tick) -> View<'_> {
+        self.view_of(Service::Udp4, now)
     }
 }
 
@@ -286,6 +303,9 @@ impl View<'_> {
             Ok(announce) => announce,
             Err(refusal) => return self.verify(grant).and(Err(refusal)),
         };
+        if self.has_budget {
+            self.check_budget(&announce)?;
+        }
         if self.needs_token(listener_policy) {
             let Announce { info_hash, event, .. } = &announce;
             self.authorize_token(&grant, credentials.token, info_hash, *event)?;

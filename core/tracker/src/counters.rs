@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use types::{Family, PeerId, Refusal};
 
 use crate::labelled::labelled;
-use crate::{ListenerPolicyId, RequestKind};
+use crate::{ListenerPolicyId, RequestKind, Service};
 
 pub use busy_networks::BusyNetworks;
 pub use clients::{ClientPrefix, Clients};
@@ -197,6 +197,13 @@ pub struct Listener {
     pub listener_policy: ListenerPolicyId,
 }
 
+impl Listener {
+    /// Returns the service that it belongs to.
+    pub fn service(&self) -> Service {
+        Service::new(self.protocol, Family::of(self.address.ip()))
+    }
+}
+
 /// The published counters of all workers.
 #[derive(Default)]
 pub struct MetricsRegistry {
@@ -217,6 +224,8 @@ struct Published {
 pub struct WorkerMetrics {
     /// The running counters.
     pub counters: Counters,
+    /// The service of the listener.
+    pub service: Service,
     published: SharedCopy,
 }
 
@@ -225,7 +234,8 @@ impl MetricsRegistry {
     pub fn register(&self, listener: Listener) -> WorkerMetrics {
         let published = SharedCopy::default();
         self.published.lock().push((listener, Arc::clone(&published)));
-        WorkerMetrics { counters: Counters::default(), published }
+        let service = listener.service();
+        WorkerMetrics { counters: Counters::default(), service, published }
     }
 
     /// Returns what was published last, summed up by listener, in the order of registration.

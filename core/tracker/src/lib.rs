@@ -20,6 +20,7 @@ mod inspect;
 mod labelled;
 mod limiter;
 mod listener_policies;
+mod load;
 mod networks;
 mod passkeys;
 mod policy;
@@ -54,6 +55,10 @@ pub use limiter::{
 pub use listener_policies::{
     Access, ExternalAddress, ListenerPolicy, ListenerPolicyId, PrivateAddresses,
 };
+pub use load::{
+    Budget, BytesLeft, Controller, Interval, LoadMeasured, LoadRules, LoadTime, Pacing,
+    PeerLifetimes, SERVICES, Service, ServiceGate, ServiceLoad, Stretch,
+};
 pub use networks::Networks;
 pub use passkeys::{
     BadSessions, KeyId, KeyRules, KeyTotals, PasskeyStore, SessionOrigin, SessionWalk,
@@ -80,6 +85,7 @@ use access::{FirstRefusals, HashList, LiveLists, TorrentReasons};
 use admission::{Effect, Endpoint};
 use connection_id::ConnectionIds;
 use full_scrape::FullScrapes;
+use load::Gates;
 use passkeys::{ImportTime, SessionTag};
 use settings::SharedSettings;
 use site::Caller;
@@ -155,6 +161,7 @@ pub struct Tracker {
     frozen: HashList,
     connection_ids: ConnectionIds,
     limiter: Limiter,
+    gates: Gates,
     passkeys: PasskeyStore,
     tokens: Tokens,
     bans: Bans,
@@ -192,6 +199,7 @@ impl Tracker {
             ),
             limiter: Limiter::new(keys.limits, settings.clone()),
             settings,
+            gates: Gates::default(),
             passkeys,
             tokens: Tokens::new(keys.limits),
             bans: Bans::new(keys.limits),
@@ -229,10 +237,11 @@ impl Tracker {
 
     /// Replaces the policy, for every worker from its next batch on.
     pub fn reconfigure(&self, policy: &Policy) {
-        self.store.set_lifetimes(policy.peer_lifetime_s, policy.web_lifetime_s());
         self.store.set_merge_caps(policy.peer_caps);
         self.passkeys.set_rate(policy.key_mbit_per_s);
-        self.settings.change(|settings| settings.policy = *policy);
+        self.settings.change(|settings| settings.set_policy(*policy));
+        let PeerLifetimes { peer_s, web_s } = self.settings.load().lifetimes();
+        self.store.set_lifetimes(peer_s, web_s);
     }
 
     /// Replaces the listeners' policies, for every worker from its next batch on. Keeps those past the end of
@@ -268,15 +277,15 @@ impl Tracker {
     /// for long.
     pub fn sweep(&self, now: Tick, parts: u32) {
         self.store.sweep(now, parts);
-        let policy = self.settings.load().policy;
-        self.passkeys.sweep(now, parts, policy.peer_lifetime_s, policy.web_lifetime_s());
+        let PeerLifetimes { peer_s, web_s } = self.settings.load().lifetimes();
+        self.passkeys.sweep(now, parts, peer_s, web_s);
         self.bans.settle(now);
     }
 
     /// Returns the seconds without an announce after which a peer of any protocol may be removed.
     pub fn peer_lifetime_min_s(&self) -> u32 {
-        let policy = self.settings.load().policy;
-        policy.peer_lifetime_s.min(policy.web_lifetime_s())
+        let PeerLifetimes { peer_s, web_s } = self.settings.load().lifetimes();
+        peer_s.min(web_s)
     }
 
     /// Returns the store, for its journal.
@@ -320,7 +329,7 @@ impl Tracker {
         origin: SessionOrigin,
         body: &[u8],
     ) -> Result<u64, BadSessions> {
-        let lifetime_s = self.settings.load().policy.peer_lifetime_s;
+        let lifetime_s = self.settings.load().lifetimes().peer_s;
         self.passkeys.import_sessions(ImportTime { now, cut_ago_s, lifetime_s }, origin, body)
     }
 
@@ -445,8 +454,8 @@ impl View<'_> {
         }
         AnnounceOk {
             answer,
-            interval_s: self.settings.policy.jittered_interval_s(jitter_seed, slot),
-            interval_min_s: self.settings.policy.interval_min_s,
+            interval_s: self.interval.jittered_s(jitter_seed, slot),
+            interval_min_s: self.interval.min_s,
             warning: None,
         }
     }

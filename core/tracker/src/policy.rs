@@ -1,6 +1,5 @@
 //! The operator's settings for announces.
 
-use primitives::Random;
 use swarm::PeerCaps;
 use types::{Event, NumWant, Refusal, TooSoon, limits};
 
@@ -93,24 +92,12 @@ impl Policy {
         self.websocket_interval_s / 2
     }
 
-    /// Returns the interval of the answer in `slot` of a batch. Each answer has its own: two peers of a
-    /// batch that got the same one would be in the same batch again.
-    #[inline]
-    pub(crate) fn jittered_interval_s(&self, seed: u64, slot: u8) -> u32 {
-        // An odd factor maps uniform seeds to uniform numbers, another one for each slot.
-        let random = seed.wrapping_mul(2 * u64::from(slot) + 1);
-        let jitter_s = ((random >> 32) * (u64::from(self.interval_jitter_s) + 1)) >> 32;
-        self.interval_s + jitter_s as u32
-    }
-
-    /// Returns the interval of an answer to a WebTorrent client.
-    pub(crate) fn jittered_websocket_interval_s(&self, random: &mut Random) -> u32 {
-        let interval_s = self.websocket_interval_s;
+    /// Returns the upper bound of the random seconds added to the `interval_s` of a WebTorrent client.
+    pub(crate) fn websocket_jitter_s(&self, interval_s: u32) -> u32 {
         let share_s = u64::from(interval_s) * u64::from(self.interval_jitter_s)
             / u64::from(self.interval_s.max(1));
         // Peers expire after one and a half intervals of silence.
-        let jitter_s = u32::try_from(share_s).unwrap_or(u32::MAX).min(interval_s / 4);
-        interval_s + random.below(jitter_s + 1)
+        u32::try_from(share_s).unwrap_or(u32::MAX).min(interval_s / 4)
     }
 
     /// Returns the seconds that must pass before a peer may announce with `event`; 0 = none.

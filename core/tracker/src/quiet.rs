@@ -19,7 +19,7 @@ pub struct QuietRefusals {
 struct QuietResponse {
     interval_s: u32,
     /// The text of the refusal, for clients that show warnings.
-    warning: Notice,
+    warning: Option<Notice>,
 }
 
 impl Default for QuietRefusals {
@@ -42,11 +42,15 @@ impl QuietRefusals {
 
     fn set(&mut self, refusal: Refusal, interval_s: Option<u32>) {
         let interval_s = interval_s.or_else(|| refusal.interval_s()).unwrap_or(INTERVAL_S);
-        let response = QuietResponse { interval_s, warning: Notice::new(refusal.text()) };
+        let response = QuietResponse { interval_s, warning: Some(Notice::new(refusal.text())) };
         self.responses[refusal.index()] = Some(response);
     }
 
     fn response(&self, refusal: Refusal) -> Option<QuietResponse> {
+        if let Refusal::OverBudget { interval_s } = refusal {
+            // Without a warning: it would make the response longer.
+            return Some(QuietResponse { interval_s, warning: None });
+        }
         let response = self.responses[refusal.index()]?;
         match refusal {
             // Earlier it would be too soon again.
@@ -54,7 +58,9 @@ impl QuietRefusals {
                 interval_s: response.interval_s.max(u32::from(wait_min) * 60),
                 ..response
             }),
-            Refusal::Torrent { reason } => Some(QuietResponse { warning: reason, ..response }),
+            Refusal::Torrent { reason } => {
+                Some(QuietResponse { warning: Some(reason), ..response })
+            }
             _ => Some(response),
         }
     }
@@ -71,14 +77,14 @@ impl View<'_> {
             answer: Answer::without_peers(SwarmCounts::default()),
             interval_s,
             interval_min_s: interval_s,
-            warning: Some(warning),
+            warning,
         })
     }
 
     /// Returns the same for a WebTorrent announce.
     pub fn quiet_web_response(&self, refusal: Refusal) -> Option<WebAnnounceOk> {
         let QuietResponse { interval_s, warning } = self.settings.quiet.response(refusal)?;
-        Some(WebAnnounceOk { counts: SwarmCounts::default(), interval_s, warning: Some(warning) })
+        Some(WebAnnounceOk { counts: SwarmCounts::default(), interval_s, warning })
     }
 }
 

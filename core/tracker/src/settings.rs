@@ -6,7 +6,11 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::{Limits, ListenerPolicy, ListenerPolicyId, Policy, QuietRefusals};
+use crate::load::Paced;
+use crate::{
+    Interval, Limits, ListenerPolicy, ListenerPolicyId, Pacing, PeerLifetimes, Policy,
+    QuietRefusals, Service,
+};
 
 /// The settings in force.
 #[derive(Clone, Debug)]
@@ -19,12 +23,48 @@ pub struct Settings {
     pub limits: Limits,
     /// The refusals that are quiet.
     pub quiet: QuietRefusals,
+    /// The stretch of intervals, and budgets.
+    pacing: Pacing,
+    /// The values that follow from `policy` and `pacing`.
+    paced: Paced,
 }
 
 impl Settings {
     /// Returns the policy of a listener.
     pub fn listener(&self, ListenerPolicyId(id): ListenerPolicyId) -> Option<&ListenerPolicy> {
         self.listeners.get(usize::from(id))
+    }
+
+    /// Returns the intervals and budgets in force.
+    pub fn pacing(&self) -> &Pacing {
+        &self.pacing
+    }
+
+    /// Returns true if a service has a budget.
+    #[inline]
+    pub(crate) fn has_budget(&self, service: Service) -> bool {
+        self.paced.has_budget[service.index()]
+    }
+
+    /// Returns the interval in the responses of a service.
+    #[inline]
+    pub fn interval(&self, service: Service) -> &Interval {
+        &self.paced.intervals[service.index()]
+    }
+
+    /// Returns the lifetimes of peers.
+    pub fn lifetimes(&self) -> PeerLifetimes {
+        self.paced.lifetimes
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.paced = Paced::new(&self.policy, &self.pacing);
+    }
+
+    pub(crate) fn set_pacing(&mut self, pacing: Pacing) {
+        self.pacing = pacing;
+        self.paced = Paced::new(&self.policy, &self.pacing);
     }
 
     /// Returns whether caps do not count the peers that others get at `ip`: the address is exempt from limits, or
@@ -47,7 +87,10 @@ impl SharedSettings {
         let listeners = vec![ListenerPolicy::default()];
         let limits = Limits::default();
         let quiet = QuietRefusals::default();
-        Self(Arc::new(ArcSwap::from_pointee(Settings { policy, listeners, limits, quiet })))
+        let pacing = Pacing::default();
+        let paced = Paced::new(&policy, &pacing);
+        let settings = Settings { policy, listeners, limits, quiet, pacing, paced };
+        Self(Arc::new(ArcSwap::from_pointee(settings)))
     }
 
     #[inline]

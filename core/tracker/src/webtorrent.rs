@@ -18,7 +18,7 @@ use crate::admission::{Admitted, Endpoint};
 use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
 use crate::site::Hidden;
-use crate::{OwnPeers, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View};
+use crate::{Interval, OwnPeers, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View};
 
 pub use budget::OfferBudget;
 pub use offers::Offers;
@@ -97,7 +97,8 @@ impl View<'_> {
             }
             tracker.downloads.raise(&info_hash, &mut counts.downloads);
         }
-        let usual_s = policy.jittered_websocket_interval_s(random);
+        let Interval { interval_s, jitter_s, .. } = self.interval;
+        let usual_s = interval_s + random.below(jitter_s + 1);
         let interval_s = usual_s.max(announce.extra_s.saturating_add(policy.websocket_interval_s));
         Ok(WebAnnounceOk {
             counts,
@@ -248,7 +249,7 @@ impl OfferNetwork {
 mod tests {
     use super::*;
     use crate::tests::{leecher, tracker};
-    use crate::{Limits, ListenerPolicyId, Networks, Policy, Rate, RequestKind};
+    use crate::{Limits, ListenerPolicyId, Networks, Policy, Rate, RequestKind, Service};
     use types::NumWant;
 
     const HASH: InfoHash = InfoHash([1; 20]);
@@ -268,7 +269,8 @@ mod tests {
         request: &WebAnnounceRequest,
     ) -> (Result<WebAnnounceOk, Refusal>, RelayTargets) {
         let mut chosen = RelayTargets::new();
-        let answer = tracker.view(Tick(0)).announce_web(&mut Random::new(1), request, &mut chosen);
+        let view = tracker.view_of(Service::Ws4, Tick(0));
+        let answer = view.announce_web(&mut Random::new(1), request, &mut chosen);
         (answer, chosen)
     }
 

@@ -376,6 +376,9 @@ pub const DOWNLOAD_CANDIDATES_MAX: usize = 1 << 20;
 /// Longest peer lifetime, in seconds. The store keeps ages in 14 bits of 16-second units and must
 /// tell old from new across the wrap, so the lifetime stays below half of that range.
 pub const PEER_LIFETIME_S_MAX: u32 = 24 * 3600;
+/// The longest interval under load, in seconds. A client may miss one announce because of a budget, so its peer lives for
+/// three of them.
+pub const INTERVAL_MAX_S: u32 = PEER_LIFETIME_S_MAX / 3;
 /// One in this many seconds of the announce interval is the most that is added to it at random. Clients that started
 /// together are spread within a day, and a peer that waits longest still lives for half an interval more.
 pub const JITTER_SHARE: u32 = 20;

@@ -242,6 +242,12 @@ refusals! {
     /// The client's prefix is over its rate. UDP answers with silence instead.
     TooManyRequests => "too_many_requests", AFTER_A_MOMENT,
         "too many requests from your address or network: slow down";
+    /// The service that the client uses is over its budget. Always answered as a success without peers.
+    OverBudget {
+        /// Seconds after which the client may announce again.
+        interval_s: u32 = 0
+    } => "over_budget", Retry::Unspecified,
+        "the tracker is busy: announce again later";
     /// The peer has announced a short time ago.
     TooSoon {
         /// Minutes after which it will be served.
@@ -285,11 +291,17 @@ impl Refusal {
         Self::TooSoon { wait_min: 0 },
     ];
 
+    /// Returns true for a service over its budget, which is no fault of the client.
+    pub fn is_over_budget(self) -> bool {
+        matches!(self, Self::OverBudget { .. })
+    }
+
     /// Returns the seconds after which the client may announce again, for clients that do not know BEP 31 but heed the
     /// interval of a failure, as libtorrent does; `None` if the client decides.
     pub fn interval_s(self) -> Option<u32> {
         match (self, self.retry()) {
             (Self::Site { interval_s, .. }, _) => Some(interval_s.into()),
+            (Self::OverBudget { interval_s }, _) => Some(interval_s),
             (_, Retry::Minutes(minutes)) => Some(u32::from(minutes) * 60),
             (_, Retry::Never) => Some(A_DAY_S),
             (_, Retry::Unspecified) => None,

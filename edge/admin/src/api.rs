@@ -65,6 +65,7 @@ pub(crate) use auth::AuthError;
 pub use auth::is_token;
 pub use first_token::{FirstTokenDisplay, ShowToken, StartError};
 pub(crate) use hosts::{HostNames, check_host};
+pub use lists::Reader as ListReader;
 pub use state::{Api, ApiDeps, ApiOptions};
 
 /// The path of the API.

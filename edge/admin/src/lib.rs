@@ -20,7 +20,6 @@ mod live;
 mod log_levels;
 mod log_tail;
 mod metrics;
-mod networks;
 mod outbound;
 mod public_address;
 mod recorder;
@@ -45,6 +44,8 @@ use axum::routing::get;
 use tokio::sync::watch;
 
 pub use announce_url::AnnounceUrl;
+#[doc(hidden)]
+pub use api::ListReader;
 pub use api::{Api, ApiDeps, ApiOptions, FirstTokenDisplay, ShowToken, StartError, is_token};
 pub use clock::{ClockReading, UnixTime};
 pub use control::{
@@ -54,7 +55,6 @@ pub use events::{Event, EventHub, EventKind};
 pub use live::Live;
 pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
-pub use networks::{GeoFile, NetworkBreakdown, NetworkCount, NetworkStats};
 pub use outbound::{PostRequest, SendPost};
 pub use public_address::is_public_address;
 pub use recorder::{Annotation, AnnotationKind};

@@ -175,7 +175,7 @@ impl LiveState for Live {
                 tracker.downloads().add(added.into_iter());
             }
             // In the records only. Of a changed key and of downloads, the result comes instead.
-            RecordOp::KeyChanged(_)
+            RecordOp::KeyChanged { .. }
             | RecordOp::KeyTotals { .. }
             | RecordOp::Downloads { .. }
             | RecordOp::DownloadsAdded(_) => {}

@@ -1,7 +1,6 @@
 //! The page `/metrics`, in the Prometheus text format. `docs/metrics.md` documents every name and label.
 
 mod listeners;
-mod networks;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,8 +27,7 @@ pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     sources.subsystems.read_all().iter().for_each(|it| it.metrics(&mut page));
     render_memory(&mut page, sources);
     render_access(&mut page, sources, &listeners);
-    networks::render_networks(&mut page, &sources.status.networks());
-    networks::render_approval(&mut page, sources);
+    render_approval(&mut page, sources);
     render_limits(&mut page, sources);
     render_certificates(&mut page, sources);
     render_process(&mut page, sources);
@@ -136,6 +134,29 @@ fn render_limits(page: &mut Page, sources: &MetricSources) {
     for usage in &usages {
         page.sample(name, ("kind", usage.label), usage.in_use);
     }
+}
+
+/// Renders what the configuration refuses, tokens, and names of torrents.
+fn render_approval(page: &mut Page, sources: &MetricSources) {
+    let tracker = &sources.tracker;
+    let help = "Ranges of addresses that the configuration refuses.";
+    let ranges = tracker.bans().refused_ranges();
+    page.single("tidegate_refused_network_ranges", "gauge", help, ranges);
+    let stats = tracker.tokens().stats();
+    let name = "tidegate_jwt_verifications_total";
+    page.family(name, "counter", "Tokens of announces that were not remembered, by result.");
+    for (result, count) in
+        [("valid", stats.valid), ("refused", stats.refused), ("deferred", stats.deferred)]
+    {
+        page.sample(name, ("result", result), count);
+    }
+    let help = "Verified tokens that are remembered.";
+    page.single("tidegate_jwt_remembered", "gauge", help, stats.remembered);
+    let help = "Requests for the keys of tokens that failed.";
+    let failures = sources.status.jwt_key_failures.load(Ordering::Relaxed);
+    page.single("tidegate_jwt_key_failures_total", "counter", help, failures);
+    let help = "Torrents whose name is known.";
+    page.single("tidegate_torrent_names", "gauge", help, sources.status.torrent_names.len());
 }
 
 fn render_certificates(page: &mut Page, sources: &MetricSources) {
@@ -269,7 +290,6 @@ pub(super) mod tests {
 
     use super::*;
     use crate::api::partition;
-    use crate::networks::{NetworkBreakdown, NetworkCount, NetworkStats};
     use crate::{AcmeAttempts, ProcessStats, Status};
 
     pub(crate) fn tracker() -> Tracker {
@@ -405,22 +425,6 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn peers_of_networks_are_named_up_to_a_number() {
-        let sources = sources();
-        let row = |key: &str, peers| NetworkCount { key: key.into(), name: "x".into(), peers };
-        let systems =
-            NetworkBreakdown::new(vec![row("64500", 5), row("64501", 9), row("64502", 2)], 3);
-        let stats =
-            NetworkStats { systems: Some(systems), metrics_max: 2, ..NetworkStats::default() };
-        sources.status.set_networks(stats);
-        let page = render(&sources, None);
-        let found = page.lines().filter(|line| line.starts_with("tidegate_peers_by_"));
-        let expected = [("64501", 9), ("64500", 5), ("other", 2), ("unknown", 3)]
-            .map(|(asn, peers)| format!("tidegate_peers_by_system{{asn=\"{asn}\"}} {peers}"));
-        assert_eq!(found.collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
     fn every_family_and_series_is_rendered_once() {
         let sources = sources();
         let address = "1.2.3.4:5".parse().unwrap();
@@ -473,10 +477,16 @@ pub(super) mod tests {
         let tracker = Arc::get_mut(&mut sources.tracker).unwrap();
         *tracker = tracker_with(Some(1 << 20));
         sources.subsystems.add("cluster", partition);
-        sources.subsystems.add("site", site::SiteStatus::default);
-        let counts = Some(NetworkBreakdown::default());
-        let (systems, countries) = (counts.clone(), counts);
-        sources.status.set_networks(NetworkStats { systems, countries, ..NetworkStats::default() });
+        sources.subsystems.add("site", || site::SiteStatus {
+            probes: Some(Default::default()),
+            ..site::SiteStatus::default()
+        });
+        sources.subsystems.add("geo", || {
+            let file = |kind| geo::NetworkFile { kind, r#type: String::new(), built: None };
+            let files = ["asn", "country"].map(file).into();
+            geo::NetworkStatus { files, ..geo::NetworkStatus::default() }
+        });
+        sources.subsystems.add("load", pace::PaceStatus::default);
         let page = render(&sources, None);
         let heads = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let there: std::collections::BTreeSet<String> = heads.map(String::from).collect();

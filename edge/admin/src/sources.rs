@@ -14,7 +14,6 @@ use tracker::Tracker;
 use tracker::counters::MetricsRegistry;
 use types::Tick;
 
-use crate::networks::NetworkStats;
 use crate::site::SiteSource;
 use crate::torrent_names::TorrentNames;
 
@@ -88,8 +87,6 @@ pub struct Status {
     pub udp_engine: OnceLock<String>,
     /// Why the engine is not the configured one, if so: a sentence without a full stop.
     pub udp_fallback: OnceLock<String>,
-    /// Peers by network. Empty without files that say where networks belong.
-    pub networks: Mutex<Arc<NetworkStats>>,
     /// Names of torrents.
     pub torrent_names: Arc<TorrentNames>,
     /// Requests for the keys of tokens that failed.
@@ -97,16 +94,6 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns the last count of peers by network.
-    pub(crate) fn networks(&self) -> Arc<NetworkStats> {
-        Arc::clone(&self.networks.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Replaces the count of peers by network.
-    pub fn set_networks(&self, stats: NetworkStats) {
-        *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(stats);
-    }
-
     /// Returns why the last reload failed.
     pub(crate) fn reload_failure(&self) -> Option<ReloadFailure> {
         self.reload_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use net::tls::TlsConfig;
 use tracker::counters::{Counters, DropReason, WorkerMetrics};
-use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied};
+use tracker::{ConnectionPermit, Limiter, ListenerShare, PermitDenied, Service};
 use types::Tick;
 
 use crate::connection_error::{ConnectionError, ConnectionResult};
@@ -25,6 +25,10 @@ pub(crate) struct Listener {
     pub(crate) web_options: WebOptions,
     /// Its part of the worker's connections, if that is smaller than the whole.
     pub(crate) share: Option<ListenerShare>,
+    /// The service of its HTTP clients.
+    pub(crate) service: Service,
+    /// The service of its WebSockets.
+    pub(crate) web_service: Service,
     /// The TLS configuration; `None` = no TLS.
     pub(crate) tls: Option<TlsConfig>,
     /// The places of its connections in the worker's table, in no order. Used only if it has a share.
@@ -58,6 +62,8 @@ impl Listener {
             options,
             pages,
             tls,
+            service: http.service,
+            web_service: web.service,
             seats: RefCell::default(),
             displaced: Cell::default(),
             http: RefCell::new(http),

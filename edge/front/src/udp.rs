@@ -72,7 +72,7 @@ impl Handler for UdpFront {
         let begun = self.clock.moment();
         let UdpListener { metrics, listener_policy, proxies } = &mut self.listeners[socket];
         let mut context = BatchContext {
-            view: self.tracker.view(begun.tick),
+            view: self.tracker.view_of(metrics.service, begun.tick),
             counters: &mut metrics.counters,
             listener_policy: *listener_policy,
             proxies: proxies.as_ref(),

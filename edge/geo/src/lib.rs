@@ -4,6 +4,7 @@
 //! and visits at most [`limits::GEO_NETWORKS_MAX`] networks. Knows no tracker and no request.
 #![forbid(unsafe_code)]
 
+mod status;
 #[cfg(test)]
 mod tests;
 #[doc(hidden)]
@@ -22,6 +23,8 @@ use primitives::IpPrefix;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use types::limits;
+
+pub use status::{CountryPeers, NetworkFile, NetworkStatus, ROWS_MAX, SystemPeers};
 
 /// An MMDB file, in memory.
 pub struct Database {

@@ -11,6 +11,7 @@ mod notify;
 #[cfg(target_os = "linux")]
 mod priority;
 mod sandbox;
+mod threads;
 #[cfg(not(target_os = "linux"))]
 mod unsupported;
 
@@ -24,6 +25,7 @@ pub use notify::{Notifier, watchdog_interval};
 #[cfg(target_os = "linux")]
 pub use priority::{lower_priority, raise_priority};
 pub use sandbox::{Sandbox, confine};
+pub use threads::thread_times;
 #[cfg(not(target_os = "linux"))]
 pub use unsupported::{Launcher, drop_capabilities, lower_priority, raise_priority};
 

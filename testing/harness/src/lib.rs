@@ -25,7 +25,7 @@ mod wait;
 pub use address::{is_listening, unused_address};
 pub use directory::Directory;
 pub use process::{Process, is_alive, signal};
-pub use tracker::{Listener, Tracker, UpgradeTimes, set_test_variables};
+pub use tracker::{Listener, Tracker, set_test_variables};
 pub use wait::{wait_for, wait_until};
 
 pub use nix::sys::signal::Signal;

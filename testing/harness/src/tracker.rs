@@ -35,15 +35,6 @@ pub struct Listener {
     pub address: SocketAddr,
 }
 
-/// Durations of an upgrade, from the signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UpgradeTimes {
-    /// Until the new process served.
-    pub ready: Duration,
-    /// Until the old one had ended.
-    pub ended: Duration,
-}
-
 /// Pause between two checks of a condition.
 const POLL_PERIOD: Duration = Duration::from_millis(20);
 
@@ -214,12 +205,12 @@ impl Tracker {
         signal(self.pid(), which)
     }
 
-    /// Has a new process take over, and waits until the old one has ended. Returns how long that took.
+    /// Has a new process take over, and waits until the old one has ended.
     ///
     /// # Errors
     ///
     /// If that takes longer than [`PATIENCE`], or the new process has ended, too.
-    pub fn upgrade(&self) -> Result<UpgradeTimes> {
+    pub fn upgrade(&self) -> Result<()> {
         self.upgrade_by(|| self.signal(Signal::SIGUSR2))
     }
 
@@ -228,20 +219,20 @@ impl Tracker {
     /// # Errors
     ///
     /// The same, or if `begin` fails.
-    pub fn upgrade_by(&self, begin: impl FnOnce() -> Result<()>) -> Result<UpgradeTimes> {
-        let (old, began) = (self.pid(), Instant::now());
+    pub fn upgrade_by(&self, begin: impl FnOnce() -> Result<()>) -> Result<()> {
+        let old = self.pid();
         begin()?;
         let mut new = None;
         self.wait_until("a successor", |it| {
             new = successor(&it.stderr(), |pid| pid != old && is_alive(pid));
             new.is_some()
         })?;
-        let (new, ready) = (new.context("no successor")?, began.elapsed());
+        let new = new.context("no successor")?;
         locked(&self.successors).push(new);
         self.wait_until("the end of the old process", |_| !is_alive(old))?;
         ensure!(is_alive(new), "the new process has ended\n{}", self.stderr());
         *locked(&self.listeners) = listeners(&self.stdout());
-        Ok(UpgradeTimes { ready, ended: began.elapsed() })
+        Ok(())
     }
 
     /// Waits for the end of the first process.

@@ -10,7 +10,6 @@ mod acme;
 mod authority;
 mod case;
 mod clock;
-mod cluster;
 mod haproxy;
 mod network;
 mod pair;

@@ -1,25 +1,8 @@
 //! A cluster of three nodes and three NATS servers, whose parts fail one after the other.
 
-use crate::clients;
 use crate::command::{Tally, command, run as run_command};
 use crate::workspace::{binary, target};
 use anyhow::Result;
-
-/// The name that the cases of real clients at different nodes begin with.
-const CLIENTS: &str = "cluster-";
-
-/// Plays the steps that are named, and lets real clients transfer torrents unless only some steps are.
-///
-/// # Errors
-///
-/// Returns an error if the steps cannot be played.
-pub fn run(words: &[&str]) -> Result<Tally> {
-    let mut tally = check(words)?;
-    if words.iter().all(|word| word.starts_with('-')) {
-        tally.add(clients::run(&[CLIENTS])?);
-    }
-    Ok(tally)
-}
 
 /// Steps that run with all other tests: nodes that are killed, and messages of strangers. The others take
 /// minutes, because servers and streams need seconds to elect leaders.
@@ -37,10 +20,15 @@ pub fn run_short() -> Result<Tally> {
         return Ok(Tally::ONE);
     }
     // Another run, in which nothing else runs, measures when a peer is seen elsewhere.
-    check(&[&SHORT[..], &["--unseen-after", "60"]].concat())
+    run(&[&SHORT[..], &["--unseen-after", "60"]].concat())
 }
 
-fn check(words: &[&str]) -> Result<Tally> {
+/// Plays the steps that are named, or all.
+///
+/// # Errors
+///
+/// Returns an error if the steps cannot be played.
+pub fn run(words: &[&str]) -> Result<Tally> {
     let bench = target().join("debug/tidegate-bench").display().to_string();
     let tracker = binary().display().to_string();
     let check = [&*bench, "cluster", "check", "--program", &tracker];

@@ -1,11 +1,8 @@
-//! `tidegate-bench attacks`: response times of honest clients while one host floods the tracker.
+//! `tidegate-bench attacks`: response times of honest clients while one address floods the tracker with announces.
 //!
-//! Each flood goes through the sockets of a tracker of its own. That of datagrams stays on the loopback device; those
-//! of connections come from addresses of their own over a network of namespaces.
+//! Everything goes over the loopback device, through the sockets of a tracker of its own.
 
-mod connections;
-mod datagrams;
-mod honest;
+mod flood;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, value_parser};
 
 use crate::figures::{mib, micros, percent};
 use crate::lab::{
@@ -24,12 +21,9 @@ use crate::record::Figures;
 use crate::report::{Block, CASE, Column, Content, Runs, SUBJECT, table};
 use crate::session::{ResultArgs, RunKey, Session};
 
-/// Measure how long honest clients wait while one host floods the tracker.
+/// Measure how long honest clients wait while one address floods the tracker.
 #[derive(Args)]
 pub(crate) struct Attacks {
-    /// Attack to run; repeatable [default: all].
-    #[arg(long = "only", value_enum, value_name = "WHAT")]
-    only: Vec<Attack>,
     /// Another build of tidegate to attack in the same way, such as an earlier one; repeatable.
     #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
     beside: Vec<(String, PathBuf)>,
@@ -40,17 +34,6 @@ pub(crate) struct Attacks {
     lab: LabArgs,
     #[command(flatten)]
     output: ResultArgs,
-}
-
-/// Kind of flood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Attack {
-    /// Announces over UDP from one address beside 40 others, with limits and without.
-    Flood,
-    /// HTTPS: one ClientHello again and again. Needs root, as the next.
-    Handshakes,
-    /// HTTP: connections that pipeline requests.
-    Pipelining,
 }
 
 /// A tracker to attack.
@@ -68,7 +51,7 @@ type Outcome = (&'static str, Figures, String);
 
 /// The part of the requests of honest clients that were served.
 const HONEST: &str = "honest_part";
-/// Bytes per second that the attacker sends and receives.
+/// Bytes per second that the attacker sends; in earlier entries of the record, also those that it receives.
 const SENDS: &str = "sends_bytes_s";
 const RECEIVES: &str = "receives_bytes_s";
 /// Response times of an honest client: the median before the attack; median, p99 and maximum during it.
@@ -86,32 +69,23 @@ impl Attacks {
             _ => lab.subjects((Protocol::Udp, ""), &names)?.0,
         };
         let split = lab.split(1)?;
-        let attacks = match &*self.only {
-            [] => Attack::value_variants(),
-            only => only,
-        };
         let mut session = Session::start("attacks", &self.output, &self.lab.definitions)?;
-        for attack in attacks {
-            for subject in &subjects {
-                let target = Target {
-                    lab: &lab,
-                    subject: subject.clone(),
-                    split: &split,
-                    admin: free_address()?,
-                    during: Duration::from_secs(self.seconds.into()),
-                };
-                let outcomes = on(&split.load, || target.suffer(*attack))?;
-                let outcomes =
-                    outcomes.with_context(|| format!("{attack:?}, {}", subject.name()))?;
-                for (case, figures, summary) in outcomes {
-                    let version = &subject.version();
-                    let key =
-                        RunKey { subject: &subject.name(), version, case, cores: 1, round: 1 };
-                    session.add(key, figures, &summary)?;
-                }
-                if session.is_stopped() {
-                    return session.finish();
-                }
+        for subject in subjects {
+            let (name, version) = (subject.name(), subject.version());
+            let target = Target {
+                lab: &lab,
+                subject,
+                split: &split,
+                admin: free_address()?,
+                during: Duration::from_secs(self.seconds.into()),
+            };
+            let outcomes = on(&split.load, || flood::attack(&target))?;
+            for (case, figures, summary) in outcomes.with_context(|| name.clone())? {
+                let key = RunKey { subject: &name, version: &version, case, cores: 1, round: 1 };
+                session.add(key, figures, &summary)?;
+            }
+            if session.is_stopped() {
+                break;
             }
         }
         session.finish()
@@ -119,36 +93,18 @@ impl Attacks {
 }
 
 impl Target<'_> {
-    fn suffer(&self, attack: Attack) -> Result<Vec<Outcome>> {
-        match attack {
-            Attack::Flood => datagrams::attack(self),
-            Attack::Handshakes => connections::attack_handshakes(self),
-            Attack::Pipelining => connections::attack_pipelining(self),
-        }
-    }
-
     /// Starts the tracker with its defaults and these settings, on a core of its own.
-    fn start(&self, settings: &[(&str, &str)]) -> Result<(RunningTracker, Api)> {
-        let admin = self.admin;
-        let (address, processors) = (free_address()?, &*self.split.tracker);
-        let place = Place { namespace: None, address, processors };
-        let tracker = self.start_in(place, Protocol::Udp, admin, settings)?;
-        Ok((tracker, Api::open(admin)?))
-    }
-
-    /// Starts the tracker in a place.
-    fn start_in(
-        &self,
-        place: Place<'_>,
-        protocol: Protocol,
-        admin: SocketAddr,
-        settings: &[(&str, &str)],
-    ) -> Result<RunningTracker> {
-        let listen = admin.to_string();
+    fn start(&self, settings: &[(&str, &str)]) -> Result<RunningTracker> {
+        let listen = self.admin.to_string();
         let mut all = vec![("TIDEGATE_ADMIN__LISTEN", &*listen)];
         all.extend(TOKEN_VARIABLES);
         all.extend(settings);
-        self.lab.start_at(&self.subject, protocol, place, &all)
+        let place =
+            Place { namespace: None, address: free_address()?, processors: &self.split.tracker };
+        let tracker = self.lab.start_at(&self.subject, Protocol::Udp, place, &all)?;
+        // It answers once the tracker is ready.
+        Api::open(self.admin)?;
+        Ok(tracker)
     }
 }
 

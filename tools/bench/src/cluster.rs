@@ -2,25 +2,20 @@
 //!
 //! ```text
 //!                     clients ── announces, questions ──▶ nodes
-//! host 1: node [+ NATS server] ─┐
-//! host 2: node [+ NATS server] ─┼─ backbone: a switch that loses and delays, or a bridge with a rate
-//! host 3: [node, NATS server]  ─┘
+//! host 1: node, NATS server ─┐
+//! host 2: node, NATS server ─┼─ backbone: a switch that loses and delays, or a bridge
+//! host 3: node, NATS server ─┘
 //! ```
 
 mod agreement;
 mod arrangement;
 mod browsers;
 mod check;
-mod content;
-mod cost;
 mod lag;
-mod nodes;
 mod report;
-mod seen;
 mod stage;
 mod steps;
 mod usage;
-mod warm;
 
 use std::process::ExitCode;
 
@@ -40,10 +35,7 @@ pub(crate) struct ClusterCommand {
 #[derive(Subcommand)]
 enum What {
     Check(check::Check),
-    Seen(seen::Seen),
-    Warm(warm::Warm),
     Lag(lag::Lag),
-    Cost(cost::Cost),
 }
 
 impl ClusterCommand {
@@ -51,10 +43,7 @@ impl ClusterCommand {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         match &self.what {
             What::Check(command) => command.run(),
-            What::Seen(command) => command.run(),
-            What::Warm(command) => command.run(),
             What::Lag(command) => command.run(),
-            What::Cost(command) => command.run(),
         }
     }
 }

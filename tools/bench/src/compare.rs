@@ -1,6 +1,5 @@
 //! `tidegate-bench compare`: each tracker is started with the same number of processors and put under
-//! the same load on other processors. Several loads take turns, too: with other settings of the tracker, or beside
-//! requests to its management API.
+//! the same load on other processors.
 
 mod comparison;
 mod report;
@@ -13,9 +12,9 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum, value_parser};
 
-use crate::lab::{Lab, LabArgs, Load, Protocol, named_path};
+use crate::lab::{Lab, LabArgs, Protocol, named_path};
 use crate::session::{ResultArgs, RoundArgs, Session, print_line};
-use comparison::{Comparison, Contestant, Plan};
+use comparison::{Comparison, Plan};
 
 pub(crate) use report::{overview, report};
 
@@ -34,9 +33,9 @@ pub(crate) struct Compare {
     /// Without --only, no other trackers are measured.
     #[arg(long, value_name = "NAME=PATH", value_parser = named_path)]
     beside: Vec<(String, PathBuf)>,
-    /// Name of a load; repeatable: several take turns [default: the first one defined].
-    #[arg(long = "load", value_name = "NAME")]
-    loads: Vec<String>,
+    /// Name of a load [default: the first one defined].
+    #[arg(long, value_name = "NAME")]
+    load: Option<String>,
     /// Numbers of tracker cores to measure, such as `1,2,4` or `1-4` [default: 1, 2, 4, … up to
     /// half of all].
     #[arg(long, value_name = "LIST", value_parser = cores)]
@@ -81,14 +80,13 @@ impl Compare {
         let only = lab.definitions.add_builds(&self.beside, &self.only)?;
         lab.give(&self.beside);
         let loads = lab.loads(self.protocol)?;
-        let chosen = match &*self.loads {
-            [] => vec![loads.find(None)?],
-            names => names.iter().map(|name| loads.find(Some(name))).collect::<Result<_>>()?,
-        };
-        let contestants = contestants(&lab, self.protocol, &chosen, &only)?;
-        ensure!(!contestants.is_empty(), "there is no tracker to measure over {}", self.protocol);
+        let load = loads.find(self.load.as_deref())?;
+        let (subjects, missing) = lab.subjects((self.protocol, &load.name), &only)?;
+        missing.iter().for_each(|sentence| print_line(sentence));
+        ensure!(!subjects.is_empty(), "there is no tracker to measure over {}", self.protocol);
         let plan = Plan {
             protocol: self.protocol,
+            load,
             cores: self.cores.clone().map_or_else(|| lab.default_counts(), |CoreCounts(all)| all),
             measures: match &*self.measures {
                 [] => vec![Measure::Throughput, Measure::Latency, Measure::Memory],
@@ -98,34 +96,10 @@ impl Compare {
             fills: loads.fills.clone(),
             fill_seconds: self.fill_seconds,
         };
-        let names: Vec<&str> = chosen.iter().map(|load| load.name.as_str()).collect();
-        let name = format!("compare {} {}", self.protocol, names.join("+"));
+        let name = format!("compare {} {}", self.protocol, load.name);
         let session = Session::start(&name, &self.output, &self.lab.definitions)?;
-        Comparison::new(&lab, &plan, contestants, session)?.run()?.finish()
+        Comparison::new(&lab, &plan, subjects, session)?.run()?.finish()
     }
-}
-
-/// Returns each tracker that can be measured, under each load that it is for.
-fn contestants<'a>(
-    lab: &Lab,
-    protocol: Protocol,
-    loads: &[&'a Load],
-    only: &[String],
-) -> Result<Vec<Contestant<'a>>> {
-    let mut contestants = Vec::new();
-    for &load in loads {
-        let only = if only.is_empty() { &load.trackers } else { only };
-        let (subjects, missing) = lab.subjects((protocol, &load.name), only)?;
-        missing.iter().for_each(|sentence| print_line(sentence));
-        for subject in subjects {
-            let name = match loads {
-                [_] => subject.name(),
-                _ => format!("{}, {}", subject.name(), load.name),
-            };
-            contestants.push(Contestant { name, subject, load });
-        }
-    }
-    Ok(contestants)
 }
 
 fn cores(text: &str) -> Result<CoreCounts, String> {

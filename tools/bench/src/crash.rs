@@ -149,7 +149,7 @@ impl Victim<'_> {
         let began = Instant::now();
         let full_speed = RosterTask::Announce(LoopMode::Closed { outstanding: 0 });
         let (_, ended) =
-            swarms::announce_while(&mut self.roster, full_speed, 1, LAST_ANSWERS, |_| {
+            swarms::announce_while(&mut self.roster, full_speed, LAST_ANSWERS, || {
                 thread::sleep(life);
                 let ended = Instant::now();
                 tracker.kill();
@@ -166,13 +166,13 @@ impl Victim<'_> {
             // Some peers announce and stop while the journal is being read.
             let few =
                 RosterTask::Announce(LoopMode::Open { rate: f64::from(self.command.peers) / 30.0 });
-            swarms::announce_while(&mut self.roster, few, 1, swarms::PATIENT, |_| {
+            swarms::announce_while(&mut self.roster, few, swarms::PATIENT, || {
                 thread::sleep(SERVE_WHILE_RESTORING);
                 Ok(())
             })?;
             swarms::wait_until_restored(&tracker)?;
         }
-        let mut found = swarms::compare(&mut self.roster, swarms::api(&tracker)?, ended, |_| true)?;
+        let mut found = swarms::compare(&mut self.roster, swarms::api(&tracker)?, ended)?;
         // Reported is what is beyond the time that no journal has.
         let unwritten_s = ended.saturating_duration_since(self.unwritten_since).as_secs_f64();
         found.older_s = (found.older_s - unwritten_s.max(ROUND_S.into())).max(0.0);

@@ -3,7 +3,7 @@
 //! A table stands between `<!-- figures: BENCHMARK -->` and `<!-- end of figures -->`, for example
 //! `compare udp announces` or `xdp loads | Goals`: behind bars are the headings of the report whose tables are
 //! shown, if not all are. It is of the benchmark's last entry in its record. `overview` is the README's table, from
-//! several records; `sizing` is computed from them.
+//! several records.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::session::print_line;
-use crate::{compare, record, report, sizing};
+use crate::{compare, record, report};
 
 const START: &str = "<!-- figures: ";
 const END: &str = "<!-- end of figures -->";
 /// The documents with tables.
-const DOCUMENTS: [&str; 3] = ["docs/benchmarks.md", "docs/operate/sizing.md", "README.md"];
+const DOCUMENTS: [&str; 2] = ["docs/benchmarks.md", "README.md"];
 
 /// Write the tables of documents from the records.
 #[derive(Args)]
@@ -63,9 +63,6 @@ fn figures(name: &str, definitions: &Path) -> Result<String> {
     let folder = definitions.join("record");
     if name == "overview" {
         return Ok(compare::overview(&folder)?.to_string());
-    }
-    if name == "sizing" {
-        return sizing::sizing(&folder);
     }
     let mut parts = name.split(" | ");
     let benchmark = parts.next().unwrap_or_default();

@@ -11,11 +11,9 @@ mod definition;
 mod machine;
 mod noise;
 mod program;
-mod records;
 mod template;
 mod tester;
 mod tracker;
-mod usage;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,9 +30,7 @@ pub(crate) use definition::{Definitions, Fill, Load, Loads, Protocol};
 pub(crate) use machine::{commit, machine, now};
 pub(crate) use noise::{NOISE_MAX, NoiseMonitor, children_cpu_s};
 pub(crate) use program::Subject;
-pub(crate) use records::add_records;
-pub(crate) use template::TemplateVars;
-pub(crate) use tester::{LoadRun, SEED, figures};
+pub(crate) use tester::{LoadRun, figures};
 pub(crate) use tracker::{Place, RunningTracker, free_address};
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! bench/*.toml ─▶ lab ─▶ compare, attacks, xdp ───────────┐
-//!         store, swarms ─▶ crash, restart, upgrade ┴▶ session ─▶ record ─▶ report ─▶ docs
+//!                      swarms ─▶ crash, restart ───────┴▶ session ─▶ record ─▶ report ─▶ docs
 //! ```
 #![forbid(unsafe_code)]
 
@@ -24,11 +24,8 @@ mod record;
 mod report;
 mod restart;
 mod session;
-mod sizing;
-mod store;
 mod swarms;
 mod table;
-mod upgrade;
 mod xdp;
 
 use std::fmt::Display;
@@ -61,8 +58,6 @@ enum Command {
     Attacks(attacks::Attacks),
     Crash(crash::Crash),
     Restart(restart::Restart),
-    Upgrade(upgrade::Upgrade),
-    Store(store::Store),
     Xdp(xdp::XdpCommand),
     Cluster(cluster::ClusterCommand),
     Docs(docs::Docs),
@@ -78,8 +73,6 @@ fn main() -> ExitCode {
         Command::Attacks(command) => command.run(),
         Command::Crash(command) => command.run(),
         Command::Restart(command) => command.run(),
-        Command::Upgrade(command) => command.run(),
-        Command::Store(command) => command.run(),
         Command::Xdp(command) => command.run(),
         Command::Cluster(command) => command.run(),
         Command::Docs(command) => command.run(),

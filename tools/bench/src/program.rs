@@ -1,4 +1,4 @@
-//! The tidegate that `crash`, `restart` and `upgrade` start themselves.
+//! The tidegate that `crash` and `restart` start themselves.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +20,10 @@ pub(crate) struct ProgramArgs {
 impl ProgramArgs {
     /// Starts it with a configuration, which is written to a folder, and waits until it serves.
     pub(crate) fn start(&self, folder: &Path, configuration: &str) -> Result<Tracker> {
-        Self::start_by(&self.path()?, folder, configuration)
+        let mut command = Command::new(self.path()?);
+        let [(name, token), _] = TOKEN_VARIABLES;
+        command.arg("serve").env(name, token).stdin(Stdio::null());
+        Tracker::start(command, folder, configuration)
     }
 
     /// Returns the program's path.
@@ -29,13 +32,5 @@ impl ProgramArgs {
         let program = self.program.clone().unwrap_or_else(|| beside.with_file_name("tidegate"));
         ensure!(program.is_file(), "no {}: build it, or name it with --program", program.display());
         Ok(std::path::absolute(program)?)
-    }
-
-    /// Starts it by another path, such as a link to it.
-    pub(crate) fn start_by(path: &Path, folder: &Path, configuration: &str) -> Result<Tracker> {
-        let mut command = Command::new(path);
-        let [(name, token), _] = TOKEN_VARIABLES;
-        command.arg("serve").env(name, token).stdin(Stdio::null());
-        Tracker::start(command, folder, configuration)
     }
 }

@@ -68,11 +68,6 @@ impl Figures {
         self
     }
 
-    /// Adds all of another run.
-    pub(crate) fn extend(&mut self, other: Self) {
-        self.0.extend(other.0);
-    }
-
     pub(crate) fn get(&self, name: &str) -> Option<Figure> {
         self.0.get(name).copied()
     }

@@ -11,7 +11,7 @@ use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
-use crate::{attacks, cluster, compare, crash, restart, store, upgrade, xdp};
+use crate::{attacks, cluster, compare, crash, restart, xdp};
 
 pub(crate) use document::{Block, Document};
 
@@ -24,11 +24,9 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
     let (title, text, blocks) = match *words {
         ["compare", protocol, load] => compare::report(&runs, definitions, (protocol, load))?,
         ["attacks"] => attacks::report(&runs),
-        ["store"] => store::report(&runs),
         ["crash", "swarms"] => crash::report(&runs),
         ["restart"] => restart::report(&runs),
-        ["upgrade"] => upgrade::report(&runs),
-        ["cluster", what] => cluster::report(&runs, what)?,
+        ["cluster", "lag"] => cluster::report(&runs),
         ["xdp", "loads"] => xdp::report(&runs),
         _ => bail!("unknown benchmark `{benchmark}` in a record"),
     };

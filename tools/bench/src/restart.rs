@@ -6,8 +6,6 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::load::LoopMode;
-use ::load::udp::{Roster, RosterTask};
 use anyhow::Result;
 use clap::{Args, value_parser};
 use harness::{Directory, Tracker};
@@ -33,15 +31,9 @@ pub(crate) struct Restart {
     /// of 60 s.
     #[arg(long, value_name = "N", default_value_t = 130)]
     settle: u32,
-    /// Announces per second while the tracker settles.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    rate: u32,
     /// Kill it instead of stopping it.
     #[arg(long)]
     kill: bool,
-    /// Without a journal: prints the memory that it takes then, and ends.
-    #[arg(long)]
-    no_journal: bool,
     #[command(flatten)]
     roster: RosterArgs,
     #[command(flatten)]
@@ -60,12 +52,10 @@ impl Restart {
         swarms::connect(&mut roster, &tracker)?;
         swarms::fill(&mut roster)?;
         add(&mut session, ("filled", 1), self.figures(folder.root(), &tracker)?)?;
-        self.settle(&mut roster)?;
-        let case = if self.no_journal { "without a journal" } else { "before" };
-        let figures = self.figures(folder.root(), &tracker)?;
-        add(&mut session, (case, 1), figures)?;
+        thread::sleep(Duration::from_secs(self.settle.into()));
+        add(&mut session, ("before", 1), self.figures(folder.root(), &tracker)?)?;
         for round in 1..=self.runs {
-            if self.no_journal || session.is_stopped() {
+            if session.is_stopped() {
                 break;
             }
             let began = Instant::now();
@@ -97,35 +87,15 @@ impl Restart {
 
     /// Starts the tracker, and waits until it has restored everything.
     fn start(&self, folder: &Path) -> Result<Tracker> {
-        let journal = !self.no_journal;
-        let more =
-            format!("swarms = {journal}\nswarms_round_s = 60\nswarms_restore_wait_s = 600\n");
-        self.program.start(folder, &swarms::configuration(folder, &more))
-    }
-
-    /// Waits until the journal has been written over, with announces if they are wanted.
-    fn settle(&self, roster: &mut Roster) -> Result<()> {
-        let time = Duration::from_secs(self.settle.into());
-        if self.rate == 0 {
-            thread::sleep(time);
-            return Ok(());
-        }
-        let task = RosterTask::Announce(LoopMode::Open { rate: self.rate.into() });
-        swarms::announce_while(roster, task, 1, swarms::PATIENT, |_| {
-            thread::sleep(time);
-            Ok(())
-        })
-        .map(drop)
+        let more = "swarms_round_s = 60\nswarms_restore_wait_s = 600\n";
+        self.program.start(folder, &swarms::configuration(folder, more))
     }
 
     fn figures(&self, folder: &Path, tracker: &Tracker) -> Result<Figures> {
-        let resident = swarms::resident_bytes(tracker)? as f64;
-        let figures = Figures::default().with(figure::RESIDENT_BYTES, resident);
-        if self.no_journal {
-            return Ok(figures);
-        }
         let bytes = swarms::journal_bytes(folder)? as f64;
-        Ok(figures.with(figure::BYTES_PER_PEER, bytes / f64::from(self.peers)))
+        Ok(Figures::default()
+            .with(figure::RESIDENT_BYTES, swarms::resident_bytes(tracker)? as f64)
+            .with(figure::BYTES_PER_PEER, bytes / f64::from(self.peers)))
     }
 }
 

@@ -1,8 +1,8 @@
-//! Code that `crash`, `restart` and `upgrade` share: a tracker with a journal, and a roster of peers that announce to
+//! Code that `crash`, `restart` and `cluster check` share: a tracker with a journal, and a roster of peers that announce to
 //! it.
 //!
 //! ```text
-//! roster ── announces ─▶ tracker ─▶ kill, restart, upgrade ─▶ tracker
+//! roster ── announces ─▶ tracker ─▶ kill, restart ─▶ tracker
 //!    └──── what was acknowledged ─▶ comparison ◀── API, scrapes ─┘
 //! ```
 
@@ -11,7 +11,7 @@ mod comparison;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use clap::{Args, value_parser};
 use harness::{PATIENCE, Tracker, wait_for};
 
-use crate::figures::{count, mib, micros};
+use crate::figures::{count, mib};
 use crate::lab::Api;
 use crate::report::{CASE, Column, Content, Runs, SUBJECT, table};
 use crate::session::print_line;
@@ -97,12 +97,10 @@ pub(crate) fn api(tracker: &Tracker) -> Result<SocketAddr> {
 
 /// Has all absent peers start.
 pub(crate) fn fill(roster: &mut Roster) -> Result<()> {
-    let (stop, phase, began) = (AtomicBool::new(false), AtomicUsize::new(0), Instant::now());
+    let (stop, began) = (AtomicBool::new(false), Instant::now());
     roster.run(&RosterRun {
         task: RosterTask::Fill,
         stop: &stop,
-        phase: &phase,
-        phases: 1,
         // Requests that a busy tracker drops are sent again.
         timeout: Duration::from_secs(1),
         patience: UNANSWERED_AFTER,
@@ -112,27 +110,19 @@ pub(crate) fn fill(roster: &mut Roster) -> Result<()> {
     Ok(())
 }
 
-/// Has a roster announce until `act` returns. `act` gets the phase, which selects the counters. Returns
-/// those and what `act` returned. `patience` is for the last answers.
+/// Has a roster announce until `act` returns. Returns the counters and what `act` returned. `patience` is for the last
+/// answers.
 pub(crate) fn announce_while<T>(
     roster: &mut Roster,
     task: RosterTask,
-    phases: usize,
     patience: Duration,
-    act: impl FnOnce(&AtomicUsize) -> Result<T>,
-) -> Result<(Vec<Counters>, T)> {
-    let (stop, phase) = (AtomicBool::new(false), AtomicUsize::new(0));
+    act: impl FnOnce() -> Result<T>,
+) -> Result<(Counters, T)> {
+    let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        let run = RosterRun {
-            task,
-            stop: &stop,
-            phase: &phase,
-            phases,
-            timeout: UNANSWERED_AFTER,
-            patience,
-        };
+        let run = RosterRun { task, stop: &stop, timeout: UNANSWERED_AFTER, patience };
         let announcing = scope.spawn(move || roster.run(&run));
-        let acted = act(&phase);
+        let acted = act();
         stop.store(true, Ordering::Relaxed);
         let counters = announcing.join().ok().context("the roster panicked")??;
         Ok((counters, acted?))
@@ -185,17 +175,13 @@ pub(crate) mod figure {
     pub(crate) const GHOSTS: &str = "ghosts";
     pub(crate) const OLDEST_S: &str = "oldest_lost_s";
     pub(crate) const OLDER_S: &str = "older_s";
-    pub(crate) const UNANSWERED: &str = "unanswered";
     pub(crate) const READY_S: &str = "ready_s";
     pub(crate) const ENDED_S: &str = "ended_s";
     pub(crate) const BYTES_PER_PEER: &str = "bytes_per_peer";
-    pub(crate) const SENT_BYTES: &str = "sent_bytes";
     pub(crate) const RESIDENT_BYTES: &str = "resident_bytes";
-    pub(crate) const P99_US: &str = "p99_us";
-    pub(crate) const P99_BEFORE_US: &str = "p99_before_us";
 }
 
-/// Reports runs of `crash`, `restart` and `upgrade`.
+/// Reports runs of `crash` and `restart`.
 pub(crate) fn report(title: &str, text: &str, runs: &Runs<'_>) -> Content {
     const COLUMNS: &[Column] = &[
         CASE,
@@ -207,13 +193,9 @@ pub(crate) fn report(title: &str, text: &str, runs: &Runs<'_>) -> Content {
         ("oldest lost, s", |row| row.most(figure::OLDEST_S, seconds)),
         ("stopped and present", |row| row.most(figure::GHOSTS, count)),
         ("too old by, s", |row| row.most(figure::OLDER_S, count)),
-        ("unanswered", |row| row.most(figure::UNANSWERED, count)),
         ("new one serves after, s", |row| row.cell(figure::READY_S, seconds)),
         ("at most", |row| row.most(figure::READY_S, seconds)),
         ("old one ends after, s", |row| row.cell(figure::ENDED_S, seconds)),
-        ("p99 before", |row| row.cell(figure::P99_BEFORE_US, micros)),
-        ("p99 meanwhile", |row| row.cell(figure::P99_US, micros)),
-        ("sent", |row| row.cell(figure::SENT_BYTES, mib)),
         ("bytes a peer on the disk", |row| {
             row.cell(figure::BYTES_PER_PEER, |bytes| format!("{bytes:.1}"))
         }),

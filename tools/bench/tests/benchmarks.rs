@@ -51,7 +51,7 @@ fn a_comparison_measures_responses_per_cpu_second() {
 #[test]
 fn a_flood_is_measured_beside_honest_clients() {
     let directory = directory();
-    let output = run_for("attacks --only flood", &["--seconds", "2"], &directory);
+    let output = run_for("attacks", &["--seconds", "2"], &directory);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     // The number of requests of others that are lost depends on the machine.
@@ -76,21 +76,4 @@ fn engines_are_measured_on_a_veth_pair() {
     let figures = figures(&directory, "V1: connects");
     assert!(figures["responses_s"].as_f64() > Some(1.0), "{figures}");
     assert!(figures["verified"].as_f64() >= Some(1.0), "{figures}");
-}
-
-#[test]
-fn connections_flood_over_a_network() {
-    if let Some(obstacle) = harness::network::Network::obstacle() {
-        println!("skipped: connections_flood_over_a_network {obstacle}");
-        return;
-    }
-    let directory = directory();
-    let output = run("attacks --only pipelining", &directory);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    for case in ["pipelining, 8: HTTP", "pipelining, 8: WebTorrent"] {
-        let figures = figures(&directory, case);
-        assert!(figures["honest_part"].as_f64() > Some(0.0), "{figures}");
-        assert!(figures["sends_bytes_s"].as_f64() > Some(1.0), "{figures}");
-    }
 }

@@ -1,4 +1,4 @@
-//! Kills, restarts and upgrades of a real tidegate with a few peers. How fast they are is not looked at.
+//! Kills and restarts of a real tidegate with a few peers. How fast they are is not looked at.
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
 
 use std::path::Path;
@@ -26,18 +26,6 @@ fn peers_survive_kills() {
     // 99 % is the promise: on a busy machine the journal is written a little later.
     let text = run("crash 3 --peers 2000 --late 0 --kept 99");
     assert!(text.contains("# Swarms after kill -9"), "{text}");
-}
-
-#[test]
-fn peers_survive_upgrades() {
-    let text = run("upgrade --runs 2 --peers 2000 --rate 200 --seconds 1 --sample 1000");
-    assert!(text.contains("# Upgrades"), "{text}");
-}
-
-#[test]
-fn new_programs_that_do_not_work_change_nothing() {
-    let text = run("upgrade --runs 0 --peers 2000 --rate 200 --sample 1000 --broken");
-    assert!(text.contains("a new program that is older: 0 unanswered"), "{text}");
 }
 
 #[test]

@@ -9,16 +9,17 @@ use crate::addresses;
 use crate::document::{Document, Found};
 use crate::draft::{Draft, DraftListener};
 use crate::error::ImportError;
-use crate::options::{Here, Options};
-use crate::rival::{Rival, Rule};
+use crate::machine;
+use crate::options::Options;
+use crate::rival::{KeyRow, Rival};
 
 /// A configuration on its way to a draft.
 pub(crate) struct Mapper<'a> {
     pub(crate) document: Document,
     pub(crate) draft: &'a mut Draft,
     pub(crate) options: &'a Options,
-    pub(crate) here: &'a dyn Here,
     rival: Rival,
+    keys: Vec<KeyRow>,
 }
 
 impl<'a> Mapper<'a> {
@@ -26,20 +27,28 @@ impl<'a> Mapper<'a> {
         rival: Rival,
         document: Document,
         draft: &'a mut Draft,
-        (options, here): (&'a Options, &'a dyn Here),
+        options: &'a Options,
     ) -> Self {
-        Self { document, draft, options, here, rival }
+        Self { document, draft, options, rival, keys: rival.keys() }
     }
 
-    /// Takes the keys whose rows say all about them.
-    pub(crate) fn apply_rules(&mut self) -> Result<(), ImportError> {
-        for row in self.rival.keys() {
-            let (Rule::Number(low, high), [ours, ..]) = (row.rule, row.ours) else { continue };
-            for theirs in row.theirs.split(' ') {
-                self.set_number(theirs, ours, (low, high))?;
-            }
+    /// Takes integers, each of which is that of our key in its row.
+    pub(crate) fn set_numbers(&mut self, theirs: &[&str]) -> Result<(), ImportError> {
+        for name in theirs {
+            let ours = self.row(name).and_then(|row| row.ours.first().copied());
+            self.set_number(name, ours.unwrap_or_default())?;
         }
         Ok(())
+    }
+
+    /// Returns the row about a key.
+    pub(crate) fn row(&self, name: &str) -> Option<&KeyRow> {
+        self.keys.iter().find(|row| row.is(name))
+    }
+
+    /// Returns the reason why a key has no counterpart.
+    pub(crate) fn reason(&self, name: &str) -> &'static str {
+        self.row(name).map_or("", |row| row.remark)
     }
 
     /// Takes a port. Returns `default` with `remark` if there is none.
@@ -72,6 +81,7 @@ impl<'a> Mapper<'a> {
             Value::Number(number) => {
                 number.as_i64().or_else(|| number.as_f64().map(|number| number as i64))
             }
+            Value::String(text) if text.trim().is_empty() => return Ok(None),
             Value::String(text) => text.trim().parse().ok(),
             _ => None,
         };
@@ -138,25 +148,15 @@ impl<'a> Mapper<'a> {
     }
 
     /// Takes an integer and sets a key to it, within the key's bounds.
-    pub(crate) fn set_number(
-        &mut self,
-        path: &str,
-        ours: &'static str,
-        bounds: (u32, u32),
-    ) -> Result<(), ImportError> {
+    pub(crate) fn set_number(&mut self, path: &str, ours: &'static str) -> Result<(), ImportError> {
         let Some((number, found)) = self.number(path)? else { return Ok(()) };
-        self.set_bounded(&found, ours, number, bounds);
+        self.set_bounded(&found, ours, number);
         Ok(())
     }
 
     /// Sets a key to a number, within the key's bounds.
-    pub(crate) fn set_bounded(
-        &mut self,
-        found: &Found,
-        ours: &'static str,
-        number: i64,
-        (low, high): (u32, u32),
-    ) {
+    pub(crate) fn set_bounded(&mut self, found: &Found, ours: &'static str, number: i64) {
+        let (low, high) = bounds(ours);
         let bounded = number.clamp(low.into(), high.into());
         let comment = match bounded == number {
             true => found.comment(),
@@ -186,7 +186,7 @@ impl<'a> Mapper<'a> {
     /// Sets keys for a listener with TLS, or for it to be set up, if the certificate cannot be used here.
     pub(crate) fn set_tls(&mut self, listen: &[String], chain: &str, key: &str, comment: &str) {
         let files = json!([{ "chain": chain, "key": key }]);
-        match self.here.check_certificate(chain.as_ref(), key.as_ref()) {
+        match machine::check_certificate(chain.as_ref(), key.as_ref()) {
             Ok(()) => {
                 listen.iter().for_each(|address| self.draft.push("tls.listen", address, comment));
                 let certificates = self.draft.find("tls.certificates");
@@ -234,7 +234,7 @@ impl<'a> Mapper<'a> {
     ) -> Result<(), ImportError> {
         let ours = if mode == "deny" { "access.deny" } else { "access.allow" };
         self.draft.set("access.mode", json!(mode), found.comment());
-        match self.here.check_list(file.as_ref()) {
+        match machine::check_list(file.as_ref()) {
             Ok(()) => self.draft.set(ours, json!(file), found.comment()),
             // The records have the entries, if the file is among those to import.
             Err(error) if self.options.state.is_some() => {
@@ -253,7 +253,7 @@ impl<'a> Mapper<'a> {
 
     /// Sets an access list to a folder of torrent files.
     pub(crate) fn set_torrents(&mut self, found: &Found, folder: &str) -> Result<(), ImportError> {
-        self.here.check_folder(folder.as_ref()).map_err(|error| {
+        machine::check_folder(folder.as_ref()).map_err(|error| {
             found.place.error(format_args!("{}: {error}: copy the folder there", found.path))
         })?;
         self.draft.set("access.mode", json!("allow"), found.comment());
@@ -309,8 +309,7 @@ impl<'a> Mapper<'a> {
         // A key without a value, such as an empty list of YAML, is none.
         for found in self.document.rest().iter().filter(|found| !found.value.is_null()) {
             let name = without_numbers(&found.path);
-            let row = self.rival.keys().iter().find(|row| row.is(&name));
-            let reason = match row {
+            let reason = match self.row(&name) {
                 Some(row) if row.ours.is_empty() => row.remark.to_owned(),
                 Some(row) => format!("not in use there; here {}", row.ours.join(", ")),
                 None => format!("no key of {}", self.rival.title()),
@@ -347,6 +346,24 @@ impl Found {
         let parsed =
             parsed.map_err(|error| self.place.error(format_args!("{}: {error}", self.path)))?;
         Ok(parsed.iter().map(ToString::to_string).collect())
+    }
+}
+
+/// Seconds in a day, the maximum of intervals here.
+pub(crate) const DAY_S: u32 = 24 * 3600;
+
+/// Returns the lowest and the highest value of a key. The tracker checks those of others.
+fn bounds(ours: &str) -> (u32, u32) {
+    match ours {
+        "tracker.interval_s" | "tracker.interval_min_s" => (1, DAY_S),
+        "tracker.websocket_interval_s" => (1, DAY_S / 2),
+        "tracker.interval_jitter_s" => (0, DAY_S),
+        "tracker.numwant_max" => (0, 1000),
+        "udp.workers" | "http.workers" => (0, 1024),
+        "http.connections_max" => (1, 10_000_000),
+        "site.flush_s" => (1, 60),
+        name if name.ends_with("_factor") => (0, 10_000),
+        _ => (0, u32::MAX),
     }
 }
 

@@ -1,8 +1,23 @@
-//! Choices of the user, and questions of an import to the machine.
+//! Choices of the user.
 
-use std::path::Path;
+/// An access list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ListKind {
+    /// Only these torrents are served.
+    Allow,
+    /// These torrents are not served.
+    Deny,
+}
 
-use crate::sink::ListKind;
+impl ListKind {
+    /// Returns the word for it in the configuration.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
 
 /// Choices of the user.
 #[derive(Clone, Debug, Default)]
@@ -15,28 +30,4 @@ pub struct Options {
     pub compiled: Vec<String>,
     /// Addresses and networks of reverse proxies. Empty: this machine.
     pub proxies: Vec<String>,
-}
-
-/// Questions of an import to the machine that tidegate will run on.
-pub trait Here {
-    /// Checks that tidegate can use a certificate and its key.
-    ///
-    /// # Errors
-    ///
-    /// Returns what is wrong with them.
-    fn check_certificate(&self, chain: &Path, key: &Path) -> Result<(), String>;
-
-    /// Checks that tidegate can read a file as an allow or deny list.
-    ///
-    /// # Errors
-    ///
-    /// Returns what is wrong with it.
-    fn check_list(&self, file: &Path) -> Result<(), String>;
-
-    /// Checks that tidegate can read a folder of torrent files.
-    ///
-    /// # Errors
-    ///
-    /// Returns what is wrong with it.
-    fn check_folder(&self, folder: &Path) -> Result<(), String>;
 }

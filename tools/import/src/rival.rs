@@ -1,9 +1,5 @@
 //! The trackers whose files can be imported.
 
-use crate::rivals::{
-    aquatic, bittorrent_tracker, chihaya, hefur, ocelot, opentracker, torrust, unit3d, wt_tracker,
-};
-
 /// A tracker whose files can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rival {
@@ -27,58 +23,32 @@ pub enum Rival {
     Ocelot,
 }
 
-/// A key of another tracker, and what it is here.
-#[derive(Clone, Copy, Debug)]
+/// A key of another tracker, and what it is here: a row of the table in the tracker's page of `docs/migrate`.
+#[derive(Clone, Debug)]
 pub struct KeyRow {
-    /// Its name there; several that are alike are separated by blanks. A `*` at the end stands for any ending.
-    pub theirs: &'static str,
+    /// Its name there, with those that are alike. A `*` at the end stands for any ending.
+    pub theirs: Vec<&'static str>,
     /// The keys here; empty if there are none.
-    pub ours: &'static [&'static str],
+    pub ours: Vec<&'static str>,
     /// A remark for users; the reason, if there is no key here.
     pub remark: &'static str,
-    /// The rule by which its value is taken.
-    pub(crate) rule: Rule,
-}
-
-/// The rule by which the value of another tracker's key is taken.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Rule {
-    /// By code for this tracker, if at all.
-    Own,
-    /// An integer: the first key here is set to it, within these bounds.
-    Number(u32, u32),
-}
-
-/// A key that code for the tracker takes.
-pub(crate) const fn key(
-    theirs: &'static str,
-    ours: &'static [&'static str],
-    remark: &'static str,
-) -> KeyRow {
-    KeyRow { theirs, ours, remark, rule: Rule::Own }
-}
-
-/// A key without a counterpart here.
-pub(crate) const fn without(theirs: &'static str, remark: &'static str) -> KeyRow {
-    key(theirs, &[], remark)
-}
-
-/// A key whose integer is that of a key here, within these bounds.
-pub(crate) const fn number(
-    theirs: &'static str,
-    ours: &'static [&'static str],
-    (low, high): (u32, u32),
-    remark: &'static str,
-) -> KeyRow {
-    KeyRow { theirs, ours, remark, rule: Rule::Number(low, high) }
 }
 
 impl KeyRow {
+    /// Parses `| names there | names here, or none | remark |`, with each name between backticks.
+    fn parse(line: &'static str) -> Option<Self> {
+        let mut cells = line.strip_prefix('|')?.strip_suffix('|')?.split('|').map(str::trim);
+        let [theirs, ours, remark] = [cells.next()?, cells.next()?, cells.next()?];
+        let names = |cell: &'static str| cell.split('`').skip(1).step_by(2).collect::<Vec<_>>();
+        let row = Self { theirs: names(theirs), ours: names(ours), remark };
+        (!row.theirs.is_empty()).then_some(row)
+    }
+
     /// Returns true if the row is about a key.
     pub(crate) fn is(&self, name: &str) -> bool {
-        self.theirs.split(' ').any(|theirs| match theirs.strip_suffix('*') {
+        self.theirs.iter().any(|theirs| match theirs.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),
-            None => theirs == name,
+            None => *theirs == name,
         })
     }
 }
@@ -123,33 +93,35 @@ impl Rival {
         }
     }
 
-    /// Returns its keys beside ours.
-    pub fn keys(self) -> &'static [KeyRow] {
+    /// Returns the page for its operators.
+    fn page(self) -> &'static str {
         match self {
-            Self::Opentracker => opentracker::KEYS,
-            Self::Chihaya => chihaya::KEYS,
-            Self::Torrust => torrust::KEYS,
-            Self::BittorrentTracker => bittorrent_tracker::KEYS,
-            Self::WtTracker => wt_tracker::KEYS,
-            Self::Aquatic => aquatic::KEYS,
-            Self::Hefur => hefur::KEYS,
-            Self::Unit3d => unit3d::KEYS,
-            Self::Ocelot => ocelot::KEYS,
+            Self::Opentracker => include_str!("../../../docs/migrate/opentracker.md"),
+            Self::Chihaya => include_str!("../../../docs/migrate/chihaya.md"),
+            Self::Torrust => include_str!("../../../docs/migrate/torrust.md"),
+            Self::BittorrentTracker => include_str!("../../../docs/migrate/bittorrent-tracker.md"),
+            Self::WtTracker => include_str!("../../../docs/migrate/wt-tracker.md"),
+            Self::Aquatic => include_str!("../../../docs/migrate/aquatic.md"),
+            Self::Hefur => include_str!("../../../docs/migrate/hefur.md"),
+            Self::Unit3d => include_str!("../../../docs/migrate/unit3d.md"),
+            Self::Ocelot => include_str!("../../../docs/migrate/ocelot.md"),
         }
     }
 
+    /// Returns the lines of a part of the page.
+    fn part(self, name: &str) -> impl Iterator<Item = &'static str> {
+        let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- end of {name} -->"));
+        let lines = self.page().lines().skip_while(move |line| *line != begin);
+        lines.take_while(move |line| *line != end)
+    }
+
+    /// Returns its keys beside ours.
+    pub fn keys(self) -> Vec<KeyRow> {
+        self.part("keys").filter_map(KeyRow::parse).collect()
+    }
+
     /// Returns what it does otherwise than tidegate, a sentence or two each.
-    pub fn differences(self) -> &'static [&'static str] {
-        match self {
-            Self::Opentracker => opentracker::DIFFERENCES,
-            Self::Chihaya => chihaya::DIFFERENCES,
-            Self::Torrust => torrust::DIFFERENCES,
-            Self::BittorrentTracker => bittorrent_tracker::DIFFERENCES,
-            Self::WtTracker => wt_tracker::DIFFERENCES,
-            Self::Aquatic => aquatic::DIFFERENCES,
-            Self::Hefur => hefur::DIFFERENCES,
-            Self::Unit3d => unit3d::DIFFERENCES,
-            Self::Ocelot => ocelot::DIFFERENCES,
-        }
+    pub fn differences(self) -> Vec<&'static str> {
+        self.part("differences").filter_map(|line| line.strip_prefix("- ")).collect()
     }
 }

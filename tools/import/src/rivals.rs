@@ -19,12 +19,9 @@ use types::InfoHash;
 use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
+use crate::options::ListKind;
 use crate::rival::Rival;
-use crate::sink::ListKind;
 use crate::source::ConfigText;
-
-/// Seconds in a day, the maximum of intervals here.
-const DAY_S: u32 = 24 * 3600;
 
 /// Statements of the configuration about the data.
 #[derive(Clone, Debug, Default)]

@@ -12,12 +12,12 @@ use crate::error::{ImportError, Place};
 use crate::full_scrape;
 use crate::hash_file;
 use crate::mapper::Mapper;
-use crate::options::{Here, Options};
+use crate::options::{ListKind, Options};
+use crate::records::Records;
 use crate::report::Report;
 use crate::rival::Rival;
 use crate::rivals::{Data, Plan};
 use crate::row::Row;
-use crate::sink::{ListKind, Sink};
 use crate::{sql, sqlite, table_file};
 
 /// Bytes of a configuration. Those of Chihaya may hold lists.
@@ -51,16 +51,16 @@ struct Source {
     rest: File,
 }
 
-/// Reads the files of a tracker. Returns the configuration, and what was taken and skipped; records go to `sink`.
+/// Reads the files of a tracker. Returns the configuration, and what was taken and skipped; records go to `records`.
 ///
 /// # Errors
 ///
-/// Fails at the first file that cannot be understood. What `sink` got until then is to be undone.
+/// Fails at the first file that cannot be understood. What that got until then is to be undone.
 pub fn import(
     rival: Rival,
     files: &[PathBuf],
-    (options, here): (&Options, &dyn Here),
-    sink: &mut dyn Sink,
+    options: &Options,
+    records: &mut Records,
 ) -> Result<(Draft, Report), ImportError> {
     let sources: Vec<Source> =
         files.iter().map(|path| Source::open(path)).collect::<Result<_, _>>()?;
@@ -71,12 +71,11 @@ pub fn import(
     for source in configs {
         let text = source.text()?;
         let document = rival.parse(&text)?;
-        let mut mapper = Mapper::new(rival, document, &mut draft, (options, here));
-        mapper.apply_rules()?;
+        let mut mapper = Mapper::new(rival, document, &mut draft, options);
         rival.configure(&mut mapper, &mut plan)?;
         mapper.finish();
     }
-    let mut data = Data::new(rival, options, plan, sink);
+    let mut data = Data::new(rival, options, plan, records);
     let here = Place::file(&"the configuration".into());
     for (list, hash) in std::mem::take(&mut data.plan.entries) {
         data.entry(&here, list, hash)?;

@@ -31,7 +31,6 @@ pub use counters::{Counters, ResponseKind, WebTorrentCounters};
 pub use latencies::Latencies;
 pub use mix::Mix;
 pub use population::Workload;
-pub use random::Random;
 pub use report::{GeneratorUsage, Quantiles, Report, Responses, TrackerUsage, WebTorrentReport};
 pub use runner::{Progress, RunPlan};
 pub use schedule::LoopMode;

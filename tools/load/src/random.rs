@@ -2,11 +2,11 @@
 
 /// A pseudo-random sequence.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// Returns the sequence of a seed.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -52,50 +52,4 @@ fn mix(mut mixed: u64) -> u64 {
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn below_covers_its_range() {
-        let mut random = Random::new(1);
-        let mut seen = [false; 7];
-        for _ in 0..1000 {
-            seen[random.below(7)] = true;
-        }
-        assert_eq!(seen, [true; 7]);
-    }
-
-    #[test]
-    fn percent_matches_its_probability() {
-        let mut random = Random::new(2);
-        let mut count = |percent| (0..10_000).filter(|_| random.percent(percent)).count();
-        assert_eq!((count(0), count(100)), (0, 10_000));
-        assert!((2300..2700).contains(&count(25)));
-    }
-
-    #[test]
-    fn unit_is_uniform() {
-        let mut random = Random::new(5);
-        let units: Vec<f64> = (0..10_000).map(|_| random.unit()).collect();
-        assert!(units.iter().all(|unit| *unit > 0.0 && *unit <= 1.0));
-        assert!((units.iter().sum::<f64>() / 1e4 - 0.5).abs() < 0.02);
-    }
-
-    #[test]
-    fn hashes_differ_by_seed_and_number() {
-        let all = (0..100).flat_map(|seed| (0..100).map(move |number| hash(seed, number)));
-        let mut all: Vec<u64> = all.collect();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), 10_000);
-    }
-
-    #[test]
-    fn equal_seeds_give_equal_bytes() {
-        assert_eq!(Random::new(3).bytes::<20>(), Random::new(3).bytes::<20>());
-        assert_ne!(Random::new(3).bytes::<20>(), Random::new(4).bytes::<20>());
-    }
 }

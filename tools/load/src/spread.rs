@@ -19,7 +19,7 @@ const REAL: (f64, f64) = (0.92, 6e-5);
 
 impl Spread {
     /// Draws the torrent of a peer, below `torrents`.
-    pub fn draw(self, torrents: usize, random: &mut Random) -> usize {
+    pub(crate) fn draw(self, torrents: usize, random: &mut Random) -> usize {
         let all = torrents as f64;
         let rank = match self {
             Self::Uniform => return random.below(torrents),

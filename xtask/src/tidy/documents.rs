@@ -1,4 +1,4 @@
-//! Alerts, messages and configuration keys that documents name exist in the program.
+//! Alerts and messages that documents name exist in the program. A test of `app/config` looks for keys.
 
 use super::Finding;
 use crate::tree::{File, Tree};
@@ -13,28 +13,10 @@ const MESSAGES: &str = "text,tidegate";
 const SOURCES: &[&str] = &["app/", "core/", "edge/"];
 /// Shorter pieces of a message are in every source.
 const PIECE_MIN: usize = 4;
-/// The table of configuration keys.
-const KEYS: &str = "app/config/src/keys.rs";
-/// Pages that name keys of other programs, and history.
-const OTHER_KEYS: &[&str] = &[
-    "bench/record/",
-    "docs/compare.md",
-    "docs/decisions/",
-    "docs/install/helm.md",
-    "docs/migrate/",
-    "docs/releases/",
-];
-/// Ends of file names, which look like keys.
-const ENDINGS: &[&str] =
-    &["conf", "db", "json", "jsonl", "lock", "md", "mjs", "pem", "rs", "service", "toml"];
-/// A key that docs/configure/index.md misspells on purpose.
-const MISSPELT: &str = "intervall_s";
-
-/// Each alert has a runbook, and links to it; each quoted message is in the sources; each key exists.
+/// Each alert has a runbook, and links to it; each quoted message is in the sources.
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {
     let mut findings = runbooks(tree)?;
     findings.extend(messages(tree));
-    findings.extend(unknown_keys(tree));
     Ok(findings)
 }
 
@@ -92,55 +74,6 @@ fn messages(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Finds keys in inline code, as `section.key` or `[section] key`, that the table of keys does not have.
-fn unknown_keys(tree: &Tree) -> Vec<Finding> {
-    let table = tree.file(KEYS).map_or("", |file| &file.text);
-    let (mut sections, mut keys) = (BTreeSet::new(), BTreeSet::new());
-    let mut section = "";
-    // Constants are no keys.
-    for line in table.lines().map(str::trim).filter(|line| !line.contains(", constant")) {
-        if let Some((name, _)) = line.strip_prefix("[\"").and_then(|rest| rest.split_once("\"] ")) {
-            section = name;
-            sections.insert(name);
-        } else if let Some((name, _)) = line.split_once(": ").filter(|(name, _)| is_word(name)) {
-            keys.insert((section, name));
-        }
-    }
-    let is_page = |file: &&File| !OTHER_KEYS.iter().any(|start| file.path.starts_with(start));
-    let mut findings = Vec::new();
-    for file in tree.with_extension(".md").filter(is_page) {
-        for (line, text) in (1..).zip(file.text.lines()) {
-            for code in text.split('`').skip(1).step_by(2) {
-                let Some((section, name)) = key(code) else { continue };
-                let is_known = keys.contains(&(section, name))
-                    || sections.contains(&*format!("{section}.{name}"));
-                if sections.contains(section) && !is_known {
-                    let message = format!("no configuration key has the name {section}.{name}");
-                    findings.push(Finding::new(&file.path, line, message));
-                }
-            }
-        }
-    }
-    findings
-}
-
-/// Splits inline code that begins with a key.
-fn key(code: &str) -> Option<(&str, &str)> {
-    let words = match code.strip_prefix('[') {
-        Some(rest) => rest.split_once("] ")?,
-        None => code.split([' ', '=']).next()?.rsplit_once('.')?,
-    };
-    let (section, name) = (words.0, words.1.split([' ', '=']).next()?);
-    (is_word(name) && name != MISSPELT && !ENDINGS.contains(&name)).then_some((section, name))
-}
-
-fn is_word(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-}
-
 /// Joins literals that continue on the next line.
 fn joined(text: &str) -> String {
     let mut pieces = text.split("\\\n");
@@ -189,23 +122,6 @@ mod tests {
         let checked = nft(&["--check", "--file", file.to_str().unwrap()]);
         std::fs::remove_file(&file).unwrap();
         checked.unwrap();
-    }
-
-    #[test]
-    fn knows_the_keys() {
-        let table = "    [\"tls\"] tls: TlsSection {\n        listen: List = [];\n    }\n    \
-                     [\"tls.acme\"] acme: AcmeSection {\n        cache: Text = \"\";\n        agreed: Flag, constant = true;\n";
-        let found = |text: &str| lines(&[(KEYS, table), ("docs/a.md", text)]);
-        for good in [
-            "`tls.listen = []`, `[tls] listen`, `tls.acme.cache`",
-            "`tls.rs`, `tls.acme`, `a.b`, `[a] b`",
-        ] {
-            assert!(found(good).is_empty(), "{good}");
-        }
-        for bad in ["`tls.cache`", "`[tls.acme] listen = 1`", "`tls.acme.agreed`"] {
-            assert_eq!(found(bad), [("docs/a.md".into(), 1)], "{bad}");
-        }
-        assert!(lines(&[(KEYS, table), ("docs/compare.md", "`tls.cache`")]).is_empty());
     }
 
     #[test]

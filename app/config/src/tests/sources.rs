@@ -28,7 +28,7 @@ fn reports_mistakes_with_line_key_and_suggestion() {
     found.sort();
     assert_eq!(found, expected[1..]);
     // If no section is similar, all are named, but for [trace], which has no settings.
-    let sections = "[state], [udp], [http], [access], [tls], [tls.acme], [tracker], [limits], [bans], [admin], [log], \
+    let sections = "[state], [udp], [http], [access], [tls], [tls.acme], [tracker], [load], [limits], [bans], [admin], [log], \
                     [process], [geo], [cluster], [site], [xdp], [[listener]]";
     let unknown = format!("1: unknown section [webserver]: expected one of {sections}");
     assert_eq!(says("[webserver]\n"), [unknown]);
@@ -64,6 +64,13 @@ fn says_what_was_expected_and_found() {
     );
     let flag = "2: udp.simple_proxy: expected true or false, found \"yes\"";
     assert_eq!(found("[udp]\nsimple_proxy = \"yes\"\n"), flag);
+    for (level, expected) in [
+        ("info,frnot=debug", "2: log.level: expected a log area (serve, "),
+        ("front=loud", "2: log.level: expected a log level (error, "),
+    ] {
+        let message = found(&format!("[log]\nlevel = \"{level}\"\n"));
+        assert!(message.starts_with(expected), "{message}");
+    }
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl OperatorCommand {
 
 fn init(name: &str, servers: &[String], dir: Option<&Path>) -> Result<String> {
     ensure!(
-        !name.is_empty() && is_cluster_name(name),
+        is_cluster_name(name),
         "--name: expected at most 32 characters of a-z 0-9 -, found `{name}`"
     );
     let servers: Vec<Server> = servers
@@ -189,7 +189,7 @@ fn init(name: &str, servers: &[String], dir: Option<&Path>) -> Result<String> {
 fn invite(dir: &Path, node: u8, zone: Option<&str>, out: Option<&Path>) -> Result<String> {
     if let Some(zone) = zone {
         ensure!(
-            is_cluster_name(zone),
+            zone.is_empty() || is_cluster_name(zone),
             "--zone: expected at most 32 characters of a-z 0-9 -, found `{zone}`"
         );
     }

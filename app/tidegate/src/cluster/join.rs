@@ -79,7 +79,7 @@ impl Join {
 
     /// Returns what is wrong with it, if anything.
     fn check(&self) -> Result<(), String> {
-        if self.cluster.is_empty() || !is_cluster_name(&self.cluster) {
+        if !is_cluster_name(&self.cluster) {
             return Err(format!("expected the name of a cluster, found `{}`", self.cluster));
         }
         if self.node == 0 {

@@ -19,6 +19,7 @@ use super::secret::{self, SECRET_LEN, Secret};
 use super::server::Server;
 use super::token::{self, Subject};
 use super::{authority, random};
+use crate::dates;
 use crate::permissions::check_secret;
 
 /// The version of the file that this program writes, and the latest that it reads.
@@ -114,7 +115,7 @@ impl OperatorFolder {
             operator_seed: new_seed(KeyPairType::Operator)?,
             account_seed: new_seed(KeyPairType::Account)?,
             system_seed: new_seed(KeyPairType::Account)?,
-            account_issued: token::now(),
+            account_issued: dates::now(),
             ca_key: authority.as_ref().map(|authority| authority.key.clone()),
             ca: authority.map(|authority| authority.certificate),
             stream: StreamRecord {
@@ -222,7 +223,7 @@ impl OperatorFolder {
         let subject = Subject {
             key: &user_key,
             name: &format!("node-{node}"),
-            issued: token::now(),
+            issued: dates::now(),
             expires: None,
         };
         let jwt = token::of_user(&subject, &self.keys()?.account, &rights)?;
@@ -259,7 +260,7 @@ impl OperatorFolder {
     fn revoke(&mut self, seed: &str, node: u8) -> Result<()> {
         self.file.removed.insert(token::key_of(seed)?.public_key(), node);
         // Servers keep the later one of two tokens.
-        self.file.account_issued = token::now().max(self.file.account_issued + 1);
+        self.file.account_issued = dates::now().max(self.file.account_issued + 1);
         Ok(())
     }
 
@@ -275,7 +276,7 @@ impl OperatorFolder {
         let subject = Subject {
             key: &key,
             name: &format!("reader-{name}"),
-            issued: token::now(),
+            issued: dates::now(),
             expires: None,
         };
         let rights = Rights::of_reader(&self.file.name);
@@ -344,7 +345,7 @@ impl OperatorFolder {
     /// Returns how a user of an account reaches the servers for the next minutes.
     fn options_of(&self, account: &KeyPair, rights: &Rights) -> Result<NatsOptions> {
         let user_key = token::new_key(KeyPairType::User)?;
-        let issued = token::now();
+        let issued = dates::now();
         let subject =
             Subject { key: &user_key, name: "operator", issued, expires: Some(issued + COMMAND_S) };
         let jwt = token::of_user(&subject, account, rights)?;
@@ -396,7 +397,7 @@ struct Keys {
 
 impl Keys {
     fn operator_token(&self, name: &str) -> Result<String> {
-        let issued = token::now();
+        let issued = dates::now();
         let subject = Subject { key: &self.operator, name, issued, expires: None };
         token::of_operator(&subject, &self.system)
     }

@@ -1,8 +1,6 @@
 //! Tokens of NATS: signed JSON (JWT) that names an operator, an account or a user, and what it may do. Servers know the
 //! operator's key, so they take any user whose token its account has signed.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -45,11 +43,6 @@ pub(super) fn key_of(seed: &str) -> Result<KeyPair> {
 /// Returns the seed of a key.
 pub(super) fn seed_of(key: &KeyPair) -> Result<String> {
     key.seed().context("a key has no seed")
-}
-
-/// Returns the present time, unix seconds.
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// Returns the token of an operator, who signs it.

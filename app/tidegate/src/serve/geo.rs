@@ -1,18 +1,20 @@
 //! Counts peers by autonomous system and by country, every few minutes, on a thread of its own with low priority.
 //! No request waits for it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use admin::{GeoFile, MetricSources, NetworkBreakdown, NetworkCount, NetworkStats};
 use anyhow::Result;
-use geo::{Country, Database, System};
+use geo::{
+    Country, CountryPeers, Database, NetworkFile, NetworkStatus, ROWS_MAX, System, SystemPeers,
+};
 use net::process::lower_priority;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -49,10 +51,14 @@ impl Module for GeoModule {
 
     fn serve(&mut self, running: &mut Running<'_>) -> Result<()> {
         self.configure(running.config);
+        let status = Arc::<Mutex<NetworkStatus>>::default();
+        let shown = Arc::clone(&status);
+        let subsystems = &running.workers.metric_sources().subsystems;
+        subsystems.add("geo", move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone());
         let counter = GeoCounter {
             configs: self.configs.subscribe(),
             tracker: Arc::clone(&running.shared.tracker),
-            sources: Arc::clone(running.workers.metric_sources()),
+            status,
             asn: GeoSource::default(),
             country: GeoSource::default(),
         };
@@ -72,7 +78,8 @@ impl Module for GeoModule {
 struct GeoCounter {
     configs: watch::Receiver<GeoConfig>,
     tracker: Arc<Tracker>,
-    sources: Arc<MetricSources>,
+    /// The last count.
+    status: Arc<Mutex<NetworkStatus>>,
     asn: GeoSource,
     country: GeoSource,
 }
@@ -124,22 +131,21 @@ impl GeoCounter {
         let sources = [("asn", &self.asn), ("country", &self.country)];
         let files = sources.iter().filter_map(|(kind, source)| source.file(kind)).collect();
         let problems = sources.iter().filter_map(|(_, source)| source.problem.clone()).collect();
-        let stats = NetworkStats {
+        let mut status = NetworkStatus {
             files,
             problems,
             metrics_max: config.metrics_max,
-            ..NetworkStats::default()
+            ..NetworkStatus::default()
         };
         let (asn, country) = (self.asn.database.as_ref(), self.country.database.as_ref());
-        if asn.is_none() && country.is_none() {
-            return self.sources.status.set_networks(stats);
+        if asn.is_some() || country.is_some() {
+            let known = self.tracker.totals();
+            let all = [known.v4, known.v6].map(|role| role.seeders + role.leechers);
+            let every = all.iter().sum::<u64>().div_ceil(SAMPLE_MAX).max(1);
+            let sums = sums(every, asn, country, |see| self.tracker.store().each_address(see));
+            status = sums.complete(status);
         }
-        let known = self.tracker.totals();
-        let all = [known.v4, known.v6].map(|role| role.seeders + role.leechers).iter().sum::<u64>();
-        let sums = sums(all.div_ceil(SAMPLE_MAX).max(1), asn, country, |see| {
-            self.tracker.store().each_address(see);
-        });
-        self.sources.status.set_networks(sums.stats(stats, asn.is_some(), country.is_some()));
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }
 
@@ -177,31 +183,39 @@ fn sums(
 }
 
 impl Sums {
-    /// Completes the statistics, scaled to all peers.
-    fn stats(self, stats: NetworkStats, has_systems: bool, has_countries: bool) -> NetworkStats {
+    /// Completes a status with these counts, scaled to all peers.
+    fn complete(self, status: NetworkStatus) -> NetworkStatus {
         let (peers, sampled) = (self.peers, self.sampled);
         let scaled = |count: u64| {
             (u128::from(count) * u128::from(peers) / u128::from(sampled.max(1))) as u64
         };
-        let systems = self.systems.into_iter().map(|(number, (name, peers))| NetworkCount {
-            key: number.to_string(),
-            name,
-            peers: scaled(peers),
+        let systems = self.systems.into_iter();
+        let systems =
+            systems.map(|(asn, (name, count))| SystemPeers { asn, name, peers: scaled(count) });
+        let mut systems: Vec<_> = systems.collect();
+        let countries = self.countries.into_iter();
+        let countries = countries.map(|(country, count)| CountryPeers {
+            country: country.to_string(),
+            peers: scaled(count),
         });
-        let countries = self.countries.into_iter().map(|(country, peers)| NetworkCount {
-            key: country.to_string(),
-            name: String::new(),
-            peers: scaled(peers),
-        });
-        let systems = NetworkBreakdown::new(systems.collect(), scaled(self.systems_unknown));
-        let countries = NetworkBreakdown::new(countries.collect(), scaled(self.countries_unknown));
-        NetworkStats {
+        let mut countries: Vec<_> = countries.collect();
+        let (systems_total, countries_total) = (systems.len() as u64, countries.len() as u64);
+        // Stable: equal counts stay in the order of numbers and letters.
+        systems.sort_by_key(|row| Reverse(row.peers));
+        countries.sort_by_key(|row| Reverse(row.peers));
+        systems.truncate(ROWS_MAX);
+        countries.truncate(ROWS_MAX);
+        NetworkStatus {
             counted_at: Some(Instant::now()),
             peers,
             sampled,
-            systems: has_systems.then_some(systems),
-            countries: has_countries.then_some(countries),
-            ..stats
+            systems,
+            systems_total,
+            systems_unknown: scaled(self.systems_unknown),
+            countries,
+            countries_total,
+            countries_unknown: scaled(self.countries_unknown),
+            ..status
         }
     }
 }
@@ -236,10 +250,14 @@ impl GeoSource {
         self.seen = seen;
     }
 
-    fn file(&self, kind: &'static str) -> Option<GeoFile> {
+    fn file(&self, kind: &'static str) -> Option<NetworkFile> {
         let database = self.database.as_ref()?;
         let built = database.built().and_then(|built| built.duration_since(UNIX_EPOCH).ok());
-        Some(GeoFile { kind, name: database.kind(), built: built.map(|built| built.as_secs()) })
+        Some(NetworkFile {
+            kind,
+            r#type: database.kind(),
+            built: built.map(|built| built.as_secs()),
+        })
     }
 }
 
@@ -264,17 +282,15 @@ mod tests {
             }
         };
         let whole = sums(1, Some(&asn), Some(&country), visit);
-        let whole = whole.stats(NetworkStats::default(), true, true);
-        let found = whole.systems.as_ref().unwrap();
-        let rows: Vec<_> =
-            found.rows.iter().map(|row| (&*row.key, &*row.name, row.peers)).collect();
-        assert_eq!(rows, [("64500", "ten", 500), ("64501", "eleven", 200)]);
-        assert_eq!((found.unknown, whole.peers, whole.sampled), (300, 1000, 1000));
-        let found = whole.countries.as_ref().unwrap();
-        assert_eq!((&*found.rows[0].key, found.rows[0].peers, found.unknown), ("DE", 500, 500));
-        let sample = sums(7, Some(&asn), None, visit).stats(NetworkStats::default(), true, false);
-        assert_eq!((sample.peers, sample.sampled, sample.countries), (1000, 142, None));
-        let ten = sample.systems.unwrap().rows[0].peers;
+        let whole = whole.complete(NetworkStatus::default());
+        let system = |asn, name: &str, peers| SystemPeers { asn, name: name.into(), peers };
+        assert_eq!(whole.systems, [system(64500, "ten", 500), system(64501, "eleven", 200)]);
+        assert_eq!((whole.systems_unknown, whole.peers, whole.sampled), (300, 1000, 1000));
+        assert_eq!(whole.countries, [CountryPeers { country: "DE".into(), peers: 500 }]);
+        assert_eq!(whole.countries_unknown, 500);
+        let sample = sums(7, Some(&asn), None, visit).complete(NetworkStatus::default());
+        assert_eq!((sample.peers, sample.sampled, sample.countries), (1000, 142, Vec::new()));
+        let ten = sample.systems[0].peers;
         assert!((400..600).contains(&ten), "{ten}");
     }
 
@@ -297,7 +313,7 @@ mod tests {
         std::fs::write(&path, systems(&[("10.0.0.0/8", 2, "a longer name")])).unwrap();
         source.follow("geo.asn", &path);
         assert_eq!((number(&source), source.problem.clone()), (Some(2), None));
-        assert_eq!(source.file("asn").unwrap().name, "GeoLite2-ASN");
+        assert_eq!(source.file("asn").unwrap().r#type, "GeoLite2-ASN");
         source.follow("geo.asn", Path::new(""));
         assert!(source.database.is_none() && source.problem.is_none());
     }

@@ -1,7 +1,7 @@
 //! The list of the subsystems.
 
 use super::module::Module;
-use super::{approval, xdp};
+use super::{approval, load, xdp};
 
 /// The subsystems of a process.
 pub(super) type Modules = Vec<Box<dyn Module>>;
@@ -11,8 +11,10 @@ pub(super) type Modules = Vec<Box<dyn Module>>;
 /// - The XDP program may refuse to hand over, so it comes before the cluster, which tells the other nodes.
 /// - The cluster comes before the journal, so that at the end the journal is closed first, and the cluster publishes
 ///   then what workers changed last. The site comes before both: it frees its spool last.
+/// - Load comes first: lifetimes of peers must be right before swarms are restored.
 pub(super) fn modules() -> Modules {
     Vec::from([
+        new::<load::LoadModule>(),
         #[cfg(feature = "site")]
         new::<crate::site::SiteModule>(),
         new::<xdp::XdpModule>(),

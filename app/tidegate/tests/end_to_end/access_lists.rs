@@ -162,9 +162,7 @@ fn refusals_become_quiet_by_a_reload() {
     assert!(is_denied(&tracker, 0xdd));
     let deny = tracker.directory.path("deny.txt");
     let lists = format!("[access]\ndeny = \"{}\"\n", deny.display());
-    tracker.configure(&format!("{lists}quiet = [\"denied=7200\"]\n"));
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+    tracker.reload_with(&format!("{lists}quiet = [\"denied=7200\"]\n"));
     let answered = http_announce(tracker.http4(), 0xdd, 1001);
     let expected = "8:intervali7200e12:min intervali7200e5:peers0:15:warning message";
     assert!(has(&answered, expected), "{}", answered.escape_ascii());

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::api::TOKEN;
+use crate::api::{TOKEN, hash};
 use crate::clients::http_announce;
 use crate::process::{Directory, PATIENCE, Tracker, stderr, stdout, tidegate, unused_address};
 
@@ -83,10 +83,6 @@ impl Served {
         assert_eq!(output.status.code(), Some(1), "{line}: {}", stdout(&output));
         stderr(&output)
     }
-}
-
-fn hash(byte: u8) -> String {
-    format!("{byte:02x}").repeat(20)
 }
 
 #[test]
@@ -177,15 +173,6 @@ fn lists() {
         [json!({ "info_hash": a }), json!({ "info_hash": b })]
     );
     assert_eq!(served.good("lists allow list"), "");
-    // As in files of keys, the rest of a line is a note.
-    let noted = format!("{} Debian, 64-bit\n{}\tUbuntu # new\n", hash(0xab), hash(0xac));
-    let noted = served.feed("lists allow import", &noted);
-    assert_eq!(stdout(&noted), "Added 2 of 2; the list has 2 entries\n", "{}", stderr(&noted));
-    let two = served.feed("lists allow import", &format!("{0} {0}\n", hash(0xad)));
-    assert_eq!(
-        stderr(&two),
-        "tidegate: standard input:1: expected one info hash per line, found two (nothing was changed)\n"
-    );
     let outcome = &served.json(&format!("lists deny remove {a}"))[0];
     assert_eq!(outcome, &json!({ "requested": 1, "changed": 1, "total": 1 }));
     let gone = served.run(&format!("lists deny remove {b} {c}"));

@@ -8,6 +8,7 @@ mod peers;
 mod private;
 mod records;
 mod site_database;
+mod streams;
 mod webtorrent;
 
 use std::fs;

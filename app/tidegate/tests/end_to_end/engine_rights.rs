@@ -6,7 +6,7 @@ use std::process::Command;
 use harness::network::NetworkOptions;
 
 use crate::clients::{Udp, u32_at};
-use crate::process::{Directory, Tracker, tidegate};
+use crate::process::{Directory, Tracker, stderr, tidegate};
 use crate::site::{Site, in_network};
 
 /// The capabilities that docs/xdp.md names.
@@ -65,6 +65,8 @@ fn check(tracker: &Tracker) {
     for set in ["CapEff", "CapPrm", "CapInh", "CapAmb"] {
         assert_eq!(tracker.status(set), "0000000000000000", "{set}");
     }
+    let permitted = tracker.status_of_threads("CapPrm");
+    assert!(permitted.iter().eq(["0000000000000000"]), "{permitted:?}");
     assert!(tracker.status("Uid").starts_with("65534\t"));
     assert_eq!(tracker.status("Seccomp"), "2");
 }
@@ -89,13 +91,21 @@ fn needs_no_more_than_some_capabilities() {
 
 #[test]
 fn serves_by_sockets_without_one_of_them() {
-    network(|_| {
+    network(|site| {
         for missing in NEEDED {
             let others: Vec<&str> = NEEDED.into_iter().filter(|it| *it != missing).collect();
             let tracker = start("xdp", &others, "");
             let why = format!("serving with mmsg: CAP_{} is missing", missing.to_uppercase());
             assert!(tracker.log().contains(&why), "expected `{why}`, found {}", tracker.log());
             check(&tracker);
+            // The check of a configuration runs with the same rights.
+            let file = tracker.directory.path("tidegate.toml");
+            let arguments = ["config", "check", "--config", file.to_str().unwrap()];
+            let mut command = unprivileged(&tidegate(&arguments), &others);
+            command.env("TIDEGATE_UDP__ENGINE", "xdp");
+            let output = site.network.tracker.run(move || command.output().unwrap());
+            let why = format!("CAP_{} is missing", missing.to_uppercase());
+            assert!(stderr(&output).contains(&why), "expected `{why}`, found {}", stderr(&output));
         }
     });
 }

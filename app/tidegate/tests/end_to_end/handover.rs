@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Caller, start_in};
 use crate::clients::{Udp, has, http};
-use crate::process::{Directory, Tracker, link_binary};
+use crate::process::{Directory, Signal, Tracker, link_binary};
 
 /// Returns the bytes that the key's peers have uploaded, from `GET /keys/ID`.
 fn uploaded(api: &Caller, key: &Value) -> u64 {
@@ -105,6 +105,43 @@ fn an_upgrade_works_with_programs_that_take_no_swarms() {
     // This one offers its own.
     fill(&tracker);
     announce(tracker.http4(), "", 0xaa, 3, "left=5&event=stopped");
+    fs::remove_file(&link).unwrap();
+    link_binary(&link);
+    tracker.upgrade();
+    check(&tracker);
+}
+
+/// A new process takes the swarms, and crashes or hangs meanwhile.
+#[test]
+fn the_old_process_serves_on_if_the_new_one_fails_while_it_receives() {
+    let (tracker, link) = Tracker::start_by_link(Directory::new());
+    fill(&tracker);
+    announce(tracker.http4(), "", 0xaa, 3, "left=5&event=stopped");
+    let (first, hung) = (tracker.pid(), link.with_extension("hung"));
+    let hang = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600", hung.display());
+    for (attempt, end) in (1..).zip(["kill -SEGV $$", &hang]) {
+        // The old process sends once the new one says that it reads.
+        let script = format!(
+            "#!/bin/bash\nIFS=: read -ra names <<< \"$LISTEN_FDNAMES\"\n\
+             for at in ${{!names[@]}}; do [ ${{names[at]}} = swarms ] && fd=$((3 + at)); done\n\
+             printf s >&$fd\nhead -c 1 <&$fd > /dev/null\n{end}\n"
+        );
+        fs::remove_file(&link).unwrap();
+        fs::write(&link, script).unwrap();
+        fs::set_permissions(&link, fs::Permissions::from_mode(0o755)).unwrap();
+        tracker.signal(Signal::SIGUSR2);
+        if end == hang {
+            tracker.wait_until("hanging", |_| hung.exists());
+            // A second signal is not a second upgrade.
+            tracker.signal(Signal::SIGUSR2);
+            tracker.wait_for_log("SIGUSR2 ignored");
+            let process = fs::read_to_string(&hung).unwrap();
+            harness::signal(process.trim().parse().unwrap(), Signal::SIGKILL).unwrap();
+        }
+        let failures = |it: &Tracker| it.log().matches("upgrade failed").count();
+        tracker.wait_until("a failed upgrade", |it| failures(it) == attempt);
+        assert_eq!(tracker.pid(), first);
+    }
     fs::remove_file(&link).unwrap();
     link_binary(&link);
     tracker.upgrade();

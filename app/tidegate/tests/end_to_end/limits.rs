@@ -27,22 +27,15 @@ fn drops(tracker: &Tracker, protocol: &str, reason: &str) -> f64 {
     ))
 }
 
-fn reload(tracker: &Tracker, more: &str) {
-    let before = tracker.metric(RELOADS);
-    tracker.configure(more);
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric(RELOADS) == before + 1.0);
-}
-
 #[test]
 fn changes_rate_limits_on_sighup() {
     let tracker = Tracker::start(Directory::new(), "");
     assert!(!is_limited(&tracker));
     // Loopback addresses are exempt by default.
-    reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\n");
+    tracker.reload_with("[limits]\nannounces_per_s = 1\nannounces_burst = 4\n");
     assert!(!is_limited(&tracker));
     assert_eq!(tracker.metric("tidegate_rate_limit_buckets{kind=\"announce\"}"), 65536.0);
-    reload(&tracker, "[limits]\nannounces_per_s = 1\nannounces_burst = 4\nexempt = []\n");
+    tracker.reload_with("[limits]\nannounces_per_s = 1\nannounces_burst = 4\nexempt = []\n");
     assert!(is_limited(&tracker));
     // All protocols share one bucket, and UDP drops without a reply.
     let udp = Udp::connect(tracker.udp4());
@@ -52,7 +45,7 @@ fn changes_rate_limits_on_sighup() {
     };
     tracker.wait_until("a datagram is dropped", dropped);
     tracker.wait_for_log("limits.announces_per_s");
-    reload(&tracker, "");
+    tracker.reload_with("");
     assert!(!is_limited(&tracker));
 }
 
@@ -94,7 +87,7 @@ fn enforces_intervals_from_sighup_on() {
         both
     };
     assert_eq!([are_refused(), are_refused()], [[false; 2]; 2]);
-    reload(&tracker, "[tracker]\nenforce_interval_min = true\ninterval_min_s = 600\n");
+    tracker.reload_with("[tracker]\nenforce_interval_min = true\ninterval_min_s = 600\n");
     assert_eq!(are_refused(), [true; 2]);
     for (protocol, address) in [("udp", tracker.udp4()), ("http", tracker.http4())] {
         let series = format!(
@@ -103,7 +96,7 @@ fn enforces_intervals_from_sighup_on() {
         );
         tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
     }
-    reload(&tracker, "");
+    tracker.reload_with("");
     assert_eq!(are_refused(), [false; 2]);
 }
 

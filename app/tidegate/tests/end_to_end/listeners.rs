@@ -12,7 +12,6 @@ use crate::site;
 
 crate::site::on_engines! { applies_lists_per_listener_and_reloads_them, trusts_proxies_per_listener }
 
-const RELOADS: &str = "tidegate_reloads_total";
 const DENIED: &str = "on the tracker's deny list";
 const NOT_ALLOWED: &str = "not on the tracker's allow list";
 
@@ -46,13 +45,6 @@ fn talk(to: SocketAddr, request: &str) -> Vec<u8> {
 fn announce(torrent: u8, headers: &str) -> String {
     let target = announce_target(torrent, 1001);
     format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n\r\n")
-}
-
-fn reload(tracker: &Tracker, more: &str) {
-    let before = tracker.metric(RELOADS);
-    tracker.configure(more);
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric(RELOADS) == before + 1.0);
 }
 
 fn counted(tracker: &Tracker, name: &str, (protocol, address): (&str, SocketAddr), of: &str) {
@@ -116,7 +108,7 @@ fn applies_lists_per_listener_and_reloads_them() {
         + &table("http", own, "")
         + &table("udp", own, "access.mode = \"open\"\naccess.deny = \"\"")
         + &table("http", late, "");
-    reload(&tracker, &tables);
+    tracker.reload_with(&tables);
     assert_eq!(answers(0xdd), "ddyddy", "the one that is gone from the file serves on");
     assert!(!tracker.admin("/metrics").1.contains(&format!("{late_ip}:")));
     let mut wanted = String::new();

@@ -9,17 +9,9 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::api::{Caller, TOKEN};
+use crate::api::{Caller, TOKEN, start};
 use crate::clients::{Udp, announce_query, http, http_announce, try_http, upgrade};
-use crate::process::{Directory, Tracker, config, run, stderr, tidegate};
-
-fn start(more: &str) -> (Tracker, Caller) {
-    let more = format!("requests_per_s = 0\n{more}");
-    let tracker =
-        Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
-    let api = Caller::of(&tracker);
-    (tracker, api)
-}
+use crate::process::{Directory, Tracker, config, tidegate};
 
 /// Returns how many lines of the log contain `text`.
 fn lines(tracker: &Tracker, text: &str) -> usize {
@@ -67,21 +59,6 @@ fn changes_log_levels_per_area_while_serving() {
     let changed = api.expect(200, "PATCH /config", Some(&json!({ "log.level": "front=trace" })));
     assert_eq!((&changed["changed"], level()), (&json!(["log.level"]), "info,front=trace".into()));
     api.expect(409, "PATCH /config", Some(&json!({ "log.level": "front" })));
-}
-
-#[test]
-fn rejects_unknown_log_levels_and_areas() {
-    let directory = Directory::new();
-    for (level, expected_part) in [
-        ("info,frnot=debug", "log.level: expected a log area (serve, "),
-        ("front=loud", "log.level: expected a log level (error, "),
-    ] {
-        let path = directory.write("t.toml", &format!("[log]\nlevel = \"{level}\"\n"));
-        let output = run(&["config", "check", "--config", path.to_str().unwrap()]);
-        let message = stderr(&output);
-        assert!(!output.status.success() && message.contains(expected_part), "{message}");
-        assert!(message.contains("t.toml:2"), "{message}");
-    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod engine_rights;
 mod handover;
 mod limits;
 mod listeners;
+mod load;
 mod logs;
 mod manual;
 mod packaging;

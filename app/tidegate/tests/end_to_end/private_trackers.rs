@@ -9,12 +9,12 @@ use harness::http::Connection;
 use serde_json::json;
 use types::Refusal;
 
-use crate::api::{Caller, TOKEN};
+use crate::api::{Caller, start_in};
 use crate::clients::{
     Udp, announce_query, has, http, http_announce, open_websocket, try_http, u32_at, upgrade,
     ws_announce,
 };
-use crate::process::{Directory, Tracker, config, stderr, tidegate};
+use crate::process::{Directory, Tracker};
 use crate::site;
 
 crate::site::on_engines! {
@@ -140,7 +140,7 @@ fn applies_and_follows_the_file_of_keys() {
 #[test]
 fn only_a_peer_itself_frees_its_place_in_a_bounded_key() {
     let (directory, more) = private("");
-    let (tracker, api) = start_banning(directory, &more);
+    let (tracker, api) = start_in(directory, &more);
     api.expect(201, "POST /keys", Some(&json!({ "key": BERT, "torrents": 1 })));
     let by = |address, torrent, port, rest: &str| {
         let query = announce_query(torrent, port);
@@ -205,7 +205,7 @@ fn a_stop_by_another_user_leaves_the_peer() {
 fn a_key_is_credited_what_a_line_can_transfer_however_often_it_reports() {
     const SECOND: u64 = 12_500_000_000;
     let (directory, more) = private("[state]\nflush_s = 1\n");
-    let (tracker, api) = start_banning(directory, &more);
+    let (tracker, api) = start_in(directory, &more);
     let key = api.expect(201, "POST /keys", Some(&json!({ "key": BERT })));
     let uploaded = || {
         let key = api.expect(200, &format!("GET /keys/{}", key["id"]), None);
@@ -246,34 +246,12 @@ fn sets_privacy_per_listener_and_changes_it_on_sighup() {
     assert!(has(&body, Refusal::KeyUnexpected.text()), "{}", body.escape_ascii());
     assert!(has(&announce(open, &format!("/announce?{{}}&key={BERT}")), SERVED));
     let keys = tracker.directory.path("keys.txt");
-    tracker.configure(&format!(
+    tracker.reload_with(&format!(
         "[access]\nkeys = \"{}\"\n{mixed}{table}access.private = true\n",
         keys.display()
     ));
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
     assert!(has(&http_announce(open, 0xaa, 1002), MISSING));
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), SERVED));
-}
-
-#[test]
-fn refuses_a_mix_of_private_and_open_listeners() {
-    let open =
-        "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\naccess.private = false\n";
-    let (directory, more) = private(open);
-    let file = directory.write("tidegate.toml", &config(0, 0, &more));
-    for command in [["config", "check"].as_slice(), &["serve"]] {
-        let output = tidegate(command).arg("--config").arg(&file).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        let text = stderr(&output);
-        for part in [
-            "[udp] at 127.0.0.1:0, [::1]:0 is private and [[listener]] http at 127.0.0.2:0 (",
-            "is open, but all listeners share the same swarms",
-            "access.private_and_open = true",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-    }
 }
 
 #[test]
@@ -296,21 +274,15 @@ fn refuses_a_reload_that_mixes_private_and_open_listeners() {
     failures(1.0);
     tracker.wait_for_log("access.private_and_open = true");
     // Open together, and private together.
-    tracker.configure(&format!(
+    tracker.reload_with(&format!(
         "[access]\nkeys = {keys:?}\n[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n"
     ));
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
     assert!(!both_private());
-    tracker.configure(&private);
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 2.0);
+    tracker.reload_with(&private);
     assert!(both_private());
     // Valid by itself, but the private listener serves until the next restart.
     let own = format!("{private}{table}access.private = true\n");
-    tracker.configure(&own);
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 3.0);
+    tracker.reload_with(&own);
     tracker.configure("");
     tracker.reload();
     failures(2.0);
@@ -318,7 +290,7 @@ fn refuses_a_reload_that_mixes_private_and_open_listeners() {
     assert!(both_private());
     // The API cannot do what the file may not.
     let (directory, more) = self::private(&format!("{table}access.private = true\n"));
-    let (tracker, api) = start_banning(directory, &more);
+    let (tracker, api) = start_in(directory, &more);
     let open = serde_json::json!({ "access.private": false });
     let (status, body) = api.ask("PATCH /config", Some(&open));
     assert!(status == 409 && body.to_string().contains("private_and_open"), "{status} {body}");
@@ -354,17 +326,13 @@ fn refuses_client_software_by_peer_id() {
         udp
     };
     assert!(!is_refused());
-    let mut reloads = 0.0;
     for (rules, expected) in [
         ("clients_deny = [\"-XX0001-\"]", true),
         ("clients_allow = [\"-X\"]", false),
         ("clients_allow = [\"-TR\"]", true),
         ("", false),
     ] {
-        tracker.configure(&format!("[access]\n{rules}\n"));
-        tracker.reload();
-        reloads += 1.0;
-        tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == reloads);
+        tracker.reload_with(&format!("[access]\n{rules}\n"));
         assert_eq!(is_refused(), expected, "{rules}");
     }
 }
@@ -373,13 +341,6 @@ const BANS: &str = "[state]\nflush_s = 1\n[limits]\nexempt = []\n[bans]\nduratio
 
 fn is_banned(tracker: &Tracker) -> bool {
     try_http(tracker.http4(), "/none").is_err()
-}
-
-/// Starts a tracker that bans, and returns a client of its API, too.
-fn start_banning(directory: Directory, more: &str) -> (Tracker, Caller) {
-    let tracker = Tracker::start_with(directory, more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
-    let api = Caller::of(&tracker);
-    (tracker, api)
 }
 
 /// Checks that the only ban is an automatic one for the configured time, and lifts it.
@@ -398,7 +359,7 @@ fn lift_ban(tracker: &Tracker, api: &Caller) {
 #[test]
 fn bans_clients_that_guess_keys() {
     let (directory, more) = private(&format!("{BANS}wrong_keys_per_min = 5\n"));
-    let (tracker, api) = start_banning(directory, &more);
+    let (tracker, api) = start_in(directory, &more);
     // A new minute may begin meanwhile, and the count with it.
     for number in 0..12 {
         assert!(number >= 6 || !is_banned(&tracker));
@@ -411,31 +372,10 @@ fn bans_clients_that_guess_keys() {
     assert!(has(&announce(tracker.http4(), &format!("/announce/{ANNA}?{{}}")), SERVED));
 }
 
-/// A page with images of the tracker, each with another wrong key, as Chromium asks for them.
-#[test]
-fn bans_no_visitors_of_web_pages() {
-    let (directory, more) = private(&format!("{BANS}wrong_keys_per_min = 5\n"));
-    let (tracker, _) = start_banning(directory, &more);
-    for number in 0..40 {
-        let mut stream = TcpStream::connect(tracker.http4()).unwrap();
-        let request = format!(
-            "GET /announce/guess-number-{number:04} HTTP/1.1\r\nHost: tracker.test\r\n\
-             User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) \
-             Chrome/156.0.0.0 Safari/537.36\r\nAccept: image/avif,image/webp,image/*,*/*;q=0.8\r\n\
-             Referer: http://forum.test/\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut response = Vec::new();
-        stream.read_to_end(&mut response).unwrap();
-        assert!(has(&response, Refusal::Browser.text()));
-    }
-    assert!(is_served(&tracker, ANNA));
-}
-
 #[test]
 fn bans_clients_that_send_garbage() {
     let more = format!("{BANS}malformed_per_min = 5\n");
-    let (tracker, api) = start_banning(Directory::new(), &more);
+    let (tracker, api) = start_in(Directory::new(), &more);
     let udp = Udp::connect(tracker.udp4());
     for _ in 0..12 {
         let mut stream = TcpStream::connect(tracker.http4()).unwrap();

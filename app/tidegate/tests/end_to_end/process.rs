@@ -243,6 +243,15 @@ impl Tracker {
         self.signal(Signal::SIGHUP);
     }
 
+    /// Replaces what follows the listeners in its configuration file, and waits until that is in force.
+    pub(crate) fn reload_with(&self, more: &str) {
+        let reloads = |it: &Self| it.metric("tidegate_reloads_total");
+        let before = reloads(self);
+        self.configure(more);
+        self.reload();
+        self.wait_until("reloaded", |it| reloads(it) == before + 1.0);
+    }
+
     /// Tells it to stop.
     pub(crate) fn stop(&self) {
         self.signal(Signal::SIGTERM);

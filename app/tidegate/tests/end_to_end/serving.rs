@@ -176,9 +176,7 @@ fn changes_the_interval_on_sighup() {
     let tracker = start("[tracker]\ninterval_s = 1200\n");
     let udp = Udp::connect(tracker.udp4());
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1200);
-    tracker.configure("[tracker]\ninterval_s = 1500\nnumwant_max = 0\n");
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+    tracker.reload_with("[tracker]\ninterval_s = 1500\nnumwant_max = 0\n");
     // Connection ids and peers survive the reload.
     assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1500);
     let body = http_announce(tracker.http4(), 0xaa, 1002);
@@ -199,9 +197,7 @@ fn keeps_the_old_configuration_if_the_new_one_is_bad() {
     let reply = Udp::connect(tracker.udp4()).announce(0xaa, 1001);
     assert_eq!(u32_at(&reply, 8), 1200);
     // Settings that need a restart are named, and the others are applied.
-    tracker.configure("[tracker]\ninterval_s = 1600\n[limits]\nmemory_mib = 64\n");
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
+    tracker.reload_with("[tracker]\ninterval_s = 1600\n[limits]\nmemory_mib = 64\n");
     let message = "some changes need a restart changes=\"limits.memory_mib\"";
     tracker.wait_for_log(message);
     assert_eq!(u32_at(&Udp::connect(tracker.udp4()).announce(0xaa, 1001), 8), 1600);

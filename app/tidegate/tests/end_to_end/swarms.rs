@@ -231,36 +231,6 @@ fn starts_with_a_damaged_journal() {
     assert_eq!(Udp::connect(tracker.udp4()).scrape(0xdd), [0, 0, 1]);
 }
 
-/// Returns the checksum of segments' headers.
-fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
-    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
-}
-
-#[test]
-fn leaves_a_journal_of_a_later_version_alone() {
-    let state = State::new();
-    let tracker = state.start("");
-    fill(&tracker);
-    stop(tracker);
-    let first = state.segments().remove(0);
-    let mut bytes = fs::read(&first).unwrap();
-    bytes[4] = 2;
-    let crc = crc32c(&bytes[..60]);
-    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
-    fs::write(&first, &bytes).unwrap();
-    let tracker = state.start("");
-    tracker.wait_for_log("a later version of tidegate wrote the journal of swarms");
-    assert_eq!(Udp::connect(tracker.udp4()).scrape(0xaa), [0; 3]);
-    let mut later = first.into_os_string();
-    later.push(".later");
-    assert_eq!(fs::read(later).unwrap(), bytes);
-    // It has a journal of its own.
-    fill(&tracker);
-    stop(tracker);
-    assert_restored(&state.start(""));
-}
-
 #[test]
 fn serves_without_a_journal_if_there_is_no_directory_for_it() {
     let state = State::new();
@@ -297,27 +267,6 @@ fn shows_and_reloads_the_journal() {
     tracker.wait_for_log("changed=\"state.swarms_round_s, state.swarms_sync_s\"");
     http_announce(tracker.http4(), 0xdd, 1);
     tracker.wait_until("synced", |it| syncs(it) > before);
-}
-
-#[test]
-fn ends_on_a_signal_and_leaves_no_temporary_files() {
-    let state = State::new();
-    let mut tracker = state.start("");
-    let pid = tracker.pid();
-    fill(&tracker);
-    tracker.stop();
-    tracker.wait_for_end();
-    assert!(!is_alive(pid));
-    let mut names: Vec<_> = fs::read_dir(state.journal())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    names.sort();
-    assert_eq!(names, ["0000000000000001.tgj", "lock"]);
-    use std::os::unix::fs::PermissionsExt;
-    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(state.journal()), 0o700);
-    assert_eq!(mode(state.segments().remove(0)), 0o600);
 }
 
 #[test]

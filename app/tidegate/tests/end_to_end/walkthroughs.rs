@@ -189,7 +189,7 @@ impl Hosts {
     fn start(tools: &[PathBuf], machines: u8) -> Result<Self> {
         let wires = match machines {
             0 => Wires::One(Network::new(NetworkOptions::default())?),
-            count => Wires::Several(Sites::new(count, Backbone::Bridge { rate_mbit: 0 })?),
+            count => Wires::Several(Sites::new(count, Backbone::Bridge)?),
         };
         let main = match &wires {
             Wires::One(network) => Host::start((&network.tracker, &network.clients), 0, tools)?,

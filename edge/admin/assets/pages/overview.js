@@ -202,6 +202,28 @@ function strip(mayUpgrade) {
   }
 }
 
+const services = list =>
+  list.length === 0
+    ? h('p.empty', 'Nothing was measured yet.')
+    : h(
+        'ul.bars',
+        list.map(one =>
+          h(
+            'li.bar',
+            h('span.name', one.service),
+            h(
+              'span.num',
+              [
+                `${span(one.interval_s)}${one.is_interval_max ? ' (longest)' : ''}`,
+                rate(one.announces_per_s),
+                bytes(one.bytes_today),
+                one.is_over_budget ? h('strong', short(one.over_budget)) : short(one.over_budget)
+              ].flatMap((cell, at) => (at === 0 ? [cell] : [', ', cell]))
+            )
+          )
+        )
+      )
+
 // Figures.
 
 function figures(protocols) {
@@ -326,6 +348,7 @@ export default async function overview(main, { may, isHere }) {
   const spanNotes = [h('span.soft'), h('span.soft')]
   const panels = {
     torrents: panel('Largest torrents', 'seeders, leechers'),
+    services: panel('Services', 'interval, announces, bytes today, over budget'),
     refused: panel('Refused, by reason', spanNotes[0]),
     dropped: panel('Dropped, by reason', spanNotes[1]),
     networks: panel('Networks that announce most', 'share of announces'),
@@ -496,7 +519,9 @@ export default async function overview(main, { may, isHere }) {
 
   async function ask() {
     const now = await api.get('/status').catch(() => null)
-    if (now && isHere() && !isLost) status.show(now)
+    if (!now || !isHere() || isLost) return
+    status.show(now)
+    renew(panels.services.body, services(now.load?.services ?? []))
   }
 
   const ban = async network => (await import('./access.js')).ban(network)

@@ -157,6 +157,9 @@ fn refusal_remedy(refusal: Refusal) -> &'static str {
             "If clients share an address, or a proxy does not tell theirs, raise the limits or name the proxy in \
              trusted_proxies."
         }
+        Refusal::OverBudget { .. } => {
+            "Raise the budget in load.budgets, or load.interval_max_s, so that clients return later."
+        }
         Refusal::ClientRefused => "See clients_allow and clients_deny of [access].",
         _ => "See docs/troubleshoot.md for this reason.",
     }

@@ -14,9 +14,8 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
-use crate::json::nullable;
 use crate::records::tables::ids;
-use crate::records::tables::keys::{self, KeyFilter, KeyRow, Rules};
+use crate::records::tables::keys::{self, KeyFilter, KeyRow, KeyUpdate, Rules};
 use crate::records::{RecordOp, RecordsError};
 use utoipa::{IntoParams, ToSchema};
 
@@ -136,33 +135,6 @@ struct NewKey {
     download_slots: u32,
 }
 
-/// A change of a key; absent fields stay as they are.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct KeyUpdate {
-    /// Another key in place of the present one, which is unknown then; totals stay. Its clients are refused until they
-    /// announce with the new one.
-    #[schema(pattern = "^[A-Za-z0-9_-]{16,64}$")]
-    key: Option<String>,
-    #[schema(max_length = 100)]
-    name: Option<String>,
-    /// Unix time in seconds; null: never.
-    #[serde(default, deserialize_with = "nullable")]
-    #[schema(value_type = Option<i64>, minimum = 0, maximum = 253402300799i64)]
-    expires: Option<Option<i64>>,
-    #[schema(maximum = 65535)]
-    peers_per_torrent: Option<u16>,
-    #[schema(format = Int64, maximum = 4294967295u64)]
-    torrents: Option<u32>,
-    #[schema(maximum = 65535)]
-    addresses: Option<u16>,
-    #[schema(maximum = 65535)]
-    announces_per_minute: Option<u16>,
-    seed_only: Option<bool>,
-    #[schema(format = Int64, maximum = 4294967295u64)]
-    download_slots: Option<u32>,
-}
-
 /// Query parameters of a page of keys.
 #[derive(Deserialize, IntoParams)]
 struct KeyPageQuery {
@@ -198,24 +170,6 @@ impl From<KeyRow> for Key {
             first_used: row.first_used,
             totals: Totals { uploaded, downloaded, seeding_s, announces },
             announce_urls: None,
-        }
-    }
-}
-
-impl KeyUpdate {
-    /// Returns the change of the key with this id.
-    fn of(self, id: u32) -> keys::KeyUpdate {
-        keys::KeyUpdate {
-            id,
-            key: self.key,
-            name: self.name,
-            expires: self.expires,
-            peers_per_torrent: self.peers_per_torrent,
-            torrents: self.torrents,
-            addresses: self.addresses,
-            announces_per_minute: self.announces_per_minute,
-            seed_only: self.seed_only,
-            download_slots: self.download_slots,
         }
     }
 }
@@ -314,7 +268,7 @@ async fn change(
     }
     check_expiry(update.expires.flatten(), api.now())?;
     check_slots(update.download_slots.unwrap_or_default(), &api)?;
-    let change = RecordOp::KeyChanged(update.of(id));
+    let change = RecordOp::KeyChanged { id, update };
     let row = api.records().change(change).await?.key.ok_or_else(|| not_found(id))?;
     api.audit(&caller, format_args!("changed key {id}"));
     // A token that may only change keys does not learn them.

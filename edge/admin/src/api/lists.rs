@@ -26,7 +26,7 @@ use crate::records::RecordOp;
 use crate::records::tables::lists::{self, HashRange, List};
 use crate::torrent_list::HashPrefix;
 use files::FilePage;
-use reader::Reader;
+pub use reader::Reader;
 use utoipa::{IntoParams, ToSchema};
 
 mod files;

@@ -52,6 +52,9 @@ struct Status {
     /// null outside a cluster.
     #[cfg_attr(test, schema(value_type = Option<::cluster::ClusterDigest>))]
     cluster: Option<Value>,
+    /// Intervals and budgets of the services.
+    #[cfg_attr(test, schema(value_type = Option<::pace::PaceStatus>))]
+    load: Option<Value>,
     /// True if users are accounted for a site: see `/site`.
     site: bool,
     announce_urls: Vec<StatusUrl>,
@@ -136,6 +139,7 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
         },
         swarms: sources.swarms(),
         cluster: sources.subsystems.read("cluster").map(|it| it.digest()),
+        load: sources.subsystems.read("load").map(|it| it.digest()),
         site: sources.site.get().is_some(),
         announce_urls: api.all_announce_urls().iter().map(|url| status_url(&api, url)).collect(),
     }))

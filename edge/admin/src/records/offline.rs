@@ -16,7 +16,7 @@ use super::op::{Outcome, RecordOp};
 use super::stamp::{Clock, Stamp};
 use super::tables::counts;
 use super::tables::key_totals;
-use super::tables::keys::{self, KeyRow, Rules};
+use super::tables::keys::{self, KeyRow, KeyUpdate, Rules};
 use super::tables::lists::List;
 use super::{FILE, schema, stamps};
 
@@ -97,11 +97,14 @@ impl OfflineRecords {
     /// Fails if there are too many keys, and if the disk fails.
     pub fn put_key(&mut self, new: &OfflineKey) -> Result<(), RecordsError> {
         let row = match self.known_key(new)? {
-            Some(mut row) => {
-                row.name.clone_from(&new.name);
-                row.rules.expires = new.expires;
-                row.rules.seed_only = new.seed_only;
-                self.apply(RecordOp::KeyChanged(keys::KeyUpdate::to(&row)))?;
+            Some(row) => {
+                let update = KeyUpdate {
+                    name: Some(new.name.clone()),
+                    expires: Some(new.expires),
+                    seed_only: Some(new.seed_only),
+                    ..KeyUpdate::default()
+                };
+                self.apply(RecordOp::KeyChanged { id: row.id, update })?;
                 row
             }
             None if self.keys == USER_KEYS_MAX => {

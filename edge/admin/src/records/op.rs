@@ -57,7 +57,12 @@ pub enum RecordOp {
     KeyPut(KeyRow),
     /// Changes a key, if it exists. Other nodes get the changed row.
     #[serde(skip)]
-    KeyChanged(KeyUpdate),
+    KeyChanged {
+        /// Its id.
+        id: u32,
+        /// The fields that change.
+        update: KeyUpdate,
+    },
     /// Removes a key.
     KeyRemoved {
         /// Its id.
@@ -166,8 +171,8 @@ impl RecordOp {
                 keys::insert(db, row)?;
                 outcome.key = Some(row.clone());
             }
-            Self::KeyChanged(update) => {
-                let Some(row) = keys::update(db, update)? else { return Ok(outcome) };
+            Self::KeyChanged { id, update } => {
+                let Some(row) = keys::update(db, *id, update)? else { return Ok(outcome) };
                 outcome.key = Some(row.clone());
                 self = Self::KeyPut(row);
             }

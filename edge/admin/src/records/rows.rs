@@ -174,7 +174,7 @@ impl RecordOp {
                 !values.is_empty()
             }
             Self::NodeIgnored { node, is_ignored } => is_kept(Row::Node(*node), !*is_ignored),
-            Self::KeyChanged(_)
+            Self::KeyChanged { .. }
             | Self::KeyTotals { .. }
             | Self::Downloads { .. }
             | Self::DownloadsAdded(_)
@@ -234,7 +234,7 @@ impl RecordOp {
             }
             Self::NodeIgnored { node, .. } => *node > 0,
             // Made by merging only.
-            Self::KeyChanged(_) | Self::DownloadsAdded(_) => false,
+            Self::KeyChanged { .. } | Self::DownloadsAdded(_) => false,
             Self::TorrentRemoved { .. } | Self::PeersRemoved { .. } => true,
         }
     }

@@ -3,8 +3,7 @@ mod log;
 mod members;
 mod repairs;
 
-use replication::block::{Block, Change, Header, Kind, Word, encode_changes, write};
-use types::{InfoHash, PeerKey};
+use replication::block::{Header, Kind, write};
 
 use super::*;
 use crate::status::{LogState, NodeState};
@@ -110,20 +109,6 @@ impl Bed {
         let at_ms = if heartbeat.at_ms == 0 { UNIX_MS + self.ms } else { heartbeat.at_ms };
         let body = Heartbeat { node: from, at_ms, ..heartbeat.clone() }.write();
         self.input(Input::Heartbeat { from, body: &body })
-    }
-
-    /// A peer of this node goes.
-    fn remove_peer(&mut self) {
-        let peer = PeerKey::V4([10, 0, 0, 1, 1, 1]);
-        let gone =
-            Change { info_hash: InfoHash([7; 20]), peer, word: Word::gone(), is_refresh: false };
-        let (mut body, mut block) = (Vec::new(), Vec::new());
-        encode_changes(&[gone], &[], &mut body);
-        let cut_ms = UNIX_MS + self.ms;
-        let header =
-            Header { kind: Kind::CHANGES, has_ids: false, node: 1, boot: 500, number: 1, cut_ms };
-        write(&header, &body, &mut block);
-        self.input(Input::Block(&block));
     }
 
     fn snapshot(&self) -> Snapshot {

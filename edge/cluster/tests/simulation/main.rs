@@ -11,7 +11,6 @@ mod clients;
 mod faults;
 mod host;
 mod repairs;
-#[path = "../rows/mod.rs"]
 mod rows;
 mod world;
 

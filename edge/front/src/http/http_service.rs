@@ -182,7 +182,7 @@ impl HttpService {
         let now = self.clock.now();
         let begun = self.sampling.begin(&self.clock);
         let bytes_in = fresh.len() as u64;
-        let view = client.tracker.view(now);
+        let view = client.tracker.view_of(client.listener.service, now);
         let mut served = input.feed(fresh, |all| self.answer_all(client, &view, all))?;
         {
             let mut counters = client.listener.http();
@@ -324,7 +324,10 @@ impl HttpService {
         };
         match answered {
             Ok(()) => exchange.count_response(kind),
-            Err(_) if !view.admits_other(ip) => return self.shed(exchange),
+            // Clients over a budget are not at fault.
+            Err(refusal) if !refusal.is_over_budget() && !view.admits_other(ip) => {
+                return self.shed(exchange);
+            }
             //= bep3#failure-reason
             // Status 200: clients read the reason only then.
             Err(refusal) => {

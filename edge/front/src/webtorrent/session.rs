@@ -171,7 +171,7 @@ impl Session {
 
     /// Returns the operator's settings as they are now, for a message of the client.
     fn view<'a>(&self, context: &WsContext<'a>) -> View<'a> {
-        let view = context.tracker.view(context.now);
+        let view = context.tracker.view_of(self.listener.web_service, context.now);
         view.excuse_offences(self.client.is_browser);
         view
     }

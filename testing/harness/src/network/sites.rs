@@ -29,11 +29,8 @@ const CLIENT_ADDRESSES: u8 = 200;
 pub enum Backbone {
     /// A switch of this process, which can lose and delay.
     Switch,
-    /// A bridge of the kernel. Each host sends at most this many megabits per second; 0 = unlimited.
-    Bridge {
-        /// Megabits per second.
-        rate_mbit: u32,
-    },
+    /// A bridge of the kernel.
+    Bridge,
 }
 
 /// Hosts, and clients that reach all of them.
@@ -51,7 +48,7 @@ impl Sites {
     ///
     /// # Errors
     ///
-    /// If there is a [`super::Network::obstacle`], or `ip`, `tc` (iproute2) or `ethtool` is not installed.
+    /// If there is a [`super::Network::obstacle`], or `ip` (iproute2) or `ethtool` is not installed.
     pub fn new(hosts: u8, backbone: Backbone) -> Result<Self> {
         let middle = Namespace::new()?;
         // It speaks to none of them.
@@ -181,15 +178,7 @@ fn attach(middle: &Namespace, number: u8, backbone: Backbone) -> Result<Namespac
             let off = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
             host.run_command("ethtool", &[&["-K", "eth1"], &off[..]].concat())?;
         }
-        Backbone::Bridge { rate_mbit } => {
-            middle.ip(&format!("link set port{number} master backbone\n"))?;
-            if rate_mbit > 0 {
-                let rate = format!("{rate_mbit}mbit");
-                let bucket = ["tbf", "rate", &rate, "burst", "256kb", "latency", "50ms"];
-                let add = ["qdisc", "add", "dev", "eth1", "root"];
-                host.run_command("tc", &[&add[..], &bucket].concat())?;
-            }
-        }
+        Backbone::Bridge => middle.ip(&format!("link set port{number} master backbone\n"))?,
     }
     Ok(host)
 }
@@ -233,7 +222,7 @@ mod tests {
 
     #[test]
     fn clients_and_hosts_reach_each_other() {
-        for backbone in [Backbone::Switch, Backbone::Bridge { rate_mbit: 100 }] {
+        for backbone in [Backbone::Switch, Backbone::Bridge] {
             let Some(sites) = sites(backbone) else { return };
             for (client, host) in [
                 (IpAddr::from(site_client(200)), IpAddr::from(public_address(2))),

@@ -5,7 +5,7 @@ use super::network::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
 use super::peer::Client::{Aria2, Chromium, Desktop, Libtorrent, Transmission, WebTorrent};
-use super::{clock, cluster, haproxy, network, prometheus, script};
+use super::{clock, haproxy, network, prometheus, script};
 use anyhow::{Result, anyhow};
 use std::fs;
 use std::path::Path;
@@ -48,11 +48,6 @@ pub(super) const CASES: &[Case] = &[
     ("libtorrent-udp6-private", |at| Pair([Libtorrent; 2], Udp, V6).private(at)),
     ("libtorrent-http-keyless", |at| Pair([Libtorrent; 2], Http, V4).keyless(at)),
     ("libtorrent-udp-keyless", |at| Pair([Libtorrent; 2], Udp, V4).keyless(at)),
-    ("cluster-transmission-http", |at| cluster::transfer(&Pair([Transmission; 2], Http, V4), at)),
-    ("cluster-chromium-ws", |at| cluster::transfer(&Pair([Chromium; 2], Ws, V4), at)),
-    ("cluster-aria2-udp", |at| cluster::transfer(&Pair([Aria2; 2], Udp, V4), at)),
-    ("cluster-libtorrent-udp6", |at| cluster::transfer(&Pair([Libtorrent; 2], Udp, V6), at)),
-    ("cluster-webtorrent-ws", |at| cluster::transfer(&Pair([WebTorrent; 2], Ws, V4), at)),
     ("webtorrent-ws", |at| Pair([WebTorrent; 2], Ws, V4).transfer(at)),
     ("webtorrent-ws6", |at| Pair([WebTorrent; 2], Ws, V6).transfer(at)),
     ("webtorrent-wss", |at| Pair([WebTorrent; 2], Wss, V4).transfer(at)),
@@ -103,22 +98,9 @@ pub(super) fn run((name, play): &Case, folder: &Path) -> Result<()> {
 /// Returns the last lines of every log, without repeated lines.
 fn logs(folder: &Path) -> String {
     let mut text = String::new();
-    let names = [
-        "tracker",
-        "node0/tracker",
-        "node1/tracker",
-        "haproxy",
-        "seeder",
-        "leecher",
-        "script",
-        "pebble",
-        "dns",
-        "prometheus",
-    ];
-    let numbered =
-        (0..4).flat_map(|number| [format!("seeder{number}"), format!("leecher{number}")]);
-    for name in names.map(String::from).into_iter().chain(numbered) {
-        let Ok(log) = fs::read(folder.join(&name).with_extension("log")) else { continue };
+    for name in ["tracker", "haproxy", "seeder", "leecher", "script", "pebble", "dns", "prometheus"]
+    {
+        let Ok(log) = fs::read(folder.join(name).with_extension("log")) else { continue };
         let log = String::from_utf8_lossy(&log).replace('\r', "\n");
         let mut lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
         lines.dedup();

@@ -241,7 +241,7 @@ impl Protocol {
     }
 
     /// Returns the tracker's URL, with `key` at a private tracker.
-    pub(super) fn announce_url(self, family: Family, port: u16, key: Option<&str>) -> String {
+    fn announce_url(self, family: Family, port: u16, key: Option<&str>) -> String {
         let host = match family.address(1) {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("[{ip}]"),
@@ -267,7 +267,7 @@ impl Protocol {
     }
 
     /// Its label in metrics, which is also the scheme of its URLs.
-    pub(super) fn label(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Http => "http",
             Https => "https",

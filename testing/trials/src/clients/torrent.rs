@@ -22,13 +22,7 @@ pub(super) struct Torrent {
 impl Torrent {
     /// Makes a private torrent (BEP 27: no DHT, no peer exchange) of 2 MiB, in which all pieces differ.
     pub(super) fn new(announce: &str) -> Self {
-        Self::with_content(announce, 0)
-    }
-
-    /// The same with another content, and another info hash, for each `first`.
-    pub(super) fn with_content(announce: &str, first: u32) -> Self {
-        let words = first..first + BYTES / 4;
-        let payload: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        let payload: Vec<u8> = (0..BYTES / 4).flat_map(u32::to_le_bytes).collect();
         let pieces: Vec<u8> = payload.chunks(PIECE_BYTES).flat_map(sha1).collect();
         let mut info = format!(
             "d6:lengthi{BYTES}e4:name{}:{NAME}12:piece lengthi{PIECE_BYTES}e6:pieces{}:",

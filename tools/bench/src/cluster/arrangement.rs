@@ -4,19 +4,20 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use harness::nats::{Client, Nats, Operator};
-use harness::network::sites::{Backbone, Sites, public_address, public_address_v6};
+use anyhow::{Context, Result, ensure};
+use harness::nats::{Addresses, Client, Nats, Operator};
+use harness::network::sites::{
+    Backbone, Sites, backbone_address, public_address, public_address_v6,
+};
+use harness::network::{Namespace, Network};
 use harness::{Directory, Signal, Tracker, wait_for};
 
-use super::nodes::{Cluster, ClusterPlan};
 use crate::lab::{Api, TOKEN_VARIABLES};
 use crate::program::ProgramArgs;
 
-/// Little room, so that what an hour without NATS does to an operator's cluster happens in seconds.
-const STREAM_MIB: u32 = 256;
 /// The name of the cluster.
 pub(super) const NAME: &str = "bench";
 /// The stream of its log.
@@ -24,6 +25,8 @@ pub(super) const STREAM: &str = "TG_bench_D";
 /// Ports on every host.
 pub(super) const PORT: u16 = 6969;
 const ADMIN_PORT: u16 = 6970;
+/// Port of the NATS servers.
+const NATS_PORT: u16 = 4222;
 /// Peers live so briefly that what happens to them after a partition of an hour happens after a minute and a half.
 pub(super) const PEER_LIFETIME: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -33,6 +36,17 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Nodes, each with a NATS server on a host of its own.
 const NODES: u8 = 3;
 
+/// The room that a cluster has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClusterPlan {
+    /// The links between hosts.
+    pub(super) backbone: Backbone,
+    /// The size of the log, in MiB.
+    pub(super) stream_mib: u32,
+    /// The size of each node's queue, in MiB.
+    pub(super) queue_mib: u32,
+}
+
 /// A running cluster. Nodes and hosts are counted from 1.
 pub(super) struct TestCluster {
     nodes: Vec<Node>,
@@ -41,6 +55,7 @@ pub(super) struct TestCluster {
     operator: Operator,
     program: PathBuf,
     folder: Directory,
+    queue_mib: u32,
 }
 
 /// A node, whether or not it runs.
@@ -53,18 +68,24 @@ struct Node {
 }
 
 impl TestCluster {
-    /// Sets up a network and starts everything.
-    pub(super) fn start(program: &ProgramArgs) -> Result<Self> {
-        let plan = ClusterPlan {
-            hosts: NODES,
-            backbone: Backbone::Switch,
-            servers: &[1, 2, 3],
-            stream_mib: STREAM_MIB,
-        };
-        let Cluster { sites, nats, operator, folder, program } = Cluster::start(program, plan)?;
+    /// Sets up a network and starts everything. The NATS servers speak TLS to nodes.
+    pub(super) fn start(program: &ProgramArgs, plan: ClusterPlan) -> Result<Self> {
+        let ClusterPlan { backbone, stream_mib, queue_mib } = plan;
+        let obstacle = Network::obstacle();
+        ensure!(obstacle.is_none(), "no network namespaces {}", obstacle.unwrap_or_default());
+        let program = program.path()?;
+        let sites = Sites::new(NODES, backbone)?;
+        let folder = Directory::new()?;
+        let hosts = (1..=NODES).map(|host| backbone_address(host).to_string());
+        let hosts: Vec<String> = hosts.collect();
+        let operator = Operator::init(&program, &folder.path("operator"), NAME, &hosts)?;
+        let places: Vec<_> = (1..=NODES).map(|host| nats_place(&sites, host)).collect();
+        let nats = sites.clients().run(|| Nats::start_in(&places, &operator))?;
+        let set = format!("set size {stream_mib}MiB replicas {NODES}");
+        sites.clients().run(|| operator.run(&set))?;
         let node = |_| Node { tracker: None, sections: String::new(), variables: Vec::new() };
         let nodes = (0..NODES).map(node).collect();
-        let mut cluster = Self { nodes, nats, sites, operator, program, folder };
+        let mut cluster = Self { nodes, nats, sites, operator, program, folder, queue_mib };
         for number in cluster.numbers() {
             cluster.start_node(number)?;
         }
@@ -255,6 +276,7 @@ impl TestCluster {
         let (api, state) = (Self::api(number), self.state(number));
         let own = &self.node(number).sections;
         let (interval, lifetime) = (INTERVAL.as_secs(), PEER_LIFETIME.as_secs());
+        let queue_mib = self.queue_mib;
         Ok(format!(
             "[udp]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = 1\n\
              [http]\nlisten = [\"{v4}\", \"{v6}\"]\nworkers = 1\n\
@@ -262,9 +284,17 @@ impl TestCluster {
              [tracker]\ninterval_s = {interval}\ninterval_jitter_s = 0\npeer_lifetime_s = {lifetime}\n\
              [limits]\nexempt = [\"198.18.0.0/15\", \"2001:db8:1::/48\"]\n\
              [state]\ndir = {state:?}\n{own}\
-             [cluster]\njoin = {join:?}\nqueue_mib = 1\n",
+             [cluster]\njoin = {join:?}\nqueue_mib = {queue_mib}\n",
         ))
     }
+}
+
+/// Where the NATS server of a host runs and listens.
+fn nats_place(sites: &Sites, host: u8) -> (Arc<Namespace>, Addresses) {
+    let ip = backbone_address(host);
+    let addresses =
+        Addresses { client: (ip, NATS_PORT).into(), routes: (ip, 6222).into(), monitor: 8222 };
+    (Arc::clone(sites.host(host)), addresses)
 }
 
 /// Lines of a log that are shown with an error.

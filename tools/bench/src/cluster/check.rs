@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, value_parser};
+use harness::network::sites::Backbone;
 use primitives::Random;
 
-use super::arrangement::TestCluster;
+use super::arrangement::{ClusterPlan, TestCluster};
 use super::stage::{Outcome, Stage};
 use super::steps::{STEPS, Step};
 use crate::figures::count;
@@ -36,6 +37,9 @@ pub(super) struct Check {
     program: ProgramArgs,
 }
 
+/// Little room, so that what an hour without NATS does to an operator's cluster happens in seconds.
+const PLAN: ClusterPlan = ClusterPlan { backbone: Backbone::Switch, stream_mib: 256, queue_mib: 1 };
+
 impl Check {
     /// Plays the steps, and prints what was seen.
     pub(super) fn run(&self) -> Result<ExitCode> {
@@ -50,7 +54,7 @@ impl Check {
         shuffle(&mut steps, seed);
         print_line(&format!("the order of --seed {seed}"));
         let began = Instant::now();
-        let cluster = TestCluster::start(&self.program)?;
+        let cluster = TestCluster::start(&self.program, PLAN)?;
         let clients = std::sync::Arc::clone(cluster.sites.clients());
         let _inside = clients.enter()?;
         let unseen_after = Duration::from_secs(self.unseen_after.into());

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use clap::{Args, value_parser};
 use harness::network::sites::{Backbone, site_client};
 use harness::wait_for;
 
-use super::nodes::{Cluster, ClusterPlan, Node, wait_until_joined};
+use super::arrangement::{ClusterPlan, PATIENCE, TestCluster};
 use super::usage::{Traffic, process_times, thread_times, time_of};
 use crate::figures::{count, percent};
 use crate::program::ProgramArgs;
@@ -28,6 +29,13 @@ const CATCH_UP_MAX: Duration = Duration::from_secs(60);
 const SOURCES: u8 = 16;
 /// The names of a node's threads for the cluster begin so.
 const THREADS: &str = "cluster";
+/// The node that answers announces, the one that is observed, and the one that starts afterwards.
+const PUBLISHER: u8 = 1;
+const RECEIVER: u8 = 2;
+const FRESH: u8 = 3;
+/// Room for all that is announced.
+const PLAN: ClusterPlan =
+    ClusterPlan { backbone: Backbone::Bridge, stream_mib: 4096, queue_mib: 64 };
 
 /// Measure what a node takes for the changes of another one: lag, CPU time, bytes.
 #[derive(Args)]
@@ -85,32 +93,29 @@ impl Lag {
     }
 
     fn measure(&self) -> Result<Figures> {
-        let plan = ClusterPlan {
-            hosts: 3,
-            backbone: Backbone::Bridge { rate_mbit: 0 },
-            servers: &[3],
-            stream_mib: 4096,
-        };
-        let cluster = Cluster::start(&self.program, plan)?;
-        let (publisher, receiver) = (cluster.node(1)?, cluster.node(2)?);
-        wait_until_joined(&[&publisher, &receiver])?;
-        let look = || used(&cluster, &publisher, &receiver);
+        let mut cluster = TestCluster::start(&self.program, PLAN)?;
+        let clients = Arc::clone(cluster.sites.clients());
+        let _inside = clients.enter()?;
+        cluster.stop_node(FRESH)?;
+        cluster.forget(FRESH)?;
+        cluster.wait_until_settled(PATIENCE)?;
         let is_done = AtomicBool::new(false);
-        let before = look()?;
+        let before = used(&cluster)?;
         let (report, lag) = thread::scope(|scope| {
-            let watching = scope.spawn(|| watch(&receiver, &is_done));
+            let watching = scope.spawn(|| watch(&cluster, &is_done));
             let options = every_announce_a_change(f64::from(self.rate), self.seconds);
-            let report = options.and_then(|it| {
-                cluster.as_client(|| udp::run(&it, &AtomicBool::new(false), &mut |_| {}))
-            });
+            let report = options.and_then(|it| udp::run(&it, &AtomicBool::new(false), &mut |_| {}));
             is_done.store(true, Ordering::Relaxed);
             let lag = watching.join().ok().context("the observer panicked")?;
             anyhow::Ok((report?, lag?))
         })?;
         let ended = Instant::now();
-        wait_until_equal(&publisher, &receiver)?;
+        wait_until_equal(&cluster)?;
         let equal_s = ended.elapsed().as_secs_f64();
-        let after = look()?;
+        let after = used(&cluster)?;
+        let began = Instant::now();
+        cluster.start_node(FRESH)?;
+        let ready_s = began.elapsed().as_secs_f64();
         let seconds = (after.at - before.at).as_secs_f64();
         let records = after.announces - before.announces;
         let part = |of: fn(&Used) -> f64| (of(&after) - of(&before)) / seconds;
@@ -122,6 +127,7 @@ impl Lag {
             .with("records", records)
             .with("lag_max_s", lag)
             .with("equal_s", equal_s)
+            .with("ready_s", ready_s)
             .with("receiver_part", part(|it| it.receiver_cluster))
             .with("receiver_ns", ns(|it| it.receiver_cluster))
             .with("apply_ns", ns(|it| it.receiver_apply))
@@ -137,17 +143,13 @@ impl Lag {
 
 /// A load whose every announce starts or stops a peer: each of them is a record at once. A refresh is the same
 /// record, and costs a receiver less.
-pub(super) fn every_announce_a_change(rate: f64, seconds: u32) -> Result<UdpOptions> {
-    let url = TrackerUrl::udp(&format!("udp://{}", Cluster::address(1)))?;
+fn every_announce_a_change(rate: f64, seconds: u32) -> Result<UdpOptions> {
+    let url = TrackerUrl::udp(&format!("udp://{}", TestCluster::udp(PUBLISHER)[0]))?;
     let workload =
         Workload { torrents: 100_000, peers: 500_000, churn_percent: 100, ..Workload::default() };
-    let loop_mode = match rate {
-        rate if rate > 0.0 => LoopMode::Open { rate },
-        _ => LoopMode::Closed { outstanding: 512 },
-    };
     Ok(UdpOptions {
         workload,
-        loop_mode,
+        loop_mode: LoopMode::Open { rate },
         plan: RunPlan { duration: Duration::from_secs(seconds.into()), ..RunPlan::default() },
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
         sources: (1..=SOURCES).map(|number| site_client(number).into()).collect(),
@@ -156,25 +158,28 @@ pub(super) fn every_announce_a_change(rate: f64, seconds: u32) -> Result<UdpOpti
 }
 
 /// Returns the largest lag behind the first node that a node has seen until `is_done`, in seconds.
-fn watch(node: &Node, is_done: &AtomicBool) -> Result<f64> {
+fn watch(cluster: &TestCluster, is_done: &AtomicBool) -> Result<f64> {
     let mut most = 0_f64;
     while !is_done.load(Ordering::Relaxed) {
-        let lag = node.metric("tidegate_cluster_log_lag_seconds", &[("node", "1")])?;
+        let lag = cluster.metric(RECEIVER, "tidegate_cluster_log_lag_seconds", &[("node", "1")])?;
         most = most.max(lag);
         thread::sleep(LOOK_EVERY);
     }
     Ok(most)
 }
 
-/// Waits until two nodes have the same number of peers.
-fn wait_until_equal(one: &Node, other: &Node) -> Result<()> {
-    let peers = |node: &Node| node.metric("tidegate_peers", &[]);
-    wait_for(CATCH_UP_MAX, "the nodes to have the same peers", || Ok(peers(one)? == peers(other)?))
+/// Waits until both nodes have the same number of peers.
+fn wait_until_equal(cluster: &TestCluster) -> Result<()> {
+    let peers = |node| cluster.metric(node, "tidegate_peers", &[]);
+    wait_for(CATCH_UP_MAX, "the nodes to have the same peers", || {
+        Ok(peers(PUBLISHER)? == peers(RECEIVER)?)
+    })
 }
 
-fn used(cluster: &Cluster, publisher: &Node, receiver: &Node) -> Result<Used> {
-    let [ours, theirs] = [publisher, receiver].map(|node| thread_times(node.process()));
-    let (ours, theirs) = (ours?, theirs?);
+fn used(cluster: &TestCluster) -> Result<Used> {
+    let ours = thread_times(cluster.tracker(PUBLISHER)?.pid())?;
+    let theirs = thread_times(cluster.tracker(RECEIVER)?.pid())?;
+    let servers = cluster.nats.running().filter_map(|server| cluster.nats.process(server));
     let requests = [("kind", "announce")];
     Ok(Used {
         publisher: time_of(&ours, ""),
@@ -182,10 +187,10 @@ fn used(cluster: &Cluster, publisher: &Node, receiver: &Node) -> Result<Used> {
         receiver: time_of(&theirs, ""),
         receiver_cluster: time_of(&theirs, THREADS),
         receiver_apply: time_of(&theirs, "cluster-apply"),
-        nats: process_times(&cluster.nats_processes())?,
-        sent: Traffic::of(&publisher.host)?,
-        received: Traffic::of(&receiver.host)?,
-        announces: publisher.metric("tidegate_requests_total", &requests)?,
+        nats: process_times(&servers.collect::<Vec<_>>())?,
+        sent: Traffic::of(cluster.sites.host(PUBLISHER))?,
+        received: Traffic::of(cluster.sites.host(RECEIVER))?,
+        announces: cluster.metric(PUBLISHER, "tidegate_requests_total", &requests)?,
         at: Instant::now(),
     })
 }

@@ -197,7 +197,7 @@ impl Stage {
         let task = RosterTask::Announce(LoopMode::Open { rate: self.rate });
         let played = thread::scope(|scope| {
             let observing = scope.spawn(|| observer.run(&stop));
-            let played = swarms::announce_while(&mut roster, task, 1, swarms::PATIENT, |_| {
+            let played = swarms::announce_while(&mut roster, task, swarms::PATIENT, || {
                 let text = (step.run)(self)?;
                 self.cluster.wait_until_settled(PATIENCE)?;
                 Ok(text)
@@ -209,8 +209,8 @@ impl Stage {
         // A node doubts for 30 s that the log has lost its end, and tells then what was in it.
         let agreement = agreement::wait(&self.cluster, &roster, &mut self.excuses, PATIENCE);
         self.roster = Some(roster);
-        let ((mut counters, text), (seen, unseen)) = played?;
-        let (counters, agreement) = (counters.pop().unwrap_or_default(), agreement?);
+        let ((counters, text), (seen, unseen)) = played?;
+        let agreement = agreement?;
         self.cluster.wait_until_verified(PATIENCE)?;
         Browsers::wait_until_known(&self.cluster)?;
         let took = began.elapsed();

@@ -2,7 +2,6 @@
 //! that alternate can be compared.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -12,23 +11,16 @@ use anyhow::{Context, Result, ensure};
 use super::Measure;
 use crate::figures::{Figure, count, mib, micros, percent};
 use crate::lab::{
-    Api, Fill, Lab, Load, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, RunningTracker, SEED, Split,
-    Subject, TOKEN_VARIABLES, TemplateVars, add_records, children_cpu_s, figures, free_address,
+    Fill, Lab, Load, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, Split, Subject, children_cpu_s,
+    figures,
 };
 use crate::record::Figures;
 use crate::session::{RoundArgs, RunKey, Session};
 
-/// A tracker under a load, which takes part in the comparison.
-pub(super) struct Contestant<'a> {
-    /// The tracker, and the load if there are several.
-    pub(super) name: String,
-    pub(super) subject: Subject,
-    pub(super) load: &'a Load,
-}
-
 /// Parameters of a comparison.
-pub(super) struct Plan {
+pub(super) struct Plan<'a> {
     pub(super) protocol: Protocol,
+    pub(super) load: &'a Load,
     /// Numbers of tracker cores, ascending.
     pub(super) cores: Vec<usize>,
     pub(super) measures: Vec<Measure>,
@@ -40,8 +32,8 @@ pub(super) struct Plan {
 /// A comparison under way.
 pub(super) struct Comparison<'a> {
     lab: &'a Lab,
-    plan: &'a Plan,
-    contestants: Vec<Contestant<'a>>,
+    plan: &'a Plan<'a>,
+    subjects: Vec<Subject>,
     session: Session,
     /// Tasks that failed, once for each time.
     failed: Vec<Task>,
@@ -69,7 +61,8 @@ enum Pace {
 /// A measurement to make.
 #[derive(Clone, Debug, PartialEq)]
 struct Task {
-    contestant: usize,
+    /// The number of the tracker.
+    subject: usize,
     cores: usize,
     part: Part,
 }
@@ -86,20 +79,8 @@ const FAILURES_MAX: usize = 2;
 const FAILED_MAX: f64 = 0.01;
 /// With a larger fraction of lost requests in a closed loop, the result is meaningless.
 const LOST_MAX: f64 = 0.5;
-/// Seconds of a load that comes before a measurement.
-const BEFORE_S: u32 = 15;
 /// Time for trackers to settle before their memory is measured.
 const SETTLE: Duration = Duration::from_secs(1);
-
-impl Contestant<'_> {
-    /// Returns the rates at which its latencies are measured.
-    fn paces(&self) -> Vec<Pace> {
-        match &*self.load.rates {
-            [] => SHARES.map(Pace::Percent).into(),
-            rates => rates.iter().copied().map(Pace::PerSecond).collect(),
-        }
-    }
-}
 
 impl Pace {
     /// Returns the name in records.
@@ -125,37 +106,32 @@ impl Part {
 impl<'a> Comparison<'a> {
     pub(super) fn new(
         lab: &'a Lab,
-        plan: &'a Plan,
-        contestants: Vec<Contestant<'a>>,
+        plan: &'a Plan<'a>,
+        subjects: Vec<Subject>,
         session: Session,
     ) -> Result<Self> {
         // Better now than after an hour.
         plan.cores.iter().try_for_each(|count| lab.split(*count).map(drop)).context("--cores")?;
-        Ok(Self { lab, plan, contestants, session, failed: Vec::new() })
+        Ok(Self { lab, plan, subjects, session, failed: Vec::new() })
     }
 
     fn wants(&self, measure: Measure) -> bool {
-        let is_possible = measure != Measure::Latency
-            || self.contestants.iter().all(|contestant| !contestant.load.paced.is_empty());
+        let is_possible = measure != Measure::Latency || !self.plan.load.paced.is_empty();
         is_possible && self.plan.measures.contains(&measure)
     }
 
-    /// Returns the rates of all loads.
+    /// Returns the rates at which latencies are measured.
     fn paces(&self) -> Vec<Pace> {
-        let mut all = Vec::new();
-        for pace in self.contestants.iter().flat_map(Contestant::paces) {
-            if !all.contains(&pace) {
-                all.push(pace);
-            }
+        match &*self.plan.load.rates {
+            [] => SHARES.map(Pace::Percent).into(),
+            rates => rates.iter().copied().map(Pace::PerSecond).collect(),
         }
-        all
     }
 
     /// Returns whether the throughput is measured: for itself, or because rates depend on it.
     fn needs_throughput(&self) -> bool {
-        let is_relative = |pace: &Pace| matches!(pace, Pace::Percent(_));
         self.wants(Measure::Throughput)
-            || self.wants(Measure::Latency) && self.paces().iter().any(is_relative)
+            || self.wants(Measure::Latency) && self.plan.load.rates.is_empty()
     }
 
     /// Returns the fills to measure.
@@ -170,14 +146,13 @@ impl<'a> Comparison<'a> {
     /// Measures everything, until interrupted. Returns the session.
     pub(super) fn run(mut self) -> Result<Session> {
         let rounds = 1..=self.plan.run.runs;
-        let contestants = 0..self.contestants.len();
+        let subjects = 0..self.subjects.len();
         let counts = self.plan.cores.clone();
-        self.add_records()?;
         if self.needs_throughput() {
             for round in rounds.clone() {
                 for cores in counts.iter().copied() {
-                    for contestant in contestants.clone() {
-                        self.measure(Task { contestant, cores, part: Part::Throughput }, round)?;
+                    for subject in subjects.clone() {
+                        self.measure(Task { subject, cores, part: Part::Throughput }, round)?;
                     }
                 }
             }
@@ -186,73 +161,34 @@ impl<'a> Comparison<'a> {
         let paces = if self.wants(Measure::Latency) { self.paces() } else { Vec::new() };
         for round in rounds {
             for pace in paces.iter().copied() {
-                for contestant in contestants.clone() {
-                    let Some(rate) = self.rate(contestant, cores, pace) else { continue };
+                for subject in subjects.clone() {
+                    let Some(rate) = self.rate(subject, cores, pace) else { continue };
                     let part = Part::Latency { pace, rate };
-                    self.measure(Task { contestant, cores, part }, round)?;
+                    self.measure(Task { subject, cores, part }, round)?;
                 }
             }
         }
         for fill in self.fills() {
-            for contestant in contestants.clone() {
+            for subject in subjects.clone() {
                 let part = Part::Memory(fill.clone());
-                self.measure(Task { contestant, cores, part }, 1)?;
+                self.measure(Task { subject, cores, part }, 1)?;
             }
         }
         Ok(self.session)
     }
 
-    /// Adds the records of private trackers, each of which keeps them in a folder of its own.
-    fn add_records(&self) -> Result<()> {
-        let split = self.lab.split(1)?;
-        for (number, contestant) in self.contestants.iter().enumerate() {
-            if contestant.load.records {
-                let api = free_address()?;
-                let _tracker = self.start(number, &split.tracker, Some(api))?;
-                add_records(&mut Api::open(api)?, &self.lab.folder.join("keys.txt"))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts a tracker with the settings of its load, and with its management API at `api`.
-    fn start(
-        &self,
-        number: usize,
-        processors: &[usize],
-        api: Option<SocketAddr>,
-    ) -> Result<RunningTracker> {
-        let Contestant { subject, load, .. } = &self.contestants[number];
-        let vars = self.lab.vars().with_path("folder", &self.lab.folder).with("contestant", number);
-        let mut environment = Vec::new();
-        for (name, value) in &load.environment {
-            environment.push((name.as_str(), vars.fill(value)?));
-        }
-        if let Some(api) = api {
-            environment.push(("TIDEGATE_ADMIN__LISTEN", api.to_string()));
-            environment.push(("TIDEGATE_ADMIN__REQUESTS_PER_S", "0".to_owned()));
-            environment.extend(TOKEN_VARIABLES.map(|(name, token)| (name, token.to_owned())));
-        }
-        let environment: Vec<(&str, &str)> =
-            environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        self.lab.start(subject, self.plan.protocol, processors, &environment)
-    }
-
-    /// Returns the rate of requests, which may depend on the tracker's maximum throughput; `None` if that is unknown,
-    /// or if the load has other rates.
-    fn rate(&self, contestant: usize, cores: usize, pace: Pace) -> Option<f64> {
-        let contestant = self.contestants.get(contestant)?;
+    /// Returns the rate of requests, which may depend on the tracker's maximum throughput; `None` if that is unknown.
+    fn rate(&self, subject: usize, cores: usize, pace: Pace) -> Option<f64> {
         let percent = match pace {
-            _ if !contestant.paces().contains(&pace) => return None,
             Pace::PerSecond(rate) => return Some(rate.into()),
             Pace::Percent(percent) => percent,
         };
-        let name = &contestant.name;
+        let name = self.subjects.get(subject)?.name();
         let own = self
             .session
             .runs
             .iter()
-            .filter(|run| run.subject == *name && run.cores == cores && run.case == THROUGHPUT);
+            .filter(|run| run.subject == name && run.cores == cores && run.case == THROUGHPUT);
         let most = Figure::of(own.filter_map(|run| Some(run.figures.get("answered_s")?.median)))?;
         Some((most.median * f64::from(percent) / 100.0).round())
     }
@@ -262,8 +198,8 @@ impl<'a> Comparison<'a> {
         if self.failed.iter().filter(|failed| **failed == task).count() >= FAILURES_MAX {
             return Ok(());
         }
-        let Some(contestant) = self.contestants.get(task.contestant) else { return Ok(()) };
-        let (name, version) = (contestant.name.clone(), contestant.subject.version());
+        let Some(subject) = self.subjects.get(task.subject) else { return Ok(()) };
+        let (name, version) = (subject.name(), subject.version());
         let case = task.part.case();
         for _ in 0..=REPEATS {
             if self.session.is_stopped() {
@@ -301,20 +237,16 @@ impl<'a> Comparison<'a> {
     /// Runs a task once. Returns `None` if interrupted.
     fn attempt(&self, task: &Task) -> Result<Option<Figures>> {
         let (lab, plan) = (self.lab, self.plan);
-        let contestant = &self.contestants[task.contestant];
-        let load = contestant.load;
+        let subject = &self.subjects[task.subject];
         let split = lab.split(task.cores)?;
-        let words = self.words(contestant, &task.part, &split)?;
-        if contestant.subject.tracker.definition.allow_list {
+        let words = self.words(&task.part, &split)?;
+        if subject.tracker.definition.allow_list {
             lab.write_hashes(plan.protocol, &words)?;
         }
-        let api = load.meanwhile.map(|_| free_address()).transpose()?;
-        let mut tracker = self.start(task.contestant, &split.tracker, api)?;
+        let mut tracker = lab.start(subject, plan.protocol, &split.tracker)?;
         let run = LoadRun {
             protocol: plan.protocol,
             tracker: &tracker,
-            path: load.path.as_deref(),
-            seed: SEED,
             seconds: match &task.part {
                 Part::Memory(fill) => fill.seconds,
                 _ => plan.run.seconds,
@@ -323,17 +255,10 @@ impl<'a> Comparison<'a> {
             processors: &split.load,
             stop: &self.session.stop,
         };
-        if !load.before.is_empty() {
-            let words = self.variables(&split).fill_all(&load.before)?;
-            let run = LoadRun { seconds: BEFORE_S, warm_up: 0, ..run };
-            if lab.load(run, &words)?.is_none() {
-                return Ok(None);
-            }
-        }
         let before = tracker.usage()?;
         let monitor = NoiseMonitor::start([&*split.tracker, &*split.load].concat())?;
         let children_s = children_cpu_s()?;
-        let (result, api_figures) = self.load(contestant, run, &words, api)?;
+        let result = lab.load(run, &words);
         // If the tracker has exited, report that rather than the load tester's error.
         tracker.check()?;
         let Some(result) = result? else { return Ok(None) };
@@ -347,7 +272,6 @@ impl<'a> Comparison<'a> {
         let after = tracker.usage()?;
         let with_warm_up = 1.0 + f64::from(plan.run.warm_up) / result.seconds;
         let mut figures = figures(&result);
-        figures.extend(api_figures);
         figures.set("noise", noise);
         figures.set("warm_up_s", plan.run.warm_up.into());
         figures.set("peak_bytes", after.peak_bytes as f64);
@@ -367,37 +291,10 @@ impl<'a> Comparison<'a> {
         Ok(Some(figures))
     }
 
-    /// Puts a tracker under load, and uses its API at `api` meanwhile if the load says so. Returns the load tester's
-    /// result, and figures of the API.
-    fn load(
-        &self,
-        contestant: &Contestant<'_>,
-        run: LoadRun<'_>,
-        words: &[String],
-        api: Option<SocketAddr>,
-    ) -> Result<(Result<Option<Report>>, Figures)> {
-        let load = contestant.load;
-        let put_under_load = || self.lab.load(run, words);
-        match load.meanwhile.zip(api) {
-            Some((usage, api)) => usage.during(api, run.processors, put_under_load),
-            None => Ok((put_under_load(), Figures::default())),
-        }
-    }
-
-    /// Returns the variables in the arguments of the load tester.
-    fn variables(&self, split: &Split) -> TemplateVars {
-        self.lab.vars().with_path("folder", &self.lab.folder).with("load_cores", split.load.len())
-    }
-
     /// Returns the arguments of the load tester.
-    fn words(
-        &self,
-        contestant: &Contestant<'_>,
-        part: &Part,
-        split: &Split,
-    ) -> Result<Vec<String>> {
-        let known = self.variables(split);
-        let load = contestant.load;
+    fn words(&self, part: &Part, split: &Split) -> Result<Vec<String>> {
+        let known = self.lab.vars().with("load_cores", split.load.len());
+        let load = self.plan.load;
         match part {
             Part::Latency { rate, .. } => {
                 let paced = known.clone().with("rate", rate).fill_all(&load.paced)?;

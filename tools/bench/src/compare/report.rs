@@ -23,11 +23,7 @@ pub(crate) fn report(
 ) -> Result<Content> {
     let spoken = Protocol::from_str(protocol, false).map_err(anyhow::Error::msg)?;
     let loads = Loads::read(definitions, spoken)?;
-    let mut sentences = Vec::new();
-    for name in load.split('+') {
-        sentences.push(loads.find(Some(name))?.description.clone());
-    }
-    let text = sentences.join(" ");
+    let text = loads.find(Some(load))?.description.clone();
     let under_load = runs.filter(|run| run.case == THROUGHPUT).rows();
     let explanation = "Each run has a freshly started tracker; tracker and load run on different \
                        processors; all traffic uses the loopback device.";
@@ -158,12 +154,11 @@ fn latency(runs: &Runs<'_>) -> Vec<Block> {
 /// A table of trackers by rate: its title, the figure, and how to write it.
 type View = (&'static str, &'static str, fn(f64) -> String);
 
-const VIEWS: [View; 5] = [
+const VIEWS: [View; 4] = [
     ("Median response time", "p50_us", micros),
     ("99 % of responses came within", "p99_us", micros),
     ("CPU time of the tracker, of a core", "cpu_part", percent),
     ("Responses per CPU second by rate", "per_cpu_s", count),
-    ("Bytes per second to dashboards", "api_bytes_s", count),
 ];
 /// With a larger fraction of lost requests, a tracker is overloaded.
 const OVERLOADED: f64 = 0.05;

@@ -29,9 +29,8 @@ impl Set {
             "udp.toml",
             "[[load]]\nname = 'usual'\ndescription = 'A load.'\nwords = ['--threads', '{load_cores}']\n\
              paced = ['--rate', '{rate}']\n[[fill]]\nname = 'full'\npeers = 1000\nseconds = 1\nwords = ['--fill']\n\
-             [[load]]\nname = 'other'\ndescription = 'Another.'\n\
-             [[load]]\nname = 'fixed'\ndescription = 'At a rate.'\npath = '/x'\nrates = [7000]\n\
-             words = []\npaced = ['--rate', '{rate}']\nbefore = ['--before']\n",
+             [[load]]\nname = 'fixed'\ndescription = 'At a rate.'\nrates = [7000]\n\
+             words = []\npaced = ['--rate', '{rate}']\n",
         );
         let figures = FIGURES.replace('\n', " ");
         // Logs its arguments, and writes info hashes as the load tester does.
@@ -150,19 +149,12 @@ fn passes_the_load_s_arguments() {
 }
 
 #[test]
-fn a_load_has_rates_of_its_own_and_one_that_comes_before() {
+fn a_load_has_rates_of_its_own() {
     let set = Set::new("rates", &stand_in("a", ""));
     assert!(set.compare("udp --load fixed --measure latency").unwrap());
     let arguments = set.read("arguments");
-    let mut lines: Vec<&str> = arguments.lines().collect();
-    assert!(lines.iter().all(|line| line.contains("/x --seed 1 ")), "{arguments}");
     // The throughput is not measured.
-    let is_before = |line: &str| line.contains("--before ");
-    lines.dedup_by_key(|line| is_before(line));
-    assert!(lines.len() >= 4 && lines.len().is_multiple_of(2), "{arguments}");
-    for pair in lines.chunks(2) {
-        assert!(is_before(pair[0]) && pair[1].contains("--rate 7000 "), "{arguments}");
-    }
+    assert!(arguments.lines().all(|line| line.contains("--rate 7000 ")), "{arguments}");
     let report = set.read("out/report.md");
     assert!(report.contains("## Median response time") && report.contains("| 7,000/s"), "{report}");
 }
@@ -182,21 +174,11 @@ fn other_builds_stand_beside_the_first_tracker() {
 }
 
 #[test]
-fn several_loads_take_turns() {
-    let set = Set::new("loads", &stand_in("a", ""));
-    assert!(set.compare("udp --load usual --load other --measure throughput").unwrap());
-    let subjects = set.values("out/runs.jsonl", "subject");
-    assert!(subjects.contains(&"a, usual".into()) && subjects.contains(&"a, other".into()));
-    let report = set.read("out/report.md");
-    assert!(report.contains("# Trackers over udp: usual+other"), "{report}");
-}
-
-#[test]
 fn impossible_options_are_rejected_before_anything_is_started() {
     let set = Set::new("cannot", &stand_in("a", ""));
     for (options, what) in [
         ("udp --cores 4096", "4096 cores leave no processor for the load"),
-        ("udp --load x", "unknown load x: expected one of usual, other, fixed"),
+        ("udp --load x", "unknown load x: expected one of usual, fixed"),
         ("udp --only x", "unknown tracker x: expected one of a"),
         ("ws", "ws.toml"),
     ] {

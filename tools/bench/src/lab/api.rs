@@ -14,11 +14,6 @@ const TOKEN: &str = "tg_benchbenchbenchbenchbenchbench01";
 pub(crate) const TOKEN_VARIABLES: [(&str, &str); 2] =
     [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN), ("TIDEGATE_ADMIN_TOKEN", TOKEN)];
 
-/// Returns the header with the token.
-pub(super) fn authorization() -> String {
-    format!("Authorization: Bearer {TOKEN}")
-}
-
 /// A connection that is kept open, so that only responses are measured.
 pub(crate) struct Api(Connection);
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use rcgen::{CertificateParams, KeyPair, SignatureAlgorithm};
+use rcgen::{CertificateParams, KeyPair};
 
 /// Paths of the PEM files.
 #[derive(Clone, Debug)]
@@ -18,12 +18,7 @@ pub(crate) struct Certificate {
 impl Certificate {
     /// Creates a certificate for `localhost` in three files of a folder: ECDSA on P-256, the most common kind.
     pub(crate) fn make(folder: &Path) -> Result<Self> {
-        Self::of(&rcgen::PKCS_ECDSA_P256_SHA256, folder)
-    }
-
-    /// The same with another kind of key. Files of before are replaced.
-    pub(crate) fn of(algorithm: &'static SignatureAlgorithm, folder: &Path) -> Result<Self> {
-        let signing_key = KeyPair::generate_for(algorithm)?;
+        let signing_key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
         let parameters = CertificateParams::new(["localhost".to_owned()])?;
         let chain = parameters.self_signed(&signing_key)?.pem();
         let key = signing_key.serialize_pem();

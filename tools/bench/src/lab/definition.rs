@@ -11,8 +11,6 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::usage::ApiUse;
-
 /// A tracker protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -128,25 +126,9 @@ pub(crate) struct Load {
     /// Arguments that limit it to `{rate}` requests per second, to measure latencies.
     #[serde(default)]
     pub(crate) paced: Vec<String>,
-    /// Names of the trackers that it is for, unless the command line names trackers; empty for all.
-    #[serde(default)]
-    pub(crate) trackers: Vec<String>,
-    /// Variables in the environment of the tracker.
-    #[serde(default)]
-    pub(crate) environment: BTreeMap<String, String>,
-    /// Path of the tracker's URL, if it is not the usual one.
-    pub(crate) path: Option<String>,
     /// Requests per second at which latencies are measured, instead of parts of the maximum.
     #[serde(default)]
     pub(crate) rates: Vec<u32>,
-    /// Arguments of a load that comes before each measurement, so that torrents and peers are there.
-    #[serde(default)]
-    pub(crate) before: Vec<String>,
-    /// True if lists, bans and passkeys are added by the management API first, once for all runs.
-    #[serde(default)]
-    pub(crate) records: bool,
-    /// Use of the management API during the load.
-    pub(crate) meanwhile: Option<ApiUse>,
 }
 
 /// A known number of peers, to measure the memory of each.
@@ -335,8 +317,6 @@ mod tests {
             let loads = Loads::read(&folder, protocol).unwrap();
             assert_eq!(loads.find(None).unwrap().name, loads.loads[0].name);
             assert!(loads.find(Some("no such")).is_err());
-            let is_defined = |name: &String| definitions.trackers.iter().any(|it| it.name == *name);
-            assert!(loads.loads.iter().all(|load| load.trackers.iter().all(is_defined)));
         }
         let error = Definitions::read(Path::new("/nowhere")).unwrap_err();
         assert!(format!("{error:#}").contains("/nowhere/trackers.toml"), "{error:#}");

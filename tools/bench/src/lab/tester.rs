@@ -62,24 +62,20 @@ fn parse(text: &str) -> Result<Report> {
 pub(crate) struct LoadRun<'a> {
     pub(crate) protocol: Protocol,
     pub(crate) tracker: &'a RunningTracker,
-    /// Path of the tracker's URL, if it is not the usual one.
-    pub(crate) path: Option<&'a str>,
-    /// Of torrents and peers.
-    pub(crate) seed: u32,
     pub(crate) seconds: u32,
     pub(crate) warm_up: u32,
     pub(crate) processors: &'a [usize],
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// The usual seed of torrents and peers.
-pub(crate) const SEED: u32 = 1;
+/// The seed of torrents and peers.
+const SEED: &str = "1";
 
 impl Lab {
     /// Runs our own load tester with these arguments. Returns `None` if `stop` was set meanwhile.
     pub(crate) fn load(&self, run: LoadRun<'_>, words: &[String]) -> Result<Option<Report>> {
-        let LoadRun { protocol, tracker, path, seed, seconds, warm_up, processors, stop } = run;
-        let mut all = self.load_words(protocol, tracker.address, path, seed);
+        let LoadRun { protocol, tracker, seconds, warm_up, processors, stop } = run;
+        let mut all = self.load_words(protocol, tracker.address);
         all.extend_from_slice(words);
         for (name, value) in
             [("--seconds", seconds), ("--warm-up", warm_up), ("--pid", tracker.process())]
@@ -93,9 +89,7 @@ impl Lab {
     /// Makes our own load tester write the info hashes that it will use.
     pub(crate) fn write_hashes(&self, protocol: Protocol, words: &[String]) -> Result<()> {
         // No request is sent yet, so any address will do.
-        let [program, all @ ..] =
-            &*self.load_words(protocol, ([127, 0, 0, 1], 1).into(), None, SEED)
-        else {
+        let [program, all @ ..] = &*self.load_words(protocol, ([127, 0, 0, 1], 1).into()) else {
             bail!("no load tester")
         };
         let mut command = Command::new(program);
@@ -108,22 +102,15 @@ impl Lab {
     }
 
     /// Returns the command of our own load tester: program, URL, seed.
-    fn load_words(
-        &self,
-        protocol: Protocol,
-        address: SocketAddr,
-        path: Option<&str>,
-        seed: u32,
-    ) -> Vec<String> {
-        let usual = match protocol.without_tls() {
+    fn load_words(&self, protocol: Protocol, address: SocketAddr) -> Vec<String> {
+        let path = match protocol.without_tls() {
             Protocol::Http => "/announce",
             Protocol::Ws => "/",
             _ => "",
         };
-        let url = format!("{protocol}://{address}{}", path.unwrap_or(usual));
+        let url = format!("{protocol}://{address}{path}");
         let own = self.own.display().to_string();
-        let seed = seed.to_string();
-        let words = [&own, "load", protocol.without_tls().name(), &url, "--seed", &seed];
+        let words = [&own, "load", protocol.without_tls().name(), &url, "--seed", SEED];
         words.map(str::to_owned).into()
     }
 }

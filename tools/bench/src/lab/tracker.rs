@@ -54,20 +54,18 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_millis(500);
 
 impl Lab {
-    /// Starts a tracker on these processors, with more variables in its environment, and waits until
-    /// it listens.
+    /// Starts a tracker on these processors, and waits until it listens.
     pub(crate) fn start(
         &self,
         subject: &Subject,
         protocol: Protocol,
         processors: &[usize],
-        environment: &[(&str, &str)],
     ) -> Result<RunningTracker> {
         let place = Place { namespace: None, address: free_address()?, processors };
-        self.start_at(subject, protocol, place, environment)
+        self.start_at(subject, protocol, place, &[])
     }
 
-    /// The same at a place.
+    /// The same at a place, with more variables in its environment.
     pub(crate) fn start_at(
         &self,
         subject: &Subject,

@@ -63,12 +63,6 @@ impl SwarmComparison {
         100.0 - 100.0 * self.lost as f64 / self.expected.max(1) as f64
     }
 
-    /// Returns whether the tracker knows exactly what it has acknowledged.
-    pub(crate) fn is_equal(&self) -> bool {
-        let Self { lost, wrong_role, ghosts, recent_ghosts, unknown, .. } = *self;
-        lost + wrong_role + ghosts + recent_ghosts + unknown == 0
-    }
-
     /// Compares a peer. `found`: its state and age by the tracker; `ended`: when the tracker ended;
     /// `read`: when its successor was asked.
     fn compare(
@@ -121,16 +115,15 @@ impl fmt::Display for SwarmComparison {
     }
 }
 
-/// Compares the peers of those torrents for which `is_wanted`, and corrects the roster by what the tracker
-/// knows. `ended`: when the tracker that acknowledged them ended.
+/// Compares all peers, and corrects the roster by what the tracker knows. `ended`: when the tracker that acknowledged
+/// them ended.
 pub(crate) fn compare(
     roster: &mut Roster,
     api: SocketAddr,
     ended: Instant,
-    is_wanted: impl Fn(u32) -> bool,
 ) -> Result<SwarmComparison> {
     let mut torrents: BTreeMap<u32, Vec<KnownPeer>> = BTreeMap::new();
-    for peer in roster.peers().filter(|peer| is_wanted(peer.torrent)) {
+    for peer in roster.peers() {
         torrents.entry(peer.torrent).or_default().push(peer);
     }
     let (mut api, mut total) = (Api::open(api)?, SwarmComparison::default());
@@ -233,7 +226,7 @@ mod tests {
     fn peers_are_kept_or_lost() {
         use PeerState::{Absent, Leecher, Seeder};
         let kept = compared(peer(Seeder, 0), Some((Seeder, 30)));
-        assert!(kept.is_equal() && kept.kept_percent() == 100.0);
+        assert_eq!((kept.lost, kept.wrong_role, kept.kept_percent()), (0, 0, 100.0));
         assert_eq!((kept.older_s, kept.younger_s), (18.0, 0.0));
         let lost = compared(peer(Leecher, 9_800), None);
         assert_eq!((lost.expected, lost.lost, lost.kept_percent()), (1, 1, 0.0));
@@ -243,7 +236,7 @@ mod tests {
         let ghost = compared(peer(Absent, 8_000), Some((Seeder, 0)));
         assert!(ghost.to_string().contains("stopped and present: 1 (the first stopped 2.00 s"));
         assert_eq!(compared(peer(Absent, 9_500), Some((Seeder, 0))).recent_ghosts, 1);
-        assert!(compared(peer(Absent, 0), None).is_equal());
+        assert_eq!(compared(peer(Absent, 0), None), SwarmComparison::default());
         let mut unsure = peer(Leecher, 0);
         unsure.0.is_uncertain = true;
         assert_eq!(

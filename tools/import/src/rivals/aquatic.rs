@@ -2,122 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{DAY_S, Plan};
+use super::Plan;
 use crate::document::Found;
 use crate::draft::DraftListener;
 use crate::error::{ImportError, Place};
+use crate::machine;
 use crate::mapper::Mapper;
-use crate::rival::{KeyRow, key, number, without};
-use crate::sink::ListKind;
-
-pub(crate) const KEYS: &[KeyRow] = &[
-    key(
-        "network.use_ipv4 network.use_ipv6 network.address_ipv4 network.address_ipv6 network.address",
-        &["udp.listen", "http.listen", "tls.listen"],
-        "",
-    ),
-    key("socket_workers", &["udp.workers", "http.workers"], "0 = one per core here."),
-    without("swarm_workers", "workers share one store"),
-    key("log_level", &["log.level"], ""),
-    without("network.socket_recv_buffer_size", "fixed: 8 MiB"),
-    without(
-        "network.poll_timeout_ms network.resend_buffer_max_len network.ring_size network.set_reuseport_lb \
-                 network.set_only_ipv6 network.only_ipv6 network.tcp_backlog network.websocket_max_frame_size \
-                 network.websocket_write_buffer_size network.keep_alive",
-        "nothing to choose",
-    ),
-    without(
-        "network.use_io_uring",
-        "udp.engine has other engines; the default needs no privileges",
-    ),
-    key(
-        "network.enable_tls network.tls_certificate_path network.tls_private_key_path",
-        &["tls.listen", "tls.certificates"],
-        "Read again when the files change, without a signal.",
-    ),
-    key(
-        "network.runs_behind_reverse_proxy network.reverse_proxy_ip_header_name \
-                 network.reverse_proxy_ip_header_format",
-        &["http.trusted_proxies"],
-        "Proxies must write X-Forwarded-For or Forwarded. Name your proxies; `--proxy` does it.",
-    ),
-    without("network.websocket_max_message_size", "fixed: 128 KiB"),
-    without(
-        "network.enable_http_health_checks",
-        "health is at /health/live and /health/ready of admin.listen",
-    ),
-    without(
-        "protocol.max_scrape_torrents protocol.max_offers",
-        "fixed: 256 torrents in a scrape over HTTP, 122 over UDP, 128 over WebSocket; 64 offers",
-    ),
-    number(
-        "protocol.max_response_peers protocol.max_peers",
-        &["tracker.numwant_max"],
-        (0, 1000),
-        "One value for all protocols.",
-    ),
-    key(
-        "protocol.peer_announce_interval",
-        &["tracker.interval_s", "tracker.websocket_interval_s"],
-        "aquatic_ws has its own here, too.",
-    ),
-    without(
-        "cleaning.max_connection_age",
-        "fixed: a connection id is valid for two to four minutes",
-    ),
-    without(
-        "cleaning.max_peer_age",
-        "peers are kept for one and a half intervals, WebTorrent peers for two",
-    ),
-    without(
-        "cleaning.max_connection_idle",
-        "fixed: 60 s between HTTP requests, 110 s for a WebSocket that does not answer pings",
-    ),
-    without(
-        "cleaning.torrent_cleaning_interval cleaning.connection_cleaning_interval cleaning.max_offer_age \
-                 cleaning.close_after_tls_update_grace_period",
-        "nothing to choose: expiry is continuous, offers may be answered for 60 s, connections keep their \
-                 certificate",
-    ),
-    key(
-        "privileges.drop_privileges privileges.user privileges.group",
-        &["process.user"],
-        "Written as a comment: systemd starts tidegate with a user of its own. The group is the user's.",
-    ),
-    without(
-        "privileges.chroot_path",
-        "the sandbox (process.sandbox) replaces chroot. The access list was looked for below this directory",
-    ),
-    key(
-        "access_list.mode access_list.path",
-        &["access.mode", "access.allow", "access.deny"],
-        "The same file; it is followed without a signal.",
-    ),
-    key(
-        "statistics.run_prometheus_endpoint statistics.prometheus_endpoint_address \
-                 metrics.run_prometheus_endpoint metrics.prometheus_endpoint_address",
-        &["admin.listen"],
-        "Metrics are at /metrics; names differ.",
-    ),
-    without(
-        "statistics.* metrics.*",
-        "figures are at /metrics, on the dashboard and in the API, always; http.page and http.stats show some to \
-                 others",
-    ),
-    without(
-        "scrape_exports.*",
-        "all torrents with their counts are in the API, `tidegate admin torrents list`, and by http.full_scrape",
-    ),
-];
-
-pub(crate) const DIFFERENCES: &[&str] = &[
-    "One process serves all protocols, and all peers of a torrent are in one swarm.",
-    "The HTTP port serves WebTorrent, too, and a WebTorrent port HTTP announces.",
-    "Downloads are counted, and survive restarts. aquatic always reports 0.",
-    "Scrapes obey access lists, too. IPv4 clients learn of IPv6 peers over HTTP.",
-    "Announces, scrapes, connects and connections of one prefix have limits here, [limits].",
-    "A reply is a random sample of single peers, not of runs of neighbours. Seeders receive no seeders.",
-];
+use crate::options::ListKind;
 
 /// The program that a file is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,6 +19,7 @@ enum Program {
 }
 
 pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), ImportError> {
+    mapper.set_numbers(&["protocol.max_response_peers", "protocol.max_peers"])?;
     let program = program(mapper)?;
     let listen = listen(mapper, program)?;
     listeners(mapper, program, &listen, plan)?;
@@ -136,13 +28,12 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
         Program::Http => ("http.workers", "tracker.interval_s"),
         Program::Ws => ("http.workers", "tracker.websocket_interval_s"),
     };
-    mapper.set_number("socket_workers", workers, (0, 1024))?;
+    mapper.set_number("socket_workers", workers)?;
     if let Some((level, found)) = mapper.text("log_level")? {
         let level = if level == "off" { "error".into() } else { level };
         mapper.draft.set("log.level", json!(level), found.comment());
     }
-    let most = if program == Program::Ws { DAY_S / 2 } else { DAY_S };
-    mapper.set_number("protocol.peer_announce_interval", interval, (1, most))?;
+    mapper.set_number("protocol.peer_announce_interval", interval)?;
     metrics(mapper)
 }
 
@@ -280,7 +171,7 @@ fn access(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<Option<OwnKeys>, I
     let is_other = mapper.draft.find("access.mode").is_some_and(|key| key.value != mode)
         || mapper.draft.find(ours).is_some_and(|key| key.value != file);
     if is_other {
-        let error = mapper.here.check_list(file.as_ref()).err();
+        let error = machine::check_list(file.as_ref()).err();
         if let Some(error) = error {
             return Err(found.place.error(format_args!("access_list.path: {error}")));
         }
@@ -296,7 +187,7 @@ fn access(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<Option<OwnKeys>, I
 /// Names the directory of chroot, and uses the privileges.
 fn restore(mapper: &mut Mapper<'_>, root: Option<(String, Found)>, drops: Option<(bool, Found)>) {
     if let Some((_, found)) = root {
-        let reason = KEYS.iter().find(|row| row.is(&found.path)).map_or("", |row| row.remark);
+        let reason = mapper.reason(&found.path);
         mapper.draft.without(&found.path, &found.place, reason);
     }
     let user = mapper.document.take("privileges.user");

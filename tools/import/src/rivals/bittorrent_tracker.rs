@@ -4,56 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::DAY_S;
 use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::rival::{KeyRow, key, without};
-
-pub(crate) const KEYS: &[KeyRow] = &[
-    key(
-        "port http-hostname udp-hostname udp6-hostname",
-        &["http.listen", "udp.listen"],
-        "Without a port, 8000.",
-    ),
-    key(
-        "http udp ws",
-        &["http.listen", "udp.listen", "http.websocket"],
-        "Plain HTTP and WebSocket share a port there and here. With ws alone, HTTP announces are served, too.",
-    ),
-    key("interval", &["tracker.interval_s", "tracker.websocket_interval_s"], "Milliseconds there."),
-    key(
-        "trust-proxy trustProxy",
-        &["http.trusted_proxies"],
-        "There any sender of X-Forwarded-For is trusted, and the first address counts. Name your proxies; \
-                 `--proxy` does it.",
-    ),
-    without("peersCacheTtl", "peers are kept for one and a half intervals"),
-    without(
-        "peersCacheLength",
-        "a swarm may have any number of peers; limits.memory_mib bounds them all",
-    ),
-    key(
-        "stats",
-        &["http.stats"],
-        "Everybody reads them there; here this machine and private networks do: http.stats_networks.",
-    ),
-    key("quiet q silent s", &["log.level"], "error."),
-    without(
-        "filter",
-        "a function cannot be imported: use access lists, keys, signed tokens (access.jwt), client rules or the \
-                 API",
-    ),
-];
-
-pub(crate) const DIFFERENCES: &[&str] = &[
-    "Connection ids of UDP are checked. Without that, anyone can have others' addresses announced.",
-    "The `ip` field of a UDP announce is ignored: it would let anyone name a victim.",
-    "An announce with numwant 0 gets no peers; there it gets 50.",
-    "The interval of WebTorrent clients is 120 s there, too, unless interval is set.",
-    "Downloads are counted, and survive restarts. There, they are the number of seeders.",
-    "A WebSocket peer is bound to its connection. Messages and connections have limits: [http] and [limits].",
-];
 
 /// Options without a value.
 const SWITCHES: &[&str] =
@@ -73,8 +26,8 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     listen(mapper)?;
     if let Some((milliseconds, found)) = mapper.number("interval")? {
         let seconds = milliseconds.max(0).saturating_add(999) / 1000;
-        mapper.set_bounded(&found, "tracker.interval_s", seconds, (1, DAY_S));
-        mapper.set_bounded(&found, "tracker.websocket_interval_s", seconds, (1, DAY_S / 2));
+        mapper.set_bounded(&found, "tracker.interval_s", seconds);
+        mapper.set_bounded(&found, "tracker.websocket_interval_s", seconds);
     } else {
         let comment = "bittorrent-tracker's default.";
         mapper.draft.set("tracker.interval_s", json!(600), comment);

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use admin::records::OfflineKey;
 use types::{InfoHash, UserKey};
 
 use super::Plan;
 use crate::error::{ImportError, Place};
 use crate::hash_file::Entry;
-use crate::options::Options;
+use crate::options::{ListKind, Options};
+use crate::records::Records;
 use crate::report::Report;
 use crate::rival::Rival;
 use crate::row::Row;
-use crate::sink::{ImportedKey, ListKind, Sink};
 
 /// Characters of a key's name.
 const NAME_MAX: usize = 100;
@@ -26,7 +27,7 @@ pub(crate) struct Data<'a> {
     pub(crate) options: &'a Options,
     pub(crate) plan: Plan,
     pub(crate) report: Report,
-    pub(crate) sink: &'a mut dyn Sink,
+    pub(crate) records: &'a mut Records,
     /// Prefixes of peer ids that a table of clients has.
     pub(crate) clients: Vec<(ListKind, String)>,
     /// The names of UNIT3D's groups.
@@ -38,10 +39,10 @@ impl<'a> Data<'a> {
         rival: Rival,
         options: &'a Options,
         plan: Plan,
-        sink: &'a mut dyn Sink,
+        records: &'a mut Records,
     ) -> Self {
         let report = Report::default();
-        Self { rival, options, plan, report, sink, clients: Vec::new(), groups: BTreeMap::new() }
+        Self { rival, options, plan, report, records, clients: Vec::new(), groups: BTreeMap::new() }
     }
 
     /// Takes a line of a list.
@@ -122,7 +123,7 @@ impl<'a> Data<'a> {
             ListKind::Allow => "torrents for the allow list",
             ListKind::Deny => "torrents for the deny list",
         });
-        self.sink.put_entry(list, hash).map_err(|error| place.error(error))
+        self.records.put_entry(list, hash).map_err(|error| place.error(error))
     }
 
     fn downloads(&mut self, place: &Place, hash: InfoHash, count: u64) -> Result<(), ImportError> {
@@ -131,7 +132,7 @@ impl<'a> Data<'a> {
         }
         self.report.take("download counts");
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.sink.put_downloads(hash, count).map_err(|error| place.error(error))
+        self.records.put_downloads(hash, count).map_err(|error| place.error(error))
     }
 
     /// Takes a key, unless it is none here.
@@ -139,7 +140,7 @@ impl<'a> Data<'a> {
         &mut self,
         row: &Row<'_>,
         column: &str,
-        make: impl FnOnce(UserKey) -> ImportedKey,
+        make: impl FnOnce(UserKey) -> OfflineKey,
     ) -> Result<(), ImportError> {
         let Some(text) = row.text(column).filter(|text| !text.is_empty()) else {
             return self.skip(row, format!("no {column}"));
@@ -152,14 +153,14 @@ impl<'a> Data<'a> {
             Some(0) => "keys of users who are locked out (imported as expired)",
             _ => "keys",
         });
-        self.sink.put_key(&key).map_err(|error| row.place.error(error))
+        self.records.put_key(&key).map_err(|error| row.place.error(error))
     }
 
     fn torrust_key(&mut self, row: &Row<'_>) -> Result<(), ImportError> {
         let until = row.number("valid_until").map(|time| time.min(TIME_MAX) as i64);
         let expires = until.filter(|_| !self.plan.ignores_expiry);
         let name = format!("torrust {}", row.text("id").unwrap_or_default());
-        self.key(row, "key", |key| ImportedKey { expires, ..blank(key, name.trim()) })
+        self.key(row, "key", |key| OfflineKey { expires, ..blank(key, name.trim()) })
     }
 
     fn torrust_downloads(&mut self, row: &Row<'_>) -> Result<(), ImportError> {
@@ -211,7 +212,7 @@ impl<'a> Data<'a> {
         let name = name.map_or_else(by_id, |name| name.into_owned());
         let uploaded = row.number("uploaded").unwrap_or(0);
         let downloaded = row.number("downloaded").unwrap_or(0);
-        self.key(row, column, |key| ImportedKey {
+        self.key(row, column, |key| OfflineKey {
             expires: rights.is_out.then_some(0),
             seed_only: rights.is_seed_only,
             peers_per_torrent: rights.peers_per_torrent,
@@ -282,9 +283,9 @@ fn title<'a>(row: &Row<'a>) -> &'a str {
 }
 
 /// Returns a key without totals and end. Control characters of its name are replaced.
-fn blank(key: UserKey, name: &str) -> ImportedKey {
+fn blank(key: UserKey, name: &str) -> OfflineKey {
     let plain = |it: char| if it.is_control() { '\u{fffd}' } else { it };
-    ImportedKey {
+    OfflineKey {
         key,
         name: name.chars().take(NAME_MAX).map(plain).collect(),
         expires: None,

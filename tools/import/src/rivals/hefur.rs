@@ -4,73 +4,9 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::DAY_S;
 use crate::document::Document;
 use crate::error::ImportError;
-use crate::mapper::Mapper;
-use crate::rival::{KeyRow, key, without};
-
-pub(crate) const KEYS: &[KeyRow] = &[
-    key(
-        "http-port https-port udp-port bind-addr ipv6",
-        &["http.listen", "tls.listen", "udp.listen"],
-        "bind-addr is for TCP. With ipv6, `::` becomes two addresses.",
-    ),
-    key("http-cert http-key", &["tls.certificates"], "Read again when the files change."),
-    key("torrent-dir", &["access.mode", "access.allow_torrents"], "The same folder."),
-    without(
-        "scan-interval max-scan-depth max-scan-inodes max-torrent-size max-torrent-name",
-        "nothing to choose: changes are noticed within seconds; 8 levels of folders, a million files of 32 MiB at \
-                 most. names take at most 64 MiB",
-    ),
-    key(
-        "announce-interval",
-        &["tracker.interval_s"],
-        "Minutes there. A peer is removed after one and a half intervals.",
-    ),
-    without("scrape-interval", "scrapes have limits by prefix: limits.scrapes_per_s"),
-    without("http-timeout", "fixed: 10 s for a request, 20 s to read a response"),
-    key(
-        "max-numwant min-numwant",
-        &["tracker.numwant_max"],
-        "A client that wants fewer than min-numwant gets what it wants here; one that does not say it, 50.",
-    ),
-    without("max-peers", "a swarm may have any number of peers; limits.memory_mib bounds them all"),
-    without(
-        "allow-proxy",
-        "a client could name any address as its own; only trusted proxies may name clients",
-    ),
-    key(
-        "reverse-proxy-from reverse-proxy-header",
-        &["http.trusted_proxies", "http.forwarded_header"],
-        "Proxies must write X-Forwarded-For or Forwarded.",
-    ),
-    key(
-        "uid gid",
-        &["process.user"],
-        "Written as a comment: systemd starts tidegate with a user of its own. The group is the user's.",
-    ),
-    without("chroot", "the sandbox (process.sandbox) replaces chroot"),
-    key("log-level", &["log.level"], ""),
-    without(
-        "log-file log-color log-compression log-filter log-origins log-rotation-interval",
-        "the log goes to standard error: systemd or a container keeps it",
-    ),
-    without(
-        "disable-stat-page disable-peers-page disable-file-page www-dir tpl-debug",
-        "there are no such pages: http.page is at /, torrents and peers are on the dashboard",
-    ),
-    without("control-socket version", "commands are `tidegate admin` and `tidegate version`"),
-];
-
-pub(crate) const DIFFERENCES: &[&str] = &[
-    "A torrent file that is removed ends its torrent within seconds. While a file is replaced, its torrent stays.",
-    "IPv4 and IPv6 are one swarm. hefur serves one of them, unless it is started with -ipv6.",
-    "The list of torrents is not public: names and sizes are on the dashboard and in the API.",
-    "Downloads are counted over restarts.",
-    "Announces, scrapes, connects and connections of one prefix have limits here, [limits].",
-    "WebTorrent is served on the HTTP port, too. Set http.websocket to false to refuse it.",
-];
+use crate::mapper::{DAY_S, Mapper};
 
 /// Options without a value.
 const SWITCHES: &[&str] = &[
@@ -104,7 +40,7 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     };
     let seconds = |minutes: i64| minutes.saturating_mul(60).clamp(60, DAY_S.into());
     mapper.draft.set("tracker.interval_s", json!(seconds(minutes)), comment);
-    mapper.set_number("max-numwant", "tracker.numwant_max", (0, 1000))?;
+    mapper.set_number("max-numwant", "tracker.numwant_max")?;
     mapper.draft.set_default("tracker.numwant_max", json!(100), "hefur's default.");
     proxies(mapper)?;
     if let Some((level, found)) = mapper.text("log-level")? {

@@ -9,109 +9,7 @@ use super::Plan;
 use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::rival::{KeyRow, key, number, without};
-use crate::sink::ListKind;
-
-pub(crate) const KEYS: &[KeyRow] = &[
-    key(
-        "listen.tcp_udp",
-        &["udp.listen", "http.listen"],
-        "Without a port, 6969. Without any listen line, all addresses.",
-    ),
-    key("listen.tcp", &["http.listen"], ""),
-    key("listen.udp", &["udp.listen"], ""),
-    number(
-        "listen.udp.workers",
-        &["udp.workers"],
-        (0, 1024),
-        "0 is the event loop there and one thread per core here.",
-    ),
-    key(
-        "access.whitelist",
-        &["access.mode", "access.allow"],
-        "The same file; it is followed without a signal. A line that is no info hash is an error here.",
-    ),
-    key(
-        "access.blacklist",
-        &["access.mode", "access.deny"],
-        "The same. It is in force in every mode.",
-    ),
-    without(
-        "access.fifo_add access.fifo_delete",
-        "entries are added and removed by `tidegate admin lists`, the API, or in the file",
-    ),
-    key(
-        "access.stats",
-        &["http.stats", "http.stats_networks"],
-        "opentracker's modes are served. Without the key, everybody reads /stats there; here this machine and \
-                 private networks do.",
-    ),
-    key("access.stats_path", &["http.stats_path"], ""),
-    key(
-        "access.proxy",
-        &["http.trusted_proxies"],
-        "The last address in X-Forwarded-For that is not a trusted proxy counts; there it is the first.",
-    ),
-    without(
-        "livesync.cluster.listen livesync.cluster.node_ip",
-        "several nodes are one tracker through NATS, encrypted and authenticated: see docs/cluster.md",
-    ),
-    without(
-        "batchsync.cluster.admin_ip",
-        "nodes of a cluster send each other what they miss: see docs/cluster.md",
-    ),
-    without(
-        "tracker.rootdir",
-        "the sandbox (process.sandbox) replaces chroot. Lists were looked for below this directory",
-    ),
-    key(
-        "tracker.user",
-        &["process.user"],
-        "Written as a comment: systemd starts tidegate with a user of its own.",
-    ),
-    without(
-        "tracker.redirect_url",
-        "http.page serves a page with the announce URLs at /: let a reverse proxy redirect",
-    ),
-    key(
-        "WANT_V4_ONLY",
-        &["udp.listen", "http.listen"],
-        "With `--compiled WANT_V4_ONLY`, IPv4 addresses only.",
-    ),
-    without(
-        "WANT_IP_FROM_QUERY_STRING",
-        "a client could name any address as its own; only trusted proxies may name clients",
-    ),
-    without(
-        "WANT_COMPRESSION_GZIP WANT_COMPRESSION_GZIP_ALWAYS WANT_COMPRESSION_ZSTD",
-        "replies to announces are too small for compression; full scrapes are compressed for clients that ask",
-    ),
-    key(
-        "WANT_FULLSCRAPE",
-        &["http.full_scrape"],
-        "With `--compiled WANT_FULLSCRAPE`. Bencoded, also gzip; other formats by `/stats?mode=tpbs`.",
-    ),
-    without("WANT_MODEST_FULLSCRAPES", "always on here: one in 5 minutes for each client"),
-    key("WANT_RESTRICT_STATS", &["http.stats_networks"], "Always on here."),
-    without("WANT_SYNC_LIVE", "several nodes are one tracker through NATS: see docs/cluster.md"),
-    without("WANT_SYSLOGS", "the log goes to standard error, which systemd sends to the journal"),
-    without(
-        "WANT_KEEPALIVE WANT_ACCESSLIST_WHITE WANT_ACCESSLIST_BLACK WANT_DYNAMIC_ACCESSLIST WANT_IP_FROM_PROXY \
-                 WANT_DEV_RANDOM WANT_ARC4RANDOM WANT_NO_AUTO_FREE WANT_LOG_NETWORKS WANT_LOG_NUMWANT \
-                 WANT_FULLLOG_NETWORKS WANT_SPOT_WOODPECKER",
-        "nothing is chosen at compile time here",
-    ),
-];
-
-pub(crate) const DIFFERENCES: &[&str] = &[
-    "Intervals and lifetimes were compiled in; the configuration has opentracker's values, and a reload changes them.",
-    "Announces, scrapes, connects and connections of one prefix have limits here, [limits], with values that only abuse \
-     reaches. One address has at most 8 peers in a torrent: limits.peers_per_address.",
-    "A UDP announce needs a connection id that was issued to its address within the last minutes. opentracker accepts \
-     each id as long as it runs.",
-    "WebTorrent is served on the HTTP port, too. Set http.websocket to false to refuse it.",
-    "Swarms survive a restart, unless `serve --memory` is used.",
-];
+use crate::options::ListKind;
 
 /// Ports without a number.
 const PORT: u16 = 6969;
@@ -122,10 +20,12 @@ pub(crate) fn parse(file: &Arc<str>, text: &str) -> Result<Document, ImportError
 }
 
 pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), ImportError> {
+    mapper.set_numbers(&["listen.udp.workers"])?;
     listen(mapper)?;
     let root = mapper.document.take("tracker.rootdir");
     let root = root.map(|found| {
-        mapper.draft.without(&found.path, &found.place, reason("tracker.rootdir"));
+        let reason = mapper.reason(&found.path);
+        mapper.draft.without(&found.path, &found.place, reason);
         found.value.as_str().unwrap_or_default().to_owned()
     });
     for (path, mode, kind) in [
@@ -198,7 +98,7 @@ fn listen(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
 fn compiled(mapper: &mut Mapper<'_>) {
     let place = crate::error::Place::file(&"--compiled".into());
     for name in &mapper.options.compiled {
-        match KEYS.iter().find(|row| row.is(name)) {
+        match mapper.row(name) {
             Some(row) if row.ours.is_empty() => mapper.draft.without(name, &place, row.remark),
             Some(_) if name == "WANT_FULLSCRAPE" => {
                 mapper.draft.set(
@@ -211,10 +111,6 @@ fn compiled(mapper: &mut Mapper<'_>) {
             None => mapper.draft.without(name, &place, "no compile-time option of opentracker"),
         }
     }
-}
-
-fn reason(theirs: &str) -> &'static str {
-    KEYS.iter().find(|row| row.is(theirs)).map_or("", |row| row.remark)
 }
 
 /// Sets what opentracker has compiled in.

@@ -2,125 +2,22 @@
 
 use serde_json::json;
 
-use super::{DAY_S, Plan};
+use super::Plan;
 use crate::draft::DraftListener;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
-use crate::rival::{KeyRow, key, number, without};
-use crate::sink::ListKind;
+use crate::options::ListKind;
 
 /// Tables of the database; those with a version are of 2026.
 pub(crate) const TABLES: &[&str] =
     &["keys", "whitelist", "whitelist_v1", "torrents", "completed_v1"];
 
-pub(crate) const KEYS: &[KeyRow] = &[
-    without("metadata.*", "the configuration has no version here"),
-    key(
-        "logging.threshold logging.trace_filter",
-        &["log.level"],
-        "A filter with targets is not taken: areas have other names.",
-    ),
-    key("logging.trace_style", &["log.format"], "json, or text for all others."),
-    number(
-        "core.announce_policy.interval",
-        &["tracker.interval_s"],
-        (1, DAY_S),
-        "Torrust's default of 120 s is many times as much work as 1800 s.",
-    ),
-    number("core.announce_policy.interval_min", &["tracker.interval_min_s"], (1, DAY_S), ""),
-    number("core.announce_policy.max_peers_per_announce", &["tracker.numwant_max"], (0, 1000), ""),
-    without(
-        "core.database.*",
-        "give the database, or a dump of it, as one more FILE; records are in state.dir here",
-    ),
-    key("core.listed", &["access.mode"], "`allow`; the whitelist becomes its entries."),
-    key("core.private", &["access.private"], "Also over UDP and WebSocket here."),
-    without(
-        "core.private_mode.check_keys_expiration",
-        "if false, keys are imported without an end",
-    ),
-    without("core.tracker_policy.max_peer_timeout", "peers are kept for one and a half intervals"),
-    without(
-        "core.tracker_policy.persistent_torrent_completed_stat",
-        "downloads are always kept in state.dir",
-    ),
-    without(
-        "core.tracker_policy.remove_peerless_torrents core.inactive_peer_cleanup_interval",
-        "peers and empty torrents are removed one by one, all the time",
-    ),
-    without(
-        "core.tracker_usage_statistics udp_trackers.tracker_usage_statistics \
-                 http_trackers.tracker_usage_statistics",
-        "statistics are always there, at next to no cost",
-    ),
-    key(
-        "core.net.external_ip udp_trackers.network.external_ip http_trackers.network.external_ip",
-        &["tracker.external_address", "tracker.external_address_for"],
-        "One of each family. As there, only loopback addresses are replaced; add private networks if you have \
-                 peers in them.",
-    ),
-    key(
-        "core.net.on_reverse_proxy http_trackers.network.on_reverse_proxy",
-        &["http.trusted_proxies"],
-        "Torrust trusts any sender of the header. Name your proxies; `--proxy` does it.",
-    ),
-    key("udp_trackers.bind_address", &["udp.listen"], ""),
-    without(
-        "udp_trackers.cookie_lifetime udp_trackers.cookie_lifetime.secs",
-        "fixed: a connection id is valid for two to four minutes",
-    ),
-    without(
-        "udp_trackers.max_connection_id_errors_per_ip udp_tracker_server.ip_bans_reset_interval_in_secs",
-        "the source of a packet without a connection id can be forged, so anyone could have others banned. See \
-                 bans.malformed_per_min",
-    ),
-    key(
-        "udp_trackers.public_url http_trackers.public_url",
-        &["http.public_host"],
-        "The host of the URL, for the announce URLs of the page at /.",
-    ),
-    without(
-        "udp_trackers.network.ipv6_v6only http_trackers.network.ipv6_v6only http_trackers.ipv6_v6only \
-                 udp_trackers.ipv6_v6only udp_trackers.network.on_reverse_proxy udp_trackers.cookie_lifetime.nanos",
-        "nothing to choose: an IPv6 address accepts no IPv4 traffic, and `[::]` becomes two addresses",
-    ),
-    key("http_trackers.bind_address", &["http.listen", "tls.listen"], ""),
-    key(
-        "http_trackers.tsl_config.ssl_cert_path http_trackers.tsl_config.ssl_key_path \
-                 http_trackers.tls_config.ssl_cert_path http_trackers.tls_config.ssl_key_path",
-        &["tls.certificates"],
-        "Read again when the files change.",
-    ),
-    key(
-        "http_api.bind_address",
-        &["admin.listen"],
-        "Paths and answers of the API are others: see docs/api.md.",
-    ),
-    key(
-        "http_api.tsl_config* http_api.tls_config*",
-        &["admin.tls"],
-        "Written as a comment: admin.tls uses the certificates of [tls].",
-    ),
-    without(
-        "http_api.access_tokens*",
-        "tokens have permissions here: make them by `tidegate admin tokens create`",
-    ),
-    without(
-        "health_check_api.bind_address",
-        "health is at /health/live and /health/ready of admin.listen",
-    ),
-];
-
-pub(crate) const DIFFERENCES: &[&str] = &[
-    "A reply is a random sample of the swarm. Torrust returns the first peers in the order of their ids.",
-    "Keys work over UDP, too: in the path of the announce URL.",
-    "Announces, scrapes, connects and connections of one prefix have limits here, [limits].",
-    "Scrapes of torrents that are not on the allow list are refused. Torrust answers with zeros.",
-    "WebTorrent is served on the HTTP port, too. Set http.websocket to false to refuse it.",
-    "The API has other paths, and tokens with permissions: see docs/api.md.",
-];
-
 pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), ImportError> {
+    mapper.set_numbers(&[
+        "core.announce_policy.interval",
+        "core.announce_policy.interval_min",
+        "core.announce_policy.max_peers_per_announce",
+    ])?;
     log(mapper)?;
     if let Some((true, found)) = mapper.flag("core.listed")? {
         mapper.draft.set("access.mode", json!("allow"), found.comment());

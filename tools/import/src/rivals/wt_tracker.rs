@@ -2,74 +2,12 @@
 
 use serde_json::json;
 
-use super::DAY_S;
 use crate::draft::DraftListener;
 use crate::error::{ImportError, Place};
 use crate::mapper::Mapper;
-use crate::rival::{KeyRow, key, number, without};
-
-pub(crate) const KEYS: &[KeyRow] = &[
-    key(
-        "servers.server.port servers.server.host",
-        &["http.listen", "tls.listen"],
-        "Without them, 0.0.0.0:8000.",
-    ),
-    key(
-        "servers.server.key_file_name servers.server.cert_file_name",
-        &["tls.certificates"],
-        "Read again when the files change.",
-    ),
-    without(
-        "servers.server.passphrase",
-        "the key must not be encrypted: openssl pkey -in KEY -out PLAIN writes a plain one; protect it by its \
-                 owner and mode",
-    ),
-    without(
-        "servers.server.dh_params_file_name servers.server.ssl_ciphers \
-                 servers.server.ssl_prefer_low_memory_usage",
-        "nothing to choose: TLS 1.2 and 1.3 with the ciphers that browsers prefer",
-    ),
-    without("servers.server.ca_file_name", "clients have no certificates"),
-    key(
-        "servers.websockets.path",
-        &["http.websocket_paths"],
-        "`/*` is every path. Other patterns are not taken.",
-    ),
-    without("servers.websockets.maxPayloadLength", "fixed: 128 KiB"),
-    without(
-        "servers.websockets.idleTimeout",
-        "fixed: 110 s; clients that answer pings are not idle",
-    ),
-    without(
-        "servers.websockets.compression",
-        "messages are not compressed, which would take tens of kilobytes for each connection",
-    ),
-    key(
-        "servers.websockets.maxConnections",
-        &["http.connections_max"],
-        "0 is no limit there. Of each worker in [http], of a whole [[listener]].",
-    ),
-    without("tracker.maxOffers", "fixed: 64 offers of an announce"),
-    number("tracker.announceInterval", &["tracker.websocket_interval_s"], (1, DAY_S / 2), ""),
-    key("websocketsAccess.allowOrigins", &["http.websocket_origins_allow"], ""),
-    key(
-        "websocketsAccess.denyOrigins websocketsAccess.denyEmptyOrigin",
-        &["http.websocket_origins_deny"],
-        "Clients without an Origin are an empty text in the list.",
-    ),
-];
-
-pub(crate) const DIFFERENCES: &[&str] = &[
-    "Announces over HTTP are served on the same ports. UDP is off; set udp.listen to serve it, too.",
-    "An answer is passed on only if its offer was made, and not more than 60 s ago.",
-    "/stats.json is served to this machine and private networks: http.stats_networks. More is on the dashboard and at \
-     /metrics of admin.listen.",
-    "There is no index.html of your own: / is a page with the announce URLs (http.page), and a reverse proxy or a web \
-     server serves others.",
-    "Downloads are counted. There, they are the number of seeders.",
-];
 
 pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
+    mapper.set_numbers(&["tracker.announceInterval"])?;
     mapper.draft.set("udp.listen", json!([]), "wt-tracker has no UDP.");
     mapper.draft.set("http.stats", json!("page"), "As wt-tracker's /stats.json.");
     let servers = mapper.document.items("servers");

@@ -17,10 +17,10 @@ mod tests;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use client::codec::udp::{self as codec, Reply, decode_reply};
 use types::InfoHash;
 
@@ -106,10 +106,6 @@ pub struct RosterRun<'a> {
     pub task: RosterTask,
     /// Ends it when set.
     pub stop: &'a AtomicBool,
-    /// The counters to use at the moment: an index into what the run returns. It may change at any time.
-    pub phase: &'a AtomicUsize,
-    /// The number of phases.
-    pub phases: usize,
     /// Time until a request counts as lost.
     pub timeout: Duration,
     /// Time to wait for the last answers at the end.
@@ -263,14 +259,14 @@ impl Roster {
         Ok(())
     }
 
-    /// Announces until told to stop. Returns the counters of each phase.
+    /// Announces until told to stop. Returns the counters.
     ///
     /// # Errors
     ///
     /// Fails if the system refuses to wait for the sockets.
-    pub fn run(&mut self, run: &RosterRun<'_>) -> Result<Vec<Counters>> {
+    pub fn run(&mut self, run: &RosterRun<'_>) -> Result<Counters> {
         let io = &mut DatagramIo::new(true, true);
-        let mut all = vec![Counters::default(); run.phases.max(1)];
+        let mut counters = Counters::default();
         let mut schedule = match run.task {
             RosterTask::Announce(LoopMode::Open { rate }) => {
                 Some((Schedule::new(rate), Instant::now(), 0))
@@ -286,28 +282,23 @@ impl Roster {
         let mut maintained = Instant::now();
         let mut is_first = true;
         while !is_over(self) {
-            let phase = run.phase.load(Ordering::Relaxed).min(all.len() - 1);
-            let Some(counters) = all.get_mut(phase) else { bail!("no phases") };
             let mut until = Instant::now() + MAINTAIN_EVERY;
             if let Some(schedule) = &mut schedule {
-                self.send_due(io, schedule, counters);
+                self.send_due(io, schedule, &mut counters);
                 until = until.min(schedule.1 + Duration::from_nanos(schedule.0.next_ns()));
             }
             if is_first || maintained.elapsed() > MAINTAIN_EVERY {
                 (is_first, maintained) = (false, Instant::now());
-                self.expire(run.timeout, counters);
-                self.renew_connection_ids(io, counters);
+                self.expire(run.timeout, &mut counters);
+                self.renew_connection_ids(io, &mut counters);
                 if schedule.is_none() {
-                    (0..self.lanes.len()).for_each(|lane| self.send(io, lane, task, counters));
+                    (0..self.lanes.len()).for_each(|lane| self.send(io, lane, task, &mut counters));
                 }
             }
-            self.receive(io, until, counters, schedule.is_none().then_some(task))?;
+            self.receive(io, until, &mut counters, schedule.is_none().then_some(task))?;
         }
-        let phase = run.phase.load(Ordering::Relaxed).min(all.len() - 1);
-        if let Some(counters) = all.get_mut(phase) {
-            self.drain(io, run.patience, counters)?;
-        }
-        Ok(all)
+        self.drain(io, run.patience, &mut counters)?;
+        Ok(counters)
     }
 
     /// Returns the nodes that requests go to: all of those that it is connected to, unless changed.

@@ -7,7 +7,7 @@ use cluster::{AccountBatch, Figures, Host, PeerTimes, Store};
 use front::Clock;
 use replication::Now;
 use tracker::counters::MetricsRegistry;
-use tracker::{RequestKind, SessionOrigin, SessionWalk, Tracker};
+use tracker::{RequestKind, Service, SessionOrigin, SessionWalk, Tracker};
 
 use crate::serve::module::SharedAccounts;
 use crate::serve::time::unix_ms;
@@ -62,9 +62,11 @@ impl Host for TrackerHost {
     }
 
     fn peer_times(&self) -> PeerTimes {
-        let policy = self.tracker.settings().policy;
-        let interval_s = policy.interval_s.saturating_add(policy.interval_jitter_s);
-        PeerTimes { lifetime_s: policy.peer_lifetime_s, interval_s }
+        let settings = self.tracker.settings();
+        // The longest that any node may hand out.
+        let longest = settings.policy.interval(Service::Udp4, settings.pacing().stretch_max);
+        let interval_s = longest.interval_s.saturating_add(longest.jitter_s);
+        PeerTimes { lifetime_s: settings.lifetimes().peer_s, interval_s }
     }
 
     fn figures(&self) -> Figures {

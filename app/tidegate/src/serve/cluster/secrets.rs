@@ -62,9 +62,10 @@ impl LiveSecrets {
     /// Returns for how long an old secret is needed, seconds: by clients with its connection ids, and by nodes that read
     /// the log.
     fn old_kept_s(&self) -> u64 {
-        let policy = self.tracker.get().map(|tracker| tracker.settings().policy);
-        let kept_s = policy
-            .map_or(0, |policy| policy.peer_lifetime_s.max(2 * policy.connection_id_lifetime_s));
+        let kept_s = self.tracker.get().map_or(0, |tracker| {
+            let settings = tracker.settings();
+            settings.lifetimes().peer_s.max(2 * settings.policy.connection_id_lifetime_s)
+        });
         u64::from(kept_s) + OLD_SPARE_S
     }
 

@@ -1,7 +1,6 @@
 //! Durability: what survives the end of the process.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -175,21 +174,6 @@ fn ignores_only_the_changed_setting_that_is_invalid() {
     let (tracker, _) = start_in(Directory::new(), &in_folder(&folder));
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "intervali77e"));
     tracker.wait_for_log("set through the API: api: limits.exempt: `10.0.0.0/33` is neither");
-}
-
-#[test]
-fn leaves_foreign_database_files_alone() {
-    let directory = Directory::new();
-    fs::create_dir(directory.path("state")).unwrap();
-    let file = directory.path("state").join("tidegate.db");
-    fs::write(&file, "somebody's diary\n".repeat(100)).unwrap();
-    let more = in_folder(&directory.path("state"));
-    let settings = directory.write("t.toml", &config(0, 0, &more));
-    let output = tidegate(&["--config"]).arg(settings).output().unwrap();
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{message}");
-    assert!(message.contains("tidegate.db is not a tidegate database"), "{message}");
-    assert!(fs::read_to_string(&file).unwrap().starts_with("somebody's diary"));
 }
 
 /// The configuration of [`Tracker`] sets no state directory; this test notices if that changes.

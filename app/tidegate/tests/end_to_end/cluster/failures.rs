@@ -146,6 +146,8 @@ fn a_deleted_stream_is_named_and_can_be_made_again() {
     let mut client = cluster.nats.client(0).unwrap();
     client.jetstream(&format!("STREAM.DELETE.{SWARMS}"), "").unwrap();
     http_announce(a.http4(), 0xaa, 1002);
+    // The other node receives it live.
+    wait_for_counts(&[&b], 0xaa, [0, 0, 2]);
     // Nodes have no right to make it.
     let api = Caller::of(&a);
     a.wait_until("the problem", |_| {

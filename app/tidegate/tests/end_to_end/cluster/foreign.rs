@@ -1,6 +1,9 @@
 //! Nodes and messages that do not belong to the cluster.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use harness::nats::{Client, Message};
+use replication::block::{self, Header, Kind};
 
 use super::{Cluster, NAME, alive, wait_for_counts, wait_until_joined};
 use crate::clients::{Udp, http_announce};
@@ -21,6 +24,16 @@ fn headers(message: &Message) -> String {
     let text = String::from_utf8(message.headers.clone()).unwrap();
     let lines = text.strip_prefix("NATS/1.0\r\n").unwrap().strip_suffix("\r\n").unwrap();
     lines.split_inclusive("\r\n").filter(|line| !line.starts_with("Nats-Msg-Id")).collect()
+}
+
+/// Returns a block of node 9 of a kind that only a later version knows.
+fn later_block() -> Vec<u8> {
+    let cut_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+    let kind = Kind(200);
+    let header = Header { kind, has_ids: false, node: 9, boot: cut_ms << 8, number: 1, cut_ms };
+    let mut bytes = Vec::new();
+    block::write(&header, &[1, 2, 3], &mut bytes);
+    bytes
 }
 
 #[test]
@@ -72,7 +85,9 @@ fn foreign_messages_are_counted_and_dropped() {
     let good = headers(&block);
     let bad = good.replace(|digit: char| digit.is_ascii_digit(), "f");
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
-    let before = ["foreign", "secret", "origin", "damaged"].map(|reason| drops(&b, reason));
+    let reasons = ["foreign", "secret", "origin", "damaged", "kind"];
+    let before = reasons.map(|reason| drops(&b, reason));
+    let later = later_block();
     for kind in ["l", "d", "h", "r", "w.2", "q.2"] {
         let subject = |node: &str| format!("tg.{NAME}.{kind}.{node}");
         let len = block.payload.len();
@@ -89,6 +104,7 @@ fn foreign_messages_are_counted_and_dropped() {
             (subject("1"), &good, &huge),
             (subject("1"), &good, b"{"),
             (subject("1"), &good, b""),
+            (subject("9"), &good, &later),
             // Again, as it was.
             (subject("1"), &good, &block.payload),
         ] {
@@ -96,7 +112,6 @@ fn foreign_messages_are_counted_and_dropped() {
         }
     }
     client.flush().unwrap();
-    let reasons = ["foreign", "secret", "origin", "damaged"];
     for (reason, before) in reasons.into_iter().zip(before) {
         b.wait_until(reason, |it| drops(it, reason) > before);
     }

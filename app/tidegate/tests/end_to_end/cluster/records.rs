@@ -9,7 +9,7 @@ use harness::wait_until;
 use serde_json::{Value, json};
 
 use super::{Cluster, wait_for_counts, wait_until_joined};
-use crate::api::{Caller, TOKEN};
+use crate::api::{Caller, TOKEN, hash};
 use crate::clients::{announce_target, http, http_announce};
 use crate::process::{Tracker, stderr, stdout, tidegate};
 
@@ -19,10 +19,6 @@ fn wait_for(caller: &Caller, path: &str, is_so: impl Fn(&Value) -> bool) {
         let (status, body) = caller.ask(&format!("GET {path}"), None);
         status == 200 && is_so(&body)
     });
-}
-
-fn hash(byte: u8) -> String {
-    format!("{byte:02x}").repeat(20)
 }
 
 #[test]
@@ -109,10 +105,11 @@ fn a_node_that_joins_gets_all_records_and_brings_its_own() {
     caller.expect(200, "POST /lists/allow", Some(&json!(all)));
     caller.expect(201, "POST /keys", Some(&json!({ "name": "of a" })));
     let b = cluster.node(2);
-    wait_until_joined(&[&a, &b]);
     let other = Caller::of(&b);
-    wait_for(&other, "/lists/allow", |it| it["total"] == 30_000);
-    wait_for(&other, "/keys", |it| it["keys"][0]["name"] == "of a");
+    // It has them before it serves.
+    assert_eq!(other.expect(200, "GET /lists/allow", None)["total"], 30_000);
+    assert_eq!(other.expect(200, "GET /keys", None)["keys"][0]["name"], "of a");
+    wait_until_joined(&[&a, &b]);
     other.expect(204, &format!("DELETE /lists/allow/{}", all[7]), None);
     wait_for(&caller, "/lists/allow", |it| it["total"] == 29_999);
 }
@@ -230,6 +227,7 @@ fn verify_says_what_differs() {
     assert_equal(&b);
     // Node 1 drops what node 2 sends, and node 2 sees it.
     one.expect(204, "POST /cluster/nodes/2/ignore", None);
+    wait_for(&one, "/cluster", |it| it["nodes"].to_string().contains("\"ignored\":true"));
     ban(&two, "198.51.100.0/24");
     let (text, are_equal) = verify(&b);
     assert!(!are_equal && text.contains("node 1: differs: bans\nnot equal\n"), "{text}");

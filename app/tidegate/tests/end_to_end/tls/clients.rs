@@ -41,15 +41,6 @@ fn serves_curl_over_a_kept_connection() {
 }
 
 #[test]
-fn explains_the_wrong_protocol_on_a_port() {
-    let secure = start();
-    let output = secure.curl("http", secure.address, &[]);
-    assert!(stdout(&output).contains("the URL must begin with https:// or wss://"));
-    let output = secure.curl("https", secure.tracker.http4(), &[]);
-    assert!(!output.status.success() && stderr(&output).contains("wrong version number"));
-}
-
-#[test]
 fn offers_tls_1_2_and_1_3_only() {
     let secure = start();
     for (option, expected) in [
@@ -180,21 +171,6 @@ fn negotiates_sound_groups_and_signatures() {
         brief(&text, "Protocol version").is_some()
     };
     assert!(agreed("-tls1_2") && !agreed("-tls1_3"));
-}
-
-#[test]
-fn presents_the_first_certificate_for_unknown_names() {
-    let secure = start();
-    let judged = |host: &str| {
-        let options = ["-servername", host, "-verify_hostname", host, "-verify_return_error"];
-        secure.s_client(&options, "")
-    };
-    assert!(judged("host.test").contains("Verify return code: 0 (ok)"));
-    assert!(judged("old.test").contains("Verify return code: 0 (ok)"));
-    let text = judged("stranger.test");
-    assert!(text.to_lowercase().contains("hostname mismatch"), "{text}");
-    let text = secure.s_client(&["-noservername", "-verify_return_error"], "");
-    assert!(text.contains("Verify return code: 0 (ok)"), "{text}");
 }
 
 #[test]

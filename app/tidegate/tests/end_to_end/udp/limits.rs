@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::api::{Caller, TOKEN};
+use crate::api::start_in;
 use crate::process::PATIENCE;
 use crate::site;
 
@@ -15,13 +15,6 @@ crate::site::on_engines! {
     limits_announces_and_scrapes,
     blocks_sources_of_floods,
     refuses_frozen_torrents,
-}
-
-fn start_managed(more: &str) -> (Tracker, Caller) {
-    let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
-    let tracker = Tracker::start_with(Directory::new(), more, &variables);
-    let api = Caller::of(&tracker);
-    (tracker, api)
 }
 
 /// Waits until a packet of `client` is answered, or until it is not.
@@ -38,7 +31,7 @@ fn wait_for_answers(client: &Udp, packet: &[u8], are_answered: bool) {
 
 #[test]
 fn ignores_banned_networks() {
-    let (tracker, api) = start_managed("[limits]\nexempt = []\n");
+    let (tracker, api) = start_in(Directory::new(), "[limits]\nexempt = []\n");
     let [v4, v6] = both(&tracker);
     let network = std::net::Ipv4Addr::from_bits(site::client(1).to_bits() & !0xff);
     // A network of 256 addresses, and one address.
@@ -154,7 +147,7 @@ fn blocks_sources_of_floods() {
 
 #[test]
 fn refuses_frozen_torrents() {
-    let (tracker, api) = start_managed("");
+    let (tracker, api) = start_in(Directory::new(), "");
     let torrent = format!("/torrents/{}/freeze", "ab".repeat(20));
     for to in both(&tracker) {
         let client = Udp::connect(to);

@@ -3,8 +3,8 @@
 
 use types::InfoHash;
 
-/// An incremental parser.
-pub(super) struct Reader {
+/// An incremental parser. Public for the fuzz target.
+pub struct Reader {
     format: Format,
     hashes: Vec<InfoHash>,
     /// The start of a hash or line that continues in the next piece.
@@ -46,21 +46,28 @@ fn line_len(text: &[u8]) -> usize {
 }
 
 impl Reader {
-    pub(super) fn text() -> Self {
+    /// Reads one hash per line.
+    pub fn text() -> Self {
         Self { format: Format::Text, hashes: Vec::new(), partial: Vec::new(), line: 1 }
     }
 
-    pub(super) fn json() -> Self {
+    /// Reads an array of strings.
+    pub fn json() -> Self {
         Self { format: Format::Json(JsonState::Start), ..Self::text() }
     }
 
     /// Returns the number of hashes so far.
-    pub(super) fn len(&self) -> usize {
+    #[expect(clippy::len_without_is_empty, reason = "nothing asks")]
+    pub fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Parses the next piece. The error names the line or item.
-    pub(super) fn read(&mut self, piece: &[u8]) -> Result<(), String> {
+    /// Parses the next piece.
+    ///
+    /// # Errors
+    ///
+    /// If the piece is malformed: a sentence that names the line or item.
+    pub fn read(&mut self, piece: &[u8]) -> Result<(), String> {
         let mut rest = piece;
         while !rest.is_empty() {
             rest = match self.plain_line(rest) {
@@ -87,8 +94,12 @@ impl Reader {
         Some(rest)
     }
 
-    /// Returns all hashes, or an error if the body is incomplete.
-    pub(super) fn end(mut self) -> Result<Vec<InfoHash>, String> {
+    /// Returns all hashes.
+    ///
+    /// # Errors
+    ///
+    /// If the body is incomplete.
+    pub fn end(mut self) -> Result<Vec<InfoHash>, String> {
         match self.format {
             Format::Json(JsonState::End) => {}
             Format::Json(_) => return Err("expected `]` at the end of the array".into()),

@@ -15,6 +15,7 @@ use crate::api::cluster::{ClusterJson, NodeNumber};
 use crate::api::events::EventStream;
 use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query};
 use crate::api::lists::{Entries, EntryPage, InfoHashes, WantsText};
+use crate::api::networks::NetworksJson;
 use crate::api::peers::AddressQuery;
 use crate::api::site::{FeedClient, FeedResponse, SiteJson};
 use crate::api::state::Shared;
@@ -133,6 +134,12 @@ impl<T: ToSchema> Output for Created<T> {
 impl Output for ClusterJson {
     fn describe(operation: &mut Operation) {
         Json::<cluster::ClusterStatus>::describe(operation);
+    }
+}
+
+impl Output for NetworksJson {
+    fn describe(operation: &mut Operation) {
+        Json::<geo::NetworkStatus>::describe(operation);
     }
 }
 

@@ -2,10 +2,11 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
-
 use tracker::KeyTotals as Totals;
+use utoipa::ToSchema;
 
 use super::ids;
+use crate::json::nullable;
 
 /// A row. The key is stored in clear: administrators look it up for announce URLs.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,18 +38,30 @@ pub(crate) struct Rules {
     pub(crate) download_slots: u32,
 }
 
-/// A change of a key; fields that are `None` stay as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A change of a key; absent fields stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct KeyUpdate {
-    pub(crate) id: u32,
+    /// Another key in place of the present one, which is unknown then; totals stay. Its clients are refused until they
+    /// announce with the new one.
+    #[schema(pattern = "^[A-Za-z0-9_-]{16,64}$")]
     pub(crate) key: Option<String>,
+    #[schema(max_length = 100)]
     pub(crate) name: Option<String>,
+    /// Unix time in seconds; null: never.
+    #[serde(default, deserialize_with = "nullable")]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 253402300799i64)]
     pub(crate) expires: Option<Option<i64>>,
+    #[schema(maximum = 65535)]
     pub(crate) peers_per_torrent: Option<u16>,
+    #[schema(format = Int64, maximum = 4294967295u64)]
     pub(crate) torrents: Option<u32>,
+    #[schema(maximum = 65535)]
     pub(crate) addresses: Option<u16>,
+    #[schema(maximum = 65535)]
     pub(crate) announces_per_minute: Option<u16>,
     pub(crate) seed_only: Option<bool>,
+    #[schema(format = Int64, maximum = 4294967295u64)]
     pub(crate) download_slots: Option<u32>,
 }
 
@@ -113,9 +126,10 @@ pub(crate) fn insert(connection: &Connection, row: &mut KeyRow) -> Result<(), ru
 /// Changes a key. Returns its row, or `None` if there is no such key.
 pub(crate) fn update(
     connection: &Connection,
+    id: u32,
     update: &KeyUpdate,
 ) -> Result<Option<KeyRow>, rusqlite::Error> {
-    let Some(mut row) = get(connection, update.id)? else { return Ok(None) };
+    let Some(mut row) = get(connection, id)? else { return Ok(None) };
     if let Some(key) = &update.key {
         row.key.clone_from(key);
     }
@@ -132,25 +146,6 @@ pub(crate) fn update(
     rules.download_slots = update.download_slots.unwrap_or(rules.download_slots);
     put(connection, &row)?;
     Ok(Some(row))
-}
-
-impl KeyUpdate {
-    /// Returns the change that leads to `row`.
-    pub(crate) fn to(row: &KeyRow) -> Self {
-        let rules = &row.rules;
-        Self {
-            id: row.id,
-            key: Some(row.key.clone()),
-            name: Some(row.name.clone()),
-            expires: Some(rules.expires),
-            peers_per_torrent: Some(rules.peers_per_torrent),
-            torrents: Some(rules.torrents),
-            addresses: Some(rules.addresses),
-            announces_per_minute: Some(rules.announces_per_minute),
-            seed_only: Some(rules.seed_only),
-            download_slots: Some(rules.download_slots),
-        }
-    }
 }
 
 /// Adds a key or replaces that of the same id.

@@ -462,13 +462,13 @@ impl World {
             5 => {
                 let id = pick(&existing, &mut self.random);
                 let is_replaced = self.below(2) == 0 && !ids::is_early(id.into());
-                RecordOp::KeyChanged(KeyUpdate {
-                    id,
+                let update = KeyUpdate {
                     key: is_replaced.then_some(key),
                     name: Some(name),
                     torrents: Some(self.below(9) as u32),
                     ..KeyUpdate::default()
-                })
+                };
+                RecordOp::KeyChanged { id, update }
             }
             6 => RecordOp::KeyRemoved { id: pick(&existing, &mut self.random) },
             7 => {

@@ -107,60 +107,6 @@ fn a_new_log_is_filled_by_the_first_node() {
 }
 
 #[test]
-fn what_a_lost_end_of_the_log_had_is_told_again() {
-    let mut bed = Bed::new(None);
-    bed.connect(9, UNIX_MS);
-    bed.logged(9, 2, &changes(2, 5, 1));
-    let shorter = Input::Log { stream: 9, first: 1, last: 3, last_ms: UNIX_MS - 20_000 };
-    bed.input(shorter);
-    bed.wait(200);
-    bed.wait(30_000);
-    bed.input(shorter);
-    let out = bed.wait_storing(300);
-    assert_eq!(starts(&out), [Start::Time(UNIX_MS + 1)]);
-    // 20 s before, 1.5 s until it was connected, and half a minute of doubt.
-    assert!(walk_since_s(&out).is_some_and(|it| (50..56).contains(&it)), "{out:?}");
-}
-
-/// Returns how many peers the messages to the log report as gone.
-fn told_gone(out: &[Output]) -> usize {
-    let gone_in = |message: &[u8]| {
-        let groups = Block::read(message).unwrap().0.groups().unwrap();
-        groups.map(|group| group.v4.filter(|peer| peer.word.is_gone()).count()).sum::<usize>()
-    };
-    let messages = out.iter().filter_map(|output| match output {
-        Output::PublishLog { message, .. } => Some(gone_in(message)),
-        _ => None,
-    });
-    messages.sum()
-}
-
-/// A node that starts would bring them back: its journal does not have the removals of other nodes.
-#[test]
-fn removals_that_a_lost_log_had_are_told_again() {
-    let begin = || {
-        let mut bed = Bed::new(None);
-        bed.connect(9, UNIX_MS);
-        bed.logged(9, 2, &changes(2, 5, 1));
-        bed.remove_peer();
-        // Published again, because it was not acknowledged.
-        assert_eq!(told_gone(&bed.wait_storing(2000)), 1);
-        bed
-    };
-    let mut bed = begin();
-    bed.look_up(10, 1, 0, 0);
-    assert_eq!(told_gone(&bed.wait_storing(300)), 1);
-    let mut bed = begin();
-    bed.look_up(9, 1, 3, UNIX_MS - 20_000);
-    assert_eq!(told_gone(&bed.wait(30_200)), 0);
-    // Messages that others have stored since are new.
-    bed.look_up(9, 1, 6, UNIX_MS + 33_000);
-    bed.wait(100);
-    bed.logged(6, 2, &changes(2, 5, 2));
-    assert_eq!(told_gone(&bed.wait_storing(2000)), 1);
-}
-
-#[test]
 fn a_restored_node_reads_little_and_tells_what_it_did_last() {
     let mut bed = Bed::new(Some(UNIX_MS - 10_000));
     let out = bed.connect(2, UNIX_MS);

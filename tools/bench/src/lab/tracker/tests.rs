@@ -39,7 +39,7 @@ fn lab() -> Lab {
 }
 
 fn start(lab: &Lab, subject: &Subject, protocol: Protocol) -> Result<RunningTracker> {
-    lab.start(subject, protocol, &[0], &[])
+    lab.start(subject, protocol, &[0])
 }
 
 #[test]

@@ -5,9 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
-mod machine;
 mod manual;
-mod record;
 mod removed;
 mod render;
 
@@ -22,11 +20,9 @@ use std::time::SystemTime;
 use admin::records::OfflineCounts;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser};
-use tidegate_import::{Draft, ListKind, Options, Report, Rival};
+use tidegate_import::{Draft, ListKind, Options, Records, Report, Rival};
 
-use machine::Machine;
 use manual::Texts;
-use record::{Discard, Recorder};
 use removed::Rewrite;
 use render::Rendered;
 
@@ -122,14 +118,14 @@ impl Import {
     /// Imports. Returns what is wrong, if anything; nothing has been written then.
     fn run(&self) -> Result<(), Vec<String>> {
         self.check_out()?;
-        let (draft, report, mut records) = self.read()?;
+        let (draft, report, records) = self.read()?;
         let (text, problems) = checked(self.tracker, &self.sources(), draft)?;
         // Written before the commit: a configuration without its records can be written again.
         match &self.out {
             Some(out) if !self.dry_run => self.write(out, &text)?,
             _ => print(&text)?,
         }
-        let counts = records.take().map(Recorder::commit).transpose().map_err(|text| vec![text])?;
+        let counts = records.commit().map_err(|text| vec![text])?;
         self.summarize(&report, &problems, counts);
         Ok(())
     }
@@ -144,19 +140,14 @@ impl Import {
         }
     }
 
-    /// Reads all files. Returns the records, if they are to be written.
-    fn read(&self) -> Result<(Draft, Report, Option<Recorder>), Vec<String>> {
-        let options = self.options();
+    /// Reads all files. Returns the records, which are not committed.
+    fn read(&self) -> Result<(Draft, Report, Records), Vec<String>> {
         let mut records = match &self.state {
-            Some(dir) if !self.dry_run => Some(open_records(dir)?),
-            _ => None,
+            Some(dir) if !self.dry_run => open_records(dir)?,
+            _ => Records::discard(),
         };
-        let mut discard = Discard;
-        let sink: &mut dyn tidegate_import::Sink = match &mut records {
-            Some(records) => records,
-            None => &mut discard,
-        };
-        let read = tidegate_import::import(self.tracker, &self.files, (&options, &Machine), sink);
+        let options = self.options();
+        let read = tidegate_import::import(self.tracker, &self.files, &options, &mut records);
         let (draft, report) = read.map_err(|error| vec![error.to_string()])?;
         Ok((draft, report, records))
     }
@@ -219,12 +210,12 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn open_records(dir: &Path) -> Result<Recorder, Vec<String>> {
+fn open_records(dir: &Path) -> Result<Records, Vec<String>> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|error| vec![format!("--state: cannot create {}: {error}", dir.display())])?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-    Recorder::open(dir, now).map_err(|error| vec![error])
+    Records::open(dir, now).map_err(|error| vec![error])
 }
 
 /// Writes the draft as text, and has the tracker check that as a configuration. Keys that cannot hold are written as

@@ -32,17 +32,15 @@ fn run(
     timeout_ms: u64,
     requests: &dyn Fn() -> bool,
 ) -> Counters {
-    let (stop, phase) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let run = RosterRun {
             task,
             stop: &stop,
-            phase: &phase,
-            phases: 1,
             timeout: Duration::from_millis(timeout_ms),
             patience: Duration::from_secs(10),
         };
-        let running = scope.spawn(move || roster.run(&run).unwrap().remove(0));
+        let running = scope.spawn(move || roster.run(&run).unwrap());
         while !running.is_finished() && !requests() {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -1,0 +1,103 @@
+//! Paces clients by load: every few seconds, takes what the workers have counted and the processor time that they have
+//! used, and puts longer intervals and budgets in force.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use net::process::thread_times;
+use pace::{Pacer, Processors};
+use tracker::counters::MetricsRegistry;
+use tracker::{LoadTime, Tracker};
+
+use super::module::{Module, Opening, Running};
+use super::time::unix_ms;
+use config::{Config, worker_count};
+
+/// Beginnings of the names of UDP and TCP workers.
+const WORKERS: [&str; 2] = ["udp-", "http-"];
+
+/// Paces clients.
+pub(super) struct LoadModule {
+    started: Instant,
+    pacer: Option<Pacer>,
+    /// Present while clients are served.
+    serving: Option<Serving>,
+    step: Duration,
+    last: Instant,
+    processors: Processors,
+}
+
+struct Serving {
+    tracker: Arc<Tracker>,
+    registry: Arc<MetricsRegistry>,
+}
+
+impl Default for LoadModule {
+    fn default() -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            pacer: None,
+            serving: None,
+            step: Duration::ZERO,
+            last: now,
+            processors: Processors::default(),
+        }
+    }
+}
+
+impl LoadModule {
+    fn now(&self) -> LoadTime {
+        let steady_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        LoadTime { steady_ms, unix_s: unix_ms() / 1000 }
+    }
+
+    fn decide(&mut self) {
+        let now = self.now();
+        let (Some(pacer), Some(serving)) = (&mut self.pacer, &self.serving) else { return };
+        let processors = Processors { used: thread_times(WORKERS), ..self.processors };
+        pacer.step(&serving.tracker, now, &serving.registry.read(), &processors);
+        self.last = Instant::now();
+    }
+}
+
+impl Module for LoadModule {
+    /// Before swarms are restored, whose peers may have the longest intervals.
+    fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
+        let config = &*opening.config;
+        self.processors.workers = [config.udp_workers, config.http_workers].map(worker_count);
+        // The limits of a container are files that the sandbox hides.
+        self.processors.cores = available_parallelism().map_or(1, NonZero::get);
+        self.pacer = Some(Pacer::new(config.load.rules.clone(), opening.tracker, self.now()));
+        self.step = Duration::from_secs(config.load.step_s.into());
+        Ok(())
+    }
+
+    fn serve(&mut self, running: &mut Running<'_>) -> Result<()> {
+        let sources = running.workers.metric_sources();
+        let tracker = Arc::clone(&running.shared.tracker);
+        self.serving = Some(Serving { tracker, registry: Arc::clone(&sources.registry) });
+        if let Some(pacer) = &self.pacer {
+            sources.subsystems.add("load", pacer.status_source());
+        }
+        // Metrics have all services from the start.
+        self.decide();
+        Ok(())
+    }
+
+    fn tick(&mut self) {
+        if self.last.elapsed() >= self.step {
+            self.decide();
+        }
+    }
+
+    fn configure(&mut self, config: &Config) {
+        self.step = Duration::from_secs(config.load.step_s.into());
+        if let Some(pacer) = &mut self.pacer {
+            pacer.set_rules(config.load.rules.clone());
+        }
+    }
+}
