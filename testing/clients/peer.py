@@ -11,18 +11,20 @@ import sys
 import libtorrent
 
 torrent, folder, listen = sys.argv[1:]
-session = libtorrent.session(
-    {
-        "listen_interfaces": listen,
-        "enable_dht": False,
-        "enable_lsd": False,
-        "enable_upnp": False,
-        "enable_natpmp": False,
-        "alert_mask": libtorrent.alert.category_t.tracker_notification
-        | libtorrent.alert.category_t.error_notification
-        | libtorrent.alert.category_t.status_notification,
-    }
-)
+settings = {
+    "listen_interfaces": listen,
+    "enable_dht": False,
+    "enable_lsd": False,
+    "enable_upnp": False,
+    "enable_natpmp": False,
+    "alert_mask": libtorrent.alert.category_t.tracker_notification
+    | libtorrent.alert.category_t.error_notification
+    | libtorrent.alert.category_t.status_notification,
+}
+if "webtorrent_stun_server" in libtorrent.default_settings():
+    # libtorrent 2.1: its network has no way to a STUN server.
+    settings["webtorrent_stun_server"] = ""
+session = libtorrent.session(settings)
 session.add_torrent({"ti": libtorrent.torrent_info(torrent), "save_path": folder})
 while True:
     session.wait_for_alert(1000)

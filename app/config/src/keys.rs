@@ -105,6 +105,9 @@ settings! {
         websocket_message_bytes: Int(1024, limits::WS_MESSAGE_MAX as u32), per_listener, constant = 131_072;
         /// Messages read from one connection per second; further ones wait. 0 = unlimited.
         websocket_messages_per_s: Int(0, u32::MAX), per_listener, constant = 1000;
+        /// Bytes of offers relayed per second and connection; further ones are dropped. Intervals grow with the
+        /// torrents of a connection so that it sends no more. 0 = unlimited.
+        websocket_offer_bytes_per_s: Int(0, 1 << 24), per_listener, constant = limits::WEB_OFFER_BYTES_PER_S;
         /// Maximum number of torrents per connection.
         websocket_torrents_max: Int(1, 10_000_000), per_listener, constant = 10_000;
         /// Bytes of responses buffered for a client that does not read. A connection with more is closed,

@@ -411,6 +411,7 @@ fn web(sections: &Sections) -> WebOptions {
         origins_deny: http.websocket_origins_deny.value.clone(),
         message_max: http.websocket_message_bytes.size(),
         messages_per_s: http.websocket_messages_per_s.value,
+        offer_bytes_per_s: http.websocket_offer_bytes_per_s.value,
         torrents_max: http.websocket_torrents_max.size(),
         unread_max: http.websocket_send_buffer_bytes.size(),
         write_timeout_s: http.write_timeout_s.value,

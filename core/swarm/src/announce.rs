@@ -76,4 +76,6 @@ pub struct StoreWebAnnounce {
     pub caps: PeerCaps,
     /// Most peers to relay offers to, up to [`types::limits::WEB_OFFERS_MAX`].
     pub want: u16,
+    /// Seconds by which the peer may be silent for longer than others: its interval is longer by as many.
+    pub extra_s: u32,
 }

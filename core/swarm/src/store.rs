@@ -61,6 +61,8 @@ const WEB_REMOTE_LIFETIME_S: u32 = 900;
 /// a live one at least once in a period of refreshes and an interval, and an interval is less than a lifetime.
 /// The rest allows for the way to other nodes.
 const WEB_SILENCE_S: u32 = WEB_REFRESH_S + 128;
+// Peers with such an interval are reported at each announce.
+const _: () = assert!(limits::WEB_INTERVAL_MAX_S + 128 <= WEB_REMOTE_LIFETIME_S);
 /// The most shards there can be.
 const SHARDS_MAX: usize = 1 << 12;
 

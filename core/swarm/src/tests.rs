@@ -122,6 +122,7 @@ pub(crate) fn web_update(torrent: u8, peer: WebPeer, role: Role) -> StoreWebAnno
         min_interval_s: 0,
         caps: PeerCaps::default(),
         want: 0,
+        extra_s: 0,
     }
 }
 

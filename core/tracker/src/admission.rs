@@ -552,8 +552,9 @@ impl View<'_> {
         })
     }
 
+    /// Returns true if no limits apply to a client.
     #[inline]
-    pub(crate) fn is_exempt(&self, from: IpAddr) -> bool {
+    pub fn is_exempt(&self, from: IpAddr) -> bool {
         self.settings.limits.exempt.contains(from)
     }
 

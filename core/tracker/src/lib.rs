@@ -79,7 +79,9 @@ pub use swarm::{
 };
 pub use tokens::{TokenFault, TokenStats, TokenVerifier, Tokens, VerifiedToken};
 pub use types::{ParseUserKeyError, UserKey};
-pub use webtorrent::{OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest};
+pub use webtorrent::{
+    OfferBudget, OfferNetwork, OfferTag, Offers, WebAnnounceOk, WebAnnounceRequest,
+};
 
 use access::{FirstRefusals, HashList, LiveLists, TorrentReasons};
 use admission::{Effect, Endpoint};

@@ -1,6 +1,7 @@
 //! WebTorrent announces: a peer gives its offers to the tracker, which chooses the peers that get them; an answer
 //! finds its way back by the offer that it answers.
 
+mod budget;
 mod offers;
 
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ use crate::policy::too_soon;
 use crate::site::Hidden;
 use crate::{Interval, OwnPeers, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View};
 
+pub use budget::OfferBudget;
 pub use offers::Offers;
 
 /// A WebTorrent announce.
@@ -32,6 +34,9 @@ pub struct WebAnnounceRequest {
     pub announce: Announce,
     /// The number of its offers, which bounds the number of its peers.
     pub offers: u16,
+    /// The interval that keeps the connection within its [`OfferBudget`], seconds. Ignored if it is shorter than
+    /// the usual one, and for exempt clients.
+    pub interval_s: u32,
 }
 
 /// The response to an accepted WebTorrent announce.
@@ -93,7 +98,8 @@ impl View<'_> {
             tracker.downloads.raise(&info_hash, &mut counts.downloads);
         }
         let Interval { interval_s, jitter_s, .. } = self.interval;
-        let interval_s = interval_s + random.below(jitter_s + 1);
+        let usual_s = interval_s + random.below(jitter_s + 1);
+        let interval_s = usual_s.max(announce.extra_s.saturating_add(policy.websocket_interval_s));
         Ok(WebAnnounceOk {
             counts,
             interval_s: hidden.and_then(|hidden| hidden.interval_s).unwrap_or(interval_s),
@@ -141,6 +147,7 @@ impl View<'_> {
                 policy.peers(announce.want).min(request.offers).min(limits::WEB_OFFERS_MAX as u16),
             ),
         };
+        let extra_s = request.interval_s.saturating_sub(policy.websocket_interval_s);
         StoreWebAnnounce {
             info_hash: announce.info_hash,
             peer: WebPeer { connection: request.connection, peer_id: announce.peer_id },
@@ -150,6 +157,11 @@ impl View<'_> {
             min_interval_s: policy.web_min_interval_s(announce.event),
             caps: policy.peer_caps,
             want,
+            extra_s: if extra_s > 0 && self.is_exempt(request.grant.client_ip()) {
+                0
+            } else {
+                extra_s
+            },
         }
     }
 }
@@ -164,6 +176,12 @@ impl Tracker {
             let tag = self.passkeys.prefetch_session(key, info_hash, &peer.peer_id, &identity);
             self.passkeys.leave(now, key, tag);
         }
+    }
+
+    /// Returns true if a WebTorrent peer is stored: it has not expired since its last announce, and no other peer
+    /// took its place.
+    pub fn has_web(&self, info_hash: &InfoHash, peer: &WebPeer) -> bool {
+        self.store.has_web(info_hash, peer)
     }
 
     /// Returns the network of a client that makes offers.
@@ -242,6 +260,7 @@ mod tests {
             connection: ConnectionKey(peer.into()),
             announce: Announce { event, ..leecher(HASH, peer) },
             offers,
+            interval_s: 0,
         }
     }
 
@@ -277,6 +296,19 @@ mod tests {
         let (accepted, _) = announce(&tracker, &request(8, Event::None, 0));
         let accepted = accepted.unwrap();
         assert_eq!((accepted.counts.leechers(), accepted.interval_s), (8, 120));
+    }
+
+    #[test]
+    fn a_connection_with_many_torrents_gets_a_longer_interval_unless_it_is_exempt() {
+        let tracker = tracker(Policy::default());
+        let interval_s = |interval_s| {
+            let request = WebAnnounceRequest { interval_s, ..request(1, Event::Started, 0) };
+            announce(&tracker, &request).0.unwrap().interval_s
+        };
+        assert_eq!([0, 119, 121, 700].map(interval_s), [120, 120, 121, 700]);
+        let exempt = Networks::parse(["127.0.0.0/8"]).unwrap();
+        tracker.limiter().replace(Limits { exempt, ..Limits::default() });
+        assert_eq!(interval_s(700), 120);
     }
 
     #[test]

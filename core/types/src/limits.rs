@@ -170,8 +170,9 @@ pub const READ_MEMORY_MIB: u32 = 8;
 pub const UNSENT_MEMORY_MIB: u32 = 32;
 
 /// Bytes of one worker for the torrents that WebSockets have announced: 40 each, so that their peers are
-/// removed when a client leaves. 160 connections with the default maximum of 10,000 torrents fill it, or two million with one.
-pub const WS_TORRENTS_MEMORY_MAX: usize = 64 << 20;
+/// removed when a client leaves. 10,000 desktop clients with 1,000 torrents each fit into that of two workers, and
+/// 640 connections with the default maximum of 10,000 torrents fill one.
+pub const WS_TORRENTS_MEMORY_MAX: usize = 256 << 20;
 
 /// Peers of one torrent on one WebSocket, whose peer ids differ. A page has one connection and one peer
 /// id, unless it runs several clients at once. Clients behind a proxy that is not trusted seem to have
@@ -193,6 +194,14 @@ pub const OFFERS_OUTSTANDING_MAX: usize = 1024;
 pub const OFFERS_PER_S: u32 = 1000;
 /// Offers of one prefix that may come at once: 2,000 browsers that come back when the tracker restarts.
 pub const OFFERS_BURST: u32 = 20_000;
+/// Bytes per second of one connection's announces: its interval is so long that they are not more, and offers above
+/// them are not relayed. 700 torrents with ten offers of 750 bytes each fit into the usual interval of 120 seconds.
+pub const WEB_OFFER_BYTES_PER_S: u32 = 64 * 1024;
+/// Seconds of that rate which a connection may use at once: it announces all of its torrents when it opens.
+pub const WEB_OFFER_BURST_S: u32 = 120;
+/// The longest interval in seconds that a connection gets for its many torrents. Desktop clients do not say when they
+/// leave a torrent (libtorrent 2.1), so its peer gets offers for as long.
+pub const WEB_INTERVAL_MAX_S: u32 = 720;
 /// Bytes of offers and answers that may wait for a client; further ones are dropped until it has read. Others
 /// decide what it gets, so they must not fill what its own responses may take: a browser's next offers are
 /// better than these when it reads again.

@@ -234,10 +234,10 @@ refusals! {
         "an answer must be an object, and needs to_peer_id and offer_id: \
          strings of 20 characters from U+0000 to U+00FF";
     /// WebTorrent: the connection is in as many torrents as it may be.
-    TooManyTorrents => "too_many_torrents", Retry::Unspecified,
+    TooManyTorrents => "too_many_torrents", AFTER_A_SESSION,
         "too many torrents on one connection";
     /// WebTorrent: the connection has as many peers in this torrent as it may have.
-    TooManyPeers => "too_many_peers", Retry::Unspecified,
+    TooManyPeers => "too_many_peers", AFTER_A_SESSION,
         "too many peers of one torrent on one connection";
     /// The client's prefix is over its rate. UDP answers with silence instead.
     TooManyRequests => "too_many_requests", AFTER_A_MOMENT,

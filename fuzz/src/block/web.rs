@@ -90,6 +90,7 @@ fn merge(store: &Store, cut_ago_s: u16, groups: WebGroups<'_>) {
             min_interval_s: 0,
             caps: PeerCaps { per_address: 8, per_network: 64 },
             want: 20,
+            extra_s: 0,
         };
         let mut targets = RelayTargets::new();
         store.announce_web(NOW, &mut random, &announce, &mut targets).expect("no interval");

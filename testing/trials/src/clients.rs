@@ -20,6 +20,7 @@ mod script;
 mod torrent;
 
 use crate::command::{Tally, is_root};
+use crate::venv::CLIENT_TOOLS;
 use crate::workspace::{binary, root, target};
 use anyhow::{Context, Result, ensure};
 use case::{CASES, Case};
@@ -44,6 +45,8 @@ pub fn run(names: &[&str]) -> Result<Tally> {
     let all = || CASES.iter().map(|case| case.0).collect::<Vec<_>>();
     ensure!(!cases.is_empty(), "no case {names:?} among {:?}", all());
     ensure!(binary().is_file(), "no {}", binary().display());
+    // The cases have no way to a registry.
+    CLIENT_TOOLS.install()?;
     let folder = target().join(format!("clients-{}", std::process::id()));
     fs::create_dir_all(&folder)?;
     // A copy, because cargo may replace the original while the cases run.

@@ -25,6 +25,9 @@ pub(crate) const PACKAGE_TOOLS: Venv =
 /// schemathesis.
 pub(crate) const API_TOOLS: Venv =
     Venv { name: "schemathesis", requirements: "testing/api/requirements.txt" };
+/// libtorrent with WebTorrent, which Debian's has not.
+pub(crate) const CLIENT_TOOLS: Venv =
+    Venv { name: "clients", requirements: "testing/clients/requirements.txt" };
 
 impl Venv {
     /// Returns the path of a program after installing what is missing.
@@ -34,7 +37,12 @@ impl Venv {
     /// Returns an error if the packages cannot be installed.
     pub fn program(&self, name: &str) -> Result<String> {
         self.install()?;
-        Ok(self.folder().join("bin").join(name).display().to_string())
+        Ok(self.path_of(name).display().to_string())
+    }
+
+    /// Returns the path of a program, installed or not.
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.folder().join("bin").join(name)
     }
 
     /// Installs the packages, unless the environment that is there was made from the same list.
@@ -75,7 +83,7 @@ mod tests {
 
     #[test]
     fn every_requirement_is_an_exact_version() {
-        for venv in [CARGO_TOOLS, RELEASE_TOOLS, PACKAGE_TOOLS, API_TOOLS] {
+        for venv in [CARGO_TOOLS, RELEASE_TOOLS, PACKAGE_TOOLS, API_TOOLS, CLIENT_TOOLS] {
             let text = fs::read_to_string(root().join(venv.requirements)).unwrap();
             let pins: Vec<_> = text.lines().filter(|line| !line.starts_with(['#', ' '])).collect();
             assert!(!pins.is_empty());

@@ -1,4 +1,4 @@
-//! Load for WebTorrent trackers: each connection is a peer of one torrent.
+//! Load for WebTorrent trackers: each connection is a peer of one torrent, or of many, as those of desktop clients.
 //!
 //! A busy peer announces with offers, answers received offers, and announces again after each
 //! response, or on schedule in an open loop: each connection has one outstanding request at any
@@ -31,8 +31,10 @@ use crate::{LoopMode, Mix, Report, Spread, TrackerUrl, Usage, WebTorrentReport, 
 pub struct WsOptions {
     /// The tracker's URL.
     pub url: TrackerUrl,
-    /// Torrents and peers; each peer has its own connection.
+    /// Torrents and peers.
     pub workload: Workload,
+    /// Peers of one connection, each of a torrent; at least 1.
+    pub peers_each: u32,
     /// When peers announce again.
     pub timing: AnnounceTiming,
     /// Durations of the run.
@@ -62,6 +64,8 @@ pub enum AnnounceTiming {
     Idle {
         /// Interval of each peer's pings, if it sends any.
         ping_every: Option<Duration>,
+        /// Peers announce no sooner, whatever the tracker says.
+        interval_min: Duration,
     },
 }
 
@@ -78,6 +82,7 @@ impl WsOptions {
                 seeders_percent: 25,
                 ..Workload::default()
             },
+            peers_each: 1,
             timing: AnnounceTiming::Busy,
             plan: RunPlan::default(),
             mix: Mix { connect: 0, announce: 1, scrape: 0 },
@@ -96,18 +101,45 @@ impl WsOptions {
         Self {
             workload: Workload { torrents: 1_000, peers: 10_000, ..busy.workload },
             offers: 0,
-            timing: AnnounceTiming::Idle { ping_every: Some(Duration::from_secs(30)) },
+            timing: AnnounceTiming::Idle {
+                ping_every: Some(Duration::from_secs(30)),
+                interval_min: Duration::ZERO,
+            },
             // The warm-up gives the tracker a second to settle before its memory is measured.
             plan: RunPlan { duration: Duration::from_secs(150), ..busy.plan },
             ..busy
         }
     }
 
+    /// Returns the load of desktop clients (libtorrent 2.1): 1,000 connections, each with `torrents` torrents of ten
+    /// peers, and ten offers in each announce but the first.
+    pub fn desktop(url: TrackerUrl, torrents: u32) -> Self {
+        let idle = Self::idle(url);
+        let connections = 1000;
+        let peers = torrents.saturating_mul(connections);
+        let torrents_all = (peers / 10).max(1);
+        Self {
+            workload: Workload { torrents: torrents_all, peers, ..idle.workload },
+            peers_each: torrents,
+            offers: 10,
+            timing: AnnounceTiming::Idle {
+                ping_every: None,
+                interval_min: Duration::from_secs(60),
+            },
+            ..idle
+        }
+    }
+
+    /// Returns the number of connections.
+    pub(crate) fn connections(&self) -> u32 {
+        self.workload.peers / self.peers_each.max(1)
+    }
+
     fn loop_mode(&self) -> LoopMode {
         match self.timing {
             AnnounceTiming::Paced(rate) => LoopMode::Open { rate },
             AnnounceTiming::Busy | AnnounceTiming::Idle { .. } => {
-                LoopMode::Closed { outstanding: self.workload.peers }
+                LoopMode::Closed { outstanding: self.connections() }
             }
         }
     }
@@ -131,7 +163,7 @@ pub fn run(
     let before = options.plan.pid.map(Usage::of).transpose()?;
     let join_stats = worker::JoinStats::default();
     let make = |number| worker::Ws::new(options, number, &join_stats);
-    let workers = (options.workers.clamp(1, options.workload.peers.max(1)), make);
+    let workers = (options.workers.clamp(1, options.connections().max(1)), make);
     let outcome = run_workers(&options.plan, workers, interrupted, progress)
         .with_context(|| format!("cannot load {}", options.url))?;
     let info = RunInfo {

@@ -121,11 +121,18 @@ impl Shard {
             old.check_interval(now, min_interval_s)?;
         }
         let was_counted = known.is_some_and(|known| known.entry.meta.is_counted());
-        let entry = WebEntry { meta: PeerMeta::new(now, was_counted || completed, partial), host };
+        // A peer with a longer interval is kept as if it had announced later.
+        let announced = now.after(announce.extra_s);
+        let meta = PeerMeta::new(announced, was_counted || completed, partial);
+        let entry = WebEntry { meta, host };
         self.web_torrent(number).put(announce.peer, WebKnown { role, entry }, true);
         let downloaded = completed && !was_counted;
         let is_same = same_role.is_some_and(|old| old.is_partial() == partial);
         let is_due = || {
+            // The age does not say in which period such a peer announced last.
+            if announce.extra_s > 0 {
+                return true;
+            }
             let age = same_role.map_or(0, |old| old.age(now));
             replication::is_web_due(age, now.0 / AGE_UNIT_S, &announce.peer)
         };
@@ -145,6 +152,11 @@ impl Shard {
             self.count_download(number, announce.info_hash);
         }
         Ok(downloaded)
+    }
+
+    pub(crate) fn has_web(&mut self, info_hash: &InfoHash, peer: &WebPeer, hash: u64) -> bool {
+        let found = self.find(info_hash, hash);
+        found.is_some_and(|number| self.web_torrent(number).find(peer).is_some())
     }
 
     pub(crate) fn leave_web(&mut self, info_hash: &InfoHash, peer: WebPeer, hash: u64) {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use replication::block::{WebChange, WebGroups};
 use replication::{MergeClock, MergeTime, Merged};
+use types::{InfoHash, WebPeer};
 
 use super::{Store, unlock};
 use crate::shard::{Shard, WebWalk};
@@ -20,6 +21,15 @@ impl Store {
     /// cluster. Call before there are WebTorrent peers.
     pub fn set_node(&self, node: u8) {
         self.node.store(node, Ordering::Relaxed);
+    }
+
+    /// Returns true if a WebTorrent peer is stored.
+    pub fn has_web(&self, info_hash: &InfoHash, peer: &WebPeer) -> bool {
+        let hash = self.hash(info_hash);
+        let mut shard = self.lock(self.shard_of(hash));
+        let has = shard.has_web(info_hash, peer, hash);
+        unlock(shard);
+        has
     }
 
     /// Keeps changes of this node's WebTorrent peers from now on, about `capacity` of them until they are

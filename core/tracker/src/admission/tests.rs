@@ -286,7 +286,7 @@ fn by_ip(grant: UnverifiedGrant, torrent: InfoHash, peer: u8, port: u16) -> Anno
 
 fn by_web(grant: UnverifiedGrant, torrent: InfoHash, peer: u8) -> WebAnnounceRequest {
     let announce = Announce { event: Event::None, ..leecher(torrent, peer) };
-    WebAnnounceRequest { grant, connection: ConnectionKey(1), announce, offers: 0 }
+    WebAnnounceRequest { grant, connection: ConnectionKey(1), announce, offers: 0, interval_s: 0 }
 }
 
 /// Announces one peer, in a batch of its own.

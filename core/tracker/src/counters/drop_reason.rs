@@ -85,6 +85,8 @@ labelled! {
         RelayUnread = "relay_unread",
         /// WebTorrent: an offer over the rate of its sender's prefix. The announce is answered all the same.
         OfferRate = "offer_rate",
+        /// WebTorrent: an offer over the budget of its sender's connection. The announce is answered all the same.
+        OfferBudget = "offer_budget",
         /// WebSocket: closed because the client's key or token was revoked, was changed or has expired.
         AccessEnded = "access_ended",
         /// WebTorrent: a message to a client of another worker whose mailbox was full, or of another node

@@ -228,6 +228,7 @@ fn browsers_are_judged_likewise() {
             connection: ConnectionKey(peer.into()),
             announce: leecher(InfoHash([hash; 20]), peer),
             offers: 5,
+            interval_s: 0,
         };
         let mut chosen = RelayTargets::new();
         let answer = view.announce_web(&mut Random::new(1), &request, &mut chosen);

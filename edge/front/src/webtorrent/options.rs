@@ -19,6 +19,9 @@ pub struct WebOptions {
     /// Messages and control frames processed per second and connection; further ones wait.
     /// 0 = unlimited.
     pub messages_per_s: u32,
+    /// Bytes per second of the offers of one connection that are relayed; 0 = unlimited. Its interval grows
+    /// with its torrents so that it sends no more.
+    pub offer_bytes_per_s: u32,
     /// The most torrents that one connection may announce.
     pub torrents_max: usize,
     /// The most bytes that may wait for a client that does not read.
@@ -41,6 +44,7 @@ impl Default for WebOptions {
             origins_deny: Vec::new(),
             message_max: limits::WS_MESSAGE_MAX,
             messages_per_s: 1000,
+            offer_bytes_per_s: limits::WEB_OFFER_BYTES_PER_S,
             torrents_max: 10_000,
             unread_max: 256 * 1024,
             write_timeout_s: 20,

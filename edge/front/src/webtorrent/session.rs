@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use tracker::counters::DropReason;
 use tracker::{
-    BanReason, Offers, RelayTargets, RequestKind, View, WebAnnounceOk, WebAnnounceRequest,
+    BanReason, OfferBudget, Offers, RelayTargets, RequestKind, View, WebAnnounceOk,
+    WebAnnounceRequest,
 };
 use types::{
     ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits,
@@ -34,8 +35,15 @@ pub(crate) struct Session {
     /// The connection's torrents and its peer ids in them. Sorted, since most connections have one or
     /// two.
     peers: Vec<(InfoHash, PeerId)>,
+    /// When peers that are no longer stored were last removed from `peers`.
+    peers_checked: Tick,
     rate: MessageRate,
+    budget: OfferBudget,
 }
+
+/// Seconds between two checks of which peers of a connection are still stored. Clients that leave a torrent without
+/// `stopped`, as libtorrent does, would else reach the limit of torrents in time.
+const PEERS_CHECK_S: u32 = 600;
 
 /// The next action of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +89,9 @@ impl Session {
             reader: Reader::for_client_frames(),
             input,
             peers: Vec::new(),
+            peers_checked: Tick::default(),
             rate: MessageRate::default(),
+            budget: OfferBudget::default(),
         }
     }
 
@@ -228,6 +238,7 @@ impl Session {
     ) -> Result<(), Refusal> {
         let Announce { info_hash, peer_id, event, .. } = *announce;
         self.listener.ws().announced(1, || Some((peer_id, self.client.ip)));
+        self.forget_expired(context);
         let position = self.peers.binary_search(&(info_hash, peer_id));
         if position.is_err() && event != Event::Stopped {
             self.check_room(&info_hash)?;
@@ -252,11 +263,11 @@ impl Session {
             connection: self.key,
             announce: parsed,
             offers: announce.offers.len() as u16,
+            interval_s: self.budgeted_interval_s(announce),
         };
         let mut targets = RelayTargets::new();
         let accepted = view.announce_web(&mut context.relay.random, &request, &mut targets)?;
-        let chosen = targets.len();
-        targets.truncate(view.admit_offers(ip, chosen));
+        self.admit_offers(context, announce, &mut targets);
         self.keep_peer(context, (info_hash, peer_id), position, event);
         self.reply(context, |out| {
             let WebAnnounceOk { counts, interval_s, warning } = &accepted;
@@ -264,10 +275,61 @@ impl Session {
         });
         self.relay_offers(context, announce, &targets);
         self.count_response(RequestKind::Announce);
-        let mut counters = self.listener.ws();
-        counters.peers_sent += targets.len() as u64;
-        counters.drops[DropReason::OfferRate.index()] += (chosen - targets.len()) as u64;
+        self.listener.ws().peers_sent += targets.len() as u64;
         Ok(())
+    }
+
+    /// Returns the interval that keeps the connection within its budget. Clients with a key keep the usual one:
+    /// they report their progress with each announce.
+    fn budgeted_interval_s(&mut self, announce: &Announce<'_>) -> u32 {
+        self.budget.note_announce(announce.offers.iter().map(|offer| offer.json.len()));
+        if self.client.key().is_some() {
+            return 0;
+        }
+        self.budget.interval_s(self.listener.web_options.offer_bytes_per_s, self.peers.len())
+    }
+
+    /// Removes the targets of offers that may not be relayed, and counts them.
+    fn admit_offers(
+        &mut self,
+        context: &WsContext<'_>,
+        announce: &Announce<'_>,
+        targets: &mut RelayTargets,
+    ) {
+        let chosen = targets.len();
+        if chosen == 0 {
+            return;
+        }
+        let (view, ip) = (self.view(context), self.client.ip);
+        let bytes_per_s = self.listener.web_options.offer_bytes_per_s;
+        let sizes = announce.offers.iter().take(chosen).map(|offer| offer.json.len());
+        let mut within_budget = self.budget.admit(context.now, bytes_per_s, sizes);
+        if within_budget < chosen && view.is_exempt(ip) {
+            within_budget = chosen;
+        }
+        targets.truncate(within_budget);
+        targets.truncate(view.admit_offers(ip, within_budget));
+        if targets.len() < chosen {
+            let mut counters = self.listener.ws();
+            counters.drops[DropReason::OfferBudget.index()] += (chosen - within_budget) as u64;
+            counters.drops[DropReason::OfferRate.index()] += (within_budget - targets.len()) as u64;
+        }
+    }
+
+    /// Forgets the peers that are no longer stored, once in a while.
+    fn forget_expired(&mut self, context: &mut WsContext<'_>) {
+        if context.now.since(self.peers_checked) < PEERS_CHECK_S {
+            return;
+        }
+        self.peers_checked = context.now;
+        let (connection, tracker) = (self.key, context.tracker);
+        self.peers.retain(|(info_hash, peer_id)| {
+            tracker.has_web(info_hash, &WebPeer { connection, peer_id: *peer_id })
+        });
+        if self.peers.len() < self.peers.capacity() / 2 {
+            self.peers.shrink_to_fit();
+        }
+        self.count_peers(context);
     }
 
     /// Adds or removes a peer of the connection, which is at `position` of its peers, or would be.
@@ -287,17 +349,23 @@ impl Session {
                 }
             }
             (Err(at), event) if event != Event::Stopped => {
-                if capacity == 0 {
-                    self.peers.reserve_exact(1);
+                if self.peers.len() == capacity {
+                    // Doubling would waste half of the memory of thousands of torrents.
+                    self.peers.reserve_exact((capacity / 16).max(1));
                 }
                 self.peers.insert(at, peer);
             }
             _ => {}
         }
         if self.peers.capacity() != capacity {
-            let bytes = self.peers.capacity() * size_of::<(InfoHash, PeerId)>();
-            context.connections.hold_torrents(context.now, self.key, bytes);
+            self.count_peers(context);
         }
+    }
+
+    /// Counts the memory of the connection's peers.
+    fn count_peers(&self, context: &mut WsContext<'_>) {
+        let bytes = self.peers.capacity() * size_of::<(InfoHash, PeerId)>();
+        context.connections.hold_torrents(context.now, self.key, bytes);
     }
 
     /// Returns an error if the connection may not have another peer of a torrent.

@@ -1,6 +1,7 @@
 //! WebTorrent, and what is the same over TLS.
 
 mod access;
+mod desktop;
 mod hostile;
 mod letters;
 mod lifetime;
@@ -32,9 +33,10 @@ fn web_client_at(server: &HttpServer, ip: &str) -> WebClient {
     WebClient::expect_upgrade(upgrade_from(server, ip))
 }
 
-/// Options of a server behind a proxy, whose clients may send any number of messages.
+/// Options of a server behind a proxy, whose clients may send any number of messages and offers.
 fn unlimited_behind_proxy() -> HttpOptions {
-    let web = Some(WebOptions { messages_per_s: 0, ..WebOptions::default() });
+    let web = WebOptions { messages_per_s: 0, offer_bytes_per_s: 0, ..WebOptions::default() };
+    let web = Some(web);
     HttpOptions { web, ..behind_proxy() }
 }
 

@@ -78,6 +78,7 @@ fn blocks_of_web_peers_are_cut_on_demand() {
             min_interval_s: 0,
             caps: PeerCaps::default(),
             want: 0,
+            extra_s: 0,
         };
         let mut targets = RelayTargets::new();
         store.announce_web(Tick(1000), &mut Random::new(1), &request, &mut targets).unwrap();

@@ -4,7 +4,7 @@ use super::acme::Certificates;
 use super::network::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
-use super::peer::Client::{Aria2, Chromium, Libtorrent, Transmission, WebTorrent};
+use super::peer::Client::{Aria2, Chromium, Desktop, Libtorrent, Transmission, WebTorrent};
 use super::{clock, haproxy, network, prometheus, script};
 use anyhow::{Result, anyhow};
 use std::fs;
@@ -52,6 +52,14 @@ pub(super) const CASES: &[Case] = &[
     ("webtorrent-ws6", |at| Pair([WebTorrent; 2], Ws, V6).transfer(at)),
     ("webtorrent-wss", |at| Pair([WebTorrent; 2], Wss, V4).transfer(at)),
     ("webtorrent-wss-distrusted", |at| Pair([WebTorrent; 2], Wss, V4).distrust(at)),
+    ("desktop-ws", |at| Pair([Desktop; 2], Ws, V4).transfer(at)),
+    ("desktop-ws6", |at| Pair([Desktop; 2], Ws, V6).transfer(at)),
+    ("desktop-wss", |at| Pair([Desktop; 2], Wss, V4).transfer(at)),
+    ("desktop-wss-distrusted", |at| Pair([Desktop; 2], Wss, V4).distrust(at)),
+    ("desktop-chromium-ws", |at| Pair([Desktop, Chromium], Ws, V4).transfer(at)),
+    ("chromium-desktop-ws", |at| Pair([Chromium, Desktop], Ws, V4).transfer(at)),
+    ("desktop-webtorrent-wss", |at| Pair([Desktop, WebTorrent], Wss, V4).transfer(at)),
+    ("desktop-ws-private", |at| Pair([Desktop; 2], Ws, V4).private(at)),
     ("chromium-ws", |at| Pair([Chromium; 2], Ws, V4).transfer(at)),
     ("webtorrent-chromium-ws", |at| Pair([WebTorrent, Chromium], Ws, V4).transfer(at)),
     ("webtorrent-ws-denied", |at| Pair([WebTorrent; 2], Ws, V4).refusal(at)),

@@ -2,6 +2,7 @@
 //! they learn of each other only by the tracker.
 
 use super::torrent::Torrent;
+use crate::venv::CLIENT_TOOLS;
 use crate::workspace::root;
 use anyhow::{Context, Result};
 use harness::Process;
@@ -26,6 +27,8 @@ pub(super) enum Client {
     Aria2,
     Transmission,
     Libtorrent,
+    /// libtorrent 2.1, the library of desktop clients that speak WebTorrent.
+    Desktop,
     /// webtorrent in Node.
     WebTorrent,
     /// webtorrent in a page of Chromium.
@@ -73,7 +76,9 @@ impl Peer {
         let mut command = match self.client {
             Client::Aria2 => self.aria2(udp),
             Client::Transmission => self.transmission()?,
-            Client::Libtorrent => self.libtorrent(),
+            // The bindings are a Debian package, so Debian's python3 is needed.
+            Client::Libtorrent => self.libtorrent(Path::new("/usr/bin/python3")),
+            Client::Desktop => self.libtorrent(&CLIENT_TOOLS.path_of("python3")),
             Client::WebTorrent => self.script("peer.mjs"),
             Client::Chromium => self.script("browser.mjs"),
         };
@@ -128,9 +133,8 @@ impl Peer {
         Ok(command)
     }
 
-    fn libtorrent(&self) -> Command {
-        // The bindings are a Debian package, so Debian's python3 is needed.
-        let mut command = Command::new("/usr/bin/python3");
+    fn libtorrent(&self, python: &Path) -> Command {
+        let mut command = Command::new(python);
         command
             .arg(root().join("testing/clients/peer.py"))
             .arg(&self.torrent_file)

@@ -48,7 +48,7 @@ pub(super) struct WorkloadArgs {
     torrents: Option<u32>,
     /// Number of peers at a time [default: 100000; WebTorrent: 128, idle 10000].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100_000_000))]
-    peers: Option<u32>,
+    pub(super) peers: Option<u32>,
     /// Distribution of peers over torrents: uniform or real [default: real; WebTorrent: uniform].
     #[arg(long, value_name = "NAME")]
     spread: Option<Spread>,

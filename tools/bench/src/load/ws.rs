@@ -21,6 +21,10 @@ pub(crate) struct Ws {
     /// Announce at the tracker's interval instead of immediately, and send pings.
     #[arg(long)]
     idle: bool,
+    /// Desktop clients (libtorrent 2.1) instead of browsers: every connection has N torrents, which it announces
+    /// in turn at the tracker's interval, with ten offers each. `--peers` counts connections [default: 1000].
+    #[arg(long, value_name = "N", conflicts_with_all = ["idle", "rate"], value_parser = value_parser!(u32).range(1..=10_000))]
+    desktop: Option<u32>,
     /// Requests per second on a fixed schedule, all peers together.
     #[arg(long, value_name = "N", conflicts_with = "idle", value_parser = rate)]
     rate: Option<f64>,
@@ -55,14 +59,21 @@ impl Ws {
         let report =
             ws::run(&options, &*interruption()?, &mut progress_printer(self.run.progress))?;
         // Idle peers may have nothing to send for the whole measurement.
-        finish(&report, self.idle)
+        finish(&report, self.idle || self.desktop.is_some())
     }
 
     pub(super) fn options(&self) -> Result<WsOptions> {
         let url = self.run.checked_url(TrackerUrl::web(&self.url)?)?;
-        let usual = if self.idle { WsOptions::idle(url) } else { WsOptions::busy(url) };
+        let usual = match (self.desktop, self.idle) {
+            (Some(torrents), _) => WsOptions::desktop(url, torrents),
+            (None, true) => WsOptions::idle(url),
+            (None, false) => WsOptions::busy(url),
+        };
         // An announce requests peers by its offers, so there is no `want`.
-        let workload = self.workload.workload(self.run.seed, usual.workload);
+        let mut workload = self.workload.workload(self.run.seed, usual.workload);
+        if let Some(connections) = self.workload.peers {
+            workload.peers = connections.saturating_mul(usual.peers_each);
+        }
         Ok(WsOptions {
             workload: Workload { want: None, ..workload },
             timing: self.rate.map_or(usual.timing, AnnounceTiming::Paced),

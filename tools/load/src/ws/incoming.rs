@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use client::codec::webtorrent::{TrackerMessage, read as read_all, read_binary_string};
 use memchr::memmem::Finder;
-use types::{OfferId, PeerId};
+use types::{InfoHash, OfferId, PeerId};
 
 /// A message of a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,11 @@ pub(super) fn offer_ids(text: &str) -> Option<(PeerId, OfferId)> {
     Some((PeerId(peer_id), OfferId(offer_id)))
 }
 
+/// Returns the torrent of a message.
+pub(super) fn info_hash(text: &str) -> Option<InfoHash> {
+    member(text, &KEYS.info_hash).map(InfoHash)
+}
+
 fn member(text: &str, key: &Finder<'_>) -> Option<[u8; 20]> {
     let bytes = text.as_bytes();
     let tail = bytes.len().saturating_sub(EDGE);
@@ -73,6 +78,7 @@ fn member(text: &str, key: &Finder<'_>) -> Option<[u8; 20]> {
 struct Keys {
     offer: Finder<'static>,
     answer: Finder<'static>,
+    info_hash: Finder<'static>,
     peer_id: Finder<'static>,
     offer_id: Finder<'static>,
 }
@@ -80,6 +86,7 @@ struct Keys {
 static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
     offer: Finder::new("\"offer\":"),
     answer: Finder::new("\"answer\":"),
+    info_hash: Finder::new("\"info_hash\":"),
     peer_id: Finder::new("\"peer_id\":"),
     offer_id: Finder::new("\"offer_id\":"),
 });
@@ -88,7 +95,6 @@ static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
 mod tests {
     use super::*;
     use crate::random::Random;
-    use types::InfoHash;
     use wire::webtorrent::{Offer, Relay};
 
     /// Relays as tidegate writes them and as others do: ids after the description, with spaces,
@@ -130,7 +136,8 @@ mod tests {
             for key in ["offer", "answer"] {
                 for (text, peer_id, offer_id) in relays(&mut random, key, &json) {
                     let whole = match read_all(&text) {
-                        Some(TrackerMessage::Offer { peer_id, offer, .. }) => {
+                        Some(TrackerMessage::Offer { info_hash: torrent, peer_id, offer }) => {
+                            assert_eq!(info_hash(&text), Some(torrent));
                             (Incoming::Offer, peer_id, offer.id)
                         }
                         Some(TrackerMessage::Answer { peer_id, offer_id, .. }) => {

@@ -1,4 +1,4 @@
-//! One peer without I/O: received bytes go in, bytes to send come out.
+//! One connection's peers without I/O: received bytes go in, bytes to send come out.
 
 use std::time::{Duration, Instant};
 
@@ -8,21 +8,23 @@ use types::{Event, InfoHash, NumWant, OfferId, PeerId, limits};
 use wire::webtorrent::{Announce, Answer, Offer};
 use wire::ws::{self, Reader};
 
-use super::incoming::{Incoming, offer_ids, read};
+use super::incoming::{Incoming, info_hash, offer_ids, read};
 use super::shared::SharedState;
 use crate::counters::ResponseKind;
 
-/// A peer of one torrent with at most one outstanding request.
+/// A peer of one torrent, or of several in turn, with at most one outstanding request.
 pub(super) struct Peer {
-    /// Its index in the shared state.
+    /// The index of its connection in the shared state.
     index: usize,
-    /// Its last announce's ids.
+    /// The torrent that it announces next.
+    turn: u32,
+    /// Its last announce's ids. With several torrents it has the same id in all.
     id: PeerId,
     info_hash: InfoHash,
     reader: Reader,
     /// The handshake's key, until it is answered.
     key: Option<[u8; 24]>,
-    /// True if its first announce was answered.
+    /// True if the first announce of each of its torrents was answered.
     joined: bool,
     /// The scheduled time of the outstanding request.
     pending: Option<Instant>,
@@ -67,6 +69,7 @@ impl Peer {
         frames::request(context.out, &shared.url.host, shared.target(index), &key);
         Self {
             index,
+            turn: 0,
             id: PeerId::default(),
             info_hash: InfoHash::default(),
             reader: Reader::for_server_frames(),
@@ -165,8 +168,12 @@ impl Peer {
 
     fn announce(&mut self, offers: usize, context: &mut PeerContext<'_>) {
         let shared = &mut *context.shared;
-        let announced = shared.announce(self.index);
-        (self.info_hash, self.id) = (announced.info_hash, announced.peer_id);
+        let announced = shared.announce(self.index, self.turn);
+        self.turn = (self.turn + 1) % shared.peers_each;
+        self.info_hash = announced.info_hash;
+        if shared.peers_each == 1 || self.id == PeerId::default() {
+            self.id = announced.peer_id;
+        }
         let mut announce = Announce::new(self.info_hash, self.id);
         (announce.event, announce.left) = (announced.event, announced.left);
         // A leaving peer sends no offers.
@@ -247,6 +254,11 @@ impl Peer {
         let Some(since) = self.pending.take() else { return };
         context.shared.counters.latencies.record(context.now.saturating_duration_since(since));
         self.acks_before = std::mem::take(&mut self.acks_after);
+        if !self.joined && self.turn > 0 {
+            context.shared.first_announces += 1;
+            self.announce(0, context);
+            return;
+        }
         outcome.answered = true;
         outcome.interval = interval_s.map(Duration::from_secs);
         outcome.joined = !std::mem::replace(&mut self.joined, true);
@@ -265,7 +277,8 @@ impl Peer {
             shared.counters.web.answers_withheld += 1;
             return;
         };
-        let (info_hash, peer_id) = (self.info_hash, self.id);
+        let torrent = (shared.peers_each > 1).then(|| info_hash(offer)).flatten();
+        let (info_hash, peer_id) = (torrent.unwrap_or(self.info_hash), self.id);
         let answer = Answer { info_hash, peer_id, to_peer_id, offer_id, json: &shared.answer };
         let mask = shared.random.bytes();
         frames::text_with(context.out, mask, |out| messages::answer(out, &answer));

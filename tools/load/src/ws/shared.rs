@@ -16,6 +16,10 @@ use crate::random::{Random, hash};
 pub(super) struct SharedState {
     pub(super) url: TrackerUrl,
     population: Population,
+    /// Peers of one connection.
+    pub(super) peers_each: u32,
+    /// Announces that were answered while their connections were joining.
+    pub(super) first_announces: usize,
     /// Offers per announce, and the session descriptions of offers and answers.
     pub(super) offers: usize,
     pub(super) offer: String,
@@ -49,6 +53,8 @@ impl SharedState {
         Self {
             url: options.url.clone(),
             population: Population::new(&options.workload, share, shares),
+            peers_each: options.peers_each.max(1),
+            first_announces: 0,
             offers: options.offers,
             offer: description("offer", OFFER_BYTES),
             answer: description("answer", OFFER_BYTES),
@@ -64,12 +70,12 @@ impl SharedState {
         }
     }
 
-    /// Returns the number of peers.
-    pub(super) fn peers(&self) -> usize {
-        self.population.len() as usize
+    /// Returns the number of connections.
+    pub(super) fn connections(&self) -> usize {
+        (self.population.len() / self.peers_each) as usize
     }
 
-    /// Returns the path and query of the peer at this index.
+    /// Returns the path and query of the connection at this index.
     pub(super) fn target(&self, index: usize) -> &str {
         self.url.target(self.population.number(index as u32))
     }
@@ -79,19 +85,20 @@ impl SharedState {
         self.mix.draw(&mut self.random) == RequestKind::Scrape
     }
 
-    /// Returns the next announce of the peer at this index.
-    pub(super) fn announce(&mut self, index: usize) -> Announce {
-        let (announce, _) = self.population.announce(index as u32, &mut self.random);
+    /// Returns the next announce of a peer of the connection at this index.
+    pub(super) fn announce(&mut self, index: usize, peer: u32) -> Announce {
+        let place = index as u32 * self.peers_each + peer;
+        let (announce, _) = self.population.announce(place, &mut self.random);
         // Another peer replaces a leaving one, but the tracker may still count both.
         self.peers_max += u64::from(announce.event == types::Event::Stopped);
         announce
     }
 
-    /// Returns hashes to scrape, including the torrent of the peer at this index.
+    /// Returns hashes to scrape, including the torrent of the first peer of the connection at this index.
     pub(super) fn scrape_hashes(&mut self, index: usize) -> Vec<InfoHash> {
         let others = 1..SCRAPE_TORRENTS;
         let others = others.map(|_| self.random.below(self.population.len() as usize));
-        let places: Vec<usize> = others.chain([index]).collect();
+        let places: Vec<usize> = others.chain([index * self.peers_each as usize]).collect();
         let torrents = places.into_iter().map(|index| self.population.torrent(index as u32));
         torrents.map(|torrent| self.population.workload().info_hash(torrent)).collect()
     }
@@ -177,7 +184,7 @@ mod tests {
     #[test]
     fn counts_faulty_offers_and_counts() {
         let mut shared = shared();
-        let [one, two] = [0, 1].map(|index| shared.announce(index).peer_id);
+        let [one, two] = [0, 1].map(|index| shared.announce(index, 0).peer_id);
         let offers = [1, 2, 3].map(|byte| OfferId([byte; 20]));
         shared.check_offer(one, two, offers[0]);
         shared.check_count(128);

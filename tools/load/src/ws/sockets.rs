@@ -74,7 +74,7 @@ pub(super) struct Sockets {
 impl Sockets {
     /// Creates the connections' state for worker number `number`.
     pub(super) fn new(options: &WsOptions, number: u32) -> Result<Self> {
-        let workers = options.workers.clamp(1, options.workload.peers.max(1));
+        let workers = options.workers.clamp(1, options.connections().max(1));
         let shared = SharedState::new(options, number, workers);
         let schedule = match options.timing {
             AnnounceTiming::Paced(rate) => Some(Schedule::new(rate / f64::from(workers))),
@@ -82,7 +82,7 @@ impl Sockets {
         };
         Ok(Self {
             poller: ConnectionPoller::new().context("cannot wait for sockets")?,
-            sockets: Vec::with_capacity(shared.peers()),
+            sockets: Vec::with_capacity(shared.connections()),
             buffer: vec![0; BUFFER].into(),
             out: Vec::new(),
             shared,
@@ -103,7 +103,8 @@ impl Sockets {
 
     /// Opens connections, limiting those that are joining.
     pub(super) fn open_some(&mut self) -> Result<()> {
-        while self.sockets.len() < self.peers() && self.sockets.len() < self.decided() + JOINING_MAX
+        while self.sockets.len() < self.connections()
+            && self.sockets.len() < self.decided() + JOINING_MAX
         {
             let index = self.sockets.len();
             self.sockets.push(None);
@@ -225,8 +226,8 @@ impl Sockets {
         Ok(())
     }
 
-    pub(super) fn peers(&self) -> usize {
-        self.shared.peers()
+    pub(super) fn connections(&self) -> usize {
+        self.shared.connections()
     }
 
     pub(super) fn joined(&self) -> usize {
@@ -236,6 +237,11 @@ impl Sockets {
     /// Returns the number of peers that have joined or failed to join.
     pub(super) fn decided(&self) -> usize {
         self.joined + self.failed
+    }
+
+    /// Returns a number that grows while peers join.
+    pub(super) fn join_progress(&self) -> usize {
+        self.shared.first_announces + self.decided()
     }
 
     /// Returns the most frequent error.
@@ -296,9 +302,10 @@ impl Sockets {
 
     /// Handles the response to a peer that is not busy.
     fn on_response(&mut self, index: usize, heard: &ReceiveOutcome, now: Instant) {
-        if let AnnounceTiming::Idle { ping_every } = self.timing {
-            // Without an interval, use the most common one.
-            let due = now + heard.interval.unwrap_or(Duration::from_secs(120));
+        if let AnnounceTiming::Idle { ping_every, interval_min } = self.timing {
+            // Without an interval, use the most common one. The torrents of a connection take turns.
+            let interval = heard.interval.unwrap_or(Duration::from_secs(120));
+            let due = now + interval.max(interval_min) / self.shared.peers_each;
             self.idle_actions.push(Reverse((due, index, IdleAction::Request)));
             if let Some(every) = ping_every.filter(|_| heard.joined) {
                 self.idle_actions.push(Reverse((now + every, index, IdleAction::Ping)));
@@ -317,7 +324,7 @@ impl Sockets {
             self.idle_actions.pop();
             match (action, self.timing) {
                 (IdleAction::Request, _) => self.with_peer(index, now, Peer::request),
-                (IdleAction::Ping, AnnounceTiming::Idle { ping_every: Some(every) }) => {
+                (IdleAction::Ping, AnnounceTiming::Idle { ping_every: Some(every), .. }) => {
                     self.with_peer(index, now, |peer, step| peer.ping(step));
                     self.idle_actions.push(Reverse((due + every, index, action)));
                 }

@@ -114,7 +114,7 @@ fn answer(stream: &mut TcpStream, text: &str, behavior: TrackerBehavior, memory:
         Message::Announce(announce) => {
             memory.announces += 1;
             let (hash, id) = (announce.info_hash, announce.peer_id);
-            if !memory.peers.iter().any(|peer| peer.1 == id) {
+            if !memory.peers.iter().any(|peer| peer.0 == hash && peer.1 == id) {
                 memory.peers.push((hash, id, stream.try_clone().unwrap()));
             }
             say(stream, &|out| announce_reply(out, &hash, &counts, behavior.interval_s, None));
@@ -127,8 +127,8 @@ fn answer(stream: &mut TcpStream, text: &str, behavior: TrackerBehavior, memory:
         Message::Answer(answer) => {
             memory.answers += 1;
             let relay = Relay::new(&answer.info_hash, &answer.peer_id);
-            for (_, id, other) in &mut memory.peers {
-                if *id == answer.to_peer_id {
+            for (hash, id, other) in &mut memory.peers {
+                if *hash == answer.info_hash && *id == answer.to_peer_id {
                     say(other, &|out| relay.answer(out, &answer.offer_id, answer.json));
                 }
             }
@@ -237,7 +237,10 @@ fn idle_peers_announce_when_they_should_and_ping() {
     let idle = WsOptions::idle(url);
     let options = WsOptions {
         workload: Workload { peers: 5, ..idle.workload.clone() },
-        timing: AnnounceTiming::Idle { ping_every: Some(Duration::from_millis(300)) },
+        timing: AnnounceTiming::Idle {
+            ping_every: Some(Duration::from_millis(300)),
+            interval_min: Duration::ZERO,
+        },
         plan: RunPlan {
             warm_up: Duration::from_secs(1),
             duration: Duration::from_millis(1500),
@@ -253,6 +256,37 @@ fn idle_peers_announce_when_they_should_and_ping() {
     let web = report.web.unwrap();
     assert!(web.counts.pongs >= 5 && memory.lock().unwrap().pings >= web.counts.pongs);
     assert_eq!((report.responses.offer, web.counts.connections_lost), (Some(0), 0));
+}
+
+#[test]
+fn desktop_clients_announce_their_torrents_in_turn_on_one_connection() {
+    let (url, memory) = tracker(2, TrackerBehavior { interval_s: 1, ..PLAIN });
+    let desktop = WsOptions::desktop(url, 3);
+    assert_eq!((desktop.connections(), desktop.workload.peers), (1000, 3000));
+    let options = WsOptions {
+        workload: Workload { torrents: 2, peers: 6, ..desktop.workload.clone() },
+        timing: AnnounceTiming::Idle { ping_every: None, interval_min: Duration::from_secs(2) },
+        plan: RunPlan {
+            warm_up: Duration::from_secs(1),
+            duration: Duration::from_secs(2),
+            ..desktop.plan.clone()
+        },
+        check_every: 1,
+        ..desktop
+    };
+    let report = load(&options);
+    let web = report.web.unwrap();
+    assert_eq!((web.joined, web.counts.connections_lost, report.lost), (2, 0, 0), "{report}");
+    // Six torrents in two seconds, whatever the tracker says, and no more on a slow machine.
+    assert!((1..=9).contains(&report.sent), "{report}");
+    let [offers, answers] = [report.responses.offer, report.responses.answer].map(Option::unwrap);
+    assert!(offers > 0 && answers > 0 && report.errors.is_empty(), "{report}");
+    assert_eq!((report.checks.own_address, report.checks.bad_counts), (0, 0));
+    let seen = memory.lock().unwrap();
+    // Each connection has one id in all of its torrents.
+    let ids: std::collections::BTreeSet<PeerId> = seen.peers.iter().map(|peer| peer.1).collect();
+    assert_eq!(ids.len(), 2);
+    assert!(seen.announces >= 6 + report.responses.announce);
 }
 
 /// Counts from joining and the probe are not part of the report.

@@ -62,12 +62,12 @@ impl Worker for Ws<'_> {
     fn prepare(&mut self, stop: &AtomicBool) -> Result<()> {
         let start = Instant::now();
         let mut progress = (start, 0);
-        while !stop.load(Ordering::Relaxed) && self.sockets.decided() < self.sockets.peers() {
+        while !stop.load(Ordering::Relaxed) && self.sockets.decided() < self.sockets.connections() {
             self.sockets.open_some()?;
             self.sockets.step(Instant::now() + TICK)?;
-            let decided = self.sockets.decided();
-            if decided > progress.1 {
-                progress = (Instant::now(), decided);
+            let reached = self.sockets.join_progress();
+            if reached > progress.1 {
+                progress = (Instant::now(), reached);
             }
             // Peers without a response are left out; the others continue.
             if progress.0.elapsed() > SILENCE_MAX {

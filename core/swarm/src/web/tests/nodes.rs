@@ -174,6 +174,31 @@ fn all_peers_of_this_node_are_told_again_after_what_happened() {
     }
 }
 
+/// A peer whose interval is longer by `extra_s` is kept for longer by as many, and told at each announce.
+#[test]
+fn peers_with_a_longer_interval_live_longer() {
+    const EXTRA_S: u32 = 600;
+    let store = store();
+    store.set_node(1);
+    store.keep_web_changes(100);
+    let usual = web_request(1, peer_of(1, 1, 1), Role::Leecher, UPDATE, 0);
+    let longer = StoreWebAnnounce { peer: peer_of(1, 2, 1), extra_s: EXTRA_S, ..usual };
+    let is_there = |request: &StoreWebAnnounce| store.has_web(&request.info_hash, &request.peer);
+    for now in [9, 9 + WEB_LIFETIME_S] {
+        join(&store, now, &usual);
+        join(&store, now, &longer);
+    }
+    assert_eq!(take(&store).iter().filter(|it| it.peer == longer.peer).count(), 2);
+    let sweep = |now| (0..4).for_each(|_| store.sweep(Tick(now), 1));
+    let end = 9 + WEB_LIFETIME_S + WEB_LIFETIME_S;
+    sweep(end + 2 * AGE_UNIT_S);
+    assert_eq!([is_there(&usual), is_there(&longer)], [false, true]);
+    sweep(end + EXTRA_S);
+    assert!(is_there(&longer));
+    sweep(end + EXTRA_S + 2 * AGE_UNIT_S);
+    assert!(!is_there(&longer));
+}
+
 /// With long intervals peers of other nodes live as long as it takes to hear of them.
 #[test]
 fn peers_of_other_nodes_outlive_a_long_interval() {

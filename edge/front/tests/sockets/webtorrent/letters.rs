@@ -15,11 +15,15 @@ struct Nodes {
 }
 
 impl Nodes {
+    /// Starts nodes whose connections may send any number of offers.
     fn start(tracker: &Arc<Tracker>, workers: usize) -> Self {
+        let web = Some(WebOptions { offer_bytes_per_s: 0, ..WebOptions::default() });
+        let options = HttpOptions { web, ..HttpOptions::default() };
         let [one, two] = [1, 2].map(|number| {
             let (links, letters) = WorkerLink::for_workers_of_node(workers, number, u32::MAX);
             let tracker = Some(Arc::clone(tracker));
-            (HttpServer::set_up(Setup { tracker, links, ..Setup::default() }), letters)
+            let options = options.clone();
+            (HttpServer::set_up(Setup { tracker, links, options, ..Setup::default() }), letters)
         });
         Self { servers: [one.0, two.0], letters: [one.1, two.1] }
     }
