@@ -19,6 +19,7 @@ mod full_scrape;
 mod inspect;
 mod labelled;
 mod limiter;
+mod lines;
 mod listener_policies;
 mod networks;
 mod passkeys;
@@ -54,7 +55,7 @@ pub use limiter::{
 pub use listener_policies::{
     Access, ExternalAddress, ListenerPolicy, ListenerPolicyId, PrivateAddresses,
 };
-pub use networks::Networks;
+pub use networks::{NetworkAction, NetworkTable, Networks};
 pub use passkeys::{
     BadSessions, KeyId, KeyRules, KeyTotals, PasskeyStore, SessionOrigin, SessionWalk,
 };

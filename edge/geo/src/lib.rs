@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
-use maxminddb::{MaxMindDbError, Reader, WithinOptions};
+use maxminddb::{LookupResult, MaxMindDbError, Reader, WithinOptions};
 use primitives::IpPrefix;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -162,9 +162,7 @@ impl Database {
     /// Returns the country that an address belongs to.
     pub fn country(&self, ip: IpAddr) -> Option<Country> {
         let result = self.reader.lookup(ip.to_canonical()).ok()?;
-        let record = result.decode::<CountryRecord<'_>>().ok()??;
-        let code = record.country.and_then(|CountryField(code)| code);
-        code.or(record.country_code).and_then(Country::parse)
+        country(&result.decode::<CountryRecord<'_>>().ok()??)
     }
 
     /// Returns a lookup of the systems of many addresses.
@@ -187,13 +185,39 @@ impl Database {
         self.networks_up_to(limits::GEO_NETWORKS_MAX, systems)
     }
 
-    /// The same, for fuzzing: visits at most `most` networks.
+    /// Returns the networks in these countries, as [`Self::networks_of`] does for systems.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::networks_of`].
+    pub fn networks_in(&self, countries: &[Country]) -> Result<Vec<IpPrefix>, GeoError> {
+        self.networks_where(limits::GEO_NETWORKS_MAX, |network| {
+            let record = network.decode::<CountryRecord<'_>>()?;
+            let country = record.as_ref().and_then(country);
+            Ok(country.is_some_and(|country| countries.contains(&country)))
+        })
+    }
+
+    /// The same as [`Self::networks_of`], for fuzzing: visits at most `most` networks.
     ///
     /// # Errors
     ///
     /// As [`Self::networks_of`].
     #[doc(hidden)]
     pub fn networks_up_to(&self, most: usize, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
+        self.networks_where(most, |network| {
+            let system = network.decode::<SystemRecord<'_>>()?;
+            let number = system.as_ref().and_then(system_number);
+            Ok(number.is_some_and(|number| systems.contains(&number)))
+        })
+    }
+
+    /// Returns the networks whose record is wanted. Visits at most `most`.
+    fn networks_where(
+        &self,
+        most: usize,
+        is_record_wanted: impl Fn(&LookupResult<'_, Vec<u8>>) -> Result<bool, MaxMindDbError>,
+    ) -> Result<Vec<IpPrefix>, GeoError> {
         let mut wanted: HashMap<usize, bool> = HashMap::new();
         let mut found = Vec::new();
         // With the networks without data: else a damaged tree of empty paths could not be left.
@@ -207,9 +231,7 @@ impl Database {
             let is_wanted = match wanted.get(&offset) {
                 Some(is_wanted) => *is_wanted,
                 None => {
-                    let system = network.decode::<SystemRecord<'_>>()?;
-                    let number = system.as_ref().and_then(system_number);
-                    let is_wanted = number.is_some_and(|number| systems.contains(&number));
+                    let is_wanted = is_record_wanted(&network)?;
                     if wanted.len() < KNOWN_MAX {
                         wanted.insert(offset, is_wanted);
                     }
@@ -241,10 +263,16 @@ impl<T: Clone> Lookup<'_, T> {
 }
 
 impl Country {
-    fn parse(code: &str) -> Option<Self> {
+    /// Returns the country of a code, or `None` if that is not two capital letters.
+    pub fn parse(code: &str) -> Option<Self> {
         let code: [u8; 2] = code.as_bytes().try_into().ok()?;
         code.iter().all(u8::is_ascii_uppercase).then_some(Self(code))
     }
+}
+
+fn country(record: &CountryRecord<'_>) -> Option<Country> {
+    let code = record.country.as_ref().and_then(|CountryField(code)| *code);
+    code.or(record.country_code).and_then(Country::parse)
 }
 
 fn system(record: &SystemRecord<'_>) -> Option<System> {

@@ -39,7 +39,7 @@ pub(super) fn render_networks(page: &mut Page, stats: &NetworkStats) {
 pub(super) fn render_approval(page: &mut Page, sources: &MetricSources) {
     let tracker = &sources.tracker;
     let help = "Ranges of addresses that the configuration refuses.";
-    let ranges = tracker.bans().refused_ranges();
+    let ranges = tracker.bans().network_ranges();
     page.single("tidegate_refused_network_ranges", "gauge", help, ranges);
     let stats = tracker.tokens().stats();
     let name = "tidegate_jwt_verifications_total";
