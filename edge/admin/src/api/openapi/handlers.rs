@@ -14,6 +14,7 @@ use crate::api::auth::Caller;
 use crate::api::cluster::{ClusterJson, NodeNumber};
 use crate::api::events::EventStream;
 use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query};
+use crate::api::lists::ListsJson;
 use crate::api::lists::{Entries, EntryPage, InfoHashes, WantsText};
 use crate::api::peers::AddressQuery;
 use crate::api::site::{FeedClient, FeedResponse, SiteJson};
@@ -133,6 +134,12 @@ impl<T: ToSchema> Output for Created<T> {
 impl Output for ClusterJson {
     fn describe(operation: &mut Operation) {
         Json::<cluster::ClusterStatus>::describe(operation);
+    }
+}
+
+impl Output for ListsJson {
+    fn describe(operation: &mut Operation) {
+        Json::<::lists::ListsStatus>::describe(operation);
     }
 }
 
