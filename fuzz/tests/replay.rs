@@ -139,6 +139,11 @@ fn cluster() {
 }
 
 #[test]
+fn networks() {
+    replay("networks", tidegate_fuzz::networks);
+}
+
+#[test]
 fn geo() {
     replay_with("geo", tidegate_fuzz::geo, STORE_MUTATIONS);
 }
