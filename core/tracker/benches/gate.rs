@@ -1,8 +1,8 @@
 //! The cost of admission: announces with bans, lists, keys and quotas.
 //!
-//! `cargo bench -p tidegate-tracker --bench gate [-- PEERS LEN|limits|sessions COUNT [bounded]]`. One thread; the
+//! `cargo bench -p tidegate-tracker --bench gate [-- PEERS LEN|limits|lists|sessions COUNT [bounded]]`. One thread; the
 //! median of slices that take a fraction of a millisecond, since the machine may be busy. Pin it with `taskset -c 0`.
-//! `limits` measures the rate limits alone, `sessions` memory instead of time.
+//! `limits` measures the rate limits alone, `lists` a million networks, and `sessions` memory instead of time.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::print_stdout, missing_docs)]
 
 #[path = "build/tracker.rs"]
@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
     Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, Limits, ListenerPolicy,
-    ListenerPolicyId, Networks, Policy, Random, Rate, RequestKind, Tracker, UserKey,
+    ListenerPolicyId, NetworkAction, NetworkTable, Networks, Policy, Random, Rate, RequestKind,
+    Tracker, UserKey,
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
 
@@ -24,6 +25,7 @@ const BANS: u32 = 100_000;
 const ENTRIES: u32 = 1_000_000;
 const KEYS: u32 = 10_000;
 const PEERS: u32 = 1_000_000;
+const NETWORKS: u32 = 1_000_000;
 const SESSIONS: u32 = 16_000_000;
 const BATCH: u32 = 64;
 /// Calls of [`Tracker::sweep`] in a pass.
@@ -38,6 +40,7 @@ fn main() {
     match () {
         () if is_named("sessions") => sessions(is_named("bounded")),
         () if is_named("limits") => limits(),
+        () if is_named("lists") => network_lists(),
         () => announces(),
     }
 }
@@ -131,9 +134,13 @@ fn limits() {
 }
 
 fn authorize_ns(limits: Limits, addresses: &[IpAddr]) -> f64 {
-    const SLICE: usize = 4096;
     let tracker = build::tracker(1, false, None);
     tracker.limiter().replace(limits);
+    authorize_at(&tracker, addresses)
+}
+
+fn authorize_at(tracker: &Tracker, addresses: &[IpAddr]) -> f64 {
+    const SLICE: usize = 4096;
     let mut addresses = addresses.iter().cycle();
     median((0..1000).map(|number| {
         let start = Instant::now();
@@ -144,6 +151,45 @@ fn authorize_ns(limits: Limits, addresses: &[IpAddr]) -> f64 {
         }
         start.elapsed().as_nanos() as f64 / SLICE as f64
     }))
+}
+
+/// Lookups in a million networks, and what these take: as text, until they are in force, and from then on.
+fn network_lists() {
+    for (name, is_v4) in [("IPv4", true), ("IPv6", false)] {
+        let mut random = Random::new(8);
+        let mut line = |_| match is_v4 {
+            true => {
+                format!("{}/{}\n", Ipv4Addr::from_bits(random.next() as u32), 24 + random.below(9))
+            }
+            false => format!("{}/{}\n", v6(&mut random), 32 + random.below(33)),
+        };
+        let text: String = (0..NETWORKS).map(&mut line).collect();
+        let mut random = Random::new(9);
+        let mut address = |_| match is_v4 {
+            true => Ipv4Addr::from_bits(random.next() as u32).into(),
+            false => v6(&mut random),
+        };
+        let addresses: Vec<IpAddr> = (0..1 << 20).map(&mut address).collect();
+        let tracker = build::tracker(1, false, None);
+        let without = authorize_at(&tracker, &addresses);
+        report(&format!("{name}, without networks"), without, "ns");
+        let (before, start) = (resident_mib(), Instant::now());
+        let networks = Networks::parse_list(text.as_bytes()).expect("valid lines");
+        let rules = [(NetworkAction::Numwant(5), networks)];
+        tracker.bans().set_networks(NetworkTable::new(rules));
+        let time = start.elapsed();
+        let ranges = tracker.bans().network_ranges();
+        report(
+            &format!("{name}, {ranges} ranges in force after"),
+            time.as_secs_f64() * 1000.0,
+            "ms",
+        );
+        report("resident since then", resident_mib() - before, "MiB");
+        report("highest so far", high_mib() - before, "MiB");
+        let with = authorize_at(&tracker, &addresses);
+        report(&format!("{name}, with networks"), with, "ns");
+        report("each lookup", with - without, "ns");
+    }
 }
 
 fn add_keys(tracker: &Tracker, rules: KeyRules) {
@@ -216,8 +262,17 @@ fn sessions(is_bounded: bool) {
 
 /// Returns the resident memory of this process, or 0 where the system does not say.
 fn resident_mib() -> f64 {
+    status_mib("VmRSS:")
+}
+
+/// Returns the highest resident memory so far.
+fn high_mib() -> f64 {
+    status_mib("VmHWM:")
+}
+
+fn status_mib(field: &str) -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
     kib.unwrap_or_default() / 1024.0
 }
