@@ -11,9 +11,8 @@ use super::setting::{AnySetting, toml};
 const UNSTABLE: &str = "TIDEGATE_UNSTABLE_KEYS";
 
 /// Constants whose value depends on other keys, with a description of it.
-const DERIVED: [(&str, &str); 9] = [
+const DERIVED: [(&str, &str); 8] = [
     ("tracker.peer_lifetime_s", "one and a half times tracker.interval_s"),
-    ("tracker.interval_jitter_s", "a twentieth of tracker.interval_s"),
     ("limits.announces_burst", "a hundred times limits.announces_per_s"),
     ("limits.scrapes_burst", "a hundred times limits.scrapes_per_s"),
     ("limits.connects_burst", "a hundred times limits.connects_per_s"),

@@ -303,8 +303,9 @@ settings! {
         enforce_interval_min: Flag, reloadable = false;
         /// Maximum of the random number of seconds added to interval_s in each response, so that
         /// clients that started together do not come back together. WebTorrent clients get the same
-        /// share of websocket_interval_s, a quarter at most. "auto" = a twentieth of interval_s.
-        interval_jitter_s: AutoInt(0, DAY_S), reloadable, constant = None;
+        /// share of websocket_interval_s, a quarter at most. Peers are kept for longer by as much as this is
+        /// above its default. "auto" = a twentieth of interval_s.
+        interval_jitter_s: AutoInt(0, DAY_S), reloadable = None;
         /// Seconds without an announce after which a peer is removed. "auto" = one and a half intervals.
         peer_lifetime_s: AutoInt(2, limits::PEER_LIFETIME_S_MAX), reloadable, constant = None;
         /// Peers returned to a client that does not say how many it wants.
@@ -507,6 +508,10 @@ settings! {
         database: Text = "";
         /// File with the password of the database's user. Empty = the URL has it, or there is none.
         database_password: Text = "";
+        /// PEM file with the authority that signed the certificate of the database's server, e.g.
+        /// "/etc/tidegate/site/ca.pem", or "public" if it is one that browsers trust. Connections then use TLS, and the
+        /// certificate must name the host in the URL. Empty = no TLS.
+        database_ca: Text = "";
         /// Address on which the site's calls are answered, e.g. "127.0.0.1:6971". Only the site should reach it.
         listen: Text = "";
         /// File with TRACKER_KEY of unit3d, which the site's calls have in their paths. At least 32 characters.
@@ -515,6 +520,10 @@ settings! {
         site_password: Text = "";
         /// File with the password of gazelle's reports (TRACKER_REPORTKEY). At least 32 characters.
         report_password: Text = "";
+        /// URL of gazelle, e.g. "http://127.0.0.1": its tools.php is called when a completed download has used up a
+        /// freeleech token, so that the site's cache forgets it. site_password is part of these calls, and only http:// is
+        /// spoken: the site must be on this machine or in a network that you trust. Empty = no calls.
+        url: Text = "";
         /// Seconds within which the database has what users transferred, if it keeps up. A kill loses at most this much.
         flush_s: Int(1, 60) = 3;
         /// Maximum size in MiB of what waits on the disk while the database is away.
@@ -533,6 +542,19 @@ settings! {
         lifetime_donor_download_factor: AutoInt(0, 10_000) = None;
         /// Clients of one user in one torrent; more are refused.
         clients_per_torrent: Int(1, 1000) = 3;
+        /// Lists of peers that the downloading clients of one user get within windows: "SECONDS=LISTS;…", of which all
+        /// hold. Beyond them an announce succeeds without peers, against users who collect addresses. Empty = unlimited.
+        /// Of unit3d.
+        seed_lists: Text = "60=10;900=25;7200=125;86400=500;604800=2500";
+        /// The same for the seeding clients of one user, which get downloaders only.
+        leech_lists: Text = "60=20;900=50;7200=250;86400=1000;604800=5000";
+        /// Addresses of this machine from which clients are probed, at most one of each family, e.g. ["203.0.113.7"]: one
+        /// TCP connection to the address and port that a client announces, at most each half hour. The result is the
+        /// column connectable of unit3d's peers. Clients learn these addresses, and the sandbox allows connections to
+        /// any port. [] = no probes.
+        connectable_from: List = [];
+        /// Clients that were probed and accept no connection get no peers and are not handed out. See connectable_from.
+        connectable_required: Flag = false;
     }
 
     /// The XDP program of the engines shield and xdp. See docs/xdp.md.

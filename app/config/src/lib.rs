@@ -65,7 +65,7 @@ pub use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_
 pub use log::{LogConfig, LogRateLimit};
 pub use read::{Settings, load, parse};
 pub use show::{init, list, show, without_secrets};
-pub use site::{SiteConfig, SiteDatabase, SiteFactors, SiteKind};
+pub use site::{SiteConfig, SiteDatabase, SiteFactors, SiteKind, SiteListWindow, SiteTls};
 pub use swarms::SwarmsConfig;
 pub use xdp::XdpConfig;
 
@@ -399,9 +399,12 @@ fn interval_jitter_s(tracker: &TrackerSection) -> u32 {
     tracker.interval_jitter_s.value.unwrap_or_else(by_default)
 }
 
-/// Returns the seconds without an announce after which a peer is removed.
+/// Returns the seconds without an announce after which a peer is removed: one and a half intervals, and as much more as
+/// the random part of intervals is above its default.
 fn peer_lifetime_s(tracker: &TrackerSection) -> u32 {
-    let by_default = || (tracker.interval_s.value * 3 / 2).clamp(2, PEER_LIFETIME_S_MAX);
+    let interval_s = tracker.interval_s.value;
+    let more_s = interval_jitter_s(tracker).saturating_sub(interval_s / JITTER_SHARE);
+    let by_default = || (interval_s * 3 / 2 + more_s).clamp(2, PEER_LIFETIME_S_MAX);
     tracker.peer_lifetime_s.value.unwrap_or_else(by_default)
 }
 

@@ -1,9 +1,10 @@
 //! `[site]`: the site whose users announce.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use tracker::Access;
+use types::limits::SITE_LIST_WINDOWS_MAX;
 
 use super::Config;
 use super::choices::SiteChoice;
@@ -28,6 +29,23 @@ pub struct SiteConfig {
     pub donor_factors: SiteFactors,
     /// Those that are credited to lifetime donors.
     pub lifetime_donor_factors: SiteFactors,
+    /// Lists of peers that a user's downloading clients get.
+    pub seed_lists: Vec<SiteListWindow>,
+    /// Lists of peers that a user's seeding clients get.
+    pub leech_lists: Vec<SiteListWindow>,
+    /// Addresses of this machine from which clients are probed.
+    pub connectable_from: Vec<IpAddr>,
+    /// True if clients that accept no connection get no peers.
+    pub connectable_required: bool,
+}
+
+/// A window within which a user gets a limited number of lists of peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SiteListWindow {
+    /// Its length, seconds.
+    pub seconds: u32,
+    /// The number of lists.
+    pub lists: u32,
 }
 
 /// The kind of a site.
@@ -50,6 +68,8 @@ pub enum SiteKind {
         site_password: PathBuf,
         /// The file with the password of reports.
         report_password: PathBuf,
+        /// The URL of the site for calls about used-up tokens; empty = none.
+        url: String,
     },
 }
 
@@ -60,8 +80,21 @@ pub struct SiteDatabase {
     pub url: String,
     /// The file with the password, if the URL has none.
     pub password: Option<PathBuf>,
+    /// TLS of its connections.
+    pub tls: SiteTls,
     /// Where calls arrive.
     pub listen: SocketAddr,
+}
+
+/// TLS to the database of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteTls {
+    /// As the URL says.
+    Off,
+    /// With certificates of public authorities.
+    Public,
+    /// With certificates of the authority in this file.
+    Authority(PathBuf),
 }
 
 /// Percents of what users transfer that are credited. `None` = no rule.
@@ -80,8 +113,25 @@ impl SiteConfig {
         let factors = |upload: &Setting<Option<u32>>, download: &Setting<Option<u32>>| {
             SiteFactors { upload: upload.value, download: download.value }
         };
+        let mut windows = |setting: &Setting<String>| {
+            read_windows(&setting.value).unwrap_or_else(|| {
+                let text = format!(
+                    "expected at most {SITE_LIST_WINDOWS_MAX} windows `SECONDS=LISTS`, separated by `;`, with numbers \
+                     from 1, e.g. `60=10;900=25`, found `{}`",
+                    setting.value
+                );
+                problems.push(setting.problem(text));
+                Vec::new()
+            })
+        };
+        let (seed_lists, leech_lists) =
+            (windows(&section.seed_lists), windows(&section.leech_lists));
         Some(Self {
             kind,
+            seed_lists,
+            leech_lists,
+            connectable_from: read_sources(section, problems),
+            connectable_required: section.connectable_required.value,
             flush_s: section.flush_s.value,
             spool_mib: section.spool_mib.value,
             clients_per_torrent: section.clients_per_torrent.value,
@@ -107,7 +157,20 @@ impl SiteConfig {
         }
     }
 
-    /// Returns the files with secrets.
+    /// Returns the ports to which the tracker connects: those of the database, and of the site.
+    pub fn ports(&self) -> impl Iterator<Item = u16> {
+        const OF_HTTP: u16 = 80;
+        let database = self.database().map(SiteDatabase::port);
+        let site = match &self.kind {
+            SiteKind::Gazelle { url, .. } if !url.is_empty() => {
+                Some(port_of(url).unwrap_or(OF_HTTP))
+            }
+            _ => None,
+        };
+        database.into_iter().chain(site)
+    }
+
+    /// Returns the files with secrets, and that with the authority of the database.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let secrets: Vec<&PathBuf> = match &self.kind {
             SiteKind::Feed => Vec::new(),
@@ -116,9 +179,59 @@ impl SiteConfig {
                 vec![site_password, report_password]
             }
         };
-        let password = self.database().and_then(|database| database.password.as_ref());
-        secrets.into_iter().chain(password).map(PathBuf::as_path)
+        let database = self.database();
+        let password = database.and_then(|database| database.password.as_ref());
+        let ca = database.and_then(|database| match &database.tls {
+            SiteTls::Authority(file) => Some(file),
+            SiteTls::Off | SiteTls::Public => None,
+        });
+        secrets.into_iter().chain(password).chain(ca).map(PathBuf::as_path)
     }
+}
+
+/// Returns the port that a URL names.
+fn port_of(url: &str) -> Option<u16> {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let place = rest.split(['/', '?']).next().unwrap_or_default();
+    let host = place.rsplit_once('@').map_or(place, |(_, host)| host);
+    host.rsplit_once(':').and_then(|(_, port)| port.parse().ok())
+}
+
+/// Reads windows as UNIT3D-Announce writes them. Returns `None` if they are malformed.
+fn read_windows(text: &str) -> Option<Vec<SiteListWindow>> {
+    let number = |text: &str| text.trim().parse().ok().filter(|number| *number > 0);
+    let window = |window: &str| {
+        let (seconds, lists) = window.split_once('=')?;
+        Some(SiteListWindow { seconds: number(seconds)?, lists: number(lists)? })
+    };
+    let windows = text.split(';').filter(|window| !window.trim().is_empty());
+    let windows: Vec<_> = windows.map(window).collect::<Option<_>>()?;
+    (windows.len() <= SITE_LIST_WINDOWS_MAX).then_some(windows)
+}
+
+/// Reads the addresses to probe from.
+fn read_sources(section: &SiteSection, problems: &mut Vec<Problem>) -> Vec<IpAddr> {
+    let setting = &section.connectable_from;
+    let mut sources: Vec<IpAddr> = Vec::new();
+    for text in &setting.value {
+        match text.parse::<IpAddr>() {
+            Ok(ip) if sources.iter().all(|other| other.is_ipv4() != ip.is_ipv4()) => {
+                sources.push(ip)
+            }
+            _ => {
+                let text = format!(
+                    "`{text}`: expected an address of this machine, at most one of each family, e.g. `203.0.113.7`"
+                );
+                problems.push(setting.problem(text));
+            }
+        }
+    }
+    if section.connectable_required.value && setting.value.is_empty() {
+        let text =
+            "requires site.connectable_from: nothing is known of clients that are not probed";
+        problems.push(section.connectable_required.problem(text));
+    }
+    sources
 }
 
 impl SiteKind {
@@ -146,6 +259,7 @@ impl SiteKind {
             database: database?,
             site_password: site_password?,
             report_password: report_password?,
+            url: section.url.value.clone(),
         })
     }
 }
@@ -154,11 +268,7 @@ impl SiteDatabase {
     /// Returns the port of the database.
     pub fn port(&self) -> u16 {
         const OF_MYSQL: u16 = 3306;
-        let rest = self.url.split_once("://").map_or("", |(_, rest)| rest);
-        let place = rest.split(['/', '?']).next().unwrap_or_default();
-        let host = place.rsplit_once('@').map_or(place, |(_, host)| host);
-        let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
-        port.unwrap_or(OF_MYSQL)
+        port_of(&self.url).unwrap_or(OF_MYSQL)
     }
 
     /// Returns `None` if a key is missing or wrong, which is then a problem.
@@ -179,6 +289,11 @@ impl SiteDatabase {
         has_url.then_some(Self {
             url: url.value.clone(),
             password: Some(&password.value).filter(|file| !file.is_empty()).map(PathBuf::from),
+            tls: match &*section.database_ca.value {
+                "" => SiteTls::Off,
+                "public" => SiteTls::Public,
+                file => SiteTls::Authority(file.into()),
+            },
             listen: address.ok()?,
         })
     }
@@ -193,11 +308,6 @@ impl Config {
         }
         if self.state_dir.is_none() {
             let text = "requires state.dir, where it keeps what the site does not have yet";
-            problems.push(kind.problem(text));
-        }
-        if self.cluster.is_some() && kind.value != SiteChoice::Feed {
-            let text = "cannot be used with cluster.join yet: the calls of a site reach one node only, so the others would \
-                        not know its users and torrents. With `feed`, every node accounts";
             problems.push(kind.problem(text));
         }
         if !self.listener_policies.iter().any(|policy| policy.access == Access::Private) {
@@ -229,6 +339,10 @@ mod tests {
         assert_eq!(site.files().collect::<Vec<_>>(), [Path::new("/k")]);
         let database = site.database().unwrap();
         assert_eq!((database.listen.port(), database.port()), (1, 3306));
+        let days = |lists: &[SiteListWindow]| lists[3];
+        assert_eq!(days(&site.seed_lists), SiteListWindow { seconds: 86_400, lists: 500 });
+        assert_eq!(days(&site.leech_lists), SiteListWindow { seconds: 86_400, lists: 1_000 });
+        assert!(site.connectable_from.is_empty() && !site.connectable_required);
         for (url, port) in [
             ("mysql://u:p@h:3307/d?x=1", 3307),
             ("mysql://[::1]:9/d", 9),
@@ -238,6 +352,27 @@ mod tests {
         }
         let off = Config::from_settings(&read("[site]\nflush_s = 9\n").unwrap()).unwrap();
         assert_eq!(off.site, None);
+    }
+
+    #[test]
+    fn windows_and_sources_are_read_or_named() {
+        let with = |more: &str| format!("{PRIVATE}[site]\nkind = \"feed\"\n{more}\n");
+        let site =
+            |more: &str| Config::from_settings(&read(&with(more)).unwrap()).unwrap().site.unwrap();
+        let lists = site("seed_lists = \" 60 = 10; \"\nleech_lists = \"\"");
+        assert_eq!(lists.seed_lists, [SiteListWindow { seconds: 60, lists: 10 }]);
+        assert_eq!(lists.leech_lists, []);
+        for wrong in ["60", "0=1", "60=0", "60=-1", "a=b", "1=1;1=1;1=1;1=1;1=1;1=1;1=1"] {
+            let found = says(&with(&format!("seed_lists = \"{wrong}\"")));
+            assert!(found[0].contains("site.seed_lists: expected at most 6 windows"), "{found:?}");
+        }
+        let probed =
+            site("connectable_from = [\"192.0.2.7\", \"::1\"]\nconnectable_required = true");
+        assert_eq!(probed.connectable_from.len(), 2);
+        let found = says(&with("connectable_from = [\"192.0.2.7\", \"192.0.2.8\"]"));
+        assert!(found[0].contains("at most one of each family"), "{found:?}");
+        let found = says(&with("connectable_required = true"));
+        assert!(found[0].contains("requires site.connectable_from"), "{found:?}");
     }
 
     #[test]
@@ -257,8 +392,7 @@ mod tests {
                  tracker_key = \"/k\"\n[cluster]\njoin = \"/j\"\n"
             )
         };
-        let is_refused = |text: &String| text.contains("with cluster.join yet");
-        assert!(says(&in_cluster("unit3d")).iter().any(is_refused));
+        assert!(Config::from_settings(&read(&in_cluster("unit3d")).unwrap()).is_ok());
         assert!(Config::from_settings(&read(&in_cluster("feed")).unwrap()).is_ok());
     }
 }

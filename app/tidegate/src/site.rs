@@ -8,13 +8,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::site::{DonorRule, SiteConfig, SiteKind, SiteSubsystem, credit::Factors};
+use ::site::{
+    DatabaseTls, DonorRule, ListWindow, ListWindows, ProbeConfig, SiteConfig, SiteKind,
+    SiteSubsystem, SiteUrl, credit::Factors,
+};
 use admin::{FeedBatch, FeedError, SiteSource};
 use anyhow::{Context, Result};
-use config::{Config, SiteFactors};
+use config::{Config, SiteFactors, SiteListWindow, SiteTls};
 use tracing::info;
 
-use crate::serve::module::{Findings, Module, Opening, Running, SharedAccounts};
+use crate::serve::module::{Findings, Module, Opening, Running, SharedAccounts, SharedBatch};
 use crate::serve::time::unix_offset_s;
 
 /// The folder within `state.dir`.
@@ -73,11 +76,28 @@ impl Module for SiteModule {
 
 impl SharedAccounts for SiteSubsystem {
     fn take(&self) -> Option<Vec<u8>> {
-        self.take_sessions()
+        self.take_shared()
     }
 
     fn learn(&self, body: &[u8]) {
         Self::learn(self, body);
+    }
+
+    fn lost(&self) {
+        self.reload_everywhere();
+    }
+
+    fn next_batch(&self) -> Option<SharedBatch> {
+        if self.kind() != SiteKind::Feed {
+            return None;
+        }
+        // A batch that cannot be read now is read again soon.
+        feed::next_parts(&self.feed()).ok().flatten()
+    }
+
+    fn confirm(&self, cursor: &str) {
+        // If the disk cannot be written, the batch is sent again.
+        let _ = feed::confirm(&self.feed(), cursor);
     }
 }
 
@@ -100,7 +120,14 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
         lifetime_donor: donor(site.lifetime_donor_factors),
         clients_per_torrent: number(site.clients_per_torrent),
         spool_mib: site.spool_mib.into(),
-        shares_sessions: node.is_some(),
+        is_node: node.is_some(),
+        seed_lists: windows(&site.seed_lists),
+        leech_lists: windows(&site.leech_lists),
+        probes: ProbeConfig {
+            from: site.connectable_from.clone(),
+            required: site.connectable_required,
+            may_probe: admin::is_public_address,
+        },
         ..SiteConfig::default()
     };
     match &site.kind {
@@ -109,20 +136,43 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
             options.kind = SiteKind::Unit3d;
             options.tracker_key = Some(secret("tracker_key", tracker_key)?);
         }
-        Kind::Gazelle { site_password, report_password, .. } => {
+        Kind::Gazelle { site_password, report_password, url, .. } => {
             options.kind = SiteKind::Gazelle;
             options.site_password = Some(secret("site_password", site_password)?);
             options.report_password = Some(secret("report_password", report_password)?);
+            options.url = site_url(url)?;
         }
     }
     if let Some(database) = site.database() {
         options.database = Some(database.url.clone());
         options.listen = Some(database.listen);
+        options.database_tls = match &database.tls {
+            SiteTls::Off => DatabaseTls::Off,
+            SiteTls::Public => DatabaseTls::Public,
+            SiteTls::Authority(file) => DatabaseTls::Authority(file.clone()),
+        };
         let password = database.password.as_deref();
         options.database_password =
             password.map(|file| secret("database_password", file)).transpose()?;
     }
     Ok(options)
+}
+
+/// Reads where the site receives calls about used-up tokens.
+fn site_url(text: &str) -> Result<Option<SiteUrl>> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let url = SiteUrl::parse(text).with_context(|| {
+        format!("site.url: expected `http://HOST[:PORT][/PATH]`, found `{text}`")
+    })?;
+    Ok(Some(url))
+}
+
+fn windows(windows: &[SiteListWindow]) -> ListWindows {
+    let window = |it: &SiteListWindow| ListWindow { seconds: it.seconds, lists: it.lists };
+    // The configuration has no more than there is room for.
+    windows.iter().take(ListWindows::new().capacity()).map(window).collect()
 }
 
 /// Returns the secret in a file.

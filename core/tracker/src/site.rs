@@ -9,7 +9,7 @@ use std::slice;
 
 use arrayvec::ArrayVec;
 use primitives::Random;
-use types::{Announce, Notice, PeerId, PeerKey, Refusal, SwarmCounts, Tick, limits};
+use types::{Announce, Notice, PeerId, PeerKey, Refusal, Role, SwarmCounts, Tick, limits};
 
 use crate::admission::Effect;
 use crate::passkeys::SessionTag;
@@ -22,6 +22,13 @@ pub trait Site: Send + Sync {
     /// serves it: must not block, and may hold a lock for a few microseconds only. A stop is counted even if the key
     /// has no such peer.
     fn announce(&self, now: Tick, announce: &SiteAnnounce<'_>) -> SiteVerdict;
+
+    /// Counts a list of peers that the answer to an announce of a known key has. `role` is that of the client: a
+    /// seeder gets leechers only. Returns a warning if the user has had too many, and gets none. Called under
+    /// the lock of the torrent: must not block.
+    fn count_list(&self, _now: Tick, _key: KeyId, _role: Role) -> Option<Notice> {
+        None
+    }
 
     /// Replaces what the user of a recorded key may do. Called when the key is restored, created or changed.
     fn set_key_rule(&self, key: KeyId, rule: SiteKeyRule);
@@ -43,6 +50,8 @@ pub struct SiteAnnounce<'a> {
     pub announce: &'a Announce,
     /// The peer's address as others get it.
     pub from: IpAddr,
+    /// The address that the announce came from.
+    pub client_ip: IpAddr,
     /// The `User-Agent` of an HTTP request. Empty if there is none: then the peer id names the client.
     pub agent: &'a [u8],
     /// The protocol of the announce.
@@ -124,6 +133,7 @@ struct Judged<'a> {
     slot: u8,
     request: &'a AnnounceRequest,
     effect: Effect,
+    key: Option<KeyId>,
     /// The peer's address as others get it.
     from: IpAddr,
     /// Present if others do not get the peer.
@@ -221,8 +231,10 @@ impl View<'_> {
                 Ok(answered) => {
                     let left_out = answered.find(own);
                     let answered = answered.without(&left_out);
+                    let too_many = self.count_list(caller.site, judged, &answered);
+                    let answered = if too_many.is_some() { answered.emptied() } else { answered };
                     let accepted = self.accept(request, jitter_seed, *slot, answered);
-                    answer(*slot, Ok(accepted.warned(*hidden)));
+                    answer(*slot, Ok(accepted.warned(hidden.or(too_many))));
                 }
                 Err(soon) => {
                     let interval_min_s = self.settings.policy.interval_min_s;
@@ -246,12 +258,27 @@ impl View<'_> {
             None => SiteVerdict::new(SiteOutcome::Serve),
             Some(key) => {
                 let Caller { site, agent, protocol } = caller;
-                site.announce(self.now, &SiteAnnounce { key, announce, from, agent, protocol })
+                let client_ip = grant.client_ip();
+                let announce = SiteAnnounce { key, announce, from, client_ip, agent, protocol };
+                site.announce(self.now, &announce)
             }
         };
         let hidden = verdict.outcome.hidden()?;
         let own = verdict.own.iter().map(|own| own.peer).collect();
-        Ok(Judged { slot, request, effect: admitted.effect, from, hidden, own })
+        Ok(Judged { slot, request, effect: admitted.effect, key: admitted.key, from, hidden, own })
+    }
+
+    /// Has the site count the peers that an answer has, if there are any. Returns a warning if the user gets none.
+    fn count_list(
+        &self,
+        site: &dyn Site,
+        judged: &Judged<'_>,
+        answered: &Answer<'_>,
+    ) -> Option<Hidden> {
+        let has_peers = answered.v4_len() > 0 || answered.v6_len() > 0;
+        let key = judged.key.filter(|_| has_peers)?;
+        let notice = site.count_list(self.now, key, judged.request.announce.role())?;
+        Some(Hidden { notice, interval_s: None })
     }
 
     /// Returns what the store does for a judged announce, under `position`.

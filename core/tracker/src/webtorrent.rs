@@ -111,10 +111,11 @@ impl View<'_> {
             return Ok((None, OwnPeers::new()));
         };
         let announce = &request.announce;
-        let from = self.peer_ip(request.grant.listener_policy(), request.grant.client_ip());
+        let client_ip = request.grant.client_ip();
+        let from = self.peer_ip(request.grant.listener_policy(), client_ip);
         let protocol = SiteProtocol::WebTorrent;
-        let verdict =
-            site.announce(self.now, &SiteAnnounce { key, announce, from, agent: b"", protocol });
+        let announce = SiteAnnounce { key, announce, from, client_ip, agent: b"", protocol };
+        let verdict = site.announce(self.now, &announce);
         Ok((verdict.outcome.hidden()?, verdict.own))
     }
 

@@ -290,6 +290,22 @@ pub const KEY_SESSIONS_OF_ONE_MAX: u32 = 1 << 17;
 pub const KEY_SESSIONS_OF_CLIENT_MAX: usize = 16;
 /// Other peers of a user that an answer leaves out. Few have more clients in one torrent.
 pub const SITE_OWN_PEERS_MAX: usize = 8;
+/// Windows of a limit of lists of peers: from a minute to a week. Each takes 4 bytes of each user.
+pub const SITE_LIST_WINDOWS_MAX: usize = 6;
+/// Connections to peers, to see whether they accept any, that are begun in a second: 100,000 peers in 17 minutes, with one
+/// packet each.
+pub const SITE_PROBES_PER_S: u32 = 100;
+/// Of these, at one address within [`SITE_PROBE_VALID_S`]: as many ports as a machine has that many users share.
+pub const SITE_PROBES_PER_ADDRESS: u32 = 16;
+/// Of these, in one network (/24 or /48) within the same time: the address of a client is verified, but not that its
+/// network wants to hear of us.
+pub const SITE_PROBES_PER_NETWORK: u32 = 512;
+/// Seconds for which the result of a probe is valid: an announce interval.
+pub const SITE_PROBE_VALID_S: u32 = 1800;
+/// The lowest port that is probed. Lower ones belong to services: a probe of them could look like a scan.
+pub const SITE_PROBE_PORT_MIN: u16 = 1024;
+/// Probes that wait or have a result: 48 bytes each.
+pub const SITE_PROBES_REMEMBERED: usize = 1 << 20;
 /// Texts for refusals and warnings, which are kept until the end of the process, at some 150 bytes each. A site has some
 /// ten, and reasons of torrents can all differ.
 pub const NOTICES_MAX: usize = 1 << 20;

@@ -10,6 +10,7 @@
 //! serves what it knows.
 
 mod apply;
+mod batches;
 mod check;
 mod doors;
 mod driver;
@@ -136,6 +137,7 @@ async fn run_with(
         set: JoinSet::new(),
     };
     tasks.set.spawn(doors::watch(options.clone(), Arc::clone(&status)));
+    tasks.set.spawn(batches::send(link.clone(), Arc::clone(&host), Arc::clone(&status)));
     if let Some(letters) = letters {
         tasks.start_letters(letters).await?;
     }

@@ -50,6 +50,8 @@ pub struct SandboxPolicy {
     pub writable: Vec<PathBuf>,
     /// TCP ports to which connections can be opened, on any host.
     pub ports: Vec<u16>,
+    /// True if connections can be opened to all others, too, from a local address that the process chooses.
+    pub any_port: bool,
 }
 
 /// Exchanges the XDP program of a link: link and program.

@@ -109,6 +109,7 @@ fn announce_one(site: &dyn Site, number: u32) {
         key: KeyId(SITE_FIRST + number * 7 % USERS + 1),
         announce: &announce,
         from: number.to_be_bytes().into(),
+        client_ip: number.to_be_bytes().into(),
         agent: b"qBittorrent/4.6.5",
         protocol: SiteProtocol::Http,
     };

@@ -1,21 +1,24 @@
 //! Judges announces by what the site knows, and counts them: the tracker's [`Site`].
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 use tracker::KeyId;
-use types::{Announce, Event, Tick, UserKey};
+use types::{Announce, Event, Role, Tick, UserKey};
 
 use crate::config::{SiteConfig, SiteKind};
 use crate::contract::{
     Notice, OwnPeers, SITE_FIRST, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol,
     SiteVerdict,
 };
+use crate::gazelle::tokens::{TokenCalls, UsedToken};
 use crate::keys::Keys;
 use crate::ledger::{Counted, Ledger, LedgerLimits, NotCounted, Report, Terms};
+use crate::lists::Lists;
 use crate::model::{Generosity, Model, User};
 use crate::names::Names;
+use crate::probes::Probes;
 use crate::rates::Rates;
 use crate::rules::{KeyRule, Rules};
 use crate::torrents::Moderation;
@@ -26,6 +29,10 @@ const REFUSED_S: u16 = 5_400;
 const MODERATED_S: u16 = 30;
 /// Announces that are kept while sessions are restored.
 const EARLY_MAX: usize = 200_000;
+/// Announces that wait for other nodes. More are counted at once.
+const LATE_MAX: usize = 200_000;
+/// Time that other nodes may take to tell of a client, beyond two flushes.
+const EXCHANGE_SPARE_S: u32 = 5;
 
 /// The texts that users see.
 struct Notices {
@@ -42,6 +49,8 @@ struct Notices {
     slots: Notice,
     unknown_stop: Notice,
     full: Notice,
+    lists: Notice,
+    unconnectable: Notice,
 }
 
 /// Everything that an announce needs.
@@ -55,6 +64,11 @@ pub(crate) struct Answers {
     pub(crate) rates: Mutex<Rates>,
     pub(crate) announces: AtomicU64,
     pub(crate) last_announce_s: AtomicU32,
+    /// Lists of peers that users did not get, because they had too many.
+    pub(crate) lists_withheld: AtomicU64,
+    lists: Option<Lists>,
+    pub(crate) probes: Option<Arc<Probes>>,
+    pub(crate) token_calls: Option<Arc<TokenCalls>>,
     generosity: Generosity,
     clients: u16,
     notices: Notices,
@@ -67,9 +81,13 @@ pub(crate) struct Answers {
     /// False until sessions are restored.
     counting: AtomicBool,
     early: Mutex<Vec<Early>>,
+    /// Announces that wait for what other nodes tell of their clients; `None` if there are no other nodes.
+    late: Option<Mutex<Vec<Early>>>,
+    /// Seconds within which other nodes tell of a client.
+    exchange_s: u32,
 }
 
-/// An announce that came before sessions were restored.
+/// An announce that came before its session was known.
 struct Early {
     user: u32,
     torrent: u32,
@@ -78,6 +96,8 @@ struct Early {
     agent: crate::batch::Agent,
     now_s: u32,
     terms: Terms,
+    /// True if other nodes count the client, so that it waits for them.
+    waits: bool,
 }
 
 /// An announce that is counted.
@@ -91,6 +111,9 @@ struct Judged {
 impl Answers {
     pub(crate) fn new(config: &SiteConfig) -> Self {
         let limits = LedgerLimits { bytes_per_s: config.bytes_per_s, ..LedgerLimits::default() };
+        let is_unit3d = config.kind == SiteKind::Unit3d;
+        let probes = is_unit3d.then(|| Probes::new(&config.probes)).flatten();
+        let lists = || Lists::new(config.seed_lists.clone(), config.leech_lists.clone());
         Self {
             kind: config.kind,
             model: RwLock::default(),
@@ -101,6 +124,10 @@ impl Answers {
             rates: Mutex::default(),
             announces: AtomicU64::default(),
             last_announce_s: AtomicU32::default(),
+            lists_withheld: AtomicU64::default(),
+            lists: is_unit3d.then(lists),
+            probes: probes.map(Arc::new),
+            token_calls: config.url.clone().map(TokenCalls::new).map(Arc::new),
             generosity: Generosity {
                 everybody: config.factors,
                 donor: config.donor,
@@ -113,6 +140,8 @@ impl Answers {
             loading: AtomicBool::default(),
             counting: AtomicBool::default(),
             early: Mutex::default(),
+            late: config.is_node.then(Mutex::default),
+            exchange_s: config.flush_s.saturating_mul(2).saturating_add(EXCHANGE_SPARE_S),
         }
     }
 
@@ -141,6 +170,39 @@ impl Answers {
                 let _ = self.ledger.announce(&one.report(), &one.terms);
             }
         }
+    }
+
+    /// Counts announces that waited for what other nodes tell of their clients.
+    pub(crate) fn count_late(&self, now_s: u32) {
+        let Some(late) = &self.late else { return };
+        late.lock().retain(|one| {
+            let report = one.report();
+            let is_told = now_s.saturating_sub(one.now_s) >= self.exchange_s;
+            match self.ledger.updated_s(&report) {
+                // No node knows the client of a stop.
+                None => return !is_told,
+                // Another node has counted a later one.
+                Some(updated_s) if updated_s > one.now_s => return false,
+                Some(_) if one.waits && !is_told => return true,
+                Some(_) => {}
+            }
+            if self.ledger.announce(&report, &one.terms).is_ok_and(|counted| counted.completed) {
+                self.complete(one.user, one.torrent);
+            }
+            false
+        });
+    }
+
+    /// Keeps an announce for [`Self::count_late`]. It `waits` until other nodes have told what they counted; otherwise
+    /// until its client is known. Returns false if there is no room.
+    fn keep_late(&self, late: Early, waits: bool) -> bool {
+        let Some(all) = &self.late else { return false };
+        let mut all = all.lock();
+        let has_room = all.len() < LATE_MAX;
+        if has_room {
+            all.push(Early { waits, ..late });
+        }
+        has_room
     }
 
     /// Remembers why a torrent was deleted.
@@ -270,6 +332,27 @@ impl Answers {
         Ok(Judged { torrent, terms, instead: None })
     }
 
+    /// Asks for a probe of the client. Hides it if clients must accept connections, and it is known not to.
+    fn probe(
+        &self,
+        probes: &Probes,
+        now: Tick,
+        announce: &SiteAnnounce<'_>,
+        mut judged: Judged,
+    ) -> Judged {
+        probes.ask(now, announce);
+        let it = announce.announce;
+        if probes.are_required()
+            && it.event != Event::Stopped
+            && probes.is_open(announce.from.to_canonical(), it.port) == Some(false)
+        {
+            judged.terms.visible = false;
+            let hidden = SiteOutcome::Hide(self.notices.unconnectable);
+            judged.instead.get_or_insert(hidden);
+        }
+        judged
+    }
+
     /// Counts a judged announce, and returns the answer.
     fn count(
         &self,
@@ -283,10 +366,18 @@ impl Answers {
             return SiteVerdict::new(judged.instead.unwrap_or(SiteOutcome::Serve));
         }
         let report = report(user, judged.torrent, announce, now_s);
-        match self.ledger.announce(&report, &judged.terms) {
+        let keep = |waits| {
+            self.late.is_some() && self.keep_late(Early::new(user, announce, judged, now_s), waits)
+        };
+        let late = self.late.as_ref().and_then(|_| self.ledger.counted_late(&report));
+        let counted = match late.filter(|_| keep(true)) {
+            Some(counted) => Ok(counted),
+            None => self.ledger.announce(&report, &judged.terms),
+        };
+        match counted {
             Ok(Counted { visible, own, completed }) => {
                 if completed {
-                    self.note_completed(user, judged);
+                    self.complete(user, judged.torrent);
                 }
                 let stops = report.event == Event::Stopped;
                 let outcome = match judged.instead {
@@ -298,6 +389,7 @@ impl Answers {
                 SiteVerdict { outcome, own }
             }
             Err(NotCounted::UnknownStop) => {
+                keep(false);
                 SiteVerdict::new(SiteOutcome::Hide(notices.unknown_stop))
             }
             Err(NotCounted::TooManyClients) => SiteVerdict::new(SiteOutcome::Refuse {
@@ -321,27 +413,29 @@ impl Answers {
             return false;
         }
         if early.len() < EARLY_MAX {
-            early.push(Early {
-                user,
-                torrent: judged.torrent,
-                announce: *announce.announce,
-                from: announce.from,
-                agent: crate::batch::agent_of(agent(announce)),
-                now_s,
-                terms: judged.terms,
-            });
+            early.push(Early::new(user, announce, judged, now_s));
         }
         true
     }
 
-    /// Counts a completed download. Gazelle's tokens are for one.
-    fn note_completed(&self, user: u32, judged: &Judged) {
-        if let Some(torrent) = self.model.read().torrents.get(judged.torrent) {
-            torrent.completed.fetch_add(1, Ordering::Relaxed);
+    /// Counts a download that was completed here, and tells the site of the token that it used up.
+    fn complete(&self, user: u32, torrent: u32) {
+        let has_ended = self.note_completed(user, torrent, 1);
+        if let Some(calls) = self.token_calls.as_ref().filter(|_| has_ended) {
+            calls.report(UsedToken { user, torrent });
         }
-        if judged.terms.uses_token && self.kind == SiteKind::Gazelle {
-            self.model.write().tokens.remove(&(user, judged.torrent));
+    }
+
+    /// Counts completed downloads of a user. Gazelle's tokens are for one: returns true if one was used up.
+    pub(crate) fn note_completed(&self, user: u32, torrent_id: u32, downloads: u32) -> bool {
+        let model = self.model.read();
+        if let Some(torrent) = model.torrents.get(torrent_id) {
+            torrent.completed.fetch_add(downloads, Ordering::Relaxed);
         }
+        let key = (user, torrent_id);
+        let ends_token = self.kind == SiteKind::Gazelle && model.tokens.contains(&key);
+        drop(model);
+        ends_token && self.model.write().tokens.remove(&key)
     }
 }
 
@@ -362,9 +456,24 @@ impl Site for Answers {
             },
         };
         match judged {
-            Ok(judged) => self.count(user, announce, &judged, now_s),
+            Ok(judged) => {
+                let judged = match &self.probes {
+                    Some(probes) => self.probe(probes, now, announce, judged),
+                    None => judged,
+                };
+                self.count(user, announce, &judged, now_s)
+            }
             Err(outcome) => SiteVerdict::new(outcome),
         }
+    }
+
+    fn count_list(&self, now: Tick, key: KeyId, role: Role) -> Option<Notice> {
+        let (lists, user) = (self.lists.as_ref()?, user_of(key)?);
+        if lists.take(now, user, role) {
+            return None;
+        }
+        self.lists_withheld.fetch_add(1, Ordering::Relaxed);
+        Some(self.notices.lists)
     }
 
     fn set_key_rule(&self, key: KeyId, rule: SiteKeyRule) {
@@ -410,6 +519,19 @@ fn report<'a>(user: u32, torrent: u32, announce: &SiteAnnounce<'a>, now_s: u32) 
 }
 
 impl Early {
+    fn new(user: u32, announce: &SiteAnnounce<'_>, judged: &Judged, now_s: u32) -> Self {
+        Self {
+            user,
+            torrent: judged.torrent,
+            announce: *announce.announce,
+            from: announce.from,
+            agent: crate::batch::agent_of(agent(announce)),
+            now_s,
+            terms: judged.terms,
+            waits: false,
+        }
+    }
+
     fn report(&self) -> Report<'_> {
         Report {
             user: self.user,
@@ -454,6 +576,10 @@ impl Notices {
             slots: Notice::new("Download slot limit reached"),
             unknown_stop: Notice::new("Stopped peer doesn't exist."),
             full: Notice::new("The tracker is full. Please announce later."),
+            lists: Notice::new("Rate limit exceeded. Please wait."),
+            unconnectable: Notice::new(
+                "Connectivity issue detected. Enable port-forwarding to resolve.",
+            ),
         }
     }
 }
@@ -463,4 +589,81 @@ pub(crate) fn counts(sessions: &[(u32, crate::batch::Session)]) -> (i64, i64) {
     let seeders = sessions.iter().map(|(_, session)| i64::from(session.seeders())).sum();
     let leechers = sessions.iter().map(|(_, session)| i64::from(session.leechers())).sum();
     (seeders, leechers)
+}
+
+#[cfg(test)]
+mod tests {
+    use types::{InfoHash, NumWant, PeerId};
+
+    use super::*;
+    use crate::batch::{Counting, Session};
+
+    const USER: u32 = 7;
+    const STOP_S: u32 = 1_000;
+
+    /// Returns a node that has answered the stop of a client that it does not know.
+    fn node_after_a_stop() -> Answers {
+        let answers = Answers::new(&SiteConfig { is_node: true, ..SiteConfig::default() });
+        answers.set_epoch(0);
+        answers.begin_counting();
+        let announce = Announce {
+            info_hash: InfoHash([1; 20]),
+            peer_id: PeerId([9; 20]),
+            port: 6881,
+            event: Event::Stopped,
+            left: Some(0),
+            uploaded: 300,
+            downloaded: 0,
+            want: NumWant::Default,
+        };
+        let verdict = answers.announce(
+            Tick(STOP_S),
+            &SiteAnnounce {
+                key: KeyId(USER),
+                announce: &announce,
+                from: [10, 0, 0, 1].into(),
+                client_ip: [10, 0, 0, 1].into(),
+                agent: b"",
+                protocol: SiteProtocol::Udp,
+            },
+        );
+        assert!(matches!(verdict.outcome, SiteOutcome::Hide(_)));
+        answers
+    }
+
+    /// Has another node tell of the client, and returns what the next batch counts of it.
+    fn counted(answers: &Answers, updated_s: u32) -> (u64, bool) {
+        let session = Session {
+            peer_id: PeerId([9; 20]),
+            ip: [10, 0, 0, 1].into(),
+            port: 6881,
+            uploaded: 100,
+            downloaded: 0,
+            left: 0,
+            created_s: updated_s,
+            updated_s,
+            active: true,
+            seeder: true,
+            visible: true,
+            counting: Counting::Here,
+        };
+        answers.ledger.learn(USER, 0, &session);
+        answers.count_late(STOP_S + 1);
+        let batch = answers.ledger.cut(STOP_S + 1, None);
+        let uploaded = batch.records.iter().map(|record| record.uploaded).sum();
+        (uploaded, answers.ledger.sessions_of(0)[0].1.active)
+    }
+
+    #[test]
+    fn a_stop_waits_until_another_node_tells_of_its_client() {
+        let answers = node_after_a_stop();
+        answers.count_late(STOP_S + answers.exchange_s - 1);
+        assert_eq!(counted(&answers, STOP_S - 5), (200, false));
+        // The client has started again since then.
+        assert_eq!(counted(&node_after_a_stop(), STOP_S + 1), (0, true));
+        // No node has told of it in time.
+        let answers = node_after_a_stop();
+        answers.count_late(STOP_S + answers.exchange_s);
+        assert_eq!(counted(&answers, STOP_S - 5), (0, true));
+    }
 }

@@ -43,6 +43,19 @@ pub struct Session {
     pub seeder: bool,
     /// True if others get it; false if its user is over the download slots.
     pub visible: bool,
+    /// The node that counts it.
+    pub counting: Counting,
+}
+
+/// The node of a cluster that counts a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// This node counted its last announce.
+    Here,
+    /// Another node did.
+    Elsewhere,
+    /// It announces to several nodes at once, and this one counts what another one has not.
+    Late,
 }
 
 /// A session that a batch changes.
@@ -168,14 +181,22 @@ impl Record {
         self.sessions.iter().rev().find(|change| !change.expired && !change.learned)
     }
 
+    /// Returns the sessions that announced at this node, in the order of their last announces.
+    pub(crate) fn announced(&self) -> impl Iterator<Item = &SessionChange> {
+        self.sessions.iter().filter(|change| !change.expired && !change.learned)
+    }
+
     /// Returns true if it has nothing but sessions that other nodes count.
     pub fn is_learned(&self) -> bool {
         self.announces == 0 && self.sessions.iter().all(|change| change.learned)
     }
 
-    /// Replaces the state of a session, and puts it last.
+    /// Replaces the state of a session, and puts it last. What this node counted of a session, and what it learned of
+    /// another node, are two states: the site gets the first.
     pub(crate) fn put_session(&mut self, change: SessionChange) {
-        let is_same = |other: &SessionChange| other.session.peer_id == change.session.peer_id;
+        let is_same = |other: &SessionChange| {
+            (other.session.peer_id, other.learned) == (change.session.peer_id, change.learned)
+        };
         match self.sessions.last_mut().filter(|last| is_same(last)) {
             Some(last) => *last = change,
             None => {
@@ -327,11 +348,14 @@ fn decode_record(reader: &mut Reader<'_>, unix_s: u32, agents: &mut Vec<Agent>) 
     Some(record)
 }
 
+const COUNTING: [Counting; 3] = [Counting::Here, Counting::Elsewhere, Counting::Late];
+
 /// Appends a session; times are relative to `unix_s`.
 pub(crate) fn encode_session(writer: &mut Writer, session: &Session, unix_s: u32) {
     let is_v6 = session.ip.is_ipv6();
     let bits = [session.active, session.seeder, session.visible, is_v6];
-    let bits = bits.iter().rev().fold(0, |bits, bit| bits << 1 | u8::from(*bit));
+    let first = session.counting as u8;
+    let bits = bits.iter().rev().fold(first, |bits, bit| bits << 1 | u8::from(*bit));
     writer.bytes(&[bits]);
     writer.bytes(&session.peer_id.0);
     match session.ip {
@@ -367,6 +391,7 @@ pub(crate) fn decode_session(reader: &mut Reader<'_>, unix_s: u32) -> Option<Ses
         active: bits & 1 != 0,
         seeder: bits & 2 != 0,
         visible: bits & 4 != 0,
+        counting: *COUNTING.get(usize::from(bits >> 4))?,
     })
 }
 
@@ -403,6 +428,7 @@ mod tests {
             active: true,
             seeder: false,
             visible: true,
+            counting: Counting::Late,
         };
         let v6 = Session { ip: "2001:db8::1".parse().unwrap(), updated_s: 2_100, ..session };
         let agent = agent_of(b"qBittorrent/4.6.5");

@@ -1,8 +1,16 @@
 //! The configuration of a site, and errors of its start.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use mysql::OptsBuilder;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use crate::credit::Factors;
+use crate::gazelle::tokens::SiteUrl;
+use crate::lists::ListWindows;
+use crate::probes::ProbeConfig;
 use crate::spool::SpoolError;
 
 /// The software of a site.
@@ -38,6 +46,17 @@ pub struct DonorRule {
     pub immune: Option<bool>,
 }
 
+/// TLS to the database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DatabaseTls {
+    /// None.
+    Off,
+    /// With certificates of the authorities that browsers trust.
+    Public,
+    /// With certificates of the authority in this PEM file, too.
+    Authority(PathBuf),
+}
+
 /// The configuration of a site.
 #[derive(Clone)]
 pub struct SiteConfig {
@@ -49,12 +68,16 @@ pub struct SiteConfig {
     pub database: Option<String>,
     /// The password of the database, if it is not in the URL.
     pub database_password: Option<String>,
+    /// TLS of connections to the database, if the URL does not set it.
+    pub database_tls: DatabaseTls,
     /// UNIT3D's `TRACKER_KEY`: who knows it may call.
     pub tracker_key: Option<String>,
     /// Gazelle's password for updates.
     pub site_password: Option<String>,
     /// Gazelle's password for reports.
     pub report_password: Option<String>,
+    /// The address of Gazelle for calls about used-up tokens.
+    pub url: Option<SiteUrl>,
     /// Seconds within which the database has an announce, if it keeps up: what a kill loses at most.
     pub flush_s: u32,
     /// The name of this node in the site's database.
@@ -69,10 +92,16 @@ pub struct SiteConfig {
     pub clients_per_torrent: u16,
     /// Most MiB of the spool.
     pub spool_mib: u64,
-    /// True if other nodes of a cluster get the sessions of each batch. Kind `feed` only.
-    pub shares_sessions: bool,
+    /// True if the node is one of a cluster: the others get the sessions of each batch, and the calls of the site.
+    pub is_node: bool,
     /// Most bytes that a client can move in a second; more is implausible.
     pub bytes_per_s: u64,
+    /// Lists of peers with seeders that a user gets. Kind `unit3d` only, as the following.
+    pub seed_lists: ListWindows,
+    /// Lists of leechers that a user's seeders get.
+    pub leech_lists: ListWindows,
+    /// Probes of clients for connections that they accept.
+    pub probes: ProbeConfig,
 }
 
 impl Default for SiteConfig {
@@ -82,9 +111,11 @@ impl Default for SiteConfig {
             listen: None,
             database: None,
             database_password: None,
+            database_tls: DatabaseTls::Off,
             tracker_key: None,
             site_password: None,
             report_password: None,
+            url: None,
             flush_s: 3,
             node: "tidegate".to_owned(),
             factors: Factors::PLAIN,
@@ -92,8 +123,11 @@ impl Default for SiteConfig {
             lifetime_donor: DonorRule::default(),
             clients_per_torrent: 3,
             spool_mib: 1_024,
-            shares_sessions: false,
+            is_node: false,
             bytes_per_s: u64::from(types::limits::KEY_MBIT_PER_S) * 1_000_000 / 8,
+            seed_lists: ListWindows::new(),
+            leech_lists: ListWindows::new(),
+            probes: ProbeConfig { from: Vec::new(), required: false, may_probe: |_| false },
         }
     }
 }
@@ -182,7 +216,25 @@ impl SiteConfig {
                 secret(&self.report_password, "report_password", "the site's TRACKER_REPORTKEY")?;
             }
         }
+        self.check_authority()?;
         self.database_options().map(drop)
+    }
+
+    /// Checks the file with the authority of the database's certificate.
+    fn check_authority(&self) -> Result<(), SiteError> {
+        let DatabaseTls::Authority(file) = &self.database_tls else { return Ok(()) };
+        let invalid = |found| SiteError::Invalid {
+            key: "database_ca",
+            expected: "a PEM file with certificates",
+            found,
+        };
+        let place = file.display();
+        let text = std::fs::read(file).map_err(|error| invalid(format!("{place}: {error}")))?;
+        match CertificateDer::pem_slice_iter(&text).next() {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(invalid(format!("{place}: {error}"))),
+            None => Err(invalid(format!("none in {place}"))),
+        }
     }
 
     /// Returns the options of the database's driver.
@@ -198,7 +250,13 @@ impl SiteConfig {
         if options.get_db_name().is_none() {
             return Err(invalid("a URL without the name of a database".to_owned()));
         }
-        Ok(options)
+        let tls = options.get_ssl_opts().cloned().unwrap_or_default();
+        let tls = match &self.database_tls {
+            DatabaseTls::Off => return Ok(options),
+            DatabaseTls::Public => tls,
+            DatabaseTls::Authority(file) => tls.with_root_cert_path(Some(file.clone())),
+        };
+        Ok(OptsBuilder::from_opts(options).ssl_opts(tls).into())
     }
 }
 

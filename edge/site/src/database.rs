@@ -1,9 +1,10 @@
 //! The site's database: connections, batches in one transaction each, and errors with remedies.
 
+use std::error::Error;
 use std::time::Duration;
 
 use mysql::prelude::Queryable;
-use mysql::{Conn, Opts, OptsBuilder, Row, Transaction, TxOpts};
+use mysql::{Conn, DriverError, Opts, OptsBuilder, Row, Transaction, TxOpts};
 
 use crate::batch::{Batch, Record};
 use crate::sql::{RowText, Statement};
@@ -64,6 +65,8 @@ pub(crate) struct Rows<'a, 'c> {
 pub(crate) struct BatchOrigin {
     pub(crate) node: String,
     pub(crate) spool: u64,
+    /// True if other nodes of a cluster write, too: one transaction at a time.
+    pub(crate) takes_turns: bool,
 }
 
 impl Rows<'_, '_> {
@@ -167,6 +170,23 @@ pub(crate) fn now_s(conn: &mut Conn) -> Result<u32, mysql::Error> {
     Ok(now_s.unwrap_or_default())
 }
 
+/// The row of `tidegate_batches` that a node locks while it writes. No node has this name.
+const TURN: &str = "*";
+
+/// Prepares a connection of a node for [`BatchOrigin::takes_turns`]. The server ends the transaction of a node that it
+/// hears nothing of for a minute: the others wait for it.
+///
+/// # Errors
+///
+/// If the database cannot be written.
+pub(crate) fn prepare_turns(conn: &mut Conn) -> Result<(), mysql::Error> {
+    conn.query_drop("SET SESSION wait_timeout = 60")?;
+    conn.exec_drop(
+        "INSERT INTO tidegate_batches (node, spool, sequence) VALUES (?, 0, 0) ON DUPLICATE KEY UPDATE node = node",
+        (TURN,),
+    )
+}
+
 /// Returns the last sequence of this spool that the database has. Creates the table of sequences if it is missing.
 ///
 /// # Errors
@@ -204,6 +224,12 @@ pub(crate) fn write_batch(
     batch: &Batch,
 ) -> Result<Written, mysql::Error> {
     let mut transaction = conn.start_transaction(TxOpts::default())?;
+    if writer.takes_turns {
+        // Otherwise each would count the peers of a torrent without those that the other writes, and both would lock the
+        // rows of a torrent that the other needs.
+        transaction
+            .exec_drop("SELECT node FROM tidegate_batches WHERE node = ? FOR UPDATE", (TURN,))?;
+    }
     let mut written = Written::default();
     write_records(&mut transaction, tables, batch.unix_s, &batch.records, &mut written)?;
     written.rows += unit(&mut transaction, batch.unix_s, |rows| tables.write_rest(rows, batch))?
@@ -281,11 +307,58 @@ fn code(error: &mysql::Error) -> Option<u16> {
     }
 }
 
+/// Returns true if TLS failed, whereas the server answers.
+fn is_tls(error: &mysql::Error) -> bool {
+    match error {
+        mysql::Error::TlsError(_) => true,
+        // The handshake happens with the first bytes that are written.
+        other => tls_error(other).is_some(),
+    }
+}
+
+/// Returns the error of TLS within an error.
+fn tls_error(error: &mysql::Error) -> Option<&rustls::Error> {
+    let mut within: Option<&(dyn Error + 'static)> = match error {
+        mysql::Error::IoError(error) => Some(error),
+        mysql::Error::CodecError(error) => Some(error),
+        mysql::Error::TlsError(error) => Some(error),
+        _ => None,
+    };
+    while let Some(error) = within {
+        if let Some(tls) = error.downcast_ref() {
+            return Some(tls);
+        }
+        // The source of an error of the system is that of what it wraps.
+        within = match error.downcast_ref::<std::io::Error>() {
+            Some(error) => error.get_ref().map(|error| error as &(dyn Error + 'static)),
+            None => error.source(),
+        };
+    }
+    None
+}
+
 fn message(error: &mysql::Error) -> String {
     match error {
         mysql::Error::MySqlError(error) => format!("{} (error {})", error.message, error.code),
         mysql::Error::IoError(error) => error.to_string(),
         other => other.to_string(),
+    }
+}
+
+/// Returns the sentence for an error of TLS.
+fn tls_message(error: &mysql::Error) -> String {
+    use rustls::{CertificateError as Bad, Error as Tls};
+    match tls_error(error) {
+        Some(Tls::InvalidCertificate(Bad::UnknownIssuer | Bad::BadSignature)) => {
+            "expected a certificate of the authority in site.database_ca, found one of another"
+                .to_owned()
+        }
+        Some(Tls::InvalidCertificate(
+            Bad::NotValidForName | Bad::NotValidForNameContext { .. },
+        )) => {
+            "expected a certificate for the host in site.database, found one for another".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 
@@ -298,38 +371,80 @@ fn is_refused_value(error: &mysql::Error) -> bool {
 
 /// Returns the sentence for an error, and its remedy.
 pub(crate) fn trouble(error: &mysql::Error) -> Trouble {
-    let remedy = match code(error) {
-        Some(1045 | 1698) => {
-            "check user and password in site.database, or the file of the password"
+    let text = match error {
+        mysql::Error::MySqlError(_) => format!("the database refuses: {}", message(error)),
+        mysql::Error::DriverError(DriverError::TlsNotSupported) => {
+            "the database offers no TLS: expected a server with a certificate (ssl_cert, ssl_key), found one without"
+                .to_owned()
         }
-        Some(1044 | 1049) => {
+        _ if is_tls(error) => format!("no TLS to the database: {}", tls_message(error)),
+        _ => format!("the database cannot be reached: {}", message(error)),
+    };
+    Trouble { error: text, remedy: remedy(error).to_owned() }
+}
+
+fn remedy(error: &mysql::Error) -> &'static str {
+    let Some(code) = code(error) else {
+        return match error {
+            mysql::Error::DriverError(DriverError::TlsNotSupported) => {
+                "give the server a certificate, or leave site.database_ca empty; batches wait in the spool"
+            }
+            _ if is_tls(error) => {
+                "name the authority of the database's certificate in site.database_ca, and in site.database the host \
+                 that the certificate is for; batches wait in the spool"
+            }
+            _ => {
+                "start the database, or check host and port in site.database; batches wait in the spool"
+            }
+        };
+    };
+    match code {
+        1045 | 1698 => "check user and password in site.database, or the file of the password",
+        1044 | 1049 => {
             "check the name of the database in site.database, and that the user may use it (GRANT … ON NAME.*)"
         }
-        Some(1142 | 1143 | 1370) => {
+        1142 | 1143 | 1370 => {
             "let the tracker's user SELECT, INSERT and UPDATE the site's tables (GRANT SELECT, INSERT, UPDATE ON NAME.* TO …)"
         }
-        Some(1146 | 1054) => {
+        1146 | 1054 => {
             "check site.kind and the database, or update the site and run its migrations"
         }
-        Some(1290 | 1792 | 1836) => {
+        1290 | 1792 | 1836 => {
             "the database takes no writes: end read_only, or name the primary server in site.database; batches wait in \
              the spool"
         }
-        Some(1021 | 1114 | 1030 | 3675) => {
+        1021 | 1114 | 1030 | 3675 => {
             "make room on the disk of the database; batches wait in the spool"
         }
-        Some(1205 | 1213) => "nothing: another transaction held the rows; the batch is repeated",
-        Some(1153) => "raise max_allowed_packet of the database to 16M or more",
-        Some(1040 | 1203 | 1226) => "raise max_connections of the database",
-        Some(1064) => "use MariaDB 10.6 or later, or MySQL 8.0.4 or later",
-        Some(_) => "see the database's documentation of this error; the batch is repeated",
-        None => {
-            "start the database, or check host and port in site.database; batches wait in the spool"
+        1205 | 1213 => "nothing: another transaction held the rows; the batch is repeated",
+        1153 => "raise max_allowed_packet of the database to 16M or more",
+        1040 | 1203 | 1226 => "raise max_connections of the database",
+        1064 => "use MariaDB 10.6 or later, or MySQL 8.0.4 or later",
+        _ => "see the database's documentation of this error; the batch is repeated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mysql::MySqlError;
+
+    use super::*;
+
+    /// Errors that no test can have a server make.
+    #[test]
+    fn errors_of_servers_have_remedies() {
+        for (code, part) in [
+            (1064, "MariaDB 10.6 or later, or MySQL 8.0.4 or later"),
+            (1021, "make room on the disk"),
+            (1040, "max_connections"),
+            (1153, "max_allowed_packet"),
+            (1213, "the batch is repeated"),
+            (9_999, "documentation of this error"),
+        ] {
+            let error = MySqlError { state: "HY000".into(), message: "m".into(), code };
+            let Trouble { error, remedy } = trouble(&mysql::Error::MySqlError(error));
+            assert_eq!(error, format!("the database refuses: m (error {code})"));
+            assert!(remedy.contains(part), "{code}: {remedy}");
         }
-    };
-    let error = match code(error) {
-        Some(_) => format!("the database refuses: {}", message(error)),
-        None => format!("the database cannot be reached: {}", message(error)),
-    };
-    Trouble { error, remedy: remedy.to_owned() }
+    }
 }

@@ -3,3 +3,4 @@
 pub(crate) mod calls;
 pub(crate) mod load;
 pub(crate) mod tables;
+pub(crate) mod tokens;

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use types::{Event, InfoHash, PeerId, PeerKey};
 
-use crate::batch::{Batch, Record, Session, SessionChange, Unregistered, agent_of};
+use crate::batch::{Batch, Counting, Record, Session, SessionChange, Unregistered, agent_of};
 use crate::credit::Factors;
 use crate::spool::SnapshotWriter;
 use shard::{Pair, PairKey, Put, Shard};
@@ -32,6 +32,8 @@ use shard::{Pair, PairKey, Put, Shard};
 const SHARDS: usize = 1024;
 /// Sessions that are remembered of a user in a torrent. Of more, the oldest that has ended is forgotten.
 const SESSIONS_PER_PAIR: usize = 16;
+/// Longest time between two announces that a client makes to several nodes at once, seconds.
+const AT_ONCE_S: u32 = 10;
 /// Shards that each flush searches for silent sessions: all of them within ten minutes.
 const SWEPT_PER_CUT: usize = 6;
 
@@ -279,32 +281,93 @@ impl Ledger {
 
     /// Takes over the state of a session from a snapshot, a batch or the database. Nothing is counted.
     pub fn learn(&self, user: u32, torrent: u32, session: &Session) {
+        self.learn_if(user, torrent, session, |_| true);
+    }
+
+    /// Takes over the state of a session, unless `is_older` says that the known state stays.
+    fn learn_if(
+        &self,
+        user: u32,
+        torrent: u32,
+        session: &Session,
+        is_older: impl FnOnce(&Session) -> bool,
+    ) {
         let key = self.key(user, torrent);
         let mut shard = self.shard(user).lock();
         let pair = shard.pair(&key, &self.hasher);
         let old = pair.session(session.peer_id).copied();
+        if old.as_ref().is_some_and(|old| !is_older(old)) {
+            return;
+        }
         self.count_sessions(pair.put(*session, SESSIONS_PER_PAIR));
         shard.replace(user, old.as_ref(), session);
     }
 
+    /// Returns the answer to an announce that is counted later, because another node counts the client first. `None` if it
+    /// is counted at once.
+    pub(crate) fn counted_late(&self, report: &Report<'_>) -> Option<Counted> {
+        let key = self.key(report.user, report.torrent);
+        let shard = self.shard(report.user).lock();
+        let pair = shard.find(&key).and_then(|place| shard.pairs.get_bucket(place))?;
+        let known = pair.session(report.peer_id).filter(|known| known.is_late())?;
+        let visible = known.visible || !known.active;
+        Some(Counted { visible, own: pair.others(report.peer_id), completed: false })
+    }
+
+    /// Returns when a session announced last, unix seconds, if it is known.
+    pub(crate) fn updated_s(&self, report: &Report<'_>) -> Option<u32> {
+        let key = self.key(report.user, report.torrent);
+        let shard = self.shard(report.user).lock();
+        let pair = shard.find(&key).and_then(|place| shard.pairs.get_bucket(place))?;
+        pair.session(report.peer_id).map(|session| session.updated_s)
+    }
+
+    /// Takes over the state of a session from the database, unless the one known here is as young. Nothing is counted.
+    pub(crate) fn learn_younger(&self, user: u32, torrent: u32, session: &Session) {
+        self.learn_if(user, torrent, session, |known| known.updated_s < session.updated_s);
+    }
+
     /// Takes over a session of another node, unless the one known here is younger. It goes into the next batch, and
-    /// nothing is counted.
-    pub fn learn_of_node(&self, user: u32, torrent: u32, change: &SessionChange, now_s: u32) {
+    /// nothing is counted. Returns false if it changes nothing.
+    ///
+    /// `counts` is true if the other node counts a client that announces to both at once.
+    pub fn learn_of_node(
+        &self,
+        user: u32,
+        torrent: u32,
+        change: &SessionChange,
+        counts: bool,
+    ) -> bool {
         let key = self.key(user, torrent);
-        let session = &change.session;
         let mut shard = self.shard(user).lock();
         let shard = &mut *shard;
         let found = shard.find(&key);
         let known = found.and_then(|place| shard.pairs.get_bucket(place));
-        let old = known.and_then(|pair| pair.session(session.peer_id)).copied();
-        if old.is_some_and(|old| old.updated_s > session.updated_s || old == *session) {
-            return;
+        let old = known.and_then(|pair| pair.session(change.session.peer_id)).copied();
+        let updated_s = change.session.updated_s;
+        let counts = counts && !change.expired;
+        let is_at_once = |old: &Session| counts && old.updated_s.abs_diff(updated_s) <= AT_ONCE_S;
+        let counting = match &old {
+            Some(old) if old.is_late() => Counting::Late,
+            Some(old) if old.counting == Counting::Here && is_at_once(old) => Counting::Late,
+            _ => Counting::Elsewhere,
+        };
+        let session = Session { counting, ..change.session };
+        let is_known = |old: Session| Session { counting, ..old } == session;
+        if old.is_some_and(|old| old.updated_s > updated_s || is_known(old)) {
+            let pair = found.and_then(|place| shard.pairs.get_bucket_mut(place));
+            let known = pair.and_then(|pair| pair.session_mut(session.peer_id));
+            if let Some(known) = known.filter(|_| counting == Counting::Late) {
+                known.counting = counting;
+            }
+            return false;
         }
-        shard.replace(user, old.as_ref(), session);
-        let (pair, record) = shard.change(found, &key, now_s, &self.hasher);
-        self.count_sessions(pair.put(*session, SESSIONS_PER_PAIR));
+        shard.replace(user, old.as_ref(), &session);
+        let (pair, record) = shard.change(found, &key, session.updated_s, &self.hasher);
+        self.count_sessions(pair.put(session, SESSIONS_PER_PAIR));
         record.active = pair.active() > 0;
-        record.put_session(SessionChange { learned: true, ..*change });
+        record.put_session(SessionChange { session, learned: true, ..*change });
+        true
     }
 
     /// Takes over the sessions of a batch of this node's spool. Nothing is counted.

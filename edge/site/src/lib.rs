@@ -22,12 +22,15 @@ mod hex;
 mod id_map;
 mod keys;
 pub mod ledger;
+mod lists;
 mod metrics;
 mod model;
 mod names;
+mod probes;
 mod rates;
 mod rules;
 mod server;
+mod shared_call;
 pub mod spool;
 mod sql;
 mod status;
@@ -38,10 +41,13 @@ mod unit3d;
 pub use self::subsystem::{Feed, SiteSubsystem};
 #[doc(hidden)]
 pub use batch::reads_batch_as_written;
-pub use config::{DonorRule, SiteConfig, SiteError, SiteKind};
+pub use config::{DatabaseTls, DonorRule, SiteConfig, SiteError, SiteKind};
 #[doc(hidden)]
 pub use gazelle::calls::read_query;
+pub use gazelle::tokens::SiteUrl;
 pub use hex::to_hex;
+pub use lists::{ListWindow, ListWindows};
+pub use probes::{ProbeConfig, ProbeCounts};
 pub use status::{SiteProblem, SiteStatus};
 #[doc(hidden)]
 pub use unit3d::calls::read_body;

@@ -39,6 +39,15 @@ impl SiteStatus {
         let help =
             "Rows that the database did not take, because their user or torrent was deleted.";
         page.single("tidegate_site_rows_skipped_total", "counter", help, self.rows_skipped);
+        let help = "Lists of peers that users did not get, because they had too many.";
+        page.single("tidegate_site_lists_withheld_total", "counter", help, self.lists_withheld);
+        if let Some(probes) = &self.probes {
+            let name = "tidegate_site_probes_total";
+            page.family(name, "counter", "Clients that were probed for connections, by result.");
+            page.sample(name, ("result", "open"), probes.open);
+            page.sample(name, ("result", "closed"), probes.closed);
+            page.sample(name, ("result", "skipped"), probes.skipped);
+        }
         let help = "Users who cannot announce because of the form of their passkey.";
         page.single("tidegate_site_bad_passkeys", "gauge", help, self.bad_passkeys);
         let help = "Torrents that share their info hash with another one.";

@@ -14,14 +14,16 @@ use axum::http::request::Parts;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use hyper::server::conn::http1;
+use hyper::service::Service as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
 use crate::answers::Answers;
 use crate::config::SiteKind;
+use crate::shared_call::{Repeated, SharedCall};
 use crate::{gazelle, unit3d};
 
 /// Bytes of a body; that of a user has some hundred.
@@ -44,8 +46,18 @@ pub(crate) struct Calls {
     pub(crate) passwords: Passwords,
     pub(crate) count: AtomicU64,
     pub(crate) bad: AtomicU64,
+    /// Tells the other nodes of a cluster of a call, if there are any.
+    pub(crate) share: Option<Box<dyn Fn(SharedCall) + Send + Sync>>,
     reload: Arc<AtomicBool>,
     room: Semaphore,
+}
+
+/// Where calls come from.
+pub(crate) struct Sources {
+    /// Callers connect to it.
+    pub(crate) listener: TcpListener,
+    /// Calls that other nodes of a cluster got.
+    pub(crate) repeated: Option<mpsc::Receiver<SharedCall>>,
 }
 
 /// Secrets that callers know.
@@ -72,6 +84,7 @@ impl Calls {
             passwords,
             count: AtomicU64::default(),
             bad: AtomicU64::default(),
+            share: None,
             reload,
             room: Semaphore::new(CALLS_MAX),
         }
@@ -119,14 +132,21 @@ async fn limit(
     let body = body.map_err(|_| StatusCode::REQUEST_TIMEOUT)?;
     // As for any other body that is no call.
     let body = body.map_err(|_| StatusCode::BAD_REQUEST)?;
+    let is_repeated = parts.extensions.get::<Repeated>().is_some();
+    let share = calls.share.as_ref().filter(|_| !is_repeated);
+    let shared = share.and_then(|_| SharedCall::of(calls.answers.kind, &parts, &body));
     let request = Request::from_parts(parts, Body::from(body));
     // The semaphore is never closed.
     let _permit = calls.room.acquire().await;
-    calls.count.fetch_add(1, Ordering::Relaxed);
+    calls.count.fetch_add(u64::from(!is_repeated), Ordering::Relaxed);
     while calls.answers.loading.load(Ordering::Acquire) {
         sleep(LOADING_POLL).await;
     }
-    Ok(next.run(request).await)
+    let response = next.run(request).await;
+    if let (Some(share), Some(call), StatusCode::OK) = (share, shared, response.status()) {
+        share(call);
+    }
+    Ok(response)
 }
 
 /// Returns the routes of a site.
@@ -143,21 +163,32 @@ pub(crate) fn router(calls: Arc<Calls>) -> Router {
 /// # Errors
 ///
 /// If the runtime cannot be made, or the listener is broken.
-pub(crate) fn serve(
-    listener: TcpListener,
-    calls: Arc<Calls>,
-    stop: Arc<Notify>,
-) -> std::io::Result<()> {
+pub(crate) fn serve(sources: Sources, calls: Arc<Calls>, stop: Arc<Notify>) -> std::io::Result<()> {
+    let Sources { listener, repeated } = sources;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        if let Some(repeated) = repeated {
+            tokio::spawn(repeat(repeated, Arc::clone(&calls)));
+        }
         // Connections that are kept open do not keep the process: the runtime ends with this call.
         tokio::select! {
             () = accept(&listener, router(calls)) => Ok(()),
             () = stop.notified() => Ok(()),
         }
     })
+}
+
+/// Carries out the calls that other nodes got, in their order.
+async fn repeat(mut repeated: mpsc::Receiver<SharedCall>, calls: Arc<Calls>) {
+    let service = TowerToHyperService::new(router(Arc::clone(&calls)));
+    while let Some(call) = repeated.recv().await {
+        if let Some(request) = call.request(calls.answers.kind, &calls.passwords.updates) {
+            // Its answer went to the site from the other node.
+            let _ = service.call(request).await;
+        }
+    }
 }
 
 /// Accepts connections for ever.

@@ -50,6 +50,20 @@ impl Statement {
     }
 }
 
+/// Returns assignments for `ON DUPLICATE KEY UPDATE` by which these columns keep the values of the later `time`, whichever
+/// row is written last.
+pub(crate) fn keep_later(time: &str, columns: &[&str]) -> String {
+    let assignment = |column: &&str| {
+        format!("{column} = IF(COALESCE(VALUES({time}) >= {time}, 1), VALUES({column}), {column})")
+    };
+    columns.iter().map(assignment).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the assignment of the later `time`. It comes after those that compare it.
+pub(crate) fn latest(time: &str) -> String {
+    format!("{time} = COALESCE(GREATEST({time}, VALUES({time})), VALUES({time}))")
+}
+
 impl RowText<'_> {
     /// Appends a number.
     pub(crate) fn number(&mut self, number: impl itoa::Integer) -> &mut Self {
@@ -122,6 +136,13 @@ impl RowText<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_later_row_stays() {
+        let expected = "a = IF(COALESCE(VALUES(t) >= t, 1), VALUES(a), a), b = IF(COALESCE(VALUES(t) >= t, 1), VALUES(b), b)";
+        assert_eq!(keep_later("t", &["a", "b"]), expected);
+        assert_eq!(latest("t"), "t = COALESCE(GREATEST(t, VALUES(t)), VALUES(t))");
+    }
 
     #[test]
     fn values_are_written_and_escaped() {

@@ -5,6 +5,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::probes::ProbeCounts;
+
 /// Seconds for which what users transferred may wait until it is a warning. It is written every few seconds.
 const LAG_MAX_S: f64 = 60.0;
 
@@ -54,6 +56,11 @@ pub struct SiteStatus {
     pub bad_passkeys: u64,
     /// Torrents that share their info hash with another one, which is served instead.
     pub duplicate_hashes: u64,
+    /// Lists of peers that users did not get, because they had too many. Kind `unit3d`.
+    pub lists_withheld: u64,
+    /// Clients that were probed for connections that they accept; absent if none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probes: Option<ProbeCounts>,
     /// The errors that keep accounts from the site, each with its remedy; absent if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

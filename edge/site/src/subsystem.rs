@@ -5,6 +5,8 @@
 //! | `site` | opens the spool, cuts batches, so that all are written within [`SiteConfig::flush_s`], writes snapshots |
 //! | `site-database` | loads users and torrents, writes batches, one transaction each |
 //! | `site-calls` | serves the calls of the site |
+//! | `site-tokens` | tells Gazelle of used-up tokens |
+//! | `site-probe` | connects to clients to see whether they accept it, if that is wanted |
 //!
 //! The spool of a process that is being replaced is locked: until it is free, announces wait in memory.
 
@@ -20,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tracker::Tracker;
 use types::InfoHash;
 
@@ -28,12 +30,16 @@ use crate::answers::Answers;
 use crate::batch::Batch;
 use crate::config::{SiteConfig, SiteError, SiteKind};
 use crate::contract::Site;
-use crate::server::{self, Calls, Passwords};
+use crate::probes;
+use crate::server::{self, Calls, Passwords, Sources};
+use crate::shared_call::SharedCall;
 use crate::spool::{Spool, SpoolError};
 use crate::status::{SiteProblem, SiteStatus};
 
 /// Time that the end of a process waits for the database.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Calls of other nodes that wait. With more, the database is read again.
+const REPEATED_CALLS_MAX: usize = 10_000;
 
 /// A site: its accounts, its spool, and its database.
 pub struct SiteSubsystem {
@@ -41,6 +47,7 @@ pub struct SiteSubsystem {
     listener: Mutex<Option<TcpListener>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     calls_stop: Arc<Notify>,
+    probes_stop: Arc<Notify>,
 }
 
 /// State that the threads share.
@@ -56,11 +63,14 @@ struct Shared {
     progress: Mutex<Progress>,
     sequence: watch::Sender<u64>,
     calls: OnceLock<Arc<Calls>>,
-    sharing: sharing::Sharing,
+    sharing: Arc<sharing::Sharing>,
+    /// Calls that other nodes got, on their way to the thread of calls.
+    repeated_calls: (mpsc::Sender<SharedCall>, Mutex<Option<mpsc::Receiver<SharedCall>>>),
     clock: Clock,
 }
 
 /// Unix seconds that do not jump.
+#[derive(Clone, Copy)]
 struct Clock {
     unix_s: u64,
     since: Instant,
@@ -78,8 +88,8 @@ struct Progress {
     database: Option<SiteProblem>,
     clock: Option<SiteProblem>,
     spool: Option<SiteProblem>,
-    /// The first start: sessions are taken over from the database.
-    is_fresh: bool,
+    /// True until the sessions in the database are taken over: at the first start, and in a cluster at each.
+    takes_over: bool,
 }
 
 impl SiteSubsystem {
@@ -109,7 +119,15 @@ impl SiteSubsystem {
         listener: Option<TcpListener>,
     ) -> Result<Self, SiteError> {
         config.check()?;
+        if let Some(foreign) = probes::find_foreign(&config.probes.from) {
+            return Err(SiteError::Invalid {
+                key: "connectable_from",
+                expected: "addresses of this machine",
+                found: foreign.to_string(),
+            });
+        }
         let answers = Arc::new(Answers::new(&config));
+        let (sender, receiver) = mpsc::channel(REPEATED_CALLS_MAX);
         let shared = Shared {
             config,
             folder: folder.to_owned(),
@@ -121,7 +139,8 @@ impl SiteSubsystem {
             progress: Mutex::default(),
             sequence: watch::Sender::new(0),
             calls: OnceLock::new(),
-            sharing: sharing::Sharing::default(),
+            sharing: Arc::default(),
+            repeated_calls: (sender, Mutex::new(Some(receiver))),
             clock: Clock::now(),
         };
         Ok(Self {
@@ -129,6 +148,7 @@ impl SiteSubsystem {
             listener: Mutex::new(listener),
             threads: Mutex::default(),
             calls_stop: Arc::default(),
+            probes_stop: Arc::default(),
         })
     }
 
@@ -157,6 +177,21 @@ impl SiteSubsystem {
             let shared = Arc::clone(&self.shared);
             self.spawn("site-database", move || consumer::run(&shared))?;
         }
+        if let Some(probes) = answers.probes.clone() {
+            let stop = Arc::clone(&self.probes_stop);
+            self.spawn("site-probe", move || {
+                if let Err(error) = probes.run(&stop) {
+                    tracing::error!(target: "site", "peers are not probed: {error}");
+                }
+            })?;
+        }
+        if let Some(calls) = answers.token_calls.clone() {
+            let shared = Arc::clone(&self.shared);
+            self.spawn("site-tokens", move || {
+                let password = shared.config.site_password.as_deref().unwrap_or_default();
+                calls.run(password, &shared.stopping);
+            })?;
+        }
         if let Some(listener) = self.listener.lock().take() {
             let secret = |secret: &Option<String>| secret.clone().unwrap_or_default();
             let passwords = Passwords {
@@ -167,12 +202,19 @@ impl SiteSubsystem {
                 reports: secret(&config.report_password),
             };
             let started_s = self.shared.clock.now_s();
-            let calls = Calls::new(Arc::clone(answers), started_s, passwords, Arc::clone(reload));
+            let mut calls =
+                Calls::new(Arc::clone(answers), started_s, passwords, Arc::clone(reload));
+            if config.is_node {
+                let (sharing, clock) = (Arc::clone(&self.shared.sharing), self.shared.clock);
+                calls.share = Some(Box::new(move |call| sharing.queue_call(clock.now_s(), call)));
+            }
             let calls = Arc::new(calls);
             let _ = self.shared.calls.set(Arc::clone(&calls));
             let stop = Arc::clone(&self.calls_stop);
+            let repeated = self.shared.repeated_calls.1.lock().take();
             self.spawn("site-calls", move || {
-                if let Err(error) = server::serve(listener, calls, stop) {
+                let sources = Sources { listener, repeated };
+                if let Err(error) = server::serve(sources, calls, stop) {
                     tracing::error!(target: "site", "the calls of the site are not served: {error}");
                 }
             })?;
@@ -184,6 +226,7 @@ impl SiteSubsystem {
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.calls_stop.notify_one();
+        self.probes_stop.notify_one();
         self.shared.changed.notify_all();
         let deadline = Instant::now() + STOP_PATIENCE;
         for thread in self.threads.lock().drain(..) {
@@ -226,6 +269,8 @@ impl SiteSubsystem {
             rows_per_s: progress.rows_per_s,
             rows: progress.rows,
             rows_skipped: progress.rows_skipped,
+            lists_withheld: answers.lists_withheld.load(Ordering::Relaxed),
+            probes: answers.probes.as_ref().map(|probes| probes.counts()),
             calls: calls.get().map_or(0, |calls| calls.count.load(Ordering::Relaxed)),
             database: progress.database.clone(),
             clock: progress.clock.clone(),

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use trials::command::{command, output};
 use trials::workspace::root;
 
+/// Crates that name a file instead of a licence, with the licence in it. `deny.toml` has the same.
+const LICENSED_BY_FILE: [(&str, &str); 1] = [("webpki", "ISC")];
+
 /// A crate that is linked into a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dependency {
@@ -79,11 +82,14 @@ fn add(metadata: &Value, linked: &mut BTreeMap<String, Dependency>) -> Option<()
 fn dependency(package: &Value) -> Option<Dependency> {
     let text = |key: &str| package[key].as_str().map(str::to_owned);
     let folder = Path::new(package["manifest_path"].as_str()?).parent()?.to_owned();
+    let name = text("name")?;
+    let of_file = || LICENSED_BY_FILE.iter().find(|it| it.0 == name).map(|it| it.1.to_owned());
+    let license = text("license").or_else(of_file).unwrap_or_default();
     Some(Dependency {
-        name: text("name")?,
+        name,
         version: text("version")?,
         // The older form of `OR`.
-        license: text("license").unwrap_or_default().replace('/', " OR "),
+        license: license.replace('/', " OR "),
         repository: text("repository"),
         is_own: folder.starts_with(root()),
         folder,

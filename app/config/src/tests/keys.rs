@@ -57,7 +57,7 @@ fn there_are_few_keys() {
     let is_of_site = |setting: &&dyn AnySetting| setting.key().section() == "site";
     let of_site = defaults.settable().filter(is_of_site).count();
     let count = defaults.settable().count() - of_site;
-    assert!(count <= 95 && of_site <= 18, "{count} and {of_site}");
+    assert!(count <= 95 && of_site <= 22, "{count} and {of_site}");
     let per_listener = |setting: &&dyn AnySetting| setting.key().per_listener == PerListener::Yes;
     let count = defaults.settable().filter(per_listener).count();
     assert!(count <= 16, "{count} of listeners");

@@ -67,6 +67,21 @@ pub(crate) enum OperatorCommand {
         #[command(flatten)]
         folder: FolderArgs,
     },
+    /// Make the credentials of a program that reads the accounts of a site over NATS, where all nodes publish them.
+    ///
+    /// It can receive them and answer, and nothing else. Repeated for a name, it gives the same user at the servers.
+    Reader {
+        /// The reader's name, of a-z 0-9 -.
+        name: String,
+        /// Remove the reader instead: the servers disconnect and refuse it.
+        #[arg(long, conflicts_with = "out")]
+        remove: bool,
+        /// The new file [default: NAME.creds in the operator's folder].
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        #[command(flatten)]
+        folder: FolderArgs,
+    },
     /// Make the stream at the NATS servers, or change its settings, and print them.
     ///
     /// Keys: replicas (servers that store each message), size (e.g. 8GiB), lifetime (of peers, in seconds: one and a
@@ -127,6 +142,8 @@ impl OperatorCommand {
             Self::Invite { node, zone, out, folder } => {
                 invite(&folder.dir, *node, zone.as_deref(), out.as_deref())
             }
+            Self::Reader { name, remove: true, folder, .. } => remove_reader(&folder.dir, name),
+            Self::Reader { name, out, folder, .. } => reader(&folder.dir, name, out.as_deref()),
             Self::Set { changes, shrink, folder } => set(&folder.dir, changes, *shrink),
             Self::Remove { node, folder, api } => api
                 .cluster_api(config)
@@ -180,17 +197,7 @@ fn invite(dir: &Path, node: u8, zone: Option<&str>, out: Option<&Path>) -> Resul
     let was_removed = folder.was_removed(node);
     let join = folder.invite(node, zone)?.text()?;
     folder.write()?;
-    let file = match out {
-        Some(file) => {
-            write_new(file, &join)?;
-            file.to_owned()
-        }
-        None => {
-            let file = folder.path().join(format!("node-{node}.join"));
-            write_private(&file, &join)?;
-            file
-        }
-    };
+    let file = write_file(&folder, out, &format!("node-{node}.join"), &join)?;
     let mut text = format!(
         "made {}: copy it to the machine of node {node}, and name it there: cluster.join\n",
         file.display()
@@ -202,6 +209,47 @@ fn invite(dir: &Path, node: u8, zone: Option<&str>, out: Option<&Path>) -> Resul
         );
     }
     Ok(text)
+}
+
+fn reader(dir: &Path, name: &str, out: Option<&Path>) -> Result<String> {
+    ensure!(
+        !name.is_empty() && is_cluster_name(name),
+        "expected a name of at most 32 characters of a-z 0-9 -, found `{name}`"
+    );
+    let mut folder = OperatorFolder::open(dir)?;
+    let credentials = folder.reader(name)?;
+    folder.write()?;
+    let file = write_file(&folder, out, &format!("{name}.creds"), &credentials)?;
+    let subject = folder.readers_subject();
+    Ok(format!("made {}: with it, a program can read the subject {subject}\n", file.display()))
+}
+
+fn remove_reader(dir: &Path, name: &str) -> Result<String> {
+    let mut folder = OperatorFolder::open(dir)?;
+    let token = folder.remove_reader(name)?;
+    let servers = nats::update_account(&folder.system_options()?, &token)
+        .context("the reader is not removed: repeat the command")?;
+    folder.write()?;
+    let servers = servers.join(", ");
+    Ok(format!(
+        "removed the reader {name}: the NATS servers {servers} have disconnected it and refuse it\n"
+    ))
+}
+
+/// Writes a file with secrets to `out`, which is new, or else to `name` in the folder. Returns its path.
+fn write_file(
+    folder: &OperatorFolder,
+    out: Option<&Path>,
+    name: &str,
+    text: &str,
+) -> Result<PathBuf> {
+    if let Some(file) = out {
+        write_new(file, text)?;
+        return Ok(file.to_owned());
+    }
+    let file = folder.path().join(name);
+    write_private(&file, text)?;
+    Ok(file)
 }
 
 /// Writes a new file that only its owner can read.

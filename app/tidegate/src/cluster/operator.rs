@@ -61,7 +61,10 @@ pub(super) struct OperatorFile {
     /// Nodes by number.
     #[serde(default)]
     nodes: BTreeMap<String, NodeRecord>,
-    /// The numbers of nodes whose users were removed, by public key of these.
+    /// The seeds of readers of accounts, by name.
+    #[serde(default)]
+    readers: BTreeMap<String, String>,
+    /// The numbers of nodes whose users were removed, by public key of these; 0 = a reader.
     #[serde(default)]
     removed: BTreeMap<String, u8>,
 }
@@ -120,6 +123,7 @@ impl OperatorFolder {
                 lifetime_s: LIFETIME_S,
             },
             nodes: BTreeMap::new(),
+            readers: BTreeMap::new(),
             removed: BTreeMap::new(),
         };
         let folder = Self { path, file };
@@ -245,12 +249,55 @@ impl OperatorFolder {
     /// If the node was never invited.
     pub(super) fn remove(&mut self, node: u8) -> Result<String> {
         if let Some(record) = self.file.nodes.remove(&node.to_string()) {
-            self.file.removed.insert(token::key_of(&record.seed)?.public_key(), node);
-            // Servers keep the later one of two tokens.
-            self.file.account_issued = token::now().max(self.file.account_issued + 1);
+            self.revoke(&record.seed, node)?;
         }
         ensure!(self.was_removed(node), "node {node} was not invited from this folder");
         self.account_token(&self.keys()?)
+    }
+
+    /// Notes that the user with this seed is refused from now on.
+    fn revoke(&mut self, seed: &str, node: u8) -> Result<()> {
+        self.file.removed.insert(token::key_of(seed)?.public_key(), node);
+        // Servers keep the later one of two tokens.
+        self.file.account_issued = token::now().max(self.file.account_issued + 1);
+        Ok(())
+    }
+
+    /// Returns the credentials of a reader of accounts. The same name gets the same user again, unless it was removed
+    /// meanwhile.
+    pub(super) fn reader(&mut self, name: &str) -> Result<String> {
+        let seed = match self.file.readers.get(name) {
+            Some(seed) => seed.clone(),
+            None => token::seed_of(&token::new_key(KeyPairType::User)?)?,
+        };
+        self.file.readers.insert(name.to_owned(), seed.clone());
+        let key = token::key_of(&seed)?;
+        let subject = Subject {
+            key: &key,
+            name: &format!("reader-{name}"),
+            issued: token::now(),
+            expires: None,
+        };
+        let rights = Rights::of_reader(&self.file.name);
+        let jwt = token::of_user(&subject, &self.keys()?.account, &rights)?;
+        Ok(NatsUser { jwt, seed }.credentials())
+    }
+
+    /// Notes that a reader is removed. Returns the token of the account that tells the servers so.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such reader.
+    pub(super) fn remove_reader(&mut self, name: &str) -> Result<String> {
+        let seed = self.file.readers.remove(name);
+        let seed = seed.with_context(|| format!("there is no reader `{name}` in this folder"))?;
+        self.revoke(&seed, 0)?;
+        self.account_token(&self.keys()?)
+    }
+
+    /// Returns the pattern of subjects that readers of accounts subscribe to.
+    pub(super) fn readers_subject(&self) -> String {
+        Rights::of_reader(&self.file.name).subscribe.concat()
     }
 
     /// Returns whether a node of this number was removed once.

@@ -16,6 +16,8 @@ const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
 const VERSION: u32 = 2;
 /// No limit.
 const UNLIMITED: i32 = -1;
+/// Time within which a user can answer a message, nanoseconds: twice that of which a node waits.
+const ANSWER_NS: u64 = 120_000_000_000;
 /// The end of the year 9999, unix time in seconds.
 const LAST_TIME: u64 = 253_402_300_799;
 
@@ -94,7 +96,7 @@ pub(super) fn of_system_account(subject: &Subject<'_>, operator: &KeyPair) -> Re
 
 /// Returns the token of a user with these rights and no others.
 pub(super) fn of_user(subject: &Subject<'_>, account: &KeyPair, rights: &Rights) -> Result<String> {
-    let claims = json!({
+    let mut claims = json!({
         "type": "user",
         "pub": { "allow": rights.publish },
         "sub": { "allow": rights.subscribe },
@@ -102,6 +104,13 @@ pub(super) fn of_user(subject: &Subject<'_>, account: &KeyPair, rights: &Rights)
         "data": UNLIMITED,
         "payload": UNLIMITED,
     });
+    if rights.publish.is_empty() {
+        // An empty list allows everything.
+        claims["pub"] = json!({ "deny": [">"] });
+    }
+    if rights.answers {
+        claims["resp"] = json!({ "max": 1, "ttl": ANSWER_NS });
+    }
     sign(subject, account, claims)
 }
 

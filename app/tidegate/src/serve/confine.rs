@@ -8,7 +8,7 @@ use net::process::{self, Identity, Sandbox, SandboxPolicy};
 use tracing::{info, warn};
 
 use super::places;
-use config::{AcmeConfig, Config, SiteConfig, SiteDatabase, TokenConfig};
+use config::{AcmeConfig, Config, SiteConfig, TokenConfig};
 
 /// Where the C library reads how to resolve host names.
 const RESOLVER: &str = "/etc/resolv.conf";
@@ -74,7 +74,7 @@ fn allowed(config: &Config, file: Option<&Path>, found: &[u16]) -> SandboxPolicy
     ports.extend(&config.webhook_ports);
     ports.extend(config.tokens.as_ref().and_then(TokenConfig::port));
     ports.extend(config.list_urls().map(|(_, url)| url.port));
-    ports.extend(config.site.as_ref().and_then(SiteConfig::database).map(SiteDatabase::port));
+    ports.extend(config.site.iter().flat_map(SiteConfig::ports));
     ports.extend(found);
     // Connecting to hosts requires resolving their names.
     let resolver = (!ports.is_empty()).then_some(Path::new(RESOLVER));
@@ -88,7 +88,8 @@ fn allowed(config: &Config, file: Option<&Path>, found: &[u16]) -> SandboxPolicy
         config.folders().flat_map(|path| [std::path::absolute(path), path.canonicalize()]);
     readable.extend(folders.flatten());
     let writable = places::writable(config).map(|(_, folder)| folder.to_owned()).collect();
-    SandboxPolicy { readable, writable, ports }
+    let probes = config.site.as_ref().is_some_and(|site| !site.connectable_from.is_empty());
+    SandboxPolicy { readable, writable, ports, any_port: probes }
 }
 
 /// Returns why the sandbox prevents `config` from being applied by a reload, if it does.

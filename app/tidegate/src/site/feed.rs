@@ -8,6 +8,11 @@ use ::site::{Feed, to_hex};
 use admin::{FeedBatch, FeedError};
 use serde_json::{Map, Value, json};
 
+use crate::serve::module::SharedBatch;
+
+/// Bytes of records in a message: NATS takes 1 MiB by default, and one record has up to some 5 KiB.
+const PART_BYTES: usize = 512 << 10;
+
 /// Returns up to `limit` batches after the one with this cursor.
 ///
 /// # Errors
@@ -38,17 +43,58 @@ pub(super) fn next_unconfirmed(feed: &Feed) -> Result<Option<FeedBatch>, FeedErr
     next(feed, spool(feed)?, feed.confirmed())
 }
 
+/// Returns the oldest batch that is not confirmed as messages for NATS: each has a part of its records. There are none of a batch that has only what other nodes count.
+///
+/// # Errors
+///
+/// If the disk cannot be read.
+pub(super) fn next_parts(feed: &Feed) -> Result<Option<SharedBatch>, FeedError> {
+    let spool = spool(feed)?;
+    let next = feed.after(feed.confirmed());
+    let Some(batch) = next.map_err(|error| FeedError::Failed(error.to_string()))? else {
+        return Ok(None);
+    };
+    let head = head(spool, &batch);
+    let parts = part_records(own_records(feed, &batch));
+    let message = |(number, records): (usize, &Vec<Value>)| {
+        let mut json = head.clone();
+        json["part"] = (number + 1).into();
+        json["parts"] = parts.len().into();
+        json["records"] = records.as_slice().into();
+        json.to_string().into_bytes()
+    };
+    let messages = parts.iter().enumerate().map(message).collect();
+    Ok(Some(SharedBatch { cursor: cursor_of(spool, batch.sequence), messages }))
+}
+
+/// Cuts records into parts that fit into messages of NATS.
+fn part_records(records: impl Iterator<Item = Value>) -> Vec<Vec<Value>> {
+    let mut parts: Vec<Vec<Value>> = Vec::new();
+    let mut bytes = 0;
+    for record in records {
+        let len = record.to_string().len();
+        match parts.last_mut().filter(|_| bytes + len <= PART_BYTES) {
+            Some(part) => {
+                bytes += len;
+                part.push(record);
+            }
+            None => {
+                bytes = len;
+                parts.push(vec![record]);
+            }
+        }
+    }
+    parts
+}
+
 /// Returns the batch after the one with this sequence.
 fn next(feed: &Feed, spool: u64, after: u64) -> Result<Option<FeedBatch>, FeedError> {
     let next = feed.after(after).map_err(|error| FeedError::Failed(error.to_string()))?;
     Ok(next.map(|batch| {
         let sequence = batch.sequence;
-        let cursor = format!("{spool:x}-{sequence}");
-        let mut json = json_of(feed, &batch);
-        json["cursor"] = cursor.as_str().into();
-        json["feed"] = format!("{spool:x}").into();
-        json["sequence"] = sequence.into();
-        FeedBatch { cursor, sequence, json: json.to_string() }
+        let mut json = head(spool, &batch);
+        json["records"] = own_records(feed, &batch).collect();
+        FeedBatch { cursor: cursor_of(spool, sequence), sequence, json: json.to_string() }
     }))
 }
 
@@ -90,12 +136,22 @@ fn sequence(spool: u64, cursor: &str) -> Result<u64, FeedError> {
     }
 }
 
-/// Returns a batch without what identifies it.
-fn json_of(feed: &Feed, batch: &Batch) -> Value {
-    // Each node's feed has only the counts of that node, so those learned from other nodes are left out.
+fn cursor_of(spool: u64, sequence: u64) -> String {
+    format!("{spool:x}-{sequence}")
+}
+
+/// Returns a batch without its records.
+fn head(spool: u64, batch: &Batch) -> Value {
+    let Batch { sequence, unix_s, .. } = batch;
+    let (cursor, feed) = (cursor_of(spool, *sequence), format!("{spool:x}"));
+    json!({ "cursor": cursor, "feed": feed, "sequence": sequence, "time": unix_s })
+}
+
+/// Returns the records of a batch. Each node's feed has only the counts of that node, so those learned from other nodes
+/// are left out.
+fn own_records(feed: &Feed, batch: &Batch) -> impl Iterator<Item = Value> {
     let own = batch.records.iter().filter(|record| !record.is_learned());
-    let records: Vec<_> = own.map(|record| record_json(feed, record)).collect();
-    json!({ "time": batch.unix_s, "records": records })
+    own.map(|record| record_json(feed, record))
 }
 
 fn record_json(feed: &Feed, record: &Record) -> Value {
@@ -141,6 +197,18 @@ fn client_json(change: &SessionChange) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_of_a_batch_fit_into_messages() {
+        let records = |count: usize| {
+            (0..count).map(|number| json!({ "user": number, "text": "x".repeat(4_000) }))
+        };
+        let parts = part_records(records(300));
+        assert_eq!(parts.len(), 3);
+        assert!(parts.iter().all(|part| json!(part).to_string().len() < 1 << 20));
+        assert!(parts.concat().into_iter().eq(records(300)));
+        assert!(part_records(records(0)).is_empty());
+    }
 
     #[test]
     fn cursors_belong_to_a_feed() {

@@ -7,6 +7,7 @@ mod operation;
 mod peers;
 mod private;
 mod records;
+mod site_database;
 mod webtorrent;
 
 use std::fs;

@@ -264,11 +264,12 @@ fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
 }
 
 /// The rights of node 1, of which a test gives it more.
-const PUBLISH: [&str; 11] = [
+const PUBLISH: [&str; 12] = [
     "tg.test.d.1",
     "tg.test.l.1",
     "tg.test.r.1",
     "tg.test.h.1",
+    "tg.test.f.1",
     "tg.test.w.*.1",
     "tg.test.q.*.1",
     "tg.test.i.>",

@@ -11,7 +11,7 @@ use crate::api::start_in;
 use crate::clients::{has, http};
 use crate::process::{Directory, Tracker, unused_address};
 
-const UNIT3D: &str = concat!(
+pub(crate) const UNIT3D: &str = concat!(
     include_str!("../../../../edge/site/tests/site/unit3d.sql"),
     "INSERT INTO `groups` (id, slug, is_immune, is_freeleech, is_double_upload) VALUES (1, 'user', 0, 0, 0);
      INSERT INTO users (id, username, passkey, group_id, can_download) VALUES (1, 'a', REPEAT('a', 32), 1, 1);
@@ -23,7 +23,7 @@ const GAZELLE: &str = concat!(
      INSERT INTO torrents (ID, info_hash) VALUES (11, UNHEX(REPEAT('aa', 20)));"
 );
 /// The keys of `[site]` with secrets, all in one file.
-const UNIT3D_SECRETS: &str = "kind = \"unit3d\"\ntracker_key = \"SECRET\"\n";
+pub(crate) const UNIT3D_SECRETS: &str = "kind = \"unit3d\"\ntracker_key = \"SECRET\"\n";
 const GAZELLE_SECRETS: &str =
     "kind = \"gazelle\"\nsite_password = \"SECRET\"\nreport_password = \"SECRET\"\n";
 
@@ -57,13 +57,7 @@ impl Scene {
 
     /// Runs statements, and returns what they print.
     fn sql(&self, statements: &str) -> String {
-        let address = self.server.address();
-        let mut client = Command::new("mariadb");
-        client.args(["--no-defaults", "--user=root", "--skip-column-names"]);
-        client.arg(format!("--host={}", address.ip())).arg(format!("--port={}", address.port()));
-        let output = client.arg("--execute").arg(statements).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        sql(&self.server, statements)
     }
 
     fn start(&self) -> Tracker {
@@ -89,6 +83,17 @@ impl Scene {
     fn wait_credited(&self, tracker: &Tracker, sql: &str) {
         tracker.wait_until("all is credited", |_| self.sql(sql) == self.uploaded.to_string());
     }
+}
+
+/// Runs statements as the administrator of a database, and returns what they print.
+pub(crate) fn sql(server: &MariaDb, statements: &str) -> String {
+    let address = server.address();
+    let mut client = Command::new("mariadb");
+    client.args(["--no-defaults", "--user=root", "--skip-column-names"]);
+    client.arg(format!("--host={}", address.ip())).arg(format!("--port={}", address.port()));
+    let output = client.arg("--execute").arg(statements).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// Announces, kills, upgrades, and kills the database in between; `sql` reads what the user was credited.
@@ -132,4 +137,116 @@ fn accounts_of_gazelle_are_right_through_kills_and_upgrades() {
         GAZELLE_SECRETS,
         "SELECT Uploaded FROM site.users_main WHERE ID = 1",
     );
+}
+
+/// A user who asks for peers more often than the windows permit gets none, and a warning.
+#[test]
+fn lists_of_peers_are_limited_for_each_user() {
+    if let Some(obstacle) = mariadb::obstacle() {
+        return eprintln!("skipped {obstacle}");
+    }
+    let user =
+        "INSERT INTO users (id, username, passkey, group_id) VALUES (2, 'b', REPEAT('b', 32), 1);";
+    let secrets = format!("{UNIT3D_SECRETS}seed_lists = \"3600=2\"\nleech_lists = \"\"\n");
+    let scene = Scene::new(&format!("{UNIT3D}{user}"), &secrets);
+    let (tracker, api) = start_in(Directory::new(), &scene.more);
+    tracker.wait_until("users of the site", |_| api.expect(200, "GET /site", None)["users"] == 2);
+    let announce = |user: &str, port: u16, left: u8| {
+        let target = format!(
+            "/announce/{}?info_hash={}&peer_id=-XX0001-00000000{port}&port={port}&compact=1&left={left}\
+             &downloaded=0&uploaded=0",
+            user.repeat(32),
+            "%aa".repeat(20),
+        );
+        let (_, body) = http(tracker.http4(), &target);
+        (has(&body, "5:peers6:"), has(&body, "Rate limit exceeded. Please wait."))
+    };
+    assert_eq!(announce("b", 1001, 0), (false, false), "the first gets no peers");
+    for expected in [(true, false), (true, false), (false, true), (false, true)] {
+        assert_eq!(announce("a", 1002, 1), expected);
+    }
+    // Seeding clients have windows of their own: none.
+    for _ in 0..5 {
+        assert_eq!(announce("b", 1001, 0), (true, false));
+    }
+    assert_eq!(api.expect(200, "GET /site", None)["lists_withheld"], 2);
+}
+
+/// An address that the tracker may probe: a public one, of a network that exists for the test only.
+#[cfg(target_os = "linux")]
+const PUBLIC: &str = "9.9.9.9";
+
+/// Announces a leecher of the user from [`PUBLIC`], and returns the response.
+#[cfg(target_os = "linux")]
+fn announce_at(tracker: &Tracker, port: u16) -> Vec<u8> {
+    let target = format!(
+        "/announce/{}?info_hash={}&peer_id=-XX0001-0000000{port:05}&port={port}&compact=1&left=1&downloaded=0&uploaded=0",
+        "a".repeat(32),
+        "%aa".repeat(20),
+    );
+    http(tracker.http4(), &target).1
+}
+
+/// Probes tell clients that accept connections from others, inside the sandbox, and only where that is permitted.
+#[cfg(target_os = "linux")]
+#[test]
+fn clients_are_probed_from_the_address_that_the_operator_names() {
+    use crate::site::in_network;
+    use harness::network::{self, NetworkOptions};
+    use std::net::TcpListener;
+
+    if let Some(obstacle) = mariadb::obstacle() {
+        return eprintln!("skipped {obstacle}");
+    }
+    in_network(NetworkOptions::default(), |site| {
+        let network = &site.network;
+        network.clients.ip(&format!("address add {PUBLIC}/32 dev eth0\n")).unwrap();
+        network.router.ip(&format!("route add {PUBLIC}/32 dev clients\n")).unwrap();
+        let route = format!("route replace default via 198.18.0.1 src {PUBLIC}\n");
+        network.clients.ip(&route).unwrap();
+        let from = network::tracker(1);
+        let secrets = format!(
+            "{UNIT3D_SECRETS}connectable_from = [\"{from}\"]\nconnectable_required = true\n"
+        );
+        let scene = network.tracker.run(|| Scene::new(UNIT3D, &secrets));
+        let sql = |statements: &str| network.tracker.run(|| scene.sql(statements));
+        let (tracker, api) = start_in(Directory::new(), &scene.more);
+        let status = || api.expect(200, "GET /site", None);
+        tracker.wait_until("users of the site", |_| status()["users"] == 1);
+        tracker.wait_until("the sandbox", |it| {
+            // A kernel without Landlock restricts no ports.
+            it.log().contains("TCP to any port")
+        });
+        let open = TcpListener::bind((PUBLIC, 0)).unwrap();
+        let open_port = open.local_addr().unwrap().port();
+        let closed = TcpListener::bind((PUBLIC, 0)).unwrap();
+        let closed_port = closed.local_addr().unwrap().port();
+        drop(closed);
+        // Ports of services are not probed.
+        for port in [open_port, closed_port, 1023] {
+            let body = announce_at(&tracker, port);
+            assert!(has(&body, "8:interval") && !has(&body, "warning"), "{}", body.escape_ascii());
+        }
+        let counts = |open: u32, closed: u32| serde_json::json!({ "open": open, "closed": closed, "skipped": 0 });
+        tracker.wait_until("two results", |_| status()["probes"] == counts(1, 1));
+        assert_eq!(open.accept().unwrap().1.ip(), from);
+        // The rows get the results with the next announces, and those of clients that were not probed stay.
+        tracker.wait_until("three rows", |_| sql("SELECT COUNT(*) FROM site.peers") == "3");
+        sql(&format!("UPDATE site.peers SET connectable = port <> {open_port}"));
+        let warning = "Connectivity issue detected. Enable port-forwarding to resolve.";
+        for port in [open_port, closed_port, 1023] {
+            let body = announce_at(&tracker, port);
+            assert_eq!(has(&body, warning), port == closed_port, "{}", body.escape_ascii());
+        }
+        let connectable =
+            |port: u16| format!("SELECT connectable FROM site.peers WHERE port = {port}");
+        tracker.wait_until("the column", |_| {
+            let found = [open_port, closed_port, 1023].map(|port| sql(&connectable(port)));
+            found == ["1", "0", "1"]
+        });
+        tracker.wait_until("others get two of them", |_| {
+            sql("SELECT leechers FROM site.torrents") == "2"
+        });
+        assert_eq!(status()["probes"], counts(1, 1), "each is probed once in half an hour");
+    });
 }

@@ -53,6 +53,12 @@ impl<'a> Answer<'a> {
         Self { counts, downloaded: false, chosen: None, left_out: None }
     }
 
+    /// Returns the same answer without any peers.
+    #[must_use]
+    pub fn emptied(self) -> Self {
+        Self { chosen: None, left_out: None, ..self }
+    }
+
     /// Returns which of `peers`, of which there are a few, it has chosen.
     pub fn find<'p>(&self, peers: &'p [PeerKey]) -> LeftOut<'p> {
         let (mut v4, mut v6) = (0, 0);

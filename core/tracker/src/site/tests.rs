@@ -20,6 +20,9 @@ use crate::{
 struct TestSite {
     seen: Mutex<Vec<(KeyId, Event, String, SiteProtocol)>>,
     announces: AtomicU16,
+    /// The roles of clients that got peers, or too many.
+    lists: Mutex<Vec<Role>>,
+    lists_max: usize,
 }
 
 const SERVED: u8 = 1;
@@ -45,6 +48,12 @@ impl Site for TestSite {
         SiteVerdict { outcome, own: OwnPeers::from_iter([own]) }
     }
 
+    fn count_list(&self, _: Tick, _: KeyId, role: Role) -> Option<Notice> {
+        let mut lists = self.lists.lock();
+        lists.push(role);
+        (lists.len() > self.lists_max).then(|| Notice::new("too many lists"))
+    }
+
     fn set_key_rule(&self, _: KeyId, _: SiteKeyRule) {}
 }
 
@@ -58,7 +67,7 @@ fn site() -> (Tracker, Arc<TestSite>) {
     let private = ListenerPolicy { access: Access::Private, ..ListenerPolicy::default() };
     tracker.replace_listeners(&[private]);
     tracker.passkeys().put(KeyId(KeyId::SITE_FIRST + 7), key(), KeyRules::default());
-    let site = Arc::new(TestSite::default());
+    let site = Arc::new(TestSite { lists_max: 5, ..TestSite::default() });
     assert!(tracker.set_site(site.clone()) && !tracker.set_site(site.clone()));
     (tracker, site)
 }
@@ -117,6 +126,29 @@ fn users_do_not_get_their_own_peers() {
     peers.sort_unstable_by_key(|peer| peer.socket_addr());
     let expected = [1, 3, 4].map(|host| PeerKey::new([10, 0, 0, host].into(), 6881));
     assert_eq!(peers, expected);
+}
+
+#[test]
+fn lists_of_peers_are_counted_and_withheld_if_there_are_too_many() {
+    let (tracker, site) = site();
+    // The first one gets no peers, and the others' own peer at host 2 is left out.
+    announce(&tracker, 2, SERVED, Event::Started);
+    announce(&tracker, 1, SERVED, Event::Started);
+    announce(&tracker, 1, HIDDEN, Event::None);
+    announce(&tracker, 1, SERVED, Event::Stopped);
+    assert_eq!(*site.lists.lock(), []);
+    for host in [3, 4, 5, 6, 7, 8] {
+        let seen = announce(&tracker, host, SERVED, Event::None);
+        assert_eq!(seen.peers.len(), usize::from(host - 3), "{host}");
+    }
+    assert_eq!(*site.lists.lock(), [Role::Leecher; 5]);
+    let seen = announce(&tracker, 9, SERVED, Event::None);
+    let Accepted { warning, .. } = seen.answers[0].1.as_ref().unwrap();
+    assert_eq!(warning.unwrap().text(), "too many lists");
+    assert!(seen.peers.is_empty());
+    // It is handed out nevertheless.
+    site.lists.lock().clear();
+    assert_eq!(announce(&tracker, 10, SERVED, Event::None).peers.len(), 7);
 }
 
 #[test]

@@ -61,6 +61,11 @@ export default async function site(main, { isHere }) {
         ['Lag', span(stats.lag_s)],
         ['Announces counted', count(stats.announces)],
         ['Implausible reports', `${count(stats.implausible)}, kept out`],
+        stats.lists_withheld > 0 && ['Peer lists withheld', `${count(stats.lists_withheld)}: too many for one user`],
+        stats.probes && [
+          'Clients probed',
+          `${count(stats.probes.open)} accept connections, ${count(stats.probes.closed)} do not, ${count(stats.probes.skipped)} skipped`
+        ],
         stats.uncounted > 0 && ['Not counted', `${count(stats.uncounted)}: too many sessions`],
         stats.rows_skipped > 0 && ['Rows skipped', `${count(stats.rows_skipped)}: user or torrent deleted`]
       ])

@@ -465,7 +465,12 @@ impl<'a> Driver<'a> {
                     self.encoder.restart_walk_since(now, since_s);
                 }
                 Output::WalkMore { bytes } => self.walk(bytes),
-                Output::Behind(is_behind) => self.shared.host.store().set_behind(is_behind),
+                Output::Behind(is_behind) => {
+                    self.shared.host.store().set_behind(is_behind);
+                    if !is_behind {
+                        self.shared.host.accounts_lost();
+                    }
+                }
                 Output::TellWeb => self.tell_web(),
                 Output::PurgeWeb { node } => {
                     // The queue is never full for long: the log waits for it.

@@ -45,7 +45,7 @@ pub struct NatsUser {
 
 impl NatsUser {
     /// Returns the user in the form of NATS' files of credentials.
-    pub(super) fn credentials(&self) -> String {
+    pub fn credentials(&self) -> String {
         format!(
             "-----BEGIN NATS USER JWT-----\n{}\n------END NATS USER JWT------\n\n\
              -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
@@ -133,6 +133,11 @@ impl Subjects {
         self.own("h")
     }
 
+    /// Batches of accounts, for readers of the site.
+    pub(super) fn batches(&self) -> Subject {
+        self.own("f")
+    }
+
     /// WebTorrent letters to a node.
     pub(super) fn letters(&self, to: u8) -> Subject {
         format!("{}.w.{to}.{}", self.prefix, self.node).into()
@@ -148,7 +153,7 @@ impl Subjects {
         format!("{}.i.{}", self.prefix, self.node)
     }
 
-    /// Returns the pattern of all nodes' subjects of one kind: `l`, `h`, `d`, `r`.
+    /// Returns the pattern of all nodes' subjects of one kind: `l`, `h`, `d`, `r`, `f`.
     pub(super) fn all(&self, kind: &str) -> String {
         format!("{}.{kind}.*", self.prefix)
     }

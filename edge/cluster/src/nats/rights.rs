@@ -1,5 +1,5 @@
-//! The rights of users at the servers: nodes have those that the driver needs, the operator those that change the stream,
-//! and a user of the system account those that remove users.
+//! The rights of users at the servers: nodes have those that the driver needs, readers of accounts those that receive and
+//! answer, the operator those that change the stream, and a user of the system account those that remove users.
 
 use super::options::Subjects;
 
@@ -10,6 +10,8 @@ pub struct Rights {
     pub publish: Vec<String>,
     /// Patterns of subjects.
     pub subscribe: Vec<String>,
+    /// True if the user may answer each message that it receives, for a while.
+    pub answers: bool,
 }
 
 impl Rights {
@@ -19,7 +21,13 @@ impl Rights {
     /// change streams: a stream can be made to publish under the subject of another node.
     pub fn of_node(name: &str, node: u8) -> Self {
         let subjects = Subjects::new(name, node);
-        let own = [subjects.data(), subjects.live(), subjects.rows(), subjects.heartbeat()];
+        let own = [
+            subjects.data(),
+            subjects.live(),
+            subjects.rows(),
+            subjects.heartbeat(),
+            subjects.batches(),
+        ];
         let mut publish: Vec<String> = own.iter().map(ToString::to_string).collect();
         publish.extend(["w", "q"].map(|kind| format!("tg.{name}.{kind}.*.{node}")));
         publish.push(format!("tg.{name}.i.>"));
@@ -35,7 +43,14 @@ impl Rights {
             subjects.to_this("q"),
             format!("{}.>", subjects.inbox()),
         ];
-        Self { publish, subscribe }
+        Self { publish, subscribe, answers: false }
+    }
+
+    /// Returns the rights of a reader of accounts in the cluster `name`: to receive the batches of all nodes, and to
+    /// answer them.
+    pub fn of_reader(name: &str) -> Self {
+        let subscribe = vec![Subjects::new(name, OPERATOR).all("f")];
+        Self { publish: Vec::new(), subscribe, answers: true }
     }
 
     /// Returns the rights of the operator, who makes and changes the stream of the cluster `name`.
@@ -44,7 +59,7 @@ impl Rights {
         let stream = subjects.stream();
         let calls = ["INFO", "CREATE", "UPDATE"];
         let publish = calls.map(|call| format!("$JS.API.STREAM.{call}.{stream}")).into();
-        Self { publish, subscribe: vec![format!("{}.>", subjects.inbox())] }
+        Self { publish, subscribe: vec![format!("{}.>", subjects.inbox())], answers: false }
     }
 
     /// Returns the rights of the system account's user that tells the servers which users of the cluster `name` are
@@ -54,6 +69,7 @@ impl Rights {
         Self {
             publish: vec![UPDATE_ACCOUNT.into()],
             subscribe: vec![format!("{}.>", subjects.inbox())],
+            answers: false,
         }
     }
 }

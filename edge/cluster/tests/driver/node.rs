@@ -12,7 +12,7 @@ use swarm::{Action, Options, PeerCaps, StoreAnnounce};
 use tidegate_cluster::nats::{
     self, Made, NatsOptions, Overview, Setup, Status, Stop, StreamChanges, StreamSettings,
 };
-use tidegate_cluster::{DropReason, Figures, Host, PeerTimes, Rows, Store};
+use tidegate_cluster::{AccountBatch, DropReason, Figures, Host, PeerTimes, Rows, Store};
 use tokio::sync::watch;
 use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick};
 
@@ -82,6 +82,14 @@ impl Host for TestHost {
     }
 
     fn import_accounts(&self, _: &[u8]) {}
+
+    fn accounts_lost(&self) {}
+
+    fn next_batch(&self) -> Option<AccountBatch> {
+        None
+    }
+
+    fn confirm_batch(&self, _: &str) {}
 }
 
 impl TestHost {

@@ -30,7 +30,7 @@ pub struct Sandbox {
 
 /// Restricts the calling thread, and all threads that it starts later, for good. Only files of `policy`
 /// and of /proc/self can be accessed. Without ports in `policy`, no sockets can be created; otherwise TCP
-/// sockets, which can connect only to these ports, and UDP sockets to resolve names. System calls that a
+/// sockets, which can connect only to these ports, unless `policy` has all, and UDP sockets to resolve names. System calls that a
 /// server does not need are denied, and so are signals to other processes. Systems other than Linux restrict
 /// nothing.
 ///
@@ -48,6 +48,13 @@ pub fn confine(policy: SandboxPolicy) -> Sandbox {
         #[cfg(not(target_os = "linux"))]
         calls: Err("needs Linux".into()),
         policy,
+    }
+}
+
+impl SandboxPolicy {
+    /// Returns true if sockets can be created.
+    fn has_sockets(&self) -> bool {
+        self.any_port || !self.ports.is_empty()
     }
 }
 
@@ -70,14 +77,14 @@ impl Sandbox {
 
     /// Returns whether the sandbox allows TCP connections to `port`.
     pub fn can_connect(&self, port: u16) -> bool {
-        let has_no_sockets = self.calls.is_ok() && self.policy.ports.is_empty();
+        let has_no_sockets = self.calls.is_ok() && !self.policy.has_sockets();
         let is_restricted = has_no_sockets || self.restricts_tcp();
         !is_restricted || self.policy.ports.contains(&port)
     }
 
     /// Returns whether Landlock restricts TCP to the ports of the policy.
     fn restricts_tcp(&self) -> bool {
-        self.files == Ok(true)
+        self.files == Ok(true) && !self.policy.any_port
     }
 
     /// Writes which sockets can still be created.
@@ -85,8 +92,11 @@ impl Sandbox {
         let ports = &self.policy.ports;
         let is_filtered = self.calls.is_ok();
         f.write_str("; new sockets: ")?;
-        if is_filtered && ports.is_empty() {
+        if is_filtered && !self.policy.has_sockets() {
             return f.write_str("none");
+        }
+        if self.policy.any_port && is_filtered {
+            return f.write_str("TCP to any port, to probe peers; UDP");
         }
         if !self.restricts_tcp() {
             return f.write_str(match is_filtered {
@@ -215,6 +225,7 @@ mod tests {
             readable: vec![readable.clone()],
             writable: vec![writable.clone()],
             ports: vec![wanted_at.port()],
+            any_port: false,
         };
         confined(policy, move |sandbox| {
             let make = |folder: &Path| {
@@ -414,6 +425,29 @@ mod tests {
                 let text = "; new sockets: TCP only to port 443; UDP; system calls: ";
                 assert!(sandbox.to_string().contains(text), "{sandbox}");
             }
+        });
+    }
+
+    #[test]
+    fn with_any_port_sockets_connect_from_an_address_and_do_not_listen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let fixed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let policy = SandboxPolicy { any_port: true, ..SandboxPolicy::default() };
+        confined(policy, move |sandbox| {
+            let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            bind(&socket, &any).unwrap();
+            connect(&socket, &address).unwrap();
+            UdpSocket::bind(any).unwrap();
+            assert!(sandbox.can_connect(1));
+            assert_eq!(TcpListener::bind(any).unwrap_err().kind(), PermissionDenied);
+            if sandbox.files == Ok(true) {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                assert_eq!(bind(&socket, &fixed), Err(Errno::ACCESS));
+            }
+            let text = "; new sockets: TCP to any port, to probe peers; UDP; ";
+            assert!(sandbox.to_string().contains(text), "{sandbox}");
         });
     }
 

@@ -7,7 +7,7 @@ use mysql::Conn;
 use mysql::prelude::Queryable;
 use types::{InfoHash, PeerId};
 
-use crate::batch::Session;
+use crate::batch::{Counting, Session};
 use crate::credit::Factors;
 use crate::database::column;
 use crate::model::{Group, Model, User};
@@ -125,6 +125,7 @@ pub(crate) fn load_peers(
             visible: active,
             created_s: updated_s.saturating_sub(spent_s),
             updated_s,
+            counting: Counting::Elsewhere,
         };
         learn(column(&mut row, 0)?, column(&mut row, 1)?, &session);
     }

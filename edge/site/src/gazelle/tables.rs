@@ -5,10 +5,13 @@ use std::net::IpAddr;
 
 use crate::batch::{Batch, Record, SessionChange};
 use crate::database::{Column, Rows, Tables};
-use crate::sql::RowText;
+use crate::sql::{RowText, keep_later, latest};
 
 /// Gazelle's tables.
-pub(crate) struct GazelleTables;
+pub(crate) struct GazelleTables {
+    /// True if other nodes of a cluster write them, too.
+    pub(crate) is_node: bool,
+}
 
 const INT: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
 const FLAG: &[&str] = &["enum", "tinyint", "smallint", "int", "char"];
@@ -76,17 +79,29 @@ const PEERS_TAIL: &str = " ON DUPLICATE KEY UPDATE active = VALUES(active), uplo
 const SNATCHED: &str = "xbt_snatched (uid, fid, tstamp, IP)";
 
 /// The rows come first, so that each is looked up by its primary key.
-const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const USERS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     up BIGINT UNSIGNED PATH '$[1]', down BIGINT UNSIGNED PATH '$[2]')) AS d STRAIGHT_JOIN users_main AS u ON u.ID = d.id \
     SET u.Uploaded = u.Uploaded + d.up, u.Downloaded = u.Downloaded + d.down";
-const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', snatched BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
     time_s BIGINT PATH '$[5]')) AS d STRAIGHT_JOIN torrents AS t ON t.ID = d.id \
     SET t.last_action = IF(CAST(t.Seeders AS SIGNED) + d.seeders > 0, FROM_UNIXTIME(d.time_s), t.last_action), \
     t.Seeders = GREATEST(CAST(t.Seeders AS SIGNED) + d.seeders, 0), \
     t.Leechers = GREATEST(CAST(t.Leechers AS SIGNED) + d.leechers, 0), t.Snatched = t.Snatched + d.snatched, \
     t.balance = t.balance + d.balance";
-const TOKENS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (user BIGINT UNSIGNED PATH '$[0]', \
+/// The same if other nodes write, too. The numbers of seeders and leechers are counted: two nodes may have seen the same
+/// client come or go. Peers that were silent for too long are left out, and so are leechers who may not download.
+const NODE_TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+    seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', snatched BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
+    time_s BIGINT PATH '$[5]', counts INT PATH '$[6]')) AS d STRAIGHT_JOIN torrents AS t ON t.ID = d.id \
+    SET t.last_action = IF(t.Seeders > 0 OR d.seeders > 0, FROM_UNIXTIME(d.time_s), t.last_action), \
+    t.Seeders = IF(d.counts, (SELECT COUNT(*) FROM xbt_files_users AS x WHERE x.fid = d.id AND x.active = 1 \
+    AND x.remaining = 0 AND x.mtime > d.time_s - 9000), t.Seeders), \
+    t.Leechers = IF(d.counts, (SELECT COUNT(*) FROM xbt_files_users AS x JOIN users_main AS u ON u.ID = x.uid \
+    WHERE x.fid = d.id AND x.active = 1 AND x.remaining > 0 AND x.mtime > d.time_s - 9000 AND u.can_leech = 1), \
+    t.Leechers), t.Snatched = t.Snatched + d.snatched, \
+    t.balance = t.balance + d.balance";
+const TOKENS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (user BIGINT UNSIGNED PATH '$[0]', \
     torrent BIGINT UNSIGNED PATH '$[1]', down BIGINT PATH '$[2]', ends INT PATH '$[3]')) AS d \
     STRAIGHT_JOIN users_freeleeches AS f ON f.UserID = d.user AND f.TorrentID = d.torrent \
     SET f.Downloaded = f.Downloaded + d.down, f.Expired = IF(d.ends, 1, f.Expired)";
@@ -97,17 +112,19 @@ impl Tables for GazelleTables {
     }
 
     fn write(&self, rows: &mut Rows<'_, '_>, records: &[Record]) -> Result<(), mysql::Error> {
-        let peers = records.iter().flat_map(|record| {
-            let announced = record.sessions.iter().filter(|change| !change.expired);
-            announced.map(move |change| (record, change))
-        });
-        rows.insert(PEERS, PEERS_TAIL, peers, write_peer)?;
+        let [peers_tail, torrents_update] = match self.is_node {
+            true => [node_peers_tail(), NODE_TORRENTS_UPDATE.to_owned()],
+            false => [PEERS_TAIL, TORRENTS_UPDATE].map(String::from),
+        };
+        let peers =
+            records.iter().flat_map(|record| record.announced().map(move |it| (record, it)));
+        rows.insert(PEERS, &peers_tail, peers, write_peer)?;
         let snatched = records.iter().filter(|record| record.completions > 0);
         let snatched = snatched.filter_map(|record| Some((record, record.last()?)));
         rows.insert(SNATCHED, "", snatched, write_snatched)?;
         rows.update(USERS_UPDATE, &user_changes(records))?;
         let changes = torrent_changes(records, rows.unix_s);
-        rows.update(TORRENTS_UPDATE, &changes)?;
+        rows.update(&torrents_update, &changes)?;
         rows.update(TOKENS_UPDATE, &token_changes(records))
     }
 
@@ -115,6 +132,27 @@ impl Tables for GazelleTables {
         // Gazelle has no table of unregistered torrents.
         Ok(())
     }
+}
+
+/// Returns the end of the statement for peers if other nodes write, too: of two announces of a client, the later one
+/// stays.
+fn node_peers_tail() -> String {
+    let later = [
+        "active",
+        "uploaded",
+        "downloaded",
+        "upspeed",
+        "downspeed",
+        "remaining",
+        "ip",
+        "useragent",
+    ];
+    format!(
+        " ON DUPLICATE KEY UPDATE {}, timespent = GREATEST(timespent, VALUES(timespent)), \
+         announced = announced + VALUES(announced), {}",
+        keep_later("mtime", &later),
+        latest("mtime")
+    )
 }
 
 /// Returns the address of a session as the site may know it.
@@ -130,7 +168,7 @@ fn address(record: &Record, ip: IpAddr) -> String {
 fn write_peer(row: &mut RowText<'_>, (record, change): (&Record, &SessionChange)) {
     let session = &change.session;
     let is_last = record.last().is_some_and(|last| last.session.peer_id == session.peer_id);
-    let others = record.sessions.iter().filter(|change| !change.expired).count().saturating_sub(1);
+    let others = record.announced().count().saturating_sub(1);
     let announces = if is_last { record.announces.saturating_sub(others as u32) } else { 1 };
     let per_s = |bytes: u64| {
         let speed = if is_last { bytes / u64::from(record.elapsed_s.max(1)) } else { 0 };
@@ -171,17 +209,20 @@ fn user_changes(records: &[Record]) -> Vec<String> {
 
 /// Returns the changes of each torrent, as JSON. The balance is of bytes as they were moved.
 fn torrent_changes(records: &[Record], unix_s: u32) -> Vec<String> {
-    let mut changes: BTreeMap<u32, [i64; 4]> = BTreeMap::new();
+    let mut changes: BTreeMap<u32, [i64; 5]> = BTreeMap::new();
     for record in records {
-        let [seeders, leechers, snatched, balance] = changes.entry(record.torrent).or_default();
+        let change = changes.entry(record.torrent).or_default();
+        let [seeders, leechers, snatched, balance, counts] = change;
         *seeders += i64::from(record.seeders);
         *leechers += i64::from(record.leechers);
         *snatched += i64::from(record.completions);
         let moved = signed(record.uploaded).saturating_sub(signed(record.downloaded));
         *balance = balance.saturating_add(moved);
+        // Even if the numbers stay.
+        *counts |= i64::from(record.seeders != 0 || record.leechers != 0);
     }
-    let json = |(id, [seeders, leechers, snatched, balance]): (&u32, &[i64; 4])| {
-        format!("[{id},{seeders},{leechers},{snatched},{balance},{unix_s}]")
+    let json = |(id, [seeders, leechers, snatched, balance, counts]): (&u32, &[i64; 5])| {
+        format!("[{id},{seeders},{leechers},{snatched},{balance},{unix_s},{counts}]")
     };
     changes.iter().map(json).collect()
 }

@@ -1,6 +1,6 @@
 //! The numbers of torrents that a user seeds and leeches.
 
-use crate::batch::Session;
+use crate::batch::{Counting, Session};
 
 /// Clients of a user that others get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,11 @@ pub(crate) struct Changes {
 }
 
 impl Session {
+    /// Returns true if another node counts it first.
+    pub(crate) fn is_late(&self) -> bool {
+        self.counting == Counting::Late
+    }
+
     /// Returns 1 if the session counts as a seeder.
     pub(crate) fn seeders(&self) -> i32 {
         i32::from(self.active && self.visible && self.seeder)

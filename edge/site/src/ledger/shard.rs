@@ -8,7 +8,7 @@ use types::{Event, PeerId, Role};
 
 use super::presence::{Changes, Presence};
 use super::{LedgerLimits, PairSessions, Records, Report, Terms};
-use crate::batch::{Agent, Batch, Record, Session, SessionChange, Unregistered};
+use crate::batch::{Agent, Batch, Counting, Record, Session, SessionChange, Unregistered};
 
 /// Unregistered torrents that are kept of a shard until the next batch.
 const UNREGISTERED_MAX: usize = 1_000;
@@ -62,6 +62,11 @@ impl Pair {
 
     pub(crate) fn session(&self, peer_id: PeerId) -> Option<&Session> {
         self.sessions.iter().find(|session| session.peer_id == peer_id)
+    }
+
+    /// The same, to change it.
+    pub(crate) fn session_mut(&mut self, peer_id: PeerId) -> Option<&mut Session> {
+        self.sessions.iter_mut().find(|session| session.peer_id == peer_id)
     }
 
     /// Returns the number of active clients.
@@ -168,6 +173,7 @@ impl Shard {
             active: !stops,
             seeder,
             visible: terms.visible && !stops && !over_slots,
+            counting: old.filter(|old| old.is_late()).map_or(Counting::Here, |old| old.counting),
         }
     }
 

@@ -297,3 +297,66 @@ fn kills_at_any_moment_repeat_and_lose_no_increment_that_was_flushed() {
         assert_eq!(table.sums, twin.sums, "seed {seed}");
     }
 }
+
+#[test]
+fn a_younger_session_of_another_node_hides_no_count_of_this_one() {
+    let ledger = Ledger::new(LedgerLimits::default());
+    ledger.announce(&report(1, 1, NOW_S), &terms()).unwrap();
+    ledger.announce(&Report { uploaded: 50, ..report(1, 1, NOW_S + 1) }, &terms()).unwrap();
+    let [record] = &cut(&ledger, NOW_S + 2)[..] else { panic!("expected one record") };
+    let change = record.sessions[0];
+    ledger.announce(&Report { uploaded: 70, ..report(1, 1, NOW_S + 3) }, &terms()).unwrap();
+    let younger = Session { uploaded: 90, updated_s: NOW_S + 4, ..change.session };
+    let learned = SessionChange { session: younger, ..change };
+    assert!(ledger.learn_of_node(1, 5, &learned, false));
+    assert!(!ledger.learn_of_node(1, 5, &learned, false), "it is known");
+    let [record] = &cut(&ledger, NOW_S + 5)[..] else { panic!("expected one record") };
+    assert_eq!((record.uploaded, record.announces, record.is_learned()), (20, 1, false));
+    let own: Vec<u64> = record.announced().map(|it| it.session.uploaded).collect();
+    assert_eq!((own, record.sessions.len()), (vec![70], 2));
+    // A restart continues from the younger one; so does the next announce.
+    let restored = Ledger::new(LedgerLimits::default());
+    restored.learn_batch(&Batch { records: vec![record.clone()], ..Batch::default() });
+    // The database's row is older, or as young.
+    restored.learn_younger(1, 5, &Session { uploaded: 1, ..younger });
+    restored.learn_younger(1, 5, &change.session);
+    restored.announce(&Report { uploaded: 95, ..report(1, 1, NOW_S + 9) }, &terms()).unwrap();
+    assert_eq!(cut(&restored, NOW_S + 9)[0].uploaded, 5);
+    restored.learn_younger(1, 5, &Session { uploaded: 200, updated_s: NOW_S + 10, ..younger });
+    restored.announce(&Report { uploaded: 201, ..report(1, 1, NOW_S + 11) }, &terms()).unwrap();
+    assert_eq!(cut(&restored, NOW_S + 11)[0].uploaded, 1);
+}
+
+#[test]
+fn a_client_that_announces_to_two_nodes_at_once_is_left_to_one_of_them() {
+    let first = report(1, 1, NOW_S);
+    let told = |updated_s: u32| {
+        let ledger = Ledger::new(LedgerLimits::default());
+        ledger.announce(&report(1, 1, updated_s), &terms()).unwrap();
+        cut(&ledger, updated_s)[0].sessions[0]
+    };
+    let is_late = |updated_s: u32, counts: bool| {
+        let ledger = Ledger::new(LedgerLimits::default());
+        ledger.announce(&first, &terms()).unwrap();
+        ledger.learn_of_node(1, 5, &told(updated_s), counts);
+        ledger.counted_late(&first).is_some()
+    };
+    // Its announce here may have been the later one, the same, or the earlier one.
+    assert!([NOW_S - 9, NOW_S, NOW_S + 9].iter().all(|updated_s| is_late(*updated_s, true)));
+    assert!(!is_late(NOW_S, false), "this node counts it");
+    assert!(!is_late(NOW_S + 60, true), "it has moved");
+    // A message may come twice.
+    let ledger = Ledger::new(LedgerLimits::default());
+    (0..2).for_each(|_| _ = ledger.learn_of_node(1, 5, &told(NOW_S), true));
+    assert!(ledger.counted_late(&first).is_none());
+    // It stays so, also over a restart, and its next announce changes no counter of its session.
+    let ledger = Ledger::new(LedgerLimits::default());
+    ledger.announce(&first, &terms()).unwrap();
+    ledger.learn_of_node(1, 5, &told(NOW_S + 1), true);
+    let batch = ledger.cut(NOW_S + 2, None);
+    let restored = Ledger::new(LedgerLimits::default());
+    restored.learn_batch(&batch);
+    assert!(restored.counted_late(&first).unwrap().visible);
+    restored.learn_of_node(1, 5, &told(NOW_S + 1_800), true);
+    assert!(restored.counted_late(&first).is_some());
+}

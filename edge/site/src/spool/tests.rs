@@ -2,7 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
-use crate::batch::{Record, Session, SessionChange, TorrentName, agent_of};
+use crate::batch::{Counting, Record, Session, SessionChange, TorrentName, agent_of};
 use crate::ledger::{Ledger, LedgerLimits};
 use types::{InfoHash, PeerId};
 
@@ -21,6 +21,7 @@ fn session(number: u8, uploaded: u64) -> Session {
         active: true,
         seeder: false,
         visible: true,
+        counting: Counting::Here,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mysql::Conn;
 
 use super::{Progress, Shared};
-use crate::batch::Batch;
+use crate::batch::{Batch, Session};
 use crate::config::SiteKind;
 use crate::database::{self, BatchOrigin, Tables, Trouble, trouble};
 use crate::gazelle::{self, tables::GazelleTables};
@@ -20,6 +20,8 @@ use crate::unit3d::{self, tables::Unit3dTables};
 const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(15));
 /// Seconds by which clocks may differ.
 const CLOCK_DIFFERENCE_S: u32 = 120;
+/// Silence after which a node asks whether the database is there, which would take it for gone.
+const PING_PERIOD: Duration = Duration::from_secs(15);
 /// The period over which rows per second are averaged.
 const RATE_PERIOD: Duration = Duration::from_secs(3);
 
@@ -87,10 +89,14 @@ fn use_known_model(shared: &Shared) {
 
 /// Connects, and works until the site stops.
 fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
-    let tables: &dyn Tables = match shared.config.kind {
-        SiteKind::Gazelle => &GazelleTables,
-        SiteKind::Unit3d | SiteKind::Feed => &Unit3dTables,
+    let is_node = shared.config.is_node;
+    let tables: Box<dyn Tables> = match shared.config.kind {
+        SiteKind::Gazelle => Box::new(GazelleTables { is_node }),
+        SiteKind::Unit3d | SiteKind::Feed => {
+            Box::new(Unit3dTables { is_node, probes: shared.answers.probes.clone() })
+        }
     };
+    let tables = &*tables;
     let options = shared.config.database_options().map_err(|error| Trouble {
         error: error.to_string(),
         remedy: "correct it and restart".to_owned(),
@@ -104,18 +110,26 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
         state.is_loaded = true;
     }
     let Some(writer) = find_position(shared, &mut conn)? else { return Ok(()) };
-    if shared.progress.lock().is_fresh {
+    if is_node {
+        database::prepare_turns(&mut conn).map_err(|error| trouble(&error))?;
+    }
+    if shared.progress.lock().takes_over {
         take_over(shared, &mut conn)?;
     }
     shared.clear(place, "the database is there again");
+    let mut spoken_at = Instant::now();
     loop {
         if shared.reload.swap(false, Ordering::AcqRel) {
             load(shared, &mut conn)?;
+            if is_node {
+                take_over(shared, &mut conn)?;
+            }
         }
         match next(shared).map_err(unreadable)? {
             Some(batch) => {
                 let began = Instant::now();
                 let written = database::write_batch(&mut conn, tables, &writer, &batch);
+                spoken_at = Instant::now();
                 let written = written.map_err(|error| trouble(&error))?;
                 shared.clear(place, "the database is written again");
                 confirm(shared, batch.sequence).map_err(unreadable)?;
@@ -134,7 +148,13 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
                 }
             }
             None if shared.is_stopping() && is_flushed(shared) => return Ok(()),
-            None => shared.wait(Duration::from_millis(500)),
+            None => {
+                if is_node && spoken_at.elapsed() > PING_PERIOD {
+                    conn.ping().map_err(|error| trouble(&error))?;
+                    spoken_at = Instant::now();
+                }
+                shared.wait(Duration::from_millis(500));
+            }
         }
         update_rate(shared, &mut state.rate);
     }
@@ -201,7 +221,8 @@ fn find_position(shared: &Shared, conn: &mut Conn) -> Result<Option<BatchOrigin>
     let mut guard = shared.spool.lock();
     let Some(id) = guard.as_ref().map(crate::spool::Spool::id) else { return Ok(None) };
     drop(guard);
-    let writer = BatchOrigin { node: shared.config.node.clone(), spool: id };
+    let node = shared.config.node.clone();
+    let writer = BatchOrigin { node, spool: id, takes_turns: shared.config.is_node };
     let sequence = database::read_sequence(conn, &writer)?;
     guard = shared.spool.lock();
     if let Some(spool) = guard.as_mut() {
@@ -214,6 +235,7 @@ fn find_position(shared: &Shared, conn: &mut Conn) -> Result<Option<BatchOrigin>
 /// Reads users and torrents, and keeps a copy for a start without the database.
 fn load(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
     shared.answers.loading.store(true, Ordering::Release);
+    shared.sharing.loaded_s.store(shared.clock.now_s(), Ordering::Release);
     let loaded = read_model(shared, conn);
     shared.answers.loading.store(false, Ordering::Release);
     loaded
@@ -252,18 +274,22 @@ fn read_model(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Takes over the sessions that the tracker before this one wrote, and begins to count.
+/// Takes over the sessions that are younger in the database, and begins to count. The tracker before this one wrote them,
+/// or other nodes did while this one was away.
 fn take_over(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
     let ledger = &shared.answers.ledger;
+    let learn = |user, torrent, session: &Session| ledger.learn_younger(user, torrent, session);
     match shared.config.kind {
-        SiteKind::Gazelle => gazelle::load::load_peers(conn, |u, t, s| ledger.learn(u, t, s)),
-        SiteKind::Unit3d | SiteKind::Feed => {
-            unit3d::load::load_peers(conn, |u, t, s| ledger.learn(u, t, s))
-        }
+        SiteKind::Gazelle => gazelle::load::load_peers(conn, learn),
+        SiteKind::Unit3d | SiteKind::Feed => unit3d::load::load_peers(conn, learn),
     }
     .map_err(|error| trouble(&error))?;
+    if !std::mem::take(&mut shared.progress.lock().takes_over) {
+        return Ok(());
+    }
     tracing::info!(target: "site", "{} sessions taken over from the database", ledger.sessions());
-    shared.progress.lock().is_fresh = false;
     shared.answers.begin_counting();
+    // Calls that the process before had no time to send are in the database.
+    shared.sharing.queue_reload();
     Ok(())
 }

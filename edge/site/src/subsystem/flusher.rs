@@ -14,6 +14,8 @@ use crate::status::SiteProblem;
 const LOCKED_RETRY: Duration = Duration::from_millis(50);
 /// Time between attempts at a spool that cannot be opened.
 const BROKEN_RETRY: Duration = Duration::from_secs(5);
+/// Longest time for which a node of a cluster waits for sessions in the database that other nodes have counted.
+const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(10);
 
 fn place(progress: &mut Progress) -> &mut Option<SiteProblem> {
     &mut progress.spool
@@ -22,12 +24,14 @@ fn place(progress: &mut Progress) -> &mut Option<SiteProblem> {
 /// Runs until the site stops.
 pub(super) fn run(shared: &Shared) {
     let Some(spool) = open(shared) else { return };
-    if shared.config.shares_sessions {
+    let is_node = shared.config.is_node;
+    if is_node {
         sharing::queue_again(shared, &spool);
     }
     let is_fresh = spool.last_sequence() == 0;
-    let takes_over = is_fresh && shared.config.kind != SiteKind::Feed;
-    shared.progress.lock().is_fresh = takes_over;
+    let takes_over = (is_fresh || is_node) && shared.config.kind != SiteKind::Feed;
+    shared.progress.lock().takes_over = takes_over;
+    let opened = Instant::now();
     *shared.spool.lock() = Some(spool);
     if !takes_over {
         shared.answers.begin_counting();
@@ -41,12 +45,19 @@ pub(super) fn run(shared: &Shared) {
         if shared.is_stopping() {
             break;
         }
+        if !is_fresh && opened.elapsed() >= TAKE_OVER_PATIENCE {
+            // The database is away. Clients that were at other nodes meanwhile may be counted twice.
+            shared.answers.begin_counting();
+        }
         let elapsed_s = last.elapsed().as_secs_f64();
         last = Instant::now();
         let announces = shared.answers.announces.load(Ordering::Relaxed);
         shared.answers.rates.lock().update(announces, elapsed_s);
         flush(shared, &mut held, false);
         cut_time = last.elapsed();
+    }
+    if !is_fresh {
+        shared.answers.begin_counting();
     }
     flush(shared, &mut held, true);
     shared.changed.notify_all();
@@ -157,9 +168,10 @@ fn try_flush(
 ) -> Result<(), SpoolError> {
     append_held(shared, spool, held)?;
     sharing::learn_early(shared);
-    spool.check_room()?;
     let answers = &shared.answers;
     let now_s = shared.clock.now_s();
+    answers.count_late(if is_last { u32::MAX } else { now_s });
+    spool.check_room()?;
     // Names and sessions of the snapshot are those with this batch.
     let wants_snapshot = is_last || spool.wants_snapshot();
     let mut snapshot = match wants_snapshot {
@@ -191,7 +203,7 @@ fn append_held(
     let Some(batch) = held else { return Ok(()) };
     spool.append(batch)?;
     *held = None;
-    if shared.config.shares_sessions
+    if shared.config.is_node
         && let Ok(Some(appended)) = spool.after(spool.last_sequence() - 1)
     {
         sharing::queue(shared, &appended);

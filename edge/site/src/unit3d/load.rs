@@ -7,7 +7,7 @@ use mysql::Conn;
 use mysql::prelude::Queryable;
 use types::{InfoHash, PeerId};
 
-use crate::batch::Session;
+use crate::batch::{Counting, Session};
 use crate::credit::Factors;
 use crate::database::column;
 use crate::model::{Group, Model, User};
@@ -147,6 +147,7 @@ pub(crate) fn load_peers(
             visible: column(&mut row, 10)?,
             created_s: column(&mut row, 11)?,
             updated_s: column(&mut row, 12)?,
+            counting: Counting::Elsewhere,
         };
         learn(column(&mut row, 0)?, column(&mut row, 1)?, &session);
     }

@@ -2,13 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::batch::{Batch, Record, SessionChange};
 use crate::database::{Column, Rows, Tables};
-use crate::sql::RowText;
+use crate::probes::Probes;
+use crate::sql::{RowText, keep_later, latest};
 
 /// UNIT3D's tables.
-pub(crate) struct Unit3dTables;
+pub(crate) struct Unit3dTables {
+    /// True if other nodes of a cluster write them, too.
+    pub(crate) is_node: bool,
+    /// The results of probes, which the column `connectable` gets.
+    pub(crate) probes: Option<Arc<Probes>>,
+}
 
 const INT: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
 const BOOL: &[&str] = &["tinyint", "smallint", "int", "bit"];
@@ -81,6 +88,7 @@ const COLUMNS: &[Column] = &[
     column("peers", "active", BOOL),
     column("peers", "seeder", BOOL),
     column("peers", "visible", BOOL),
+    column("peers", "connectable", BOOL),
     column("peers", "created_at", TIME),
     column("peers", "updated_at", TIME),
     column("unregistered_info_hashes", "user_id", INT),
@@ -108,13 +116,25 @@ const UNREGISTERED: &str = "unregistered_info_hashes (user_id, info_hash, create
 const UNREGISTERED_TAIL: &str = " ON DUPLICATE KEY UPDATE updated_at = VALUES(updated_at)";
 
 /// The rows come first, so that each is looked up by its primary key.
-const USERS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const USERS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     up BIGINT UNSIGNED PATH '$[1]', down BIGINT UNSIGNED PATH '$[2]')) AS d STRAIGHT_JOIN users ON users.id = d.id \
     SET users.uploaded = users.uploaded + d.up, users.downloaded = users.downloaded + d.down";
-const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(?, '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+const TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
     seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', completed BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
     time_s BIGINT PATH '$[5]')) AS d STRAIGHT_JOIN torrents ON torrents.id = d.id \
     SET torrents.seeders = torrents.seeders + d.seeders, torrents.leechers = torrents.leechers + d.leechers, \
+    torrents.times_completed = torrents.times_completed + d.completed, \
+    torrents.balance = torrents.balance + d.balance, torrents.updated_at = FROM_UNIXTIME(d.time_s)";
+
+/// The same if other nodes write, too. The numbers of seeders and leechers are counted: two nodes may have seen the same
+/// client come or go. Peers that were silent for too long are left out: their rows are the site's to end.
+const NODE_TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id BIGINT UNSIGNED PATH '$[0]', \
+    seeders BIGINT PATH '$[1]', leechers BIGINT PATH '$[2]', completed BIGINT PATH '$[3]', balance BIGINT PATH '$[4]', \
+    time_s BIGINT PATH '$[5]', counts INT PATH '$[6]')) AS d STRAIGHT_JOIN torrents ON torrents.id = d.id \
+    SET torrents.seeders = IF(d.counts, (SELECT COUNT(*) FROM peers WHERE peers.torrent_id = d.id AND peers.seeder \
+    AND peers.active AND peers.visible AND peers.updated_at > FROM_UNIXTIME(d.time_s - 9000)), torrents.seeders), \
+    torrents.leechers = IF(d.counts, (SELECT COUNT(*) FROM peers WHERE peers.torrent_id = d.id AND NOT peers.seeder \
+    AND peers.active AND peers.visible AND peers.updated_at > FROM_UNIXTIME(d.time_s - 9000)), torrents.leechers), \
     torrents.times_completed = torrents.times_completed + d.completed, \
     torrents.balance = torrents.balance + d.balance, torrents.updated_at = FROM_UNIXTIME(d.time_s)";
 
@@ -125,6 +145,37 @@ struct TorrentChange {
     leechers: i64,
     completed: i64,
     balance: i64,
+    /// True if a client came, went or became a seeder, even if the numbers stay.
+    counts: bool,
+}
+
+impl Unit3dTables {
+    /// Writes rows of `peers` with the results of probes. Without one, the column stays as it is. `tail` is that of all
+    /// rows.
+    fn write_probed<'a>(
+        &self,
+        rows: &mut Rows<'_, '_>,
+        probes: &Probes,
+        tail: &str,
+        peers: impl Iterator<Item = (&'a Record, &'a SessionChange)>,
+    ) -> Result<(), mysql::Error> {
+        let is_open =
+            |change: &SessionChange| probes.is_open(change.session.ip, change.session.port);
+        let all = peers.map(|(record, change)| (record, change, is_open(change)));
+        let (known, unknown): (Vec<_>, Vec<_>) = all.partition(|(_, _, is_open)| is_open.is_some());
+        let unknown = unknown.into_iter().map(|(record, change, _)| (record, change));
+        rows.insert(PEERS, tail, unknown, write_peer)?;
+        let head = PEERS.replace(')', ", connectable)");
+        let assignment = match self.is_node {
+            true => keep_later("updated_at", &["connectable"]),
+            false => "connectable = VALUES(connectable)".to_owned(),
+        };
+        let tail = format!("{tail}, {assignment}");
+        rows.insert(&head, &tail, known.into_iter(), |row, (record, change, is_open)| {
+            write_peer(row, (record, change));
+            row.flag(is_open == Some(true));
+        })
+    }
 }
 
 impl Tables for Unit3dTables {
@@ -133,16 +184,21 @@ impl Tables for Unit3dTables {
     }
 
     fn write(&self, rows: &mut Rows<'_, '_>, records: &[Record]) -> Result<(), mysql::Error> {
+        let [history_tail, peers_tail, torrents_update] = match self.is_node {
+            true => [node_history_tail(), node_peers_tail(), NODE_TORRENTS_UPDATE.to_owned()],
+            false => [HISTORY_TAIL, PEERS_TAIL, TORRENTS_UPDATE].map(String::from),
+        };
         let announced = || records.iter().filter_map(|record| Some((record, record.last()?)));
-        rows.insert(HISTORY, HISTORY_TAIL, announced(), write_history)?;
-        let peers = announced().flat_map(|(record, _)| {
-            let changes = record.sessions.iter().filter(|change| !change.expired);
-            changes.map(move |change| (record, change))
-        });
-        rows.insert(PEERS, PEERS_TAIL, peers, write_peer)?;
+        rows.insert(HISTORY, &history_tail, announced(), write_history)?;
+        let peers =
+            records.iter().flat_map(|record| record.announced().map(move |it| (record, it)));
+        match &self.probes {
+            None => rows.insert(PEERS, &peers_tail, peers, write_peer)?,
+            Some(probes) => self.write_probed(rows, probes, &peers_tail, peers)?,
+        }
         rows.update(USERS_UPDATE, &user_changes(records))?;
         let changes = torrent_changes(records, rows.unix_s);
-        rows.update(TORRENTS_UPDATE, &changes)
+        rows.update(&torrents_update, &changes)
     }
 
     fn write_rest(&self, rows: &mut Rows<'_, '_>, batch: &Batch) -> Result<(), mysql::Error> {
@@ -150,6 +206,32 @@ impl Tables for Unit3dTables {
             row.number(one.user).bytes(&one.info_hash.0).time(batch.unix_s).time(batch.unix_s);
         })
     }
+}
+
+/// Returns the end of the statement for `history` if other nodes write, too: of two announces of a client, the later one
+/// stays.
+fn node_history_tail() -> String {
+    let later = ["agent", "client_uploaded", "client_downloaded", "seeder", "active"];
+    format!(
+        " ON DUPLICATE KEY UPDATE {}, uploaded = uploaded + VALUES(uploaded), \
+         actual_uploaded = actual_uploaded + VALUES(actual_uploaded), downloaded = downloaded + VALUES(downloaded), \
+         actual_downloaded = actual_downloaded + VALUES(actual_downloaded), seedtime = seedtime + VALUES(seedtime), \
+         immune = immune AND VALUES(immune), completed_at = COALESCE(completed_at, VALUES(completed_at)), \
+         created_at = LEAST(created_at, VALUES(created_at)), {}",
+        keep_later("updated_at", &later),
+        latest("updated_at")
+    )
+}
+
+/// The same for `peers`.
+fn node_peers_tail() -> String {
+    let later =
+        ["ip", "port", "agent", "uploaded", "downloaded", "`left`", "active", "seeder", "visible"];
+    format!(
+        " ON DUPLICATE KEY UPDATE {}, created_at = LEAST(created_at, VALUES(created_at)), {}",
+        keep_later("updated_at", &later),
+        latest("updated_at")
+    )
 }
 
 /// Appends a row of `history`. `last` is the session that announced last.
@@ -200,13 +282,15 @@ fn torrent_changes(records: &[Record], unix_s: u32) -> Vec<String> {
         let change = changes.entry(record.torrent).or_default();
         change.seeders += i64::from(record.seeders);
         change.leechers += i64::from(record.leechers);
+        change.counts |= record.seeders != 0 || record.leechers != 0;
         change.completed += i64::from(record.completions);
         change.balance = change.balance.saturating_add(balance_change(record));
     }
     changes.retain(|_, change| *change != TorrentChange::default());
     let json = |(id, change): (&u32, &TorrentChange)| {
-        let TorrentChange { seeders, leechers, completed, balance } = change;
-        format!("[{id},{seeders},{leechers},{completed},{balance},{unix_s}]")
+        let TorrentChange { seeders, leechers, completed, balance, counts } = change;
+        let counts = u8::from(*counts);
+        format!("[{id},{seeders},{leechers},{completed},{balance},{unix_s},{counts}]")
     };
     changes.iter().map(json).collect()
 }

@@ -25,7 +25,7 @@ impl Site {
         (response.status, response.text())
     }
 
-    fn put(&self, path: &str, body: &str) -> u16 {
+    pub(crate) fn put(&self, path: &str, body: &str) -> u16 {
         self.call("PUT", &format!("{KEY}/{path}"), body).0
     }
 
@@ -33,13 +33,13 @@ impl Site {
         self.call("DELETE", &format!("{KEY}/{path}"), body).0
     }
 
-    fn show(&self, path: &str) -> serde_json::Value {
+    pub(crate) fn show(&self, path: &str) -> serde_json::Value {
         let (status, body) = self.call("GET", &format!("{KEY}/{path}"), "");
         assert_eq!(status, 200, "{path}: {body}");
         serde_json::from_str(&body).unwrap()
     }
 
-    fn text(&self, client: &Client) -> &'static str {
+    pub(crate) fn text(&self, client: &Client) -> &'static str {
         text(&self.announce(client)).0
     }
 }

@@ -50,7 +50,7 @@ struct Torrent {
 
 /// The site as a table of rows: what the day must leave.
 #[derive(Default)]
-struct Model {
+pub(crate) struct Model {
     history: BTreeMap<(u32, u32), History>,
     peers: BTreeMap<(u32, u32, u8), Peer>,
     torrents: BTreeMap<u32, Torrent>,
@@ -69,7 +69,7 @@ fn factors(user: u32, torrent: u32) -> (u64, u64) {
 }
 
 impl Model {
-    fn announce(&mut self, client: &Client, visible: bool) {
+    pub(crate) fn announce(&mut self, client: &Client, visible: bool) {
         let torrent_id = u32::from(client.hash) + 10;
         let key = (client.user, torrent_id, client.peer);
         let stops = client.event == Event::Stopped;
@@ -203,7 +203,7 @@ fn rows(database: &Database) -> Vec<String> {
     queries.iter().flat_map(|sql| database.rows(sql)).collect()
 }
 
-fn compare(database: &Database, model: &Model, epoch_s: u32) {
+pub(crate) fn compare(database: &Database, model: &Model, epoch_s: u32) {
     let (found, expected) = (rows(database), model.rows(epoch_s));
     for (found, expected) in found.iter().zip(&expected) {
         assert_eq!(found, expected);
@@ -358,10 +358,10 @@ fn random_days_with_restarts_and_kills_of_the_database_leave_the_rows_of_the_mod
     site.stop();
 }
 
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end

@@ -23,7 +23,7 @@ fn start() -> Site {
 }
 
 fn sharing() -> SiteConfig {
-    SiteConfig { shares_sessions: true, ..config() }
+    SiteConfig { is_node: true, ..config() }
 }
 
 /// Starts a node of a cluster.
@@ -37,7 +37,7 @@ fn start_sharing() -> Site {
 fn next_sent(site: &Site) -> Vec<u8> {
     let mut sent = None;
     wait_until("sessions", || {
-        sent = site.subsystem.take_sessions();
+        sent = site.subsystem.take_shared();
         sent.is_some()
     });
     sent.unwrap()

@@ -25,7 +25,12 @@ pub(crate) struct Database {
 
 impl Database {
     pub(crate) fn start(schema: &str) -> Self {
-        let server = MariaDb::start().unwrap();
+        Self::start_with(schema, &[])
+    }
+
+    /// The same with additional arguments of the server.
+    pub(crate) fn start_with(schema: &str, arguments: &[&str]) -> Self {
+        let server = MariaDb::start_with(arguments).unwrap();
         let mut conn = Conn::new(Self::options(&server, None)).unwrap();
         conn.query_drop("CREATE DATABASE site CHARACTER SET utf8mb4").unwrap();
         conn.query_drop("USE site").unwrap();
@@ -135,7 +140,12 @@ pub(crate) fn peer_id(peer: u8) -> PeerId {
 
 impl Site {
     pub(crate) fn start(config: SiteConfig) -> Self {
-        Self::start_in(config, Arc::new(Directory::new().unwrap()), now_s())
+        Self::start_in(config, Self::folder(), now_s())
+    }
+
+    /// Returns a new folder for a site's files.
+    pub(crate) fn folder() -> Arc<Directory> {
+        Arc::new(Directory::new().unwrap())
     }
 
     pub(crate) fn start_in(config: SiteConfig, folder: Arc<Directory>, epoch_s: u32) -> Self {
@@ -211,6 +221,7 @@ impl Site {
             key: KeyId(SITE_FIRST + client.user),
             announce: &announce,
             from: client.ip,
+            client_ip: client.ip,
             agent: b"tester/1.0",
             protocol: SiteProtocol::Http,
         };

@@ -1,7 +1,12 @@
 //! Gazelle's tables and calls.
 
-use harness::http;
-use tidegate_site::SiteKind;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use harness::{PATIENCE, http};
+use tidegate_site::{SiteConfig, SiteKind, SiteUrl};
 use types::Event;
 
 use crate::fixture::{Client, Database, GAZELLE, KEY, REPORTS, Site, text};
@@ -13,7 +18,7 @@ impl Site {
         (response.status, response.text())
     }
 
-    fn success(&self, query: &str) {
+    pub(crate) fn success(&self, query: &str) {
         assert_eq!(self.update(query), (200, "success".to_owned()), "{query}");
     }
 }
@@ -151,5 +156,57 @@ fn calls_are_those_of_ocelot() {
     }
     let wrong = format!("/{REPORTS}/update?action=add_user");
     assert_eq!(http::get(site.calls.unwrap(), &wrong).unwrap().status, 404);
+    site.stop();
+}
+
+/// A site that fails at first, and then answers each call.
+fn answer_calls(listener: TcpListener) -> std::sync::mpsc::Receiver<String> {
+    let (heard, calls) = channel();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let Ok(mut stream) = stream else { return };
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|len| len > 0)
+            {
+                request.extend(byte);
+            }
+            let status = if number == 0 { "503 Service Unavailable" } else { "200 OK" };
+            let _ = stream.write_all(format!("HTTP/1.1 {status}\r\n\r\n").as_bytes());
+            let text = String::from_utf8_lossy(&request);
+            let line = text.lines().next().unwrap_or_default().to_owned();
+            if heard.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    calls
+}
+
+#[test]
+fn the_site_is_told_of_a_used_token_until_it_hears() {
+    let database = Database::start(GAZELLE);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = SiteUrl::parse(&format!("http://{}/gazelle/", listener.local_addr().unwrap()));
+    let calls = answer_calls(listener);
+    let config = SiteConfig { url, ..database.config(SiteKind::Gazelle) };
+    assert!(config.url.is_some());
+    let site = Site::start(config);
+    site.wait_ready();
+    // The first user has a token for the first torrent, the second has none.
+    for user in 1..=2 {
+        let client = Client::new(user, 1, user as u8);
+        site.announce(&Client { event: Event::Started, ..client });
+        let done = Client { event: Event::Completed, left: 0, downloaded: 100, at_s: 9, ..client };
+        site.announce(&done);
+    }
+    let expected = format!(
+        "GET /gazelle/tools.php?key={KEY}&type=expiretoken&action=ocelot&tokens=1:11 HTTP/1.0"
+    );
+    for attempt in ["refused", "heard"] {
+        assert_eq!(calls.recv_timeout(PATIENCE).unwrap(), expected, "{attempt}");
+    }
+    assert!(calls.recv_timeout(Duration::from_millis(1_500)).is_err(), "it was heard");
+    site.wait_written();
     site.stop();
 }

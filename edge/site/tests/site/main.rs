@@ -9,3 +9,6 @@ mod feed;
 mod fixture;
 mod gazelle;
 mod kills;
+mod lists;
+mod nodes;
+mod tls;

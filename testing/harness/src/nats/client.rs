@@ -30,6 +30,8 @@ pub struct Client {
 pub struct Message {
     /// The subject that it was published to.
     pub subject: String,
+    /// Where its answer is to go, if anywhere.
+    pub reply: Option<String>,
     /// Its headers as received, `NATS/1.0` and empty lines included. Empty if there are none.
     pub headers: Vec<u8>,
     /// The rest.
@@ -186,7 +188,11 @@ impl Client {
         ensure!(head <= all, "a message shorter than its headers");
         let rest = payload.split_off(head);
         let subject = words[1].to_owned();
-        self.messages.push(Message { subject, headers: payload, payload: rest });
+        // Lengths come last: one, or two with headers.
+        let lengths = if words[0] == "HMSG" { 2 } else { 1 };
+        let reply = words.get(3).filter(|_| words.len() == 4 + lengths);
+        let reply = reply.map(|reply| (*reply).to_owned());
+        self.messages.push(Message { subject, reply, headers: payload, payload: rest });
         Ok(false)
     }
 }

@@ -130,6 +130,20 @@ impl Operator {
         Ok(User { jwt: part("jwt")?, seed: part("seed")? })
     }
 
+    /// Makes a reader of accounts, and returns its user.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::run`].
+    pub fn reader(&self, name: &str) -> Result<User> {
+        self.run(&format!("reader {name}"))?;
+        let text = fs::read_to_string(self.folder.join(format!("{name}.creds")))?;
+        let mut parts = text.lines().filter(|line| !line.is_empty() && !line.starts_with('-'));
+        let mut part =
+            || Ok::<_, anyhow::Error>(parts.next().context("no credentials")?.to_owned());
+        Ok(User { jwt: part()?, seed: part()? })
+    }
+
     /// Returns a user that may do everything in the account of the cluster.
     ///
     /// # Errors

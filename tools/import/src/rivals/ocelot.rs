@@ -44,8 +44,13 @@ pub(crate) const KEYS: &[KeyRow] = &[
         "mysql_db mysql_host mysql_username mysql_password readonly",
         "give a dump of the database as one more FILE; records are in state.dir here",
     ),
+    key(
+        "site_host site_path",
+        &["site.url"],
+        "For calls about used-up tokens; needs site.kind = \"gazelle\".",
+    ),
     without(
-        "site_host site_path site_password report_password",
+        "site_password report_password",
         "[site] reads Gazelle's tables and answers its calls (docs/run/gazelle.md); without it the site uses the API",
     ),
 ];
@@ -71,5 +76,10 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     mapper.draft.set("http.listen", json!([format!("0.0.0.0:{port}")]), comment);
     mapper.draft.set("udp.listen", json!([]), "Ocelot has no UDP.");
     mapper.draft.set_default("tracker.interval_s", json!(1800), "Ocelot's default.");
+    let path = mapper.text("site_path")?.map(|(path, _)| path).unwrap_or_default();
+    if let Some((host, found)) = mapper.text("site_host")? {
+        let url = format!("http://{host}/{}", path.trim_matches('/'));
+        mapper.draft.suggest("site.url", json!(url.trim_end_matches('/')), found.comment());
+    }
     Ok(())
 }

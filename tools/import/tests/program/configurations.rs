@@ -299,7 +299,27 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
          ANNOUNCE_MIN=1800\nANNOUNCE_MIN_ENFORCED=1740\nANNOUNCE_MAX=3600\nLISTENING_UNIX_SOCKET=\"/run/x.sock\"\n\
          REQUIRE_PEER_CONNECTIVITY=false\nUSER_RECEIVE_SEED_LIST_RATE_LIMITS = \"60=10;900=25\"\n\
          USER_RECEIVE_LEECH_LIST_RATE_LIMITS = \"60=20\"\nDONOR_IMMUNITY_OVERRIDE=true\nLIFETIME_DONOR_UPLOAD_FACTOR_OVERRIDE=100\n",
-        &["interval_min_s = 1740", "enforce_interval_min = true"],
+        &[
+            "interval_min_s = 1740",
+            "enforce_interval_min = true",
+            "interval_jitter_s = 1800",
+            "seed_lists = \"60=10;900=25\"",
+            "leech_lists = \"60=20\"",
+        ],
+    ),
+    (
+        Rival::Unit3d,
+        "unit3d-probes.env",
+        "DATABASE_URL=mysql://u:hidden-password@h/db?ssl-mode=VERIFY_CA&ssl-ca=/etc/ca.pem\nIS_CONNECTIVITY_CHECK_ENABLED=true\n\
+         REQUIRE_PEER_CONNECTIVITY=true\nANNOUNCE_MIN=900\nANNOUNCE_MAX=600\n",
+        &[
+            "# connectable_from = [\"203.0.113.7\"]",
+            "# connectable_required = true",
+            "# database = \"mysql://u@h/db\"",
+            "# database_ca = \"/etc/ca.pem\"",
+            "interval_s = 900",
+            "interval_jitter_s = 0",
+        ],
     ),
     (
         Rival::Unit3d,

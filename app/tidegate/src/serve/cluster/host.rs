@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use cluster::{Figures, Host, PeerTimes, Store};
+use cluster::{AccountBatch, Figures, Host, PeerTimes, Store};
 use front::Clock;
 use replication::Now;
 use tracker::counters::MetricsRegistry;
@@ -83,6 +83,7 @@ impl Host for TrackerHost {
         // A body that does not add up is of another version.
         let _ = self.tracker.import_sessions(now.tick, ago_s, SessionOrigin::OtherNode, body);
     }
+
     fn take_accounts(&self) -> Option<Vec<u8>> {
         self.accounts.as_ref()?.take()
     }
@@ -91,5 +92,18 @@ impl Host for TrackerHost {
         if let Some(accounts) = &self.accounts {
             accounts.learn(body);
         }
+    }
+
+    fn accounts_lost(&self) {
+        self.accounts.iter().for_each(|accounts| accounts.lost());
+    }
+
+    fn next_batch(&self) -> Option<AccountBatch> {
+        let batch = self.accounts.as_ref()?.next_batch()?;
+        Some(AccountBatch { cursor: batch.cursor, parts: batch.messages })
+    }
+
+    fn confirm_batch(&self, cursor: &str) {
+        self.accounts.iter().for_each(|accounts| accounts.confirm(cursor));
     }
 }

@@ -14,13 +14,16 @@ use crate::node::Input;
 const WALK_SLICE: Duration = Duration::from_millis(4);
 
 impl<'a> Driver<'a> {
-    /// Cuts what has changed into blocks.
+    /// Cuts what has changed into blocks: peers and accounts.
     pub(super) fn flush(&mut self) {
         let missed = self.cut(|encoder, now, sink| {
             Ok(encoder.changes(now, sink)? + encoder.web_changes(now, sink)?)
         });
         if missed > 0 {
             self.input(Input::Missed, None);
+        }
+        while let Some(body) = self.shared.host.take_accounts() {
+            self.cut(|encoder, now, sink| encoder.block(now, Kind::ACCOUNTS, &body, sink));
         }
     }
 
@@ -30,7 +33,7 @@ impl<'a> Driver<'a> {
         self.cut(|encoder, now, sink| encoder.all_web(now, sink));
     }
 
-    /// Cuts the sessions and accounts that have changed.
+    /// Cuts the sessions that have changed.
     pub(super) fn flush_sessions(&mut self) {
         let (now, mut is_more) = (self.shared.host.now(), true);
         while is_more {
@@ -39,9 +42,6 @@ impl<'a> Driver<'a> {
             if !body.is_empty() {
                 self.cut(|encoder, now, sink| encoder.block(now, Kind::SESSIONS, &body, sink));
             }
-        }
-        while let Some(body) = self.shared.host.take_accounts() {
-            self.cut(|encoder, now, sink| encoder.block(now, Kind::ACCOUNTS, &body, sink));
         }
     }
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, LandlockStatus, NetPort, RestrictionStatus, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
+    ABI, Access, AccessFs, AccessNet, BitFlags, LandlockStatus, NetPort, RestrictionStatus,
+    Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 
 use super::SandboxPolicy;
@@ -32,14 +32,22 @@ fn enforce(allowed: &SandboxPolicy) -> Result<RestrictionStatus, RulesetError> {
     let readable = readable.chain([Path::new("/proc/self")]);
     let connectable =
         |port: &u16| Ok::<_, RulesetError>(NetPort::new(*port, AccessNet::ConnectTcp));
+    let network: BitFlags<AccessNet> = match allowed.any_port {
+        true => AccessNet::BindTcp.into(),
+        false => AccessNet::from_all(ABI::V4),
+    };
+    // Port 0 stands for one that the kernel chooses. A socket with one cannot listen: seccomp denies that.
+    let bound =
+        allowed.any_port.then(|| Ok::<_, RulesetError>(NetPort::new(0, AccessNet::BindTcp)));
     Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V5))?
-        .handle_access(AccessNet::from_all(ABI::V4))?
+        .handle_access(network)?
         .scope(Scope::Signal)?
         .create()?
         // Paths that cannot be opened need no rule.
         .add_rules(path_beneath_rules(readable, read))?
         .add_rules(path_beneath_rules(&allowed.writable, read | write))?
-        .add_rules(allowed.ports.iter().map(connectable))?
+        .add_rules(allowed.ports.iter().filter(|_| !allowed.any_port).map(connectable))?
+        .add_rules(bound)?
         .restrict_self()
 }

@@ -96,7 +96,7 @@ const SENDERS: [(c_long, u8); 3] = [(SYS_sendto, 3), (SYS_sendmsg, 2), (SYS_send
 /// sockets, otherwise those that are neither TCP nor UDP. Returns the number of calls that are always denied, or the
 /// reason of a failure.
 pub(super) fn restrict(allowed: &SandboxPolicy) -> Result<usize, String> {
-    let sockets = if allowed.ports.is_empty() { Sockets::None } else { Sockets::TcpAndUdp };
+    let sockets = if allowed.has_sockets() { Sockets::TcpAndUdp } else { Sockets::None };
     let architecture = TargetArch::try_from(std::env::consts::ARCH)
         .map_err(|_| format!("no filter for {}", std::env::consts::ARCH))?;
     let rules = rules(sockets).map_err(|error| error.to_string())?;
