@@ -15,6 +15,7 @@ mod journal;
 mod jwt;
 mod letters;
 mod lists;
+mod networks;
 mod site;
 mod torrent;
 #[path = "../../core/wire/tests/codecs/webtorrent_twin/twin.rs"]
@@ -35,6 +36,11 @@ use wire::http::{
 };
 use wire::proxy::{self, ParsedProxyHeader, simple};
 use wire::udp::{self, Request, UnverifiedRequest};
+
+/// Lists of networks.
+pub fn networks(bytes: &[u8]) {
+    networks::check(bytes);
+}
 
 /// Files of other trackers.
 pub fn import(bytes: &[u8]) {

@@ -144,6 +144,11 @@ fn dns() {
 }
 
 #[test]
+fn networks() {
+    replay("networks", tidegate_fuzz::networks);
+}
+
+#[test]
 fn geo() {
     replay_with("geo", tidegate_fuzz::geo, STORE_MUTATIONS);
 }

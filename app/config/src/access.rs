@@ -2,31 +2,44 @@
 
 use std::path::{Path, PathBuf};
 
-use hyper::Uri;
-use tracker::{ExternalAddress, IpPrefix, Networks, QuietRefusals};
+use tracker::{ExternalAddress, IpPrefix, NetworkAction, QuietRefusals};
 use types::{Refusal, Scope};
 
 use super::key::Problem;
-use super::keys::{AccessSection, GeoSection, TrackerSection};
+use super::keys::{AccessSection, GeoSection, Sections, TrackerSection};
+use super::list_source::{ConfiguredList, ListKind, ListSource, fetch_port};
 use super::listeners::networks;
 use super::setting::Setting;
 
-/// Networks that are served, and networks that are refused.
+/// Networks that are served, and networks whose clients are refused or get less.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkRules {
     /// Those that alone are served; empty = all.
-    pub allow: NetworkList,
-    /// Those that are refused.
-    pub deny: NetworkList,
+    pub allow: Vec<NetworkRule>,
+    /// The others.
+    pub deny: Vec<NetworkRule>,
 }
 
-/// Networks, by themselves and by the systems that have them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NetworkList {
-    /// Those that the list names by their addresses.
-    pub networks: Networks,
-    /// Numbers of autonomous systems.
-    pub systems: Vec<u32>,
+/// Networks, and the action for their clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkRule {
+    /// The networks.
+    pub set: NetworkSet,
+    /// The action, which means nothing for networks that are served.
+    pub action: NetworkAction,
+}
+
+/// Networks, as an entry of a list names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetworkSet {
+    /// By their addresses.
+    Prefix(IpPrefix),
+    /// By the number of the autonomous system that has them.
+    System(u32),
+    /// By the country that they are in, two capital letters.
+    Country(String),
+    /// By a list of networks.
+    List(ListSource),
 }
 
 /// Options of the verification of tokens.
@@ -42,6 +55,8 @@ pub struct TokenConfig {
     pub refresh_s: u32,
     /// Tokens verified per second at most.
     pub verifications_per_s: u32,
+    /// A file of authorities that are trusted besides those of browsers.
+    pub ca: Option<PathBuf>,
 }
 
 /// Where the keys of tokens are.
@@ -115,51 +130,103 @@ pub(super) fn quiet_refusals(access: &AccessSection, problems: &mut Vec<Problem>
 }
 
 impl NetworkRules {
-    pub(super) fn from_sections(
-        access: &AccessSection,
-        geo: &GeoSection,
-        problems: &mut Vec<Problem>,
-    ) -> Self {
-        let mut read = |list: &Setting<Vec<String>>| {
-            let read = NetworkList::from_setting(list, problems);
-            if !read.systems.is_empty() && geo.asn.value.is_empty() {
-                problems
-                    .push(list.problem("AS numbers require geo.asn, the file of their networks"));
+    pub(super) fn from_sections(sections: &Sections, problems: &mut Vec<Problem>) -> Self {
+        let Sections { access, geo, state, .. } = sections;
+        let state = state.place();
+        let mut read = |list: &Setting<Vec<String>>, may_act: bool| {
+            let mut rules = Vec::new();
+            for text in &list.value {
+                match NetworkRule::parse(text, may_act, state) {
+                    Ok(rule) => rules.push(rule),
+                    Err(expected) => problems.push(list.item_problem(text, &expected)),
+                }
             }
-            read
+            for (file, is_needed, what) in [
+                (&geo.asn, NetworkSet::is_system as fn(&NetworkSet) -> bool, "AS numbers"),
+                (&geo.country, NetworkSet::is_country, "countries"),
+            ] {
+                if file.value.is_empty() && rules.iter().any(|rule| is_needed(&rule.set)) {
+                    let name = file.key.name;
+                    problems.push(
+                        list.problem(format!("{what} require {name}, the file of their networks")),
+                    );
+                }
+            }
+            rules
         };
-        Self { allow: read(&access.networks_allow), deny: read(&access.networks_deny) }
+        Self { allow: read(&access.networks_allow, false), deny: read(&access.networks_deny, true) }
     }
 
-    /// Returns whether the networks of any system are needed.
-    pub fn need_systems(&self) -> bool {
-        !self.allow.systems.is_empty() || !self.deny.systems.is_empty()
+    /// Returns all rules.
+    pub fn all(&self) -> impl Iterator<Item = &NetworkRule> {
+        self.allow.iter().chain(&self.deny)
+    }
+
+    /// Returns the lists that the rules name.
+    pub(super) fn lists(&self) -> impl Iterator<Item = ConfiguredList<'_>> {
+        let allow = self.allow.iter().map(|rule| ("access.networks_allow", rule));
+        let deny = self.deny.iter().map(|rule| ("access.networks_deny", rule));
+        allow.chain(deny).filter_map(|(key, rule)| match &rule.set {
+            NetworkSet::List(source) => {
+                Some(ConfiguredList { key, kind: ListKind::Networks, source, is_used: true })
+            }
+            _ => None,
+        })
     }
 }
 
-impl NetworkList {
-    fn from_setting(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Self {
-        let (mut prefixes, mut systems) = (Vec::<IpPrefix>::new(), Vec::new());
-        for text in &list.value {
-            let number = text.strip_prefix("AS").or_else(|| text.strip_prefix("as"));
-            // The number parser alone would also accept a sign.
-            let number = number.filter(|digits| digits.bytes().all(|it| it.is_ascii_digit()));
-            match (number.and_then(|number| number.parse().ok()), text.parse()) {
-                (Some(number), _) => systems.push(number),
-                (None, Ok(prefix)) => prefixes.push(prefix),
-                (None, Err(_)) => {
-                    let text_of = "expected an address, a network such as `192.0.2.0/24` or an \
-                                   autonomous system such as `AS64500`";
-                    problems.push(list.item_problem(text, text_of));
-                }
+impl NetworkRule {
+    /// Parses an entry. Returns what was expected if it is none.
+    fn parse(text: &str, may_act: bool, state: Option<&Path>) -> Result<Self, String> {
+        let (set, action) = match text.rsplit_once('=').map(|(set, end)| (set, parse_action(end))) {
+            Some((_, Some(_))) if !may_act => {
+                return Err("actions such as `=quiet` are for access.networks_deny only".into());
             }
+            Some((set, Some(action))) => (set, action),
+            _ => (text, NetworkAction::Deny),
+        };
+        Ok(Self { set: NetworkSet::parse(set, state)?, action })
+    }
+}
+
+/// Parses the action behind an entry.
+fn parse_action(text: &str) -> Option<NetworkAction> {
+    match text {
+        "deny" => Some(NetworkAction::Deny),
+        "quiet" => Some(NetworkAction::Quiet),
+        _ => text.strip_prefix("numwant:")?.parse().ok().map(NetworkAction::Numwant),
+    }
+}
+
+impl NetworkSet {
+    fn parse(text: &str, state: Option<&Path>) -> Result<Self, String> {
+        let number = text.strip_prefix("AS").or_else(|| text.strip_prefix("as"));
+        // The number parser alone would also accept a sign.
+        let number = number.filter(|digits| digits.bytes().all(|it| it.is_ascii_digit()));
+        if let Some(number) = number.and_then(|number| number.parse().ok()) {
+            return Ok(Self::System(number));
         }
-        Self { networks: prefixes.into_iter().collect(), systems }
+        if let Some(code) = text.strip_prefix("country:") {
+            let is_code = code.len() == 2 && code.bytes().all(|it| it.is_ascii_uppercase());
+            let country = is_code.then(|| Self::Country(code.into()));
+            return country.ok_or_else(|| "expected two capital letters after `country:`".into());
+        }
+        if text.starts_with("file:") || text.contains("://") {
+            return ListSource::parse(text, ListKind::Networks, state).map(Self::List);
+        }
+        text.parse().map(Self::Prefix).map_err(|_| {
+            "expected an address, a network such as `192.0.2.0/24`, an autonomous system such as `AS64500`, a country \
+             such as `country:XX`, or a list of networks such as `file:/etc/tidegate/bad.txt` or an https:// URL"
+                .into()
+        })
     }
 
-    /// Returns whether the list has no entries.
-    pub fn is_empty(&self) -> bool {
-        self.networks.is_empty() && self.systems.is_empty()
+    fn is_system(&self) -> bool {
+        matches!(self, Self::System(_))
+    }
+
+    fn is_country(&self) -> bool {
+        matches!(self, Self::Country(_))
     }
 }
 
@@ -174,7 +241,7 @@ impl TokenConfig {
             return None;
         }
         let keys = if text.contains("://") {
-            let Some(port) = key_url_port(text) else {
+            let Some(port) = fetch_port(text) else {
                 let text_of = "expected a file or an https:// URL; http:// is accepted with an address \
                                of this machine only, e.g. `http://127.0.0.1:8000/keys.json`";
                 problems.push(access.jwt_keys.item_problem(text, text_of));
@@ -193,6 +260,7 @@ impl TokenConfig {
             audience: named(&access.jwt_audience),
             refresh_s: access.jwt_refresh_s.value,
             verifications_per_s: access.jwt_verify_per_s.value,
+            ca: named(&access.urls_ca).map(PathBuf::from),
         })
     }
 
@@ -210,20 +278,6 @@ impl TokenConfig {
             KeySource::File(_) => None,
             KeySource::Url { port, .. } => Some(*port),
         }
-    }
-}
-
-/// Returns the port of a URL that keys may be fetched from: a host that can change them on the way decides who
-/// is served.
-fn key_url_port(url: &str) -> Option<u16> {
-    let uri: Uri = url.parse().ok()?;
-    let host = uri.host().filter(|host| !host.is_empty())?;
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let is_own = bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    match uri.scheme_str()? {
-        "https" => Some(uri.port_u16().unwrap_or(443)),
-        "http" if is_own => Some(uri.port_u16().unwrap_or(80)),
-        _ => None,
     }
 }
 
@@ -303,20 +357,4 @@ pub(super) fn external_address(
         }
     }
     (v4.is_some() || v6.is_some()).then(|| ExternalAddress::new(v4, v6, networks))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_come_over_tls_or_from_this_machine() {
-        assert_eq!(key_url_port("https://id.example.org/keys.json"), Some(443));
-        assert_eq!(key_url_port("https://id.example.org:8443/"), Some(8443));
-        assert_eq!(key_url_port("http://127.0.0.1:8000/keys.json"), Some(8000));
-        assert_eq!(key_url_port("http://[::1]/"), Some(80));
-        for bad in ["http://id.example.org/", "http://10.0.0.1/", "ftp://a/", "https://", "://"] {
-            assert_eq!(key_url_port(bad), None, "{bad}");
-        }
-    }
 }

@@ -193,9 +193,10 @@ settings! {
         /// File with the info hashes of the allow list, one per line: 40 hex digits, or 64 for a v2
         /// hash, optionally followed by a note such as the torrent's name. # starts a comment. Read
         /// again on SIGHUP and when the file changes; a file with an invalid line is reported, and
-        /// the list in use stays.
+        /// the list in use stays. Or its https URL, which cannot be set through the API, if wanted with
+        /// #sha256= and its digest. See docs/access.md.
         allow: Text, reloadable, per_listener, common = "";
-        /// File with the info hashes of the deny list, in the same format.
+        /// File with the info hashes of the deny list, or its URL, in the same format.
         deny: Text, reloadable, per_listener = "";
         /// Folder of .torrent files, with the folders in it: their torrents are on the allow list, v2 and
         /// hybrid ones by each of their hashes. Files that are added, changed or removed are noticed within
@@ -206,12 +207,19 @@ settings! {
         /// Refusals that are sent as a response without peers and with a long interval, which all clients heed, e.g.
         /// ["denied", "client_refused=86400"]: the reason, and the interval in seconds. See docs/access.md.
         quiet: List, reloadable = [];
-        /// Addresses, networks and autonomous systems whose clients alone are served, e.g.
-        /// ["198.51.100.0/24", "AS64500"]. [] = all. Systems need geo.asn, and are read again when that
-        /// file changes. Proxies that are trusted are always served.
+        /// Networks whose clients alone are served, e.g. ["198.51.100.0/24", "AS64500", "country:XX",
+        /// "file:/etc/tidegate/good.txt"]; also an https URL. [] = all. Systems need geo.asn and countries
+        /// geo.country; they are read again when that file changes. Proxies that are trusted are always served.
         networks_allow: List, reloadable = [];
-        /// Addresses, networks and autonomous systems whose clients are refused as if they were banned.
+        /// Networks whose clients are refused as if they were banned. With =quiet behind an entry, their announces get
+        /// a response without peers; with =numwant:10, at most 10 peers. See docs/access.md.
         networks_deny: List, reloadable = [];
+        /// Seconds between requests for a list at a URL, with up to a tenth more or less at random.
+        lists_refresh_s: Int(60, 7 * DAY_S), reloadable = 3600;
+        /// Seconds that a request for a list may take.
+        lists_timeout_s: Int(1, 3600), reloadable, constant = 300;
+        /// PEM file of authorities to trust for the https URLs of this section, besides those that browsers trust.
+        urls_ca: Text, reloadable = "";
         /// true: users need a key in their announce URL: /announce/KEY, /KEY/announce, ?passkey=KEY
         /// or ?key=KEY; for WebSocket also /KEY. UDP scrapes cannot carry a key and are refused.
         private: Flag, reloadable, per_listener, common = false;
@@ -481,10 +489,10 @@ settings! {
     /// requests, never for one.
     ["geo"] geo: GeoSection {
         /// MMDB file with the autonomous system of each network, e.g. GeoLite2-ASN.mmdb. Empty = none. Read
-        /// again when it changes. For statistics, and for AS numbers in access.networks_allow and
-        /// networks_deny.
+        /// again when it changes. For statistics, and for systems in access.networks_allow and networks_deny.
         asn: Text, reloadable = "";
-        /// MMDB file with the country of each network, e.g. GeoLite2-Country.mmdb. Empty = none.
+        /// MMDB file with the country of each network, e.g. GeoLite2-Country.mmdb. Empty = none. For statistics,
+        /// and for countries in these keys.
         country: Text, reloadable = "";
         /// Percent of a response's peers that come from the client's own zone or autonomous system (asn), if there are
         /// any, in place of others. 0 = off. Not for WebTorrent, and not with [site]. See

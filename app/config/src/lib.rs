@@ -18,6 +18,7 @@ mod defaults;
 mod features;
 mod key;
 mod keys;
+mod list_source;
 mod listener_table;
 mod listeners;
 mod load_rules;
@@ -53,11 +54,16 @@ use choices::Sandboxing;
 use keys::{BansSection, LimitsSection, Sections, TrackerSection};
 use setting::Setting;
 
-pub use access::{GeoConfig, KeySource, NearConfig, NetworkList, NetworkRules, TokenConfig};
+pub use access::{
+    GeoConfig, KeySource, NearConfig, NetworkRule, NetworkRules, NetworkSet, TokenConfig,
+};
 pub use acme::AcmeConfig;
 pub use choices::{Challenge, LogFormat, Transport};
 pub use cluster::{ClusterConfig, is_name as is_cluster_name};
 pub use key::Problem;
+pub use list_source::{
+    ConfiguredList, FetchConfig, ListKind, ListSource, ListUrl, fetch_port, list_copies,
+};
 pub use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_policies};
 pub use load_rules::LoadConfig;
 pub use log::{LogConfig, LogRateLimit};
@@ -122,6 +128,8 @@ pub struct Config {
     pub tokens: Option<TokenConfig>,
     /// Bytes for the names of torrents.
     pub torrent_names: usize,
+    /// Options of fetching lists from URLs.
+    pub fetch: FetchConfig,
     /// Files that tell the systems and countries of networks.
     pub geo: GeoConfig,
     /// Bytes, or unlimited.
@@ -217,8 +225,9 @@ impl Config {
             bans: ban_rules(bans),
             keys: access.keys.value.clone().into(),
             quiet: access::quiet_refusals(access, &mut problems),
-            networks: NetworkRules::from_sections(access, &sections.geo, &mut problems),
+            networks: NetworkRules::from_sections(sections, &mut problems),
             tokens: TokenConfig::from_section(access, &mut problems),
+            fetch: FetchConfig::from_section(access),
             torrent_names: access.torrent_names_mib.size() << 20,
             geo: GeoConfig::from_section(&sections.geo, &mut problems),
             memory_budget: memory_budget(sections.limits.memory_mib.value, memory_bytes()),
@@ -262,11 +271,27 @@ impl Config {
     /// Returns the files, beside the configuration itself, that a reload reads.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let certificates = self.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
-        let lists = self.listener_policies.iter().flat_map(ListenerPolicyConfig::files);
+        let lists = self.lists().filter_map(|list| list.source.file());
         let tokens = self.tokens.as_ref().and_then(TokenConfig::file);
-        let own = [self.keys.as_path()].into_iter().chain(tokens).chain(self.geo.files());
+        let own = [&self.keys, &self.fetch.ca]
+            .into_iter()
+            .map(PathBuf::as_path)
+            .chain(tokens)
+            .chain(self.geo.files());
         let all = lists.chain(own).chain(certificates.map(PathBuf::as_path));
         all.filter(|path| !path.as_os_str().is_empty())
+    }
+
+    /// Returns the lists of torrents and networks, each as often as it is named.
+    pub fn lists(&self) -> impl Iterator<Item = ConfiguredList<'_>> {
+        let torrents = self.listener_policies.iter().flat_map(ListenerPolicyConfig::lists);
+        torrents.chain(self.networks.lists())
+    }
+
+    /// Returns the lists at URLs that decide something, and their forms, each as often as it is named.
+    pub fn list_urls(&self) -> impl Iterator<Item = (ListKind, &ListUrl)> {
+        let used = self.lists().filter(|list| list.is_used);
+        used.filter_map(|list| Some((list.kind, list.source.url()?)))
     }
 
     /// Returns the folders of torrent files.

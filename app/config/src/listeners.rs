@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use front::http::HttpOptions;
@@ -17,6 +17,7 @@ use super::access::{check_tokens, external_address};
 use super::choices::{ProxyProtocol, StatsChoice, Transport};
 use super::key::Problem;
 use super::keys::{AccessSection, Sections};
+use super::list_source::{ConfiguredList, ListKind, ListSource};
 use super::read::Settings;
 use super::setting::{AnySetting, Setting};
 
@@ -46,10 +47,10 @@ pub struct ListenerGroup {
 pub struct ListenerPolicyConfig {
     /// Lists that decide which torrents are served.
     pub mode: Mode,
-    /// The file of the allow list, or an empty path.
-    pub allow: PathBuf,
-    /// The file of the deny list, or an empty path.
-    pub deny: PathBuf,
+    /// The allow list, if there is one.
+    pub allow: Option<ListSource>,
+    /// The deny list, if there is one.
+    pub deny: Option<ListSource>,
     /// A folder of torrent files, or an empty path.
     pub torrents: PathBuf,
     /// The rule for private addresses of peers.
@@ -69,8 +70,8 @@ impl ListenerPolicyConfig {
         let access = &sections.access;
         let config = Self {
             mode: access.mode.value,
-            allow: access.allow.value.clone().into(),
-            deny: access.deny.value.clone().into(),
+            allow: list_source(&access.allow, sections, problems),
+            deny: list_source(&access.deny, sections, problems),
             torrents: access.allow_torrents.value.clone().into(),
             private_addresses: sections.tracker.private_addresses.value,
             access: access_of(access).0,
@@ -105,9 +106,15 @@ impl ListenerPolicyConfig {
         config
     }
 
-    /// Returns the files of both lists, whether the mode uses them or not.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        [self.allow.as_path(), self.deny.as_path()].into_iter()
+    /// Returns both lists, whether the mode uses them or not.
+    pub fn lists(&self) -> impl Iterator<Item = ConfiguredList<'_>> {
+        let of = |key, source, is_used| {
+            Some(ConfiguredList { key, kind: ListKind::Torrents, source, is_used })
+        };
+        let allow = self.allow.as_ref();
+        let allow = allow.and_then(|source| of("access.allow", source, self.uses_allow()));
+        let deny = self.deny.as_ref().and_then(|source| of("access.deny", source, true));
+        allow.into_iter().chain(deny)
     }
 
     /// Returns true if only torrents of the allow list are served.
@@ -119,6 +126,20 @@ impl ListenerPolicyConfig {
     pub fn uses_deny(&self) -> bool {
         matches!(self.mode, Mode::Deny | Mode::Both)
     }
+}
+
+/// Returns the place of a list of torrents, if the setting names one.
+fn list_source(
+    setting: &Setting<String>,
+    sections: &Sections,
+    problems: &mut Vec<Problem>,
+) -> Option<ListSource> {
+    let text = setting.value.as_str();
+    if text.is_empty() {
+        return None;
+    }
+    let source = ListSource::parse(text, ListKind::Torrents, sections.state.place());
+    source.map_err(|expected| problems.push(setting.item_problem(text, &expected))).ok()
 }
 
 /// Checks that each string can be the beginning of a peer id.

@@ -1,6 +1,7 @@
 //! Decides who is served: access lists, folders of torrents, users' keys, the keys of tokens, and networks. Read from
 //! files at startup, on SIGHUP, and when the files change.
 
+pub(crate) mod lists;
 mod networks;
 #[cfg_attr(not(feature = "jwt"), path = "without/token_keys.rs")]
 pub(crate) mod token_keys;
@@ -8,20 +9,21 @@ mod torrents;
 mod user_keys;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::BufReader;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use ::lists::{ReadList, Registry};
 use anyhow::{Context, Result};
 use net::process::own_addresses;
 use tracker::access::{AccessLists, HashList};
-use tracker::{ExternalAddress, ListenerPolicy, Networks, Tracker};
+use tracker::{ExternalAddress, ListenerPolicy, NetworkTable, Tracker};
 use types::UserKey;
 
 use config::{Config, ListenerGroup, ListenerPolicyConfig, TokenConfig};
+use lists::ListReader;
 use token_keys::TokenKeys;
 use user_keys::FileKeys;
 
@@ -33,6 +35,8 @@ pub(crate) struct AccessState {
     users: FileKeys,
     pub(crate) token_keys: TokenKeys,
     pub(crate) folders: TorrentFolders,
+    /// How the lists in use are.
+    pub(crate) lists: Arc<Registry>,
     /// The address that others get instead of one that only this machine reaches, at listeners without a configured
     /// one.
     own_address: Option<Arc<ExternalAddress>>,
@@ -60,7 +64,8 @@ fn serves_others(config: &Config) -> bool {
 pub(crate) struct AccessFiles {
     listener_policies: Vec<ListenerPolicy>,
     keys: Vec<UserKey>,
-    refused: Networks,
+    networks: NetworkTable,
+    lists: Vec<ReadList>,
     tokens: Option<TokenConfig>,
     token_keys: Option<Vec<u8>>,
 }
@@ -69,20 +74,26 @@ pub(crate) struct AccessFiles {
 pub(crate) fn read(config: &Config, folders: &TorrentFolders) -> Result<AccessFiles> {
     folders.set_names_max(config.torrent_names);
     folders.retain(config.folders());
+    let mut reader = ListReader::default();
     Ok(AccessFiles {
-        listener_policies: read_policies(config, folders)?,
+        listener_policies: read_policies(config, folders, &mut reader)?,
         keys: user_keys::read(&config.keys)?,
-        refused: networks::refused(config)?,
+        networks: networks::table(config, &mut reader)?,
+        lists: reader.into_read(),
         tokens: config.tokens.clone(),
         token_keys: token_keys::read(config)?,
     })
 }
 
 /// Replaces the torrents of folders that have changed.
-pub(crate) fn apply_folders(config: &Config, folders: &TorrentFolders, tracker: &Tracker) {
+pub(crate) fn apply_folders(config: &Config, state: &AccessState, tracker: &Tracker) {
+    let folders = &state.folders;
     let mut policies = tracker.settings().listeners.clone();
     for (policy, config) in policies.iter_mut().zip(&config.listener_policies) {
-        if let Some(list) = folder_of(config).and_then(|path| folders.list(path)) {
+        if let Some((path, list)) =
+            folder_of(config).and_then(|path| Some((path, folders.list(path)?)))
+        {
+            state.lists.set_folder(path, list.len(), folders.omitted(path));
             policy.lists.torrents = list;
         }
     }
@@ -95,27 +106,25 @@ fn folder_of(policy: &ListenerPolicyConfig) -> Option<&Path> {
     Some(path).filter(|path| policy.uses_allow() && !path.as_os_str().is_empty())
 }
 
-/// Reads the lists of every listener policy. An allow list that a mode does not use is not read; a file used by
-/// several policies is read once.
-fn read_policies(config: &Config, folders: &TorrentFolders) -> Result<Vec<ListenerPolicy>> {
-    let mut known: BTreeMap<&Path, Arc<HashList>> = BTreeMap::new();
+/// Reads the lists of every listener policy.
+fn read_policies(
+    config: &Config,
+    folders: &TorrentFolders,
+    reader: &mut ListReader,
+) -> Result<Vec<ListenerPolicy>> {
     let mut listener_policies = Vec::new();
     for policy in &config.listener_policies {
         let mut lists = AccessLists { mode: policy.mode, ..AccessLists::default() };
-        for (key, is_used, path, list) in [
-            ("access.allow", policy.uses_allow(), policy.allow.as_path(), &mut lists.allow),
-            ("access.deny", true, policy.deny.as_path(), &mut lists.deny),
-        ] {
-            if !is_used || path.as_os_str().is_empty() {
-                continue;
+        for list in policy.lists() {
+            let read = reader.torrents(&list).context(list.key)?;
+            match list.key {
+                "access.allow" => lists.allow = read,
+                _ => lists.deny = read,
             }
-            if !known.contains_key(path) {
-                known.insert(path, Arc::new(read_list(path).context(key)?));
-            }
-            list.clone_from(&known[path]);
         }
         if let Some(path) = folder_of(policy) {
             lists.torrents = folders.read(path)?;
+            reader.note_folder(path, lists.torrents.len(), folders.omitted(path));
         }
         listener_policies.push(ListenerPolicy {
             lists,
@@ -138,8 +147,9 @@ impl AccessFiles {
         // Keys first, so that no private listener refuses a key that is about to be added.
         state.users.replace(tracker.passkeys(), &self.keys);
         state.token_keys.configure(tracker, self.tokens.as_ref(), self.token_keys);
-        tracker.bans().refuse(self.refused);
+        tracker.bans().set_networks(self.networks);
         tracker.replace_listeners(&self.listener_policies);
+        state.lists.set_lists(self.lists);
     }
 
     /// Returns the numbers of entries, counting each list once.
@@ -162,13 +172,6 @@ impl AccessFiles {
     }
 }
 
-fn read_list(path: &Path) -> Result<HashList> {
-    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let list = HashList::parse(BufReader::with_capacity(1 << 20, file));
-    let list = list.map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
-    Ok(list.with_source(path.display().to_string()))
-}
-
 /// Notices when files change.
 #[derive(Default)]
 pub(crate) struct FileWatcher {
@@ -184,9 +187,9 @@ pub(crate) struct FileState {
 }
 
 impl FileWatcher {
-    /// Watches the files of `config` from their present state on.
+    /// Watches the files of `config`, and the copies of its lists at URLs, from their present state on.
     pub(crate) fn new(config: &Config) -> Self {
-        Self::of(config.files())
+        Self::of(config.files().chain(config.list_urls().map(|(_, url)| url.copy.as_path())))
     }
 
     /// Watches files from their present state on.

@@ -23,11 +23,11 @@ mod handoff;
 #[cfg(feature = "jwt")]
 mod jwt;
 mod listeners;
+mod lists;
 mod load;
 mod log;
 pub(crate) mod module;
 mod modules;
-#[cfg(any(feature = "jwt", feature = "webhooks"))]
 mod outbound;
 mod overrides;
 mod places;

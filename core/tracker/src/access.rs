@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use types::{InfoHash, Refusal};
 
+pub use crate::lines::{BadLine, LineFault};
 pub(crate) use first_refusals::FirstRefusals;
-pub use hash_list::{BadLine, HashList, LineFault};
+pub use hash_list::HashList;
 pub use reasons::TorrentReasons;
 
 /// The torrents that a listener serves. Those on the deny list are refused in every mode.

@@ -11,7 +11,7 @@
 //! | step | check | refusals | applies to |
 //! |---|---|---|---|
 //! | 0 | no web browser sent it | `Browser` | announce over HTTP; decided by the caller |
-//! | 1 | the client's network is not banned | `Banned` | all |
+//! | 1 | the client's network is not banned, and the configuration does not refuse it | `Banned`; `Network` (announces) | all |
 //! | 2 | its prefix is within the rate of this kind of request | `TooManyRequests` | all |
 //! | 3 | it has a key if the listener is private, and none if not | `KeyUnexpected`, `KeyMissing` | all but connect |
 //! | 4 | the key is known, has not expired, and is within its rate | `KeyUnknown`, `KeyExpired`, `KeyRate` (announces) | all with a key |
@@ -32,6 +32,8 @@
 //! batch have had theirs prefetched, [`View::authorize`] at once. UDP decodes packets, and so does
 //! step 5, before step 1, since a packet says nothing else about itself; it answers with silence
 //! until the connection id is verified.
+
+mod source;
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -268,8 +270,24 @@ impl View<'_> {
         kind: RequestKind,
         key: Option<&[u8]>,
     ) -> Result<UnverifiedGrant, Refusal> {
-        // Steps 1 and 2.
-        self.check_source(from, kind)?;
+        // Step 1.
+        if let Some(image) = self.bans.image() {
+            self.check_network(image, from, kind)?;
+        }
+        self.authorize_from_network(listener_policy, from, kind, key)
+    }
+
+    /// Does steps 2 and 3 of the [order of checks](self).
+    #[inline]
+    fn authorize_from_network(
+        &self,
+        listener_policy: ListenerPolicyId,
+        from: IpAddr,
+        kind: RequestKind,
+        key: Option<&[u8]>,
+    ) -> Result<UnverifiedGrant, Refusal> {
+        // Step 2.
+        self.check_rate(from, kind)?;
         // Step 3. A client that brings a key to an open listener expects a private tracker: refusing
         // it is better than serving it in public.
         let key = match (self.is_private(listener_policy), key) {
@@ -297,8 +315,29 @@ impl View<'_> {
         credentials: Credentials<'_>,
         parse: impl FnOnce() -> Result<Announce, Refusal>,
     ) -> Result<(UnverifiedGrant, Announce), Refusal> {
+        // One branch for all of step 1, so that an announce pays nothing for networks while there are none.
+        match self.bans.image() {
+            None => self.authorize_announce_from_network(listener_policy, from, credentials, parse),
+            Some(image) => {
+                let peers_max = self.check_network(image, from, RequestKind::Announce)?;
+                let authorized =
+                    self.authorize_announce_from_network(listener_policy, from, credentials, parse);
+                authorized.map(|(grant, announce)| (grant, self.limit_peers(announce, peers_max)))
+            }
+        }
+    }
+
+    /// Does steps 2, 3 and 5 of the [order of checks](self) for an announce.
+    #[inline]
+    fn authorize_announce_from_network(
+        &self,
+        listener_policy: ListenerPolicyId,
+        from: IpAddr,
+        credentials: Credentials<'_>,
+        parse: impl FnOnce() -> Result<Announce, Refusal>,
+    ) -> Result<(UnverifiedGrant, Announce), Refusal> {
         let kind = RequestKind::Announce;
-        let grant = self.authorize_unverified(listener_policy, from, kind, credentials.key)?;
+        let grant = self.authorize_from_network(listener_policy, from, kind, credentials.key)?;
         let announce = match parse() {
             Ok(announce) => announce,
             Err(refusal) => return self.verify(grant).and(Err(refusal)),
@@ -519,25 +558,6 @@ impl View<'_> {
         let Tracker { live, downloads, .. } = self.tracker;
         let is_listed = self.listener(grant.listener_policy).lists.is_listed(live, info_hash);
         downloads.count(info_hash, grant.from, is_listed);
-    }
-
-    /// Steps 1 and 2 of the [order of checks](self).
-    #[inline]
-    fn check_source(&self, from: IpAddr, kind: RequestKind) -> Result<(), Refusal> {
-        // Step 1: bans.
-        if self.bans.contains(self.now, from) {
-            return Err(Refusal::Banned);
-        }
-        // Step 2: the prefix' rate.
-        if self.is_within_rate(from, kind) { Ok(()) } else { Err(Refusal::TooManyRequests) }
-    }
-
-    /// Counts a request. Returns false if it is over the rate of its prefix. Few clients are, so exemptions
-    /// are looked up last.
-    #[inline]
-    fn is_within_rate(&self, from: IpAddr, kind: RequestKind) -> bool {
-        self.tracker.limiter.take(&self.settings.limits, self.now, from, kind)
-            || self.is_exempt(from)
     }
 
     /// Step 4 of the [order of checks](self). Unknown keys may be guesses: they are reported.

@@ -6,15 +6,14 @@
 //! 2. While nothing is banned a request reads one word.
 //! 3. Automatic bans are added to the list at once, and to the image by the sweep, a few times a second:
 //!    a flood of offences does not build an image for each ban.
-//! 4. Networks that the configuration refuses ([`Bans::refuse`]) are in the image only: a request looks its
-//!    address up once, whatever refuses it.
+//! 4. Networks of the configuration ([`Bans::set_networks`]) are a table of their own beside the image: there may be a
+//!    million of them, and no ban has to build it anew. A request asks for both by one word while there are none.
 
 mod offences;
 mod ranges;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use parking_lot::Mutex;
 use primitives::IpPrefix;
 use types::{Tick, limits};
 
-use crate::Networks;
+use crate::{NetworkAction, NetworkTable};
 use offences::OffenceCounters;
 use ranges::Ranges;
 
@@ -39,17 +38,9 @@ pub struct Bans {
     /// Held while the image is built, so that an older one never replaces a newer one.
     builder: Mutex<()>,
     list: Mutex<List>,
-    /// Networks that the configuration refuses.
-    refused: Mutex<Arc<Refused>>,
+    /// The networks of the configuration.
+    networks: Mutex<Arc<NetworkTable>>,
     offences: OffenceCounters,
-}
-
-/// Networks that are refused without being banned.
-#[derive(Default)]
-struct Refused {
-    networks: Networks,
-    /// The same by family, as [`Ranges::new`] wants them.
-    bounds: [Vec<(u128, u128, Tick)>; 2],
 }
 
 #[derive(Default)]
@@ -88,10 +79,26 @@ pub(crate) struct Image {
     version: u64,
     v4: Ranges<u32>,
     v6: Ranges<u128>,
+    /// The networks of the configuration.
+    networks: Arc<NetworkTable>,
 }
 
 /// The bans in force at one moment; `None` if there are none.
 pub(crate) struct BansView(Option<Guard<Arc<Image>>>);
+
+/// Sorts ranges, and joins those that overlap.
+fn joined<A: Ord + Copy>(ranges: impl Iterator<Item = (A, A)>) -> Vec<(A, A)> {
+    let mut ranges: Vec<(A, A)> = ranges.collect();
+    ranges.sort_unstable();
+    ranges.dedup_by(|(first, last), (_, last_before)| {
+        let overlaps = *first <= *last_before;
+        if overlaps {
+            *last_before = (*last_before).max(*last);
+        }
+        overlaps
+    });
+    ranges
+}
 
 /// The end time of bans without an end.
 const FOREVER: Tick = Tick(u32::MAX);
@@ -106,7 +113,7 @@ impl Bans {
             image: ArcSwap::default(),
             builder: Mutex::default(),
             list: Mutex::default(),
-            refused: Mutex::default(),
+            networks: Mutex::default(),
             offences: OffenceCounters::new(key),
         }
     }
@@ -137,27 +144,21 @@ impl Bans {
         removed
     }
 
-    /// Refuses the clients of these networks, instead of those of the last call, as if the networks were
-    /// banned. They are not among the bans that are counted. In force for every worker when this returns.
-    pub fn refuse(&self, networks: Networks) {
-        let mut refused = self.refused.lock();
-        if refused.networks == networks {
+    /// Does with the clients of networks what `networks` says, instead of the table of the last call. They are not
+    /// among the bans that are counted. In force for every worker when this returns.
+    pub fn set_networks(&self, networks: NetworkTable) {
+        let mut known = self.networks.lock();
+        if **known == networks {
             return;
         }
-        let [mut v4, mut v6] = [Vec::new(), Vec::new()];
-        for network in networks.prefixes() {
-            let of_family = if network.address().is_ipv4() { &mut v4 } else { &mut v6 };
-            let (first, last) = network.bounds();
-            of_family.push((first, last, FOREVER));
-        }
-        *refused = Arc::new(Refused { networks, bounds: [v4, v6] });
-        drop(refused);
+        *known = Arc::new(networks);
+        drop(known);
         self.build();
     }
 
-    /// Returns the number of ranges of addresses that the configuration refuses.
-    pub fn refused_ranges(&self) -> usize {
-        self.refused.lock().networks.len()
+    /// Returns the number of ranges of addresses about whose clients the configuration says something.
+    pub fn network_ranges(&self) -> usize {
+        self.networks.lock().ranges()
     }
 
     /// Returns whether `ip` is in a banned network. A v4-mapped v6 address counts as its v4 address.
@@ -170,10 +171,14 @@ impl Bans {
     /// `None` if they are still those of `version`. The first version is 0: no bans.
     pub fn ranges(&self, version: u64) -> Option<BannedRanges> {
         let image = self.image.load();
-        (image.version != version).then(|| BannedRanges {
-            version: image.version,
-            v4: image.v4.iter().map(|(first, last)| (first.into(), last.into())).collect(),
-            v6: image.v6.iter().map(|(first, last)| (first.into(), last.into())).collect(),
+        (image.version != version).then(|| {
+            let v4 = image.v4.iter().map(|(first, last)| (first.into(), last.into()));
+            let v6 = image.v6.iter().map(|(first, last)| (first.into(), last.into()));
+            BannedRanges {
+                version: image.version,
+                v4: joined(v4.chain(image.networks.denied_v4())),
+                v6: joined(v6.chain(image.networks.denied_v6())),
+            }
         })
     }
 
@@ -242,17 +247,10 @@ impl Bans {
         }
         // Building takes long: do it without the lock that workers need.
         drop(list);
-        let refused = Arc::clone(&self.refused.lock());
-        for (networks, refused) in [&mut v4, &mut v6].into_iter().zip(&refused.bounds) {
-            if !refused.is_empty() {
-                networks.extend(refused);
-                // Two sorted parts: the sort merges them.
-                networks.sort_by_key(|(first, last, _)| (*first, Reverse(*last)));
-            }
-        }
+        let networks = Arc::clone(&self.networks.lock());
         let version = self.image.load().version + 1;
-        let image = Image { version, v4: Ranges::new(v4), v6: Ranges::new(v6) };
-        let is_any = !(image.v4.is_empty() && image.v6.is_empty());
+        let image = Image { version, v4: Ranges::new(v4), v6: Ranges::new(v6), networks };
+        let is_any = !(image.v4.is_empty() && image.v6.is_empty() && image.networks.is_empty());
         self.image.store(Arc::new(image));
         self.is_any.store(is_any, Ordering::Relaxed);
     }
@@ -262,13 +260,30 @@ impl BansView {
     /// Returns whether `ip` is in a banned network. A v4-mapped v6 address counts as its v4 address.
     #[inline]
     pub(crate) fn contains(&self, now: Tick, ip: IpAddr) -> bool {
-        self.0.as_ref().is_some_and(|image| image.contains(now, ip))
+        self.image().is_some_and(|image| image.contains(now, ip))
+    }
+
+    /// Returns the image if it has any network.
+    #[inline]
+    pub(crate) fn image(&self) -> Option<&Image> {
+        self.0.as_deref().map(|image| &**image)
     }
 }
 
 impl Image {
-    #[inline]
+    /// Returns whether `ip` is in a network that is banned, or denied by the configuration.
     fn contains(&self, now: Tick, ip: IpAddr) -> bool {
+        self.action(now, ip) == Some(NetworkAction::Deny)
+    }
+
+    /// Returns the action for a client at `ip`. A ban denies.
+    #[inline]
+    pub(crate) fn action(&self, now: Tick, ip: IpAddr) -> Option<NetworkAction> {
+        if self.is_banned(now, ip) { Some(NetworkAction::Deny) } else { self.networks.find(ip) }
+    }
+
+    #[inline]
+    fn is_banned(&self, now: Tick, ip: IpAddr) -> bool {
         let until = match ip.to_canonical() {
             IpAddr::V4(ip) => self.v4.until(ip.to_bits()),
             IpAddr::V6(ip) => self.v6.until(ip.to_bits()),

@@ -19,6 +19,7 @@ mod full_scrape;
 mod inspect;
 mod labelled;
 mod limiter;
+mod lines;
 mod listener_policies;
 mod load;
 mod near;
@@ -61,7 +62,7 @@ pub use load::{
     PeerLifetimes, SERVICES, Service, ServiceGate, ServiceLoad, Stretch,
 };
 pub use near::{Near, ZoneNetwork, Zones};
-pub use networks::Networks;
+pub use networks::{NetworkAction, NetworkTable, Networks};
 pub use passkeys::{
     BadSessions, KeyId, KeyRules, KeyTotals, PasskeyStore, SessionOrigin, SessionWalk,
 };

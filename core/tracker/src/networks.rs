@@ -1,15 +1,60 @@
 //! Sets of networks, for "is this address in one of them?".
 
+mod list;
+mod table;
+
+use std::io::BufRead;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use primitives::{IpPrefix, ParseIpPrefixError};
 
-/// A set of networks.
+use crate::lines::BadLine;
+pub use table::{NetworkAction, NetworkTable};
+
+/// A set of networks: 8 bytes for each range of IPv4 addresses, 32 for each of IPv6.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
     /// First and last addresses, sorted; ranges neither overlap nor touch.
-    v4: Vec<(u128, u128)>,
+    v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
+}
+
+/// An address of one family, as a number.
+trait Address: Copy + Ord + Into<u128> {
+    const MIN: Self;
+    const MAX: Self;
+
+    /// Returns the address after this one, if there is one.
+    fn next(self) -> Option<Self>;
+
+    /// Returns the address before this one, if there is one.
+    fn previous(self) -> Option<Self>;
+}
+
+impl Address for u32 {
+    const MIN: Self = Self::MIN;
+    const MAX: Self = Self::MAX;
+
+    fn next(self) -> Option<Self> {
+        self.checked_add(1)
+    }
+
+    fn previous(self) -> Option<Self> {
+        self.checked_sub(1)
+    }
+}
+
+impl Address for u128 {
+    const MIN: Self = Self::MIN;
+    const MAX: Self = Self::MAX;
+
+    fn next(self) -> Option<Self> {
+        self.checked_add(1)
+    }
+
+    fn previous(self) -> Option<Self> {
+        self.checked_sub(1)
+    }
 }
 
 impl Networks {
@@ -22,17 +67,36 @@ impl Networks {
         texts.into_iter().map(str::parse).collect()
     }
 
+    /// Parses a list of networks, one a line: `192.0.2.0/24`, `192.0.2.7`, `192.0.2.1-192.0.2.9`, and the forms
+    /// of P2P (`name:192.0.2.1-192.0.2.9`) and DAT lists (`192.000.002.001 - 192.000.002.009 , 100 , name`), of
+    /// both families. `#` or `;` at the beginning of a line, or behind a network, begins a comment. Ranges of DAT
+    /// lists with a level above 127 are skipped, as programs that read them do.
+    ///
+    /// # Errors
+    ///
+    /// Fails at the first bad line: half a list must not come into force.
+    pub fn parse_list(text: impl BufRead) -> Result<Self, BadLine> {
+        list::parse(text)
+    }
+
+    /// Returns the set of these ranges of addresses, each by its first and last one.
+    fn from_ranges(v4: Vec<(u32, u32)>, v6: Vec<(u128, u128)>) -> Self {
+        Self { v4: joined(v4), v6: joined(v6) }
+    }
+
     /// Returns all addresses that are not in the set.
     pub fn complement(&self) -> Self {
-        Self { v4: complement(&self.v4, u32::MAX.into()), v6: complement(&self.v6, u128::MAX) }
+        Self { v4: complement(&self.v4), v6: complement(&self.v6) }
     }
 
     /// Returns the addresses that are in either set.
     pub fn union(&self, other: &Self) -> Self {
-        Self {
-            v4: joined([&*self.v4, &*other.v4].concat()),
-            v6: joined([&*self.v6, &*other.v6].concat()),
-        }
+        Self::from_ranges([&*self.v4, &*other.v4].concat(), [&*self.v6, &*other.v6].concat())
+    }
+
+    /// Returns the addresses that are in this set but not in the other.
+    pub fn difference(&self, other: &Self) -> Self {
+        self.complement().union(other).complement()
     }
 
     /// Returns the number of ranges of addresses that the set consists of.
@@ -47,14 +111,14 @@ impl Networks {
 
     /// Returns whether the set contains all addresses of a family.
     pub fn contains_whole_family(&self) -> bool {
-        self.v4.contains(&(0, u32::MAX.into())) || self.v6.contains(&(0, u128::MAX))
+        self.v4.contains(&(0, u32::MAX)) || self.v6.contains(&(0, u128::MAX))
     }
 
     /// Returns the fewest prefixes that the set consists of.
     pub fn prefixes(&self) -> Vec<IpPrefix> {
-        let v4 = self.v4.iter().flat_map(|range| prefixes(*range, 32));
+        let v4 = self.v4.iter().flat_map(|(first, last)| prefixes(*first, *last, 32));
         let v4 = v4.map(|(first, bits)| IpPrefix::v4(Ipv4Addr::from_bits(first as u32), bits));
-        let v6 = self.v6.iter().flat_map(|range| prefixes(*range, 128));
+        let v6 = self.v6.iter().flat_map(|(first, last)| prefixes(*first, *last, 128));
         let v6 = v6.map(|(first, bits)| IpPrefix::v6(Ipv6Addr::from_bits(first), bits));
         v4.chain(v6).collect()
     }
@@ -62,7 +126,7 @@ impl Networks {
     /// Returns whether the set contains `ip`. A v4-mapped v6 address counts as its v4 address.
     pub fn contains(&self, ip: IpAddr) -> bool {
         match ip.to_canonical() {
-            IpAddr::V4(ip) => contains(&self.v4, ip.to_bits().into()),
+            IpAddr::V4(ip) => contains(&self.v4, ip.to_bits()),
             IpAddr::V6(ip) => contains(&self.v6, ip.to_bits()),
         }
     }
@@ -72,42 +136,51 @@ impl FromIterator<IpPrefix> for Networks {
     fn from_iter<I: IntoIterator<Item = IpPrefix>>(prefixes: I) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for prefix in prefixes {
-            let family = if prefix.address().is_ipv4() { &mut v4 } else { &mut v6 };
-            family.push(prefix.bounds());
+            let (first, last) = prefix.bounds();
+            match prefix.address() {
+                IpAddr::V4(_) => v4.push((first as u32, last as u32)),
+                IpAddr::V6(_) => v6.push((first, last)),
+            }
         }
-        Self { v4: joined(v4), v6: joined(v6) }
+        Self::from_ranges(v4, v6)
     }
 }
 
-/// Returns the ranges between sorted ranges, up to `max`.
-fn complement(ranges: &[(u128, u128)], max: u128) -> Vec<(u128, u128)> {
+/// Returns the ranges between sorted ranges.
+fn complement<A: Address>(ranges: &[(A, A)]) -> Vec<(A, A)> {
     let mut gaps = Vec::with_capacity(ranges.len() + 1);
-    let mut next = Some(0);
+    let mut next = Some(A::MIN);
     for (first, last) in ranges {
-        gaps.extend(next.filter(|next| next < first).map(|next| (next, first - 1)));
-        next = last.checked_add(1).filter(|next| *next <= max);
+        let before = first.previous();
+        gaps.extend(next.zip(before).filter(|(next, before)| next <= before));
+        next = last.next();
     }
-    gaps.extend(next.map(|next| (next, max)));
+    gaps.extend(next.map(|next| (next, A::MAX)));
     gaps
 }
 
 /// Sorts ranges, and joins those that overlap or touch.
-fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
+fn joined<A: Address>(mut ranges: Vec<(A, A)>) -> Vec<(A, A)> {
     ranges.sort_unstable();
     ranges.dedup_by(|(first, last), (_, last_before)| {
-        let joins = *first <= last_before.saturating_add(1);
+        let joins = last_before.next().is_none_or(|next| *first <= next);
         if joins {
             *last_before = (*last_before).max(*last);
         }
         joins
     });
+    ranges.shrink_to_fit();
     ranges
 }
 
 /// Iterates over the first addresses and lengths of the prefixes that a range of addresses of `width` bits
 /// consists of.
-fn prefixes((first, last): (u128, u128), width: u8) -> impl Iterator<Item = (u128, u8)> {
-    let mut next = Some(first);
+fn prefixes(
+    first: impl Into<u128>,
+    last: impl Into<u128>,
+    width: u8,
+) -> impl Iterator<Item = (u128, u8)> {
+    let (mut next, last) = (Some(first.into()), last.into());
     std::iter::from_fn(move || {
         let first = next.filter(|first| *first <= last)?;
         // The longest block that begins here: as its alignment, and what is left, allow.
@@ -122,7 +195,7 @@ fn prefixes((first, last): (u128, u128), width: u8) -> impl Iterator<Item = (u12
 }
 
 /// Returns whether one of the ranges contains `ip`.
-fn contains(ranges: &[(u128, u128)], ip: u128) -> bool {
+fn contains<A: Address>(ranges: &[(A, A)], ip: A) -> bool {
     let behind = ranges.partition_point(|(first, _)| *first <= ip);
     behind.checked_sub(1).and_then(|at| ranges.get(at)).is_some_and(|(_, last)| ip <= *last)
 }
@@ -153,6 +226,11 @@ mod tests {
             let others = networks.complement();
             assert_eq!(others.complement(), networks);
             assert_eq!(others.union(&networks), Networks::parse(["0.0.0.0/0", "::/0"]).unwrap());
+            let (one, two) = texts.split_at(texts.len() / 2);
+            let [one, two] = [one, two].map(|part| part.iter().map(String::as_str));
+            let [one, two] = [one, two].map(|part| Networks::parse(part).unwrap());
+            let rest = one.difference(&two);
+            assert_eq!((rest.union(&two), rest.difference(&two)), (networks.clone(), rest.clone()));
             for _ in 0..100 {
                 let v4 = Ipv4Addr::new(10, random(4) as u8, random(4) as u8, random(256) as u8);
                 let v6 = format!("fd00::{:x}:{:x}", random(16), random(1 << 16)).parse().unwrap();

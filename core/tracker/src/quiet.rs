@@ -24,7 +24,10 @@ struct QuietResponse {
 
 impl Default for QuietRefusals {
     fn default() -> Self {
-        Self { responses: [None; Refusal::ALL.len()] }
+        let mut quiet = Self { responses: [None; Refusal::ALL.len()] };
+        // Otherwise the network would be denied.
+        quiet.set(Refusal::Network, None);
+        quiet
     }
 }
 

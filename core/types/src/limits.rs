@@ -343,9 +343,15 @@ pub const TOKEN_LEN_MAX: usize = 4096;
 pub const TOKEN_KEYS_MAX: usize = 64;
 /// Bytes of a file or response with such keys: [`TOKEN_KEYS_MAX`] keys with a chain of certificates each.
 pub const TOKEN_KEY_SET_MAX: usize = 1 << 20;
-/// Ranges of addresses that `access.networks_allow` and `networks_deny` may come to: 40 MB. The whole
-/// routing table of the internet has a million prefixes of IPv4 and a quarter of that of IPv6.
-pub const NETWORK_RANGES_MAX: usize = 1_000_000;
+/// Ranges of addresses that `access.networks_allow` and `networks_deny` may come to, and that a list of networks may
+/// have: 20 MiB of IPv4, 72 MiB of IPv6. The whole routing table of the internet has a million prefixes of IPv4 and a
+/// quarter of that of IPv6.
+pub const NETWORK_RANGES_MAX: usize = 2_000_000;
+/// Bytes of a list at a URL, as it is sent and kept on the disk: twelve million info hashes.
+pub const LIST_BYTES_MAX: u64 = 512 << 20;
+/// Bytes of a deflated list when it is inflated: as many entries as a list may have, with a note each. Deflated lines
+/// of comments could go on for days.
+pub const LIST_TEXT_MAX: u64 = 16 << 30;
 /// Bytes of an MMDB file: ten times the largest that are in use.
 pub const GEO_FILE_MAX: u64 = 1 << 30;
 /// Networks in an MMDB file that are looked at: four times as many as the largest have. The file's tree is

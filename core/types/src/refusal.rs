@@ -209,6 +209,10 @@ refusals! {
     /// The client's network is banned. UDP answers with silence instead.
     Banned => "banned", AFTER_AN_HOUR,
         "your address or network is banned from this tracker";
+    /// The configuration refuses announces of the client's network quietly: in place of this error the client gets a
+    /// response without peers.
+    Network => "network", AFTER_AN_HOUR,
+        "this tracker does not serve your network";
     /// HTTP: an announce of a web browser, perhaps on behalf of a page that its user visits.
     Browser => "browser", Retry::Never,
         "web browsers cannot announce over HTTP: use a BitTorrent client, \
@@ -268,7 +272,7 @@ impl Refusal {
     /// The refusals of announces that can be quiet: instead of an error, the client gets a response without peers
     /// and with a long interval. Not among them are mistakes in a request, which its user should see, and those that
     /// UDP answers with silence, which costs less.
-    pub const QUIETABLE: [Self; 20] = [
+    pub const QUIETABLE: [Self; 21] = [
         Self::NotAllowed,
         Self::Denied,
         Self::Frozen,
@@ -288,6 +292,7 @@ impl Refusal {
         Self::TokenExpired,
         Self::TokenOtherTorrent,
         Self::ClientRefused,
+        Self::Network,
         Self::TooSoon { wait_min: 0 },
     ];
 

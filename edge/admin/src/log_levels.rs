@@ -24,7 +24,7 @@ const fn area(name: &'static str, targets: &'static [&'static str]) -> Area {
 /// All areas; every target belongs to one. docs/operate/observe.md describes them.
 pub(crate) const AREAS: [Area; 13] = [
     area("serve", &["tidegate::"]),
-    area("reload", &["tidegate::serve::reload", "tidegate::access"]),
+    area("reload", &["tidegate::serve::reload", "tidegate::serve::lists", "tidegate::access"]),
     area("acme", &["tidegate::acme"]),
     area("front", &["tidegate_front::"]),
     area("api", &["tidegate_admin::"]),

@@ -140,7 +140,7 @@ fn render_limits(page: &mut Page, sources: &MetricSources) {
 fn render_approval(page: &mut Page, sources: &MetricSources) {
     let tracker = &sources.tracker;
     let help = "Ranges of addresses that the configuration refuses.";
-    let ranges = tracker.bans().refused_ranges();
+    let ranges = tracker.bans().network_ranges();
     page.single("tidegate_refused_network_ranges", "gauge", help, ranges);
     let stats = tracker.tokens().stats();
     let name = "tidegate_jwt_verifications_total";

@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
-use maxminddb::{MaxMindDbError, Reader, WithinOptions};
+use maxminddb::{LookupResult, MaxMindDbError, Reader, WithinOptions};
 use primitives::IpPrefix;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -165,9 +165,7 @@ impl Database {
     /// Returns the country that an address belongs to.
     pub fn country(&self, ip: IpAddr) -> Option<Country> {
         let result = self.reader.lookup(ip.to_canonical()).ok()?;
-        let record = result.decode::<CountryRecord<'_>>().ok()??;
-        let code = record.country.and_then(|CountryField(code)| code);
-        code.or(record.country_code).and_then(Country::parse)
+        country(&result.decode::<CountryRecord<'_>>().ok()??)
     }
 
     /// Returns a lookup of the systems of many addresses.
@@ -185,22 +183,37 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// As [`Self::system_networks`].
+    /// As [`Self::networks_up_to`].
     pub fn networks_of(&self, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
         self.networks_up_to(limits::GEO_NETWORKS_MAX, systems)
     }
 
-    /// The same, for fuzzing: visits at most `most` networks.
+    /// Returns the networks in these countries, as [`Self::networks_of`] does for systems.
     ///
     /// # Errors
     ///
-    /// As [`Self::system_networks`].
+    /// As [`Self::networks_of`].
+    pub fn networks_in(&self, countries: &[Country]) -> Result<Vec<IpPrefix>, GeoError> {
+        let mut found = Vec::new();
+        self.each_network(limits::GEO_NETWORKS_MAX, read_country, |network, country| {
+            if countries.contains(&country) {
+                found.push(network);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// The same as [`Self::networks_of`], for fuzzing: visits at most `most` networks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::networks_of`].
     #[doc(hidden)]
     pub fn networks_up_to(&self, most: usize, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
         let mut found = Vec::new();
-        self.each_network(most, |it| {
-            if systems.contains(&it.system) {
-                found.push(it.network);
+        self.each_network(most, read_system_number, |network, system| {
+            if systems.contains(&system) {
+                found.push(network);
             }
         })?;
         Ok(found)
@@ -210,19 +223,23 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// If the file is damaged, or has more networks than [`limits::GEO_NETWORKS_MAX`].
+    /// As [`Self::networks_of`].
     pub fn system_networks(&self) -> Result<Vec<SystemNetwork>, GeoError> {
         let mut found = Vec::new();
-        self.each_network(limits::GEO_NETWORKS_MAX, |network| found.push(network))?;
+        self.each_network(limits::GEO_NETWORKS_MAX, read_system_number, |network, system| {
+            found.push(SystemNetwork { network, system });
+        })?;
         Ok(found)
     }
 
-    fn each_network(
+    /// Visits the networks whose record has a value that `read` returns, at most `most` of all.
+    fn each_network<T: Copy>(
         &self,
         most: usize,
-        mut visit: impl FnMut(SystemNetwork),
+        read: impl Fn(&LookupResult<'_, Vec<u8>>) -> Result<Option<T>, MaxMindDbError>,
+        mut visit: impl FnMut(IpPrefix, T),
     ) -> Result<(), GeoError> {
-        let mut known: HashMap<usize, Option<u32>> = HashMap::new();
+        let mut known: HashMap<usize, Option<T>> = HashMap::new();
         // With the networks without data: else a damaged tree of empty paths could not be left.
         let options = WithinOptions::default().include_networks_without_data();
         for (count, network) in self.reader.networks(options)?.enumerate() {
@@ -231,25 +248,35 @@ impl Database {
             }
             let network = network?;
             let Some(offset) = network.offset() else { continue };
-            let system = match known.get(&offset) {
-                Some(system) => *system,
+            let value = match known.get(&offset) {
+                Some(value) => *value,
                 None => {
-                    let record = network.decode::<SystemRecord<'_>>()?;
-                    let system = record.as_ref().and_then(system_number);
+                    let value = read(&network)?;
                     if known.len() < KNOWN_MAX {
-                        known.insert(offset, system);
+                        known.insert(offset, value);
                     }
-                    system
+                    value
                 }
             };
-            if let Some(system) = system {
+            if let Some(value) = value {
                 let network = network.network()?;
-                let network = IpPrefix::new(network.network(), network.prefix());
-                visit(SystemNetwork { network, system });
+                visit(IpPrefix::new(network.network(), network.prefix()), value);
             }
         }
         Ok(())
     }
+}
+
+/// Reads the number of a network's system.
+fn read_system_number(
+    network: &LookupResult<'_, Vec<u8>>,
+) -> Result<Option<u32>, MaxMindDbError> {
+    Ok(network.decode::<SystemRecord<'_>>()?.as_ref().and_then(system_number))
+}
+
+/// Reads a network's country.
+fn read_country(network: &LookupResult<'_, Vec<u8>>) -> Result<Option<Country>, MaxMindDbError> {
+    Ok(network.decode::<CountryRecord<'_>>()?.as_ref().and_then(country))
 }
 
 /// A network and the number of its system.
@@ -277,10 +304,16 @@ impl<T: Clone> Lookup<'_, T> {
 }
 
 impl Country {
-    fn parse(code: &str) -> Option<Self> {
+    /// Returns the country of a code, or `None` if that is not two capital letters.
+    pub fn parse(code: &str) -> Option<Self> {
         let code: [u8; 2] = code.as_bytes().try_into().ok()?;
         code.iter().all(u8::is_ascii_uppercase).then_some(Self(code))
     }
+}
+
+fn country(record: &CountryRecord<'_>) -> Option<Country> {
+    let code = record.country.as_ref().and_then(|CountryField(code)| *code);
+    code.or(record.country_code).and_then(Country::parse)
 }
 
 fn system(record: &SystemRecord<'_>) -> Option<System> {

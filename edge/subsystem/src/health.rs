@@ -32,6 +32,7 @@ pub enum HealthArea {
     Upgrade,
     Xdp,
     Site,
+    Lists,
 }
 
 /// Something that an operator should know.

@@ -1,30 +1,83 @@
-//! Networks that are refused: those on the deny list, and all that are not on the allow list.
+//! Networks of the configuration: which clients are refused, or get less.
 
 #[cfg_attr(not(feature = "geo"), path = "../without/systems.rs")]
 mod systems;
 
-use anyhow::{Result, bail};
-use tracker::Networks;
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, bail};
+use tracker::{IpPrefix, NetworkAction, NetworkTable, Networks};
 use types::limits::NETWORK_RANGES_MAX;
 
-use config::Config;
+use super::lists::ListReader;
+use config::{Config, ListSource, NetworkRule, NetworkSet};
 use systems::Systems;
 
-/// Returns the networks that `config` refuses.
+/// Returns what `config` says about networks.
 ///
 /// # Errors
 ///
-/// If the file of systems cannot be read, or there are too many networks.
-pub(super) fn refused(config: &Config) -> Result<Networks> {
+/// If a list, or a file of systems or countries cannot be read, or there are too many networks.
+pub(super) fn table(config: &Config, reader: &mut ListReader) -> Result<NetworkTable> {
     let rules = &config.networks;
     let systems = Systems::read(config)?;
-    let denied = systems.expand(&rules.deny, "access.networks_deny")?;
-    if rules.allow.is_empty() {
-        return check(denied);
+    let mut denied = expand(&rules.deny, "access.networks_deny", &systems, reader)?;
+    if !rules.allow.is_empty() {
+        // Their entries have one action.
+        let allowed = expand(&rules.allow, "access.networks_allow", &systems, reader)?;
+        let proxies = proxies(config);
+        let allowed = allowed.into_values().fold(proxies, |all, some| all.union(&some));
+        let of_deny = denied.entry(NetworkAction::Deny).or_default();
+        *of_deny = of_deny.union(&allowed.complement());
     }
-    let allowed = systems.expand(&rules.allow, "access.networks_allow")?;
-    let allowed = allowed.union(&proxies(config));
-    check(allowed.complement().union(&denied))
+    let table = NetworkTable::new(denied);
+    if table.ranges() > NETWORK_RANGES_MAX {
+        bail!(
+            "access.networks_allow and networks_deny come to {} ranges of addresses: expected at most \
+             {NETWORK_RANGES_MAX}",
+            table.ranges()
+        );
+    }
+    Ok(table)
+}
+
+/// Networks of one action, as entries name them.
+#[derive(Default)]
+struct Entries<'a> {
+    prefixes: Vec<IpPrefix>,
+    systems: Vec<u32>,
+    countries: Vec<&'a str>,
+    lists: Vec<&'a ListSource>,
+}
+
+/// Returns the networks of the rules of `key`, by action.
+fn expand(
+    rules: &[NetworkRule],
+    key: &'static str,
+    systems: &Systems<'_>,
+    reader: &mut ListReader,
+) -> Result<BTreeMap<NetworkAction, Networks>> {
+    let mut by_action: BTreeMap<NetworkAction, Entries<'_>> = BTreeMap::new();
+    for rule in rules {
+        let entries = by_action.entry(rule.action).or_default();
+        match &rule.set {
+            NetworkSet::Prefix(prefix) => entries.prefixes.push(*prefix),
+            NetworkSet::System(number) => entries.systems.push(*number),
+            NetworkSet::Country(code) => entries.countries.push(code),
+            NetworkSet::List(source) => entries.lists.push(source),
+        }
+    }
+    let mut expanded = BTreeMap::new();
+    for (action, entries) in by_action {
+        let mut networks: Networks = entries.prefixes.into_iter().collect();
+        let of_systems = systems.expand(&entries.systems, &entries.countries, key)?;
+        networks = networks.union(&of_systems);
+        for source in entries.lists {
+            networks = networks.union(&reader.networks(key, source).context(key)?);
+        }
+        expanded.insert(action, networks);
+    }
+    Ok(expanded)
 }
 
 /// Returns the proxies that are trusted: their own requests carry those of clients.
@@ -35,22 +88,11 @@ fn proxies(config: &Config) -> Networks {
     all.fold(Networks::default(), |all, proxies| all.union(proxies))
 }
 
-fn check(refused: Networks) -> Result<Networks> {
-    if refused.len() > NETWORK_RANGES_MAX {
-        bail!(
-            "access.networks_allow and networks_deny come to {} ranges of addresses: expected at most \
-             {NETWORK_RANGES_MAX}",
-            refused.len()
-        );
-    }
-    Ok(refused)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use geo::writer::systems;
+    use geo::writer::{countries, systems};
     use harness::Directory;
 
     use super::*;
@@ -75,13 +117,19 @@ mod tests {
         directory
     }
 
+    fn read(directory: &Directory, text: &str) -> Result<NetworkTable> {
+        table(&config(directory, text), &mut ListReader::default())
+    }
+
     #[test]
     fn systems_become_their_networks() {
         let directory = example();
         let refused = |text: &str| {
             let text = format!("[geo]\nasn = \"FILE\"\n[access]\n{text}");
-            refused(&config(&directory, &text))
-                .map(|networks| move |ip: &str| networks.contains(ip.parse().unwrap()))
+            let table = read(&directory, &text);
+            table.map(|table| {
+                move |ip: &str| table.find(ip.parse().unwrap()) == Some(NetworkAction::Deny)
+            })
         };
         let is_refused = refused("networks_deny = [\"AS64500\", \"203.0.113.9\"]").unwrap();
         assert!(
@@ -104,12 +152,40 @@ mod tests {
     }
 
     #[test]
+    fn entries_have_actions_of_their_own() {
+        let directory = example();
+        let file = countries(&[("203.0.113.0/24", "ZZ"), ("198.51.100.0/24", "ZZ")]);
+        fs::write(directory.path("country.mmdb"), file).unwrap();
+        let (list, country) = (directory.path("bad.txt"), directory.path("country.mmdb"));
+        fs::write(&list, "# bad\nsome: one:192.0.2.4-192.0.2.5\n192.0.2.128/25\n").unwrap();
+        let text = format!(
+            "[geo]\nasn = \"FILE\"\ncountry = {country:?}\n[access]\nnetworks_deny = [\"AS64500=quiet\", \
+             \"country:ZZ=numwant:10\", \"file:{}\", \"192.0.2.5=numwant:3\", \"192.0.2.7=numwant:3\"]",
+            list.display()
+        );
+        let mut reader = ListReader::default();
+        let table = table(&config(&directory, &text), &mut reader).unwrap();
+        let action = |ip: &str| table.find(ip.parse().unwrap());
+        assert_eq!(action("198.51.100.7"), Some(NetworkAction::Quiet));
+        assert_eq!(action("203.0.113.7"), Some(NetworkAction::Numwant(10)));
+        assert_eq!(action("192.0.2.5"), Some(NetworkAction::Deny));
+        assert_eq!(action("192.0.2.200"), Some(NetworkAction::Deny));
+        assert_eq!(action("192.0.2.7"), Some(NetworkAction::Numwant(3)));
+        assert_eq!(action("192.0.2.8"), None);
+        fs::write(&list, "192.0.2.4\n192.0.2.300\n").unwrap();
+        let error = format!("{:#}", read(&directory, &text).unwrap_err());
+        assert!(error.starts_with("access.networks_deny: ") && error.contains("line 2"), "{error}");
+        let missing = "[geo]\ncountry = \"/none\"\n[access]\nnetworks_deny = [\"country:ZZ\"]";
+        let error = read(&directory, missing).unwrap_err().to_string();
+        assert!(error.starts_with("geo.country: /none"), "{error}");
+    }
+
+    #[test]
     fn a_damaged_file_is_an_error() {
         let directory = example();
         fs::write(directory.path("asn.mmdb"), "no database").unwrap();
-        let config =
-            config(&directory, "[geo]\nasn = \"FILE\"\n[access]\nnetworks_deny = [\"AS64500\"]\n");
-        let error = refused(&config).unwrap_err().to_string();
+        let text = "[geo]\nasn = \"FILE\"\n[access]\nnetworks_deny = [\"AS64500\"]\n";
+        let error = read(&directory, text).unwrap_err().to_string();
         assert!(error.starts_with("geo.asn: ") && error.contains("not a usable MMDB"), "{error}");
     }
 }

@@ -43,8 +43,8 @@ struct Folder {
     list: Arc<HashList>,
     /// True if the last attempt to read it failed.
     is_broken: bool,
-    /// True if a warning about too many files has been logged.
-    is_full: bool,
+    /// Files that are left out because there are too many.
+    omitted: usize,
 }
 
 /// A torrent file.
@@ -107,6 +107,11 @@ impl TorrentFolders {
         Ok(Arc::clone(&folder.list))
     }
 
+    /// Returns the number of files of a folder that were left out when it was last looked at.
+    pub(crate) fn omitted(&self, path: &Path) -> usize {
+        self.lock().by_path.get(path).map_or(0, |folder| folder.omitted)
+    }
+
     /// Returns the torrents that were in a folder when it was last looked at.
     pub(crate) fn list(&self, path: &Path) -> Option<Arc<HashList>> {
         self.lock().by_path.get(path).map(|folder| Arc::clone(&folder.list))
@@ -136,7 +141,8 @@ impl TorrentFolders {
             find(root).with_context(|| format!("access.allow_torrents: {}", root.display()));
         folder.is_broken = found.is_err();
         let Found { files, omitted } = found?;
-        if omitted > 0 && !std::mem::replace(&mut folder.is_full, true) {
+        // Once each time that the folder becomes too full.
+        if std::mem::replace(&mut folder.omitted, omitted) == 0 && omitted > 0 {
             warn!(
                 omitted,
                 "more than {TORRENT_FILES_MAX} torrent files in {}: the others are not allowed",

@@ -324,7 +324,11 @@ fn policy_digest(config: &Config) -> u64 {
         let is_private = policy.access == Access::Private;
         // Writing to a string cannot fail. Files have other names and the same content.
         let _ = write!(text, "|{:?} {:?} {is_private}", policy.mode, policy.private_addresses);
-        for path in policy.files() {
+        for list in policy.lists() {
+            let path = match list.source {
+                config::ListSource::File(path) => path,
+                config::ListSource::Url(url) => &url.copy,
+            };
             let content = std::fs::read(path).unwrap_or_default();
             let _ = write!(
                 text,

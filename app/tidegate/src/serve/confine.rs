@@ -73,6 +73,7 @@ fn allowed(config: &Config, file: Option<&Path>, found: &[u16]) -> SandboxPolicy
     let mut ports: Vec<u16> = acme.map(AcmeConfig::port).into_iter().collect();
     ports.extend(&config.webhook_ports);
     ports.extend(config.tokens.as_ref().and_then(TokenConfig::port));
+    ports.extend(config.list_urls().map(|(_, url)| url.port));
     ports.extend(config.site.iter().flat_map(SiteConfig::ports));
     ports.extend(found);
     // Connecting to hosts requires resolving their names.
@@ -105,11 +106,13 @@ pub(super) fn reload_conflict(sandbox: Option<&Sandbox>, config: &Config) -> Opt
             if directories.is_empty() { "no directory".into() } else { directories.join(", ") },
         ));
     }
-    if let Some(port) = config.tokens.as_ref().and_then(TokenConfig::port)
-        && !sandbox.can_connect(port)
-    {
+    let of_tokens = config.tokens.as_ref().and_then(TokenConfig::port);
+    let of_tokens = of_tokens.map(|port| (port, "access.jwt_keys"));
+    let of_lists = config.list_urls().map(|(_, url)| (url.port, "a list at a URL"));
+    let mut ports = of_tokens.into_iter().chain(of_lists);
+    if let Some((port, what)) = ports.find(|(port, _)| !sandbox.can_connect(*port)) {
         return Some(format!(
-            "the sandbox does not allow connecting to port {port} for access.jwt_keys: {remedy}"
+            "the sandbox does not allow connecting to port {port} for {what}: {remedy}"
         ));
     }
     let acme = config.acme.as_ref()?;

@@ -14,7 +14,7 @@ use tracker::Tracker;
 use types::limits::TOKEN_KEY_SET_MAX;
 
 use super::module::{Module, Running};
-use super::outbound::KeyFetcher;
+use super::outbound::{FetchRequest, Fetcher, RESPONSE_TIMEOUT, Validators};
 use super::workers::follow;
 use crate::access::token_keys::{self, TokenKeys};
 use config::{Config, TokenConfig, without_secrets};
@@ -55,7 +55,7 @@ struct KeyFollower {
     keys: TokenKeys,
     tracker: Arc<Tracker>,
     sources: Arc<MetricSources>,
-    fetcher: Option<KeyFetcher>,
+    fetcher: Option<Fetcher>,
     /// True if the last request failed.
     has_failed: bool,
 }
@@ -63,6 +63,8 @@ struct KeyFollower {
 impl KeyFollower {
     /// Requests the keys of a configuration until it is dropped.
     async fn follow(&mut self, config: Option<TokenConfig>) {
+        // Its authorities may be others.
+        self.fetcher = None;
         let Some(config) = &config else { return pending().await };
         let Some(url) = token_keys::url(config) else { return pending().await };
         loop {
@@ -96,11 +98,25 @@ impl KeyFollower {
 
     /// Replaces the keys in use by those at `url`.
     async fn fetch(&mut self, config: &TokenConfig, url: &str) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        let request = FetchRequest {
+            url,
+            accept: "application/json",
+            known: &Validators::default(),
+            bytes_max: TOKEN_KEY_SET_MAX as u64,
+            timeout: RESPONSE_TIMEOUT,
+            follows_redirects: false,
+        };
+        let take = |part: &[u8]| {
+            bytes.extend_from_slice(part);
+            let is_too_long = bytes.len() > TOKEN_KEY_SET_MAX;
+            if is_too_long { Err(format!("more than {TOKEN_KEY_SET_MAX} bytes")) } else { Ok(()) }
+        };
         let fetcher = match self.fetcher.take() {
             Some(fetcher) => fetcher,
-            None => KeyFetcher::new().map_err(|error| format!("{error:#}"))?,
+            None => Fetcher::new(config.ca.as_deref()).map_err(|error| format!("{error:#}"))?,
         };
-        let bytes = self.fetcher.insert(fetcher).get(url, TOKEN_KEY_SET_MAX).await?;
+        self.fetcher.insert(fetcher).get(&request, take).await?;
         let replaced = self.keys.replace(&self.tracker, config, bytes);
         replaced.map_err(|error| format!("{error:#}"))
     }

@@ -1,7 +1,7 @@
 //! The list of the subsystems.
 
 use super::module::Module;
-use super::{approval, load, xdp};
+use super::{approval, lists, load, xdp};
 
 /// The subsystems of a process.
 pub(super) type Modules = Vec<Box<dyn Module>>;
@@ -25,6 +25,7 @@ pub(super) fn modules() -> Modules {
         #[cfg(feature = "acme")]
         new::<crate::acme::AcmeModule>(),
         new::<approval::ApprovalModule>(),
+        new::<lists::ListsModule>(),
         #[cfg(feature = "jwt")]
         new::<super::jwt::JwtModule>(),
         #[cfg(feature = "geo")]

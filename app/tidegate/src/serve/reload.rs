@@ -339,7 +339,7 @@ impl Reloader {
 
     /// Applies what has changed in folders of torrents.
     pub(super) fn replace_torrents(&self) {
-        access::apply_folders(&self.config, &self.access.folders, &self.tracker);
+        access::apply_folders(&self.config, &self.access, &self.tracker);
     }
 
     fn replace_certificates(&self, certificates: Vec<Certificate>) {

@@ -28,7 +28,7 @@ pub(super) fn client(config: &Config) -> Result<SendPost> {
         private: config.webhook_private.clone(),
         own: own_addresses().into(),
     };
-    Ok(send_post(pool(&targets)?, targets, RESPONSE_TIMEOUT))
+    Ok(send_post(pool(&targets, None)?, targets, RESPONSE_TIMEOUT))
 }
 
 fn send_post(pool: Pool, targets: Targets, timeout: Duration) -> SendPost {
@@ -85,7 +85,7 @@ mod tests {
         let url = format!("http://{}/", silent.local_addr().unwrap());
         let post = PostRequest { url, body: String::new(), signature: String::new() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let (pool, targets) = (pool(&Targets::Any).unwrap(), Targets::Any);
+        let (pool, targets) = (pool(&Targets::Any, None).unwrap(), Targets::Any);
         let send_post = send_post(pool, targets, Duration::from_secs(1));
         let sent = runtime.block_on(async { send_post(post).await });
         assert_eq!(sent, Err("no response within 1 s".into()));
@@ -99,7 +99,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let private = tracker::Networks::default();
         let targets = Targets::Webhooks { ports: [port].into(), private, own: [].into() };
-        let send_post = send_post(pool(&targets).unwrap(), targets, Duration::from_secs(10));
+        let send_post = send_post(pool(&targets, None).unwrap(), targets, Duration::from_secs(10));
         // Names, addresses, and what the system's resolver takes for addresses.
         for host in ["localhost", "127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "[::1]"]
         {

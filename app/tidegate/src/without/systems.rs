@@ -1,9 +1,9 @@
-//! Stands for the networks of systems in a build without the feature `geo`. No list names systems then.
+//! Stands for the networks of systems and countries in a build without the feature `geo`. No list names any then.
 
 use anyhow::Result;
 use tracker::Networks;
 
-use config::{Config, NetworkList};
+use config::Config;
 
 /// The systems of no network.
 pub(super) struct Systems;
@@ -13,7 +13,7 @@ impl Systems {
         Ok(Self)
     }
 
-    pub(super) fn expand(&self, list: &NetworkList, _: &str) -> Result<Networks> {
-        Ok(list.networks.clone())
+    pub(super) fn expand(&self, _: &[u32], _: &[&str], _: &str) -> Result<Networks> {
+        Ok(Networks::default())
     }
 }

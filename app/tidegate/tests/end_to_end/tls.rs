@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 use crate::process::{Directory, Tracker, stderr, stdout};
 
 /// An elliptic-curve key, as most certificates have today.
-const ECDSA: &[&str] = &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+pub(crate) const ECDSA: &[&str] = &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
 const RSA: &[&str] = &["-newkey", "rsa:2048"];
 
 /// Runs a program in a directory with `input` on its standard input.
@@ -37,7 +37,7 @@ fn openssl(directory: &Directory, words: &[&str]) {
 }
 
 /// Makes `ca.pem`, the authority that clients trust.
-fn make_authority(directory: &Directory) {
+pub(crate) fn make_authority(directory: &Directory) {
     let file = ["-noenc", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca"];
     openssl(directory, &[&["req", "-x509"], ECDSA, &file].concat());
 }
@@ -48,7 +48,7 @@ fn make(directory: &Directory, name: &str, kind: &[&str], days: &str) {
 }
 
 /// The same for this host, as in `DNS:name` or `IP:address`.
-fn issue(directory: &Directory, name: &str, host: &str, (kind, days): (&[&str], &str)) {
+pub(crate) fn issue(directory: &Directory, name: &str, host: &str, (kind, days): (&[&str], &str)) {
     let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
     let host = format!("subjectAltName={host}");
     let issuer = ["req", "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", days];

@@ -9,14 +9,16 @@
 //! that changes, took 21 and 25 bytes; they were no faster (`bench/record/2026-11-23-hash-list.md`).
 
 use std::fmt;
-use std::io::{self, BufRead, Read};
+use std::io::BufRead;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
 use parking_lot::RwLock;
 use primitives::siphash::{siphash, siphash_128};
-use types::{InfoHash, ParseInfoHashError, limits};
+use types::{InfoHash, limits};
+
+use crate::lines::{BadLine, LineFault, read_lines};
 
 /// A set of info hashes. Changes are in force at once.
 #[derive(Default)]
@@ -29,30 +31,6 @@ pub struct HashList {
     len: AtomicUsize,
 }
 
-/// An invalid line of a list.
-#[derive(Debug)]
-pub struct BadLine {
-    /// Its number, counted from 1.
-    pub line: usize,
-    /// Its fault.
-    pub fault: LineFault,
-}
-
-/// A fault in a line.
-#[derive(Debug)]
-pub enum LineFault {
-    /// It holds something that is not an info hash.
-    Hash(ParseInfoHashError),
-    /// It is longer than `LINE_MAX`.
-    TooLong,
-    /// It has one entry more than a list may hold.
-    TooMany,
-    /// It could not be read.
-    Io(io::Error),
-}
-
-/// Maximum length of a line in bytes, comment included.
-const LINE_MAX: usize = 1024;
 /// A power of two.
 const SHARDS: usize = 1024;
 
@@ -72,28 +50,18 @@ impl HashList {
     /// # Errors
     ///
     /// Fails at the first bad line: half a list must not come into force.
-    pub fn parse(mut text: impl BufRead) -> Result<Self, BadLine> {
+    pub fn parse(text: impl BufRead) -> Result<Self, BadLine> {
         let mut entries = Vec::new();
-        let mut line = Vec::new();
-        for number in 1.. {
-            let bad = |fault| BadLine { line: number, fault };
-            line.clear();
-            let mut limited = text.by_ref().take(LINE_MAX as u64 + 1);
-            let read = limited.read_until(b'\n', &mut line);
-            if read.map_err(|error| bad(LineFault::Io(error)))? == 0 {
-                break;
+        read_lines(text, |line| {
+            let Some(entry) = InfoHash::from_line(line).map_err(LineFault::Hash)? else {
+                return Ok(());
+            };
+            if entries.len() == limits::ACCESS_ENTRIES_MAX {
+                return Err(LineFault::TooMany(limits::ACCESS_ENTRIES_MAX));
             }
-            if line.len() > LINE_MAX {
-                return Err(bad(LineFault::TooLong));
-            }
-            let entry = InfoHash::from_line(&line).map_err(|error| bad(LineFault::Hash(error)))?;
-            if let Some(entry) = entry {
-                if entries.len() == limits::ACCESS_ENTRIES_MAX {
-                    return Err(bad(LineFault::TooMany));
-                }
-                entries.push(entry);
-            }
-        }
+            entries.push(entry);
+            Ok(())
+        })?;
         Ok(entries.into_iter().collect())
     }
 
@@ -214,20 +182,6 @@ impl fmt::Debug for HashList {
         write!(out, "HashList of {}", self.len())
     }
 }
-
-impl fmt::Display for BadLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
-        match &self.fault {
-            LineFault::Hash(error) => write!(f, "{error}"),
-            LineFault::TooLong => write!(f, "longer than {LINE_MAX} bytes"),
-            LineFault::TooMany => write!(f, "more than {} entries", limits::ACCESS_ENTRIES_MAX),
-            LineFault::Io(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for BadLine {}
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use primitives::Random;
 
 use super::*;
+use crate::Networks;
 
 fn network(text: &str) -> IpPrefix {
     text.parse().unwrap()
@@ -15,14 +16,17 @@ fn bans() -> Bans {
 }
 
 #[test]
-fn refused_networks_hold_beside_bans() {
+fn networks_of_the_configuration_hold_beside_bans() {
     let bans = bans();
-    let networks = |texts: &[&str]| Networks::parse(texts.iter().copied()).unwrap();
+    let networks = |texts: &[&str]| {
+        let networks = Networks::parse(texts.iter().copied()).unwrap();
+        NetworkTable::new([(NetworkAction::Deny, networks)])
+    };
     let contains = |text: &str| bans.contains(Tick(5), text.parse().unwrap());
-    bans.refuse(networks(&["10.1.0.0/16", "2001:db8::/33", "10.3.0.0/30"]));
+    bans.set_networks(networks(&["10.1.0.0/16", "2001:db8::/33", "10.3.0.0/30"]));
     assert!(contains("10.1.2.3") && contains("2001:db8::1") && contains("10.3.0.1"));
     assert!(!contains("10.2.0.0") && !contains("10.3.0.4") && !contains("2001:db8:8000::"));
-    assert_eq!((bans.len(), bans.refused_ranges()), (0, 3));
+    assert_eq!((bans.len(), bans.network_ranges()), (0, 3));
     // Bans in, around and beside them.
     let ends = Some(Tick(7));
     bans.put(&[(network("10.1.2.0/24"), ends), (network("10.0.0.0/14"), ends)]);
@@ -33,9 +37,9 @@ fn refused_networks_hold_beside_bans() {
     let ranges = bans.ranges(0).unwrap();
     assert_eq!((ranges.v4.len(), ranges.v6.len()), (3, 1));
     // The same again builds nothing.
-    bans.refuse(networks(&["10.3.0.0/30", "2001:db8::/33", "10.1.0.0/16"]));
+    bans.set_networks(networks(&["10.3.0.0/30", "2001:db8::/33", "10.1.0.0/16"]));
     assert_eq!(bans.ranges(ranges.version), None);
-    bans.refuse(Networks::default());
+    bans.set_networks(NetworkTable::default());
     assert!(!contains("10.1.2.3") && contains("10.9.0.0") && bans.len() == 1);
     bans.remove(&[network("10.9.0.0/16")]);
     assert!(!bans.is_any.load(Ordering::Relaxed));

@@ -1,10 +1,10 @@
 // @ts-check
-// The access lists: info hashes added through the API.
+// The access lists: info hashes added through the API, and how the lists of the configuration are.
 
 import { api } from '../client.js'
-import { attempt, button, dialog, hash, pagedTable, say } from '../components.js'
+import { attempt, breakable, button, dialog, hash, liveTable, pagedTable, say } from '../components.js'
 import { h, put } from '../dom.js'
-import { count, counted } from '../format.js'
+import { count, counted, span } from '../format.js'
 import { fileButton, labelled } from '../forms.js'
 import { understand } from './torrents.js'
 
@@ -18,6 +18,36 @@ async function listInForce(may) {
   if (!may('stats:read')) return 'deny'
   const { listeners } = await api.get('/status').catch(() => ({ listeners: [] }))
   return listeners.some(one => LISTS.allow[2].includes(one.mode)) ? 'allow' : 'deny'
+}
+
+/** @typedef {import('api').components['schemas']['ListStatus']} ListStatus */
+
+/** @param {ListStatus} list */
+const stateOf = list => {
+  if (list.error) return [h('span.tag.bad', 'not refreshed'), ' ', h('span.soft', `${list.error}. ${list.remedy}`)]
+  if (!list.is_used) return h('span.tag', 'not used')
+  return list.copy_in_use ? h('span.tag', 'copy of an earlier run') : h('span.tag.good', 'in force')
+}
+
+/** Returns a table of the lists of the configuration, empty if there are none. */
+async function configured() {
+  /** @type {import('api').components['schemas']['Lists']} */
+  const { lists: all } = await api.get('/lists')
+  if (all.length === 0) return []
+  const table = liveTable({
+    caption: 'Lists of the configuration',
+    key: list => `${list.key} ${list.source}`,
+    cards: true,
+    columns: [
+      ['Key', list => h('span.mono', list.key)],
+      ['File or URL', list => h('span.mono', breakable(list.source))],
+      ['Entries', list => count(list.entries), 'num'],
+      ['Age', list => (list.age_s == null ? '–' : span(list.age_s)), 'num'],
+      ['State', stateOf]
+    ]
+  })
+  table.update(all)
+  return [h('h2', 'Lists of the configuration'), table.element]
 }
 
 export default async function lists(main, { may, rest: [path], isHere }) {
@@ -137,7 +167,8 @@ export default async function lists(main, { may, rest: [path], isHere }) {
     ),
     notice,
     h('p.hint', `${effect} Entries of list files are changed in the file.`),
-    list.element
+    list.element,
+    await configured()
   )
   if (may('config:read')) {
     api.get('/config').then(

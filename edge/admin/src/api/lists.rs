@@ -1,5 +1,5 @@
 //! `/lists/allow`, `/lists/deny`: info hashes on the access lists. Entries of list files are shown, too; only those
-//! of the API can be changed.
+//! of the API can be changed. `/lists` says how the lists of the configuration are.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::try_unfold;
 use futures_util::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tracker::Tracker;
 use tracker::access::HashList;
 use types::InfoHash;
@@ -44,6 +45,7 @@ const BYTES_MAX: usize = ENTRIES_MAX * 68;
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{ListsRead, ListsWrite};
     vec![
+        route("GET /lists", ListsRead, "Show how the lists of the configuration are", show),
         route("GET /lists/{list}", ListsRead, "List entries: a page as JSON, or all as text", read),
         route("POST /lists/{list}", ListsWrite, "Add entries", add_many),
         route("DELETE /lists/{list}", ListsWrite, "Remove the entries in the body", remove_many),
@@ -164,6 +166,21 @@ impl IntoResponse for Entries {
             Self::Text(response) => response,
         }
     }
+}
+
+/// The state of the lists that the configuration names.
+pub(super) struct ListsJson(Value);
+
+impl IntoResponse for ListsJson {
+    fn into_response(self) -> Response {
+        Json(self.0).into_response()
+    }
+}
+
+async fn show(State(api): State<Shared>) -> Result<ListsJson, Problem> {
+    let lists = api.sources().subsystems.read("lists");
+    let lists = lists.ok_or_else(|| Problem::unavailable("the tracker is starting"))?;
+    Ok(ListsJson(lists.to_json()))
 }
 
 async fn read(

@@ -1,47 +1,81 @@
-//! The networks of autonomous systems, from the file that `geo.asn` names.
+//! The networks of autonomous systems and countries, from the files that `geo.asn` and `geo.country` name.
 
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
-use geo::Database;
+use geo::{Country, Database, GeoError};
 use tracker::{IpPrefix, Networks};
 
-use config::{Config, NetworkList};
+use config::{Config, NetworkRule, NetworkSet};
 
-/// The systems of all networks, if a list names systems.
+/// The files that rules need.
 pub(super) struct Systems<'a> {
-    file: &'a Path,
-    database: Option<Database>,
+    asn: Option<File<'a>>,
+    country: Option<File<'a>>,
+}
+
+/// A file that says where networks belong.
+struct File<'a> {
+    key: &'static str,
+    path: &'a Path,
+    database: Database,
 }
 
 impl<'a> Systems<'a> {
-    /// Reads the file if the configuration needs it.
+    /// Reads the files that the configuration needs.
     pub(super) fn read(config: &'a Config) -> Result<Self> {
-        let file = config.geo.asn.as_path();
-        let database = config.networks.need_systems().then(|| Database::read(file)).transpose();
-        let database = database.map_err(|error| anyhow!("geo.asn: {error}"))?;
-        Ok(Self { file, database })
+        let needs = |is_one: fn(&NetworkSet) -> bool| {
+            config.networks.all().any(|rule: &NetworkRule| is_one(&rule.set))
+        };
+        let needs_asn = needs(|set| matches!(set, NetworkSet::System(_)));
+        let needs_country = needs(|set| matches!(set, NetworkSet::Country(_)));
+        let asn = needs_asn.then(|| File::read("geo.asn", &config.geo.asn));
+        let country = needs_country.then(|| File::read("geo.country", &config.geo.country));
+        Ok(Self { asn: asn.transpose()?, country: country.transpose()? })
     }
 
-    /// Returns the networks of the list of `key`, with those of its systems.
-    pub(super) fn expand(&self, list: &NetworkList, key: &str) -> Result<Networks> {
-        let Some(database) = self.database.as_ref().filter(|_| !list.systems.is_empty()) else {
-            return Ok(list.networks.clone());
-        };
-        let file = self.file.display();
-        let found = database.networks_of(&list.systems);
-        let found = found.map_err(|error| anyhow!("geo.asn: {file}: {error}"))?;
-        if let Some(missing) =
-            list.systems.iter().find(|system| !has_system(database, &found, **system))
-        {
-            bail!("{key}: AS{missing} has no networks in {file}");
+    /// Returns the networks of systems and countries, which the list of `key` names.
+    pub(super) fn expand(
+        &self,
+        systems: &[u32],
+        countries: &[&str],
+        key: &str,
+    ) -> Result<Networks> {
+        let mut all = Vec::new();
+        if let Some(file) = self.asn.as_ref().filter(|_| !systems.is_empty()) {
+            let found = file.check(file.database.networks_of(systems))?;
+            let system_of = |network: &IpPrefix| file.database.system(network.address());
+            let has = |number: u32| {
+                found.iter().filter_map(system_of).any(|system| system.number == number)
+            };
+            if let Some(missing) = systems.iter().find(|number| !has(**number)) {
+                bail!("{key}: AS{missing} has no networks in {}", file.path.display());
+            }
+            all.extend(found);
         }
-        Ok(list.networks.union(&found.into_iter().collect()))
+        if let Some(file) = self.country.as_ref().filter(|_| !countries.is_empty()) {
+            let codes: Vec<Country> =
+                countries.iter().filter_map(|code| Country::parse(code)).collect();
+            let found = file.check(file.database.networks_in(&codes))?;
+            let country_of = |network: &IpPrefix| file.database.country(network.address());
+            let has = |code: &Country| found.iter().filter_map(country_of).any(|it| it == *code);
+            if let Some(missing) = codes.iter().find(|code| !has(code)) {
+                bail!("{key}: country {missing} has no networks in {}", file.path.display());
+            }
+            all.extend(found);
+        }
+        Ok(all.into_iter().collect())
     }
 }
 
-/// Returns whether one of these networks belongs to a system.
-fn has_system(database: &Database, networks: &[IpPrefix], system: u32) -> bool {
-    let of = |network: &IpPrefix| database.system(network.address());
-    networks.iter().filter_map(of).any(|found| found.number == system)
+impl<'a> File<'a> {
+    fn read(key: &'static str, path: &'a Path) -> Result<Self> {
+        let database = Database::read(path).map_err(|error| anyhow!("{key}: {error}"))?;
+        Ok(Self { key, path, database })
+    }
+
+    /// Names the file in an error.
+    fn check(&self, found: Result<Vec<IpPrefix>, GeoError>) -> Result<Vec<IpPrefix>> {
+        found.map_err(|error| anyhow!("{}: {}: {error}", self.key, self.path.display()))
+    }
 }

@@ -15,6 +15,7 @@ use crate::api::backup::ArchiveResponse;
 use crate::api::cluster::{ClusterJson, NodeNumber};
 use crate::api::events::EventStream;
 use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query};
+use crate::api::lists::ListsJson;
 use crate::api::lists::{Entries, EntryPage, InfoHashes, WantsText};
 use crate::api::networks::NetworksJson;
 use crate::api::peers::AddressQuery;
@@ -141,6 +142,12 @@ impl Output for ClusterJson {
 impl Output for NetworksJson {
     fn describe(operation: &mut Operation) {
         Json::<geo::NetworkStatus>::describe(operation);
+    }
+}
+
+impl Output for ListsJson {
+    fn describe(operation: &mut Operation) {
+        Json::<::lists::ListsStatus>::describe(operation);
     }
 }
 

@@ -1,0 +1,228 @@
+//! Networks with what is done about their clients, looked up for each request.
+//!
+//! Plain form: a list of networks with actions, scanned for each request. Departure: the addresses at which the action
+//! changes, sorted, with an index of sixteen-way levels (`bench/record/2026-11-26-network-lists.md`).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Address, Networks};
+
+/// The action for the clients of a network, the most severe first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NetworkAction {
+    /// They are refused as if the network were banned.
+    Deny,
+    /// Their announces get a response without peers and with a long interval.
+    Quiet,
+    /// Their announces get this many peers at most.
+    Numwant(u16),
+}
+
+/// Networks with actions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkTable {
+    v4: Steps<u32>,
+    v6: Steps<u128>,
+    actions: Vec<NetworkAction>,
+    /// The number of ranges of addresses that have an action.
+    ranges: usize,
+}
+
+/// Addresses at which the action changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Steps<A> {
+    /// The addresses, sorted; and above them every sixteenth of the level below, up to a level of at most sixteen.
+    levels: Vec<Box<[A]>>,
+    /// The action from each address on: its place in the table's actions, or [`NONE`].
+    actions: Box<[u8]>,
+}
+
+/// A range of addresses, and the place of its action.
+type Part<A> = (A, A, u8);
+
+/// Addresses of a level that one of the level above stands for. Those of IPv4 are a cache line.
+const FAN: usize = 16;
+/// The place of no action.
+const NONE: u8 = u8::MAX;
+
+impl NetworkTable {
+    /// Returns a table. An address in networks of several rules gets the most severe of their actions. Rules with
+    /// more than 255 different actions are left out, the mildest first.
+    pub fn new(rules: impl IntoIterator<Item = (NetworkAction, Networks)>) -> Self {
+        let mut rules: Vec<(NetworkAction, Networks)> = rules.into_iter().collect();
+        rules.sort_by_key(|(action, _)| *action);
+        rules.truncate(usize::from(NONE));
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        let mut covered = Networks::default();
+        let count = rules.len();
+        let mut actions = Vec::with_capacity(count);
+        for ((action, networks), place) in rules.into_iter().zip(0_u8..) {
+            let fresh = if covered.is_empty() { networks } else { networks.difference(&covered) };
+            v4.extend(fresh.v4.iter().map(|(first, last)| (*first, *last, place)));
+            v6.extend(fresh.v6.iter().map(|(first, last)| (*first, *last, place)));
+            actions.push(action);
+            if actions.len() < count {
+                covered = covered.union(&fresh);
+            }
+        }
+        let ranges = v4.len() + v6.len();
+        Self { v4: Steps::new(v4), v6: Steps::new(v6), actions, ranges }
+    }
+
+    /// Returns the number of ranges of addresses that have an action.
+    pub fn ranges(&self) -> usize {
+        self.ranges
+    }
+
+    /// Returns whether no network has an action.
+    pub fn is_empty(&self) -> bool {
+        self.ranges == 0
+    }
+
+    /// Returns the action for a client at `ip`. A v4-mapped v6 address counts as its v4 address.
+    #[inline]
+    pub fn find(&self, ip: IpAddr) -> Option<NetworkAction> {
+        let place = match ip.to_canonical() {
+            IpAddr::V4(ip) => self.v4.find(ip.to_bits()),
+            IpAddr::V6(ip) => self.v6.find(ip.to_bits()),
+        };
+        self.actions.get(usize::from(place)).copied()
+    }
+
+    /// Iterates over the IPv4 ranges that are denied, each with its first and last address.
+    pub(crate) fn denied_v4(&self) -> impl Iterator<Item = (Ipv4Addr, Ipv4Addr)> {
+        let ranges = self.v4.ranges(self.deny_place());
+        ranges.map(|(first, last)| (Ipv4Addr::from_bits(first), Ipv4Addr::from_bits(last)))
+    }
+
+    /// Iterates over the IPv6 ranges that are denied, each with its first and last address.
+    pub(crate) fn denied_v6(&self) -> impl Iterator<Item = (Ipv6Addr, Ipv6Addr)> {
+        let ranges = self.v6.ranges(self.deny_place());
+        ranges.map(|(first, last)| (Ipv6Addr::from_bits(first), Ipv6Addr::from_bits(last)))
+    }
+
+    fn deny_place(&self) -> Option<u8> {
+        (self.actions.first() == Some(&NetworkAction::Deny)).then_some(0)
+    }
+}
+
+impl<A: Address> Steps<A> {
+    /// Returns the steps of ranges that do not overlap.
+    fn new(mut parts: Vec<Part<A>>) -> Self {
+        parts.sort_unstable();
+        let mut starts = Vec::with_capacity(2 * parts.len());
+        let mut actions = Vec::with_capacity(2 * parts.len());
+        // The address behind the range before.
+        let mut end: Option<A> = None;
+        for (first, last, place) in parts {
+            if let Some(end) = end.filter(|end| *end < first) {
+                starts.push(end);
+                actions.push(NONE);
+            }
+            starts.push(first);
+            actions.push(place);
+            end = last.next();
+        }
+        if let Some(end) = end {
+            starts.push(end);
+            actions.push(NONE);
+        }
+        let mut levels: Vec<Box<[A]>> = vec![starts.into()];
+        while let Some(below) = levels.last().filter(|level| level.len() > FAN) {
+            levels.push(below.iter().step_by(FAN).copied().collect());
+        }
+        Self { levels, actions: actions.into() }
+    }
+
+    /// Returns the place of the action of an address.
+    #[inline]
+    fn find(&self, address: A) -> u8 {
+        let mut at = 0;
+        for level in self.levels.iter().rev() {
+            let from = at * FAN;
+            let block = level.get(from..level.len().min(from + FAN)).unwrap_or_default();
+            let behind = block.iter().filter(|start| **start <= address).count();
+            // Only before the first start of all: below, the first of a block is at most the address.
+            let Some(place) = behind.checked_sub(1) else { return NONE };
+            at = from + place;
+        }
+        self.actions.get(at).copied().unwrap_or(NONE)
+    }
+
+    /// Iterates over the ranges whose action has this place.
+    fn ranges(&self, place: Option<u8>) -> impl Iterator<Item = (A, A)> {
+        let starts = self.levels.first().map(|level| &**level).unwrap_or_default();
+        let ends = starts.iter().skip(1).map(|next| next.previous().unwrap_or(A::MIN));
+        let ranges = starts.iter().copied().zip(ends.chain([A::MAX])).zip(&self.actions);
+        ranges.filter(move |(_, action)| Some(**action) == place).map(|(range, _)| range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use primitives::Random;
+
+    use super::*;
+
+    fn networks(texts: &[String]) -> Networks {
+        Networks::parse(texts.iter().map(String::as_str)).unwrap()
+    }
+
+    /// Compares random rules with a scan of them.
+    #[test]
+    fn the_most_severe_action_holds() {
+        let mut numbers = Random::new(7);
+        let mut random = |below| numbers.below(below);
+        let (deny, quiet) = (NetworkAction::Deny, NetworkAction::Quiet);
+        let known = [deny, quiet, NetworkAction::Numwant(5), NetworkAction::Numwant(20)];
+        for count in [0, 1, 3, 40, 700] {
+            let mut rules = Vec::new();
+            for action in known {
+                let texts: Vec<String> = (0..count)
+                    .map(|number| {
+                        let (third, bits) = (random(9), random(17));
+                        match number % 2 {
+                            0 => format!("10.{}.{third}.{}/{}", random(2), random(256), 16 + bits),
+                            _ => format!("fd00::{third:x}:{:x}/{}", random(1 << 16), 111 + bits),
+                        }
+                    })
+                    .collect();
+                rules.push((action, networks(&texts)));
+            }
+            let table = NetworkTable::new(rules.clone());
+            assert_eq!(table.is_empty(), count == 0);
+            let of_rules = |ip: IpAddr| {
+                let of = |rule: &(NetworkAction, Networks)| rule.1.contains(ip).then_some(rule.0);
+                rules.iter().find_map(of)
+            };
+            for _ in 0..4000 {
+                let v4 = Ipv4Addr::new(10, random(3) as u8, random(10) as u8, random(256) as u8);
+                let v6 = format!("fd00::{:x}:{:x}", random(10), random(1 << 16)).parse().unwrap();
+                for ip in [IpAddr::V4(v4), v6, [9, 255, 255, 255].into(), [255; 4].into()] {
+                    assert_eq!(table.find(ip), of_rules(ip), "{ip}, {count} networks");
+                }
+            }
+            for _ in 0..50 {
+                let v4 = Ipv4Addr::new(10, random(3) as u8, random(10) as u8, random(256) as u8);
+                let has_it = |(first, last)| (first..=last).contains(&v4);
+                assert_eq!(table.denied_v4().any(has_it), of_rules(v4.into()) == Some(deny));
+            }
+        }
+    }
+
+    #[test]
+    fn both_ends_of_the_families_have_actions() {
+        let texts = ["0.0.0.0/8", "255.255.255.255", "::/8", "ff00::/8"].map(String::from);
+        let table = NetworkTable::new([(NetworkAction::Deny, networks(&texts))]);
+        let found = |text: &str| table.find(text.parse().unwrap()).is_some();
+        assert!(found("0.0.0.0") && found("0.255.255.255") && found("255.255.255.255"));
+        assert!(!found("1.0.0.0") && !found("255.255.255.254") && !found("2001:db8::"));
+        assert!(found("::1") && found("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
+        let denied = (table.denied_v4().count(), table.denied_v6().count());
+        assert_eq!((table.ranges(), denied), (4, (2, 2)));
+        let whole = networks(&["0.0.0.0/0".into(), "::/0".into()]);
+        let whole = NetworkTable::new([(NetworkAction::Quiet, whole)]);
+        assert_eq!(whole.find([7; 4].into()), Some(NetworkAction::Quiet));
+        assert_eq!((whole.denied_v4().count(), whole.ranges()), (0, 2));
+    }
+}
