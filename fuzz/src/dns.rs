@@ -14,7 +14,7 @@ pub(crate) fn check(bytes: &[u8]) {
         Err(error) => return assert!(!error.is_empty()),
     };
     for record in found.iter().filter_map(|text| DnsRecord::parse(text)) {
-        // What a record says is what its own text says.
+        // A record that is written and read again is the same.
         let words = record.ports.iter().map(|port| format!(" {port}")).collect::<String>();
         assert_eq!(DnsRecord::parse(&format!("BITTORRENT{words}")), Some(record));
     }

@@ -40,7 +40,7 @@ pub struct ZoneNetwork {
     pub zone: u32,
 }
 
-/// What answers do about near peers.
+/// The rules by which answers prefer near peers.
 #[derive(Clone, Debug)]
 pub struct Near {
     /// Percent of an answer's peers that may come from the asker's zone in place of others.

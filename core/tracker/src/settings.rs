@@ -23,7 +23,7 @@ pub struct Settings {
     pub limits: Limits,
     /// The refusals that are quiet.
     pub quiet: QuietRefusals,
-    /// What answers do about near peers; `None` = nothing.
+    /// The rules by which answers prefer near peers; `None` = they do not.
     pub near: Option<Arc<Near>>,
     /// The stretch of intervals, and budgets.
     pacing: Pacing,

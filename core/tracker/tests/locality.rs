@@ -1,4 +1,4 @@
-//! How much of an answer stays within the asker's own system, and what that costs: a virtual tracker with swarms and
+//! The share of an answer that stays within the asker's own system, and what that costs: a virtual tracker with swarms and
 //! systems of published shapes, whose answers are those of the real code.
 //!
 //! ```text
@@ -42,7 +42,7 @@ struct Peer {
     is_seeder: bool,
 }
 
-/// What the answers to all peers were like.
+/// The properties of the answers to all peers.
 #[derive(Debug, Default)]
 struct Outcome {
     /// Mean share of a leecher's list that is in its own system.
@@ -55,7 +55,7 @@ struct Outcome {
     apart: usize,
     /// Distinct systems in a list of 50, on average.
     systems: f64,
-    /// How often the peer that is given most often is given, as a multiple of its torrent's mean.
+    /// The times that the peer that is given most often is given, as a multiple of its torrent's mean.
     most_given: f64,
     /// Peers in the lists of torrents with more than 50 others, on average.
     length: f64,

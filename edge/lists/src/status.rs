@@ -364,7 +364,7 @@ mod tests {
     fn copies_count_as_such_until_the_server_confirms_them() {
         let registry = Registry::default();
         registry.set_lists(vec![list("access.deny", at_url())]);
-        let mut status = || registry.status(UNIX_EPOCH + Duration::from_secs(NOW)).lists.remove(0);
+        let status = || registry.status(UNIX_EPOCH + Duration::from_secs(NOW)).lists.remove(0);
         registry.note("https://a/", |fetch| fetch.checked = Some(NOW - 60));
         assert_eq!((status().copy_in_use, status().age_s), (true, Some(60)));
         registry.note("https://a/", |fetch| {

@@ -39,7 +39,7 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,
 pub(crate) const JSON_HEADERS: &str =
     "Access-Control-Allow-Origin: *\r\nCache-Control: max-age=10\r\n";
 
-/// What the page says to one request.
+/// The contents of the page for one request.
 pub(crate) struct Page<'a> {
     /// Announce URLs, as text.
     urls: Vec<String>,

@@ -83,7 +83,7 @@ struct GeoCounter {
     status: Arc<Mutex<NetworkStatus>>,
     asn: GeoSource,
     country: GeoSource,
-    /// What the zones of near peers were made from; `None` = there are none.
+    /// The sources of the zones of near peers; `None` = there are no zones.
     near: Option<(NearConfig, Option<FileState>)>,
 }
 

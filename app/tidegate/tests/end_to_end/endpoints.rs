@@ -126,7 +126,7 @@ fn uptime_survives_stops_and_kills() {
     tracker.wait_until("more is served", |it| uptime(it).0 > served);
     tracker.kill();
     let tracker = start(&config);
-    // What the killed process had not written counts as down.
+    // The time that the killed process had not written counts as down.
     tracker.wait_until("the gap is down", |it| uptime(it).1 >= 1);
     assert!(uptime(&tracker).0 >= served, "{:?} {served}", uptime(&tracker));
 }

@@ -32,7 +32,7 @@ pub struct Answer<'a> {
 pub struct AnswerChanges<'a> {
     /// Peers that are left out, of users of a site.
     left_out: &'a [PeerKey],
-    /// How many of them, and of the near peers, are among the chosen ones.
+    /// The number of them, and of the near peers, among the chosen ones.
     v4: u16,
     v6: u16,
     near: NearPeers,

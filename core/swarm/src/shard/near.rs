@@ -34,7 +34,7 @@ pub(super) struct NearOfFamily<E> {
     pub(super) peers: Vec<E>,
     /// The numbers of peers that are chosen as before.
     pub(super) others: ByRole<u32>,
-    /// How many of these are near peers too, and are left out.
+    /// The number of these that are near peers too, and are left out.
     pub(super) doubled: u32,
 }
 

@@ -17,7 +17,7 @@ pub struct Clients {
     announces: u32,
     /// Announces since the last one that was looked at.
     passed: u32,
-    /// What is added to `passed`: at low rates so much that one announce is enough.
+    /// Is added to `passed`: at low rates enough that one announce is looked at.
     ahead: u32,
     /// `announces` at the last call of [`Self::adapt`].
     before: u32,

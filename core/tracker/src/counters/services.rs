@@ -1,4 +1,4 @@
-//! What a service did over hours and days, for those who use the tracker.
+//! Traffic and uptime of services over hours and days, for those who use the tracker.
 
 use types::Family;
 
@@ -53,7 +53,7 @@ pub struct ServiceSummary {
     pub days: Vec<DayUptime>,
 }
 
-/// How long a service served on a day, and how long it did not. The rest of the day is unknown.
+/// The seconds of a day in which a service served, and those in which it did not. The rest of the day is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DayUptime {
     /// Seconds in which the service served.

@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(of(2, HistorySpan::Day), [[6300, 9, 1, 7]]);
         assert_eq!(of(1, HistorySpan::TenMinutes), [[6600, 8, 1, 7]]);
         assert!(of(3, HistorySpan::Week).is_empty());
-        // What the last row has is followed again.
+        // The torrents of the last row are followed again.
         assert!(!history.followed.is_empty());
     }
 

@@ -81,7 +81,7 @@ pub(super) struct Services {
     tiers: [Tier; 2],
     /// When each service was read last, and its counters then.
     last: [Option<(Instant, Traffic)>; ServiceId::COUNT],
-    /// How often each worker had published at the last reading.
+    /// The times that each worker had published at the last reading.
     published: Vec<u64>,
     /// The last moment of which rows say something: Unix time in milliseconds.
     seen_ms: u64,
