@@ -6,6 +6,7 @@ mod api;
 mod block;
 mod cluster;
 mod config;
+mod dns;
 mod forwarded;
 mod frame;
 mod geo;
@@ -330,6 +331,11 @@ pub fn journal(bytes: &[u8]) {
 /// Frames of UDP datagrams are parsed within their bounds, and replies to them are right.
 pub fn frame(bytes: &[u8]) {
     frame::check(bytes);
+}
+
+/// Responses of DNS servers are refused, or read without harm.
+pub fn dns(bytes: &[u8]) {
+    dns::check(bytes);
 }
 
 /// MMDB files are refused, or read without harm and within bounds.

@@ -139,6 +139,11 @@ fn cluster() {
 }
 
 #[test]
+fn dns() {
+    replay("dns", tidegate_fuzz::dns);
+}
+
+#[test]
 fn geo() {
     replay_with("geo", tidegate_fuzz::geo, STORE_MUTATIONS);
 }

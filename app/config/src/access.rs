@@ -65,10 +65,21 @@ pub struct GeoConfig {
     pub asn: PathBuf,
     /// The file of countries, or an empty path.
     pub country: PathBuf,
+    /// Peers of the client's own zone or system in responses.
+    pub near: NearConfig,
     /// Seconds between counts of peers.
     pub interval_s: u32,
     /// Maximum number of systems, and of countries, that metrics name.
     pub metrics_max: usize,
+}
+
+/// Peers of the client's own zone or system in responses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NearConfig {
+    /// Percent of a response's peers; 0 = off.
+    pub percent: u8,
+    /// The networks of each zone.
+    pub zones: Vec<Vec<IpPrefix>>,
 }
 
 /// The longest interval of a quiet refusal, seconds.
@@ -217,8 +228,9 @@ fn key_url_port(url: &str) -> Option<u16> {
 }
 
 impl GeoConfig {
-    pub(super) fn from_section(geo: &GeoSection) -> Self {
+    pub(super) fn from_section(geo: &GeoSection, problems: &mut Vec<Problem>) -> Self {
         Self {
+            near: NearConfig::from_section(geo, problems),
             asn: geo.asn.value.clone().into(),
             country: geo.country.value.clone().into(),
             interval_s: geo.interval_s.value,
@@ -229,6 +241,24 @@ impl GeoConfig {
     /// Returns the files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         [self.asn.as_path(), self.country.as_path()].into_iter()
+    }
+}
+
+impl NearConfig {
+    fn from_section(geo: &GeoSection, problems: &mut Vec<Problem>) -> Self {
+        let mut zones = Vec::new();
+        for text in &geo.zones.value {
+            match text.split_whitespace().map(str::parse).collect::<Result<Vec<IpPrefix>, _>>() {
+                Ok(networks) => zones.push(networks),
+                Err(error) => problems.push(geo.zones.problem(format!("{text}: {error}"))),
+            }
+        }
+        let percent = geo.near_percent.value as u8;
+        if percent > 0 && zones.is_empty() && geo.asn.value.is_empty() {
+            let text = "needs geo.asn or geo.zones: set one of them, or 0";
+            problems.push(geo.near_percent.problem(text));
+        }
+        Self { percent, zones }
     }
 }
 

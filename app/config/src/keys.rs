@@ -157,9 +157,13 @@ settings! {
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
         non_compact: Flag = false;
-        /// The page that a browser gets at /: off, urls (a page with the announce URLs) or figures (the same, and
-        /// how many torrents and peers there are).
+        /// The page that a browser gets at /: off, urls (a page with the announce URLs) or figures (the same, with
+        /// numbers of torrents and peers, traffic of the last 24 hours and uptime of 90 days). Programs read it at
+        /// /page.json.
         page: Choice(PublicPage), per_listener = PublicPage::Urls;
+        /// Your own text on that page, e.g. how to reach you: at most 4096 bytes, not HTML. Empty lines divide
+        /// paragraphs.
+        page_text: Text = "";
         /// The name of this host in the announce URLs of that page, e.g. "tracker.example.org". Empty =
         /// the name that the request has.
         public_host: Text = "";
@@ -482,6 +486,13 @@ settings! {
         asn: Text, reloadable = "";
         /// MMDB file with the country of each network, e.g. GeoLite2-Country.mmdb. Empty = none.
         country: Text, reloadable = "";
+        /// Percent of a response's peers that come from the client's own zone or autonomous system (asn), if there are
+        /// any, in place of others. 0 = off. Not for WebTorrent, and not with [site]. See
+        /// docs/configure/by-task.md.
+        near_percent: Int(0, 50), reloadable = 0;
+        /// Zones for near_percent besides systems, which they come before: networks of each with spaces between them,
+        /// e.g. ["10.1.0.0/16 2001:db8:1::/48", "10.2.0.0/16"].
+        zones: List, reloadable = [];
         /// Seconds between counts of peers by system and by country.
         interval_s: Int(1, DAY_S), reloadable, constant = 300;
         /// Systems, and as many countries, that metrics name: those with the most peers. The API has more.

@@ -46,14 +46,14 @@ use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, QuietRefusals, Rate}
 use types::limits::{
     ANNOUNCES_PER_S, BURST_S, CONNECTIONS_PER_S, HANDSHAKES_BURST, HANDSHAKES_PER_S,
     HANDSHAKES_UNFINISHED_MAX, JITTER_SHARE, MEMORY_SHARE, MEMORY_UNKNOWN_MIB, OTHERS_PER_S,
-    PEER_LIFETIME_S_MAX,
+    PAGE_TEXT_BYTES_MAX, PEER_LIFETIME_S_MAX,
 };
 
 use choices::Sandboxing;
 use keys::{BansSection, LimitsSection, Sections, TrackerSection};
 use setting::Setting;
 
-pub use access::{GeoConfig, KeySource, NetworkList, NetworkRules, TokenConfig};
+pub use access::{GeoConfig, KeySource, NearConfig, NetworkList, NetworkRules, TokenConfig};
 pub use acme::AcmeConfig;
 pub use choices::{Challenge, LogFormat, Transport};
 pub use cluster::{ClusterConfig, is_name as is_cluster_name};
@@ -96,6 +96,8 @@ pub struct Config {
     pub keep_peer_ids: bool,
     /// The name of this host in announce URLs of the public page; `None` = that of the request.
     pub public_host: Option<String>,
+    /// The operator's own text on the public page.
+    pub page_text: String,
     /// Responses to HTTP challenges of an ACME server.
     pub challenges: Arc<Challenges>,
     /// Files of certificates and their keys.
@@ -202,6 +204,7 @@ impl Config {
             },
             keep_peer_ids: sections.http.non_compact.value,
             public_host: public_host(&sections.http.public_host, &mut problems),
+            page_text: page_text(&sections.http.page_text, &mut problems),
             challenges,
             certificates: tls.certificates.value.clone(),
             acme: AcmeConfig::from_sections(sections, &mut problems),
@@ -217,7 +220,7 @@ impl Config {
             networks: NetworkRules::from_sections(access, &sections.geo, &mut problems),
             tokens: TokenConfig::from_section(access, &mut problems),
             torrent_names: access.torrent_names_mib.size() << 20,
-            geo: GeoConfig::from_section(&sections.geo),
+            geo: GeoConfig::from_section(&sections.geo, &mut problems),
             memory_budget: memory_budget(sections.limits.memory_mib.value, memory_bytes()),
             assumes_memory: assumes_memory(sections),
             admin_listen,
@@ -373,6 +376,15 @@ fn public_host(setting: &Setting<String>, problems: &mut Vec<Problem>) -> Option
         problems.push(setting.problem(text));
     }
     Some(host.clone())
+}
+
+fn page_text(setting: &Setting<String>, problems: &mut Vec<Problem>) -> String {
+    let length = setting.value.len();
+    if length > PAGE_TEXT_BYTES_MAX {
+        let text = format!("expected at most {PAGE_TEXT_BYTES_MAX} bytes, found {length}");
+        problems.push(setting.problem(text));
+    }
+    setting.value.clone()
 }
 
 /// Returns the maximum of the random seconds added to the interval.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,6 +46,9 @@ pub(crate) struct Check {
     /// Also try an invalid connection id. Some trackers block addresses that do this often.
     #[arg(long)]
     thorough: bool,
+    /// Look up the host's TXT record (BEP 34) at this DNS server instead of those of /etc/resolv.conf.
+    #[arg(long, value_name = "ADDRESS", value_parser = dns_server)]
+    resolver: Option<SocketAddr>,
     #[command(flatten)]
     connect: ConnectArgs,
 }
@@ -154,8 +157,16 @@ impl Check {
             torrent,
             family: self.connect.family(),
             thorough: self.thorough,
+            dns_server: self.resolver,
         })
     }
+}
+
+/// Reads the address of a DNS server: an IP address, or one with a port.
+fn dns_server(text: &str) -> Result<SocketAddr, String> {
+    let with_port = text.parse::<SocketAddr>().ok();
+    let address = with_port.or_else(|| Some((text.parse::<IpAddr>().ok()?, 53).into()));
+    address.ok_or_else(|| "expected an IP address, or one with a port".to_owned())
 }
 
 /// Reads the URLs in a file.

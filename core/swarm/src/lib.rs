@@ -40,7 +40,7 @@ pub use announce::{Action, PeerCaps, StoreAnnounce, StoreWebAnnounce};
 pub use events::TorrentEvent;
 pub use inspect::{PeerInfo, TorrentDetails, TorrentStats};
 pub use options::Options;
-pub use shard::{Answer, LeftOut};
+pub use shard::{Answer, AnswerChanges};
 pub use store::{REMOVALS_KEPT_S, Store, StoreWalk};
 pub use totals::{FamilyTotals, Totals};
 pub use web::{RelayTargets, WebAnnounceSummary};

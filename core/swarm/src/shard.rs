@@ -7,6 +7,7 @@ mod caps;
 mod inspect;
 mod memory;
 mod merge;
+mod near;
 mod sweep;
 mod torrent;
 mod walk;
@@ -35,7 +36,7 @@ use merge::Stopped;
 use torrent::PeerIds;
 
 pub(crate) use announce::StagedAnnounce;
-pub use answer::{Answer, LeftOut};
+pub use answer::{Answer, AnswerChanges};
 pub(crate) use inspect::Found;
 pub(crate) use merge::{Merger, StagedGroup, WebWalk};
 pub(crate) use sweep::Lifetimes;

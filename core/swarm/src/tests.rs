@@ -5,6 +5,7 @@ mod cluster;
 mod inspect;
 mod memory;
 pub(crate) mod merge;
+mod near;
 mod replicate;
 mod twin;
 

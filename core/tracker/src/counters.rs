@@ -7,6 +7,7 @@ mod busy_networks;
 mod clients;
 mod drop_reason;
 mod latency;
+mod services;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub use busy_networks::BusyNetworks;
 pub use clients::{ClientPrefix, Clients};
 pub use drop_reason::DropReason;
 pub use latency::Latency;
+pub use services::{DayUptime, ServiceId, ServiceSummary, ServicesReport};
 
 /// Everything that one worker counts at one listener. All fields only grow, except `connections_open`,
 /// `clients` and `busy_networks`.
@@ -116,15 +118,15 @@ impl Counters {
         self.drops[reason.index()] += 1;
     }
 
-    /// Counts announces that were accepted. Samples one of [`Clients::ONE_OF`]: `last` returns the peer id and
-    /// the address of the last of them.
+    /// Counts announces that were accepted. Looks at one now and then: `last` returns the peer id and the address of
+    /// the last of them.
     #[inline]
     pub fn announced(&mut self, count: u32, last: impl FnOnce() -> Option<(PeerId, IpAddr)>) {
         if self.clients.pass(count)
             && let Some((id, from)) = last()
         {
-            self.clients.sample(&id);
-            self.busy_networks.sample(from);
+            let announces = self.clients.sample(&id);
+            self.busy_networks.sample(from, announces);
         }
     }
 
@@ -263,6 +265,7 @@ impl WorkerMetrics {
     /// Publishes a copy of the counters. Takes a short lock and copies one or two kilobytes: call it a
     /// few times a second.
     pub fn publish(&mut self) {
+        self.counters.clients.adapt();
         let mut published = self.published.lock();
         published.counters.clone_from(&self.counters);
         published.times += 1;

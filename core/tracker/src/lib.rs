@@ -21,6 +21,7 @@ mod labelled;
 mod limiter;
 mod listener_policies;
 mod load;
+mod near;
 mod networks;
 mod passkeys;
 mod policy;
@@ -59,6 +60,7 @@ pub use load::{
     Budget, BytesLeft, Controller, Interval, LoadMeasured, LoadRules, LoadTime, Pacing,
     PeerLifetimes, SERVICES, Service, ServiceGate, ServiceLoad, Stretch,
 };
+pub use near::{Near, ZoneNetwork, Zones};
 pub use networks::Networks;
 pub use passkeys::{
     BadSessions, KeyId, KeyRules, KeyTotals, PasskeyStore, SessionOrigin, SessionWalk,
@@ -258,6 +260,11 @@ impl Tracker {
         self.settings.change(|settings| settings.quiet = quiet);
     }
 
+    /// Replaces what answers do about near peers, for every worker from its next batch on.
+    pub fn set_near(&self, near: Option<Arc<Near>>) {
+        self.settings.change(|settings| settings.near.clone_from(&near));
+    }
+
     /// Returns the settings in force.
     pub fn settings(&self) -> Guard<Arc<Settings>> {
         self.settings.load()
@@ -394,6 +401,20 @@ impl View<'_> {
             let caller = Caller { site: &**site, agent: b"", protocol: SiteProtocol::Udp };
             return self.announce_by_site(caller, random, requests, answer);
         }
+        match &self.settings.near {
+            None => self.announce_plainly(random, requests, answer),
+            Some(near) => self.announce_near(near, random, requests, answer),
+        }
+    }
+
+    /// Does what [`Self::announce`] does, without a site and without near peers.
+    #[inline]
+    pub(crate) fn announce_plainly(
+        &self,
+        random: &mut Random,
+        requests: &[AnnounceRequest],
+        answer: &mut impl FnMut(u8, Result<AnnounceOk<'_>, Refusal>),
+    ) {
         let (tracker, policy) = (self.tracker, &self.settings.policy);
         let jitter_seed = random.next();
         let mut admitted: ArrayVec<StoreAnnounce, { limits::BATCH_MAX }> = ArrayVec::new();

@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 
 use crate::load::Paced;
 use crate::{
-    Interval, Limits, ListenerPolicy, ListenerPolicyId, Pacing, PeerLifetimes, Policy,
+    Interval, Limits, ListenerPolicy, ListenerPolicyId, Near, Pacing, PeerLifetimes, Policy,
     QuietRefusals, Service,
 };
 
@@ -23,6 +23,8 @@ pub struct Settings {
     pub limits: Limits,
     /// The refusals that are quiet.
     pub quiet: QuietRefusals,
+    /// The rules by which answers prefer near peers; `None` = they do not.
+    pub near: Option<Arc<Near>>,
     /// The stretch of intervals, and budgets.
     pacing: Pacing,
     /// The values that follow from `policy` and `pacing`.
@@ -89,7 +91,8 @@ impl SharedSettings {
         let quiet = QuietRefusals::default();
         let pacing = Pacing::default();
         let paced = Paced::new(&policy, &pacing);
-        let settings = Settings { policy, listeners, limits, quiet, pacing, paced };
+        let near = None;
+        let settings = Settings { policy, listeners, limits, quiet, near, pacing, paced };
         Self(Arc::new(ArcSwap::from_pointee(settings)))
     }
 

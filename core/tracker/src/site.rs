@@ -229,8 +229,8 @@ impl View<'_> {
             let Judged { slot, request, hidden, own, .. } = judged;
             match answered {
                 Ok(answered) => {
-                    let left_out = answered.find(own);
-                    let answered = answered.without(&left_out);
+                    let changes = answered.leaving_out(own);
+                    let answered = answered.with(&changes);
                     let too_many = self.count_list(caller.site, judged, &answered);
                     let answered = if too_many.is_some() { answered.emptied() } else { answered };
                     let accepted = self.accept(request, jitter_seed, *slot, answered);

@@ -48,6 +48,9 @@ pub const FULL_SCRAPE_CHUNK_S: u32 = 300;
 /// Client software with a line of its own in statistics; the rest is of no interest.
 pub const STATS_CLIENTS_MAX: usize = 64;
 
+/// Bytes of the operator's own text on the public page, which is sent with each page.
+pub const PAGE_TEXT_BYTES_MAX: usize = 4096;
+
 /// Hashes answered in one HTTP scrape. [`HTTP_HEAD_MAX`] holds hardly more.
 pub const SCRAPE_HASHES_HTTP_MAX: usize = 256;
 

@@ -404,7 +404,7 @@ pub(super) mod tests {
             "tidegate_request_duration_seconds_bucket{listener=\"[::1]:6969\",protocol=\"udp\",le=\"0.00002\"} 3",
             "tidegate_request_duration_seconds_bucket{listener=\"[::1]:6969\",protocol=\"udp\",le=\"+Inf\"} 3",
             "tidegate_request_duration_seconds_sum{listener=\"[::1]:6969\",protocol=\"udp\"} 0.000045",
-            "tidegate_clients_sampled{client=\"qBittorrent\"} 1",
+            "tidegate_clients_sampled{client=\"qBittorrent\"} 64",
             "tidegate_clients_sampled{client=\"other\"} 0",
             "tidegate_rate_limit_buckets{kind=\"scrape\"} 65536",
             "tidegate_rate_limit_buckets_used{kind=\"scrape\"} 0",

@@ -5,18 +5,22 @@ mod endings;
 mod history;
 mod losses;
 mod sample;
+mod services;
+mod torrents;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tracker::IpPrefix;
-use tracker::counters::{BusyNetworks, Counters, DropReason, Listener};
-use types::Refusal;
+use tracker::counters::{BusyNetworks, Counters, DropReason, Listener, ServicesReport};
+use types::{InfoHash, Refusal};
 
 use crate::clients::samples_by_name;
+use crate::clock::since_epoch;
 use crate::json::json_text;
 use crate::records::tables::history::{PendingHistory, StoredRow};
 use crate::records::tables::lists::List;
@@ -25,10 +29,11 @@ use crate::sources::MetricSources;
 use endings::Endings;
 pub(crate) use endings::{Cause, CommonEnding};
 use history::History;
-pub(crate) use history::{ANNOTATIONS_MAX, HistorySpan, StatsHistory};
+pub(crate) use history::{ANNOTATIONS_MAX, HistorySpan, StatsHistory, TorrentHistory};
 pub use history::{Annotation, AnnotationKind};
 use losses::Losses;
 use sample::{CounterSnapshot, FIELDS, Sample, rounded, sample};
+use services::{Moment, Services};
 
 /// Samples that a new stream gets.
 const SECONDS: usize = 60;
@@ -36,6 +41,8 @@ const SECONDS: usize = 60;
 const QUEUE_MAX: usize = 64;
 /// Seconds between details.
 const DETAILS_PERIOD_S: u64 = 5;
+/// Torrents of a list that are followed without being looked at one by one.
+const TOP_FOLLOWED: usize = 20;
 /// Networks in details.
 const NETWORKS_MAX: usize = 10;
 
@@ -55,6 +62,7 @@ pub(crate) struct StatsMessage {
 struct State {
     seconds: VecDeque<Sample>,
     history: History,
+    services: Services,
     losses: Losses,
     endings: Endings,
     last: Option<CounterSnapshot>,
@@ -112,6 +120,9 @@ impl Recorder {
             }
         }
         state.history.add(sources, &snapshot);
+        let readings = state.services.read(&listeners, &sources.registry.publish_counts());
+        let unix_ms = since_epoch(SystemTime::now()).as_millis() as u64;
+        state.services.add(Moment { unix_ms, at: snapshot.at }, &readings);
         let is_due = |last: &CounterSnapshot| {
             snapshot.at.duration_since(last.at).as_secs() >= DETAILS_PERIOD_S
         };
@@ -142,27 +153,58 @@ impl Recorder {
 
     /// Moves what the records do not have yet to `pending`.
     pub(crate) fn collect(&self, pending: &mut PendingHistory) {
-        self.lock().history.collect(pending);
+        let mut state = self.lock();
+        state.history.collect(pending);
+        state.services.collect(pending);
     }
 
     /// Adds what the records have. Call before the first sample.
     pub(crate) fn restore(&self, stored: PendingHistory) {
-        self.lock().history.restore(stored);
+        let mut state = self.lock();
+        state.services.restore(&stored.rows, false);
+        state.history.restore(stored);
     }
 
-    /// Returns the rows with steps too short for the records.
+    /// Returns what the process that replaces this one needs and the records do not have: rows with steps too short for
+    /// them, and rows that still change.
     pub(crate) fn brief_rows(&self) -> Vec<StoredRow> {
-        self.lock().history.brief_rows()
+        let state = self.lock();
+        let mut rows = state.history.brief_rows();
+        rows.append(&mut state.services.rows());
+        rows
     }
 
     /// Adds rows of an earlier process. Call before the first sample.
     pub(crate) fn restore_rows(&self, rows: Vec<StoredRow>) {
-        self.lock().history.restore(PendingHistory { rows, annotations: Vec::new() });
+        let mut state = self.lock();
+        state.services.restore(&rows, true);
+        state.history.restore(PendingHistory { rows, annotations: Vec::new() });
+    }
+
+    /// Returns the traffic and the uptime of all services until `now`, a Unix time in seconds.
+    pub(crate) fn services(&self, now: u64) -> ServicesReport {
+        self.lock().services.report(now)
     }
 
     /// Returns what is known of a span that ends `now`, a Unix time in seconds.
     pub(crate) fn span(&self, span: HistorySpan, now: u64) -> StatsHistory {
         self.lock().history.span(span, now)
+    }
+
+    /// Returns what is known of a torrent within a span that ends `now`, a Unix time in seconds.
+    pub(crate) fn torrent(&self, hash: &InfoHash, span: HistorySpan, now: u64) -> TorrentHistory {
+        self.lock().history.torrent(hash, span, now)
+    }
+
+    /// Follows a torrent that an operator looks at.
+    pub(crate) fn follow(&self, hash: InfoHash) {
+        self.lock().history.followed.open(hash);
+    }
+
+    /// Follows the torrents at the top of a list, while there is room.
+    pub(crate) fn follow_top(&self, hashes: impl Iterator<Item = InfoHash>) {
+        let mut state = self.lock();
+        hashes.take(TOP_FOLLOWED).for_each(|hash| state.history.followed.add(hash));
     }
 
     /// Returns messages with the last minute, and a receiver of all later messages.

@@ -66,6 +66,16 @@ pub(crate) struct PageRequest {
     pub(crate) limit: usize,
 }
 
+impl PageRequest {
+    /// Returns whether the page begins with the largest of all torrents.
+    pub(crate) fn is_top(&self) -> bool {
+        let is_size =
+            matches!(self.sort, SortKey::Seeders | SortKey::Leechers | SortKey::Downloads);
+        let is_whole = self.after.is_none() && self.only.is_none() && self.prefix.digits == 0;
+        is_size && is_whole && !self.ascending
+    }
+}
+
 /// A page of the list.
 #[derive(Clone, Debug)]
 pub(crate) struct ListPage {

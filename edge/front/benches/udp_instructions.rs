@@ -12,6 +12,7 @@
 //! Argument: batches of 64 announces. The client's part, a few hundred instructions an announce, is
 //! counted with the rest. With the word `private` behind it the listener is private, and each announce has
 //! one of 256 keys in its URL. With `refused` no torrent is on the allow list; with `quiet` these refusals are quiet, too.
+//! With `near`, a fifth of each response comes from the client's zone, where all peers are.
 
 mod shared;
 
@@ -25,8 +26,8 @@ use tidegate_front::udp::{UdpFront, UdpListener};
 use tracker::access::{AccessLists, Mode};
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 use tracker::{
-    Access, IpPrefix, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId, QuietRefusals, Tracker,
-    UserKey,
+    Access, IpPrefix, KeyId, KeyRules, ListenerPolicy, ListenerPolicyId, Near, QuietRefusals,
+    Tracker, UserKey, ZoneNetwork, Zones,
 };
 use types::{Refusal, Tick};
 
@@ -62,6 +63,9 @@ fn main() {
     let options = if is_asked("private") { add_keys(&tracker) } else { Vec::new() };
     if is_asked("refused") || is_asked("quiet") {
         refuse(&tracker, is_asked("quiet"));
+    }
+    if is_asked("near") {
+        prefer_near(&tracker);
     }
     let registry = MetricsRegistry::default();
     let listener_policy = ListenerPolicyId(0);
@@ -100,6 +104,17 @@ fn refuse(tracker: &Tracker, is_quiet: bool) {
         quiet.add(Refusal::NotAllowed, None);
         tracker.set_quiet(quiet);
     }
+}
+
+/// Prefers peers of the client's zone, among as many systems as there are on the internet.
+fn prefer_near(tracker: &Tracker) {
+    let network = |number: u32| ZoneNetwork {
+        network: IpPrefix::v4((number << 12).into(), 20),
+        zone: number,
+    };
+    let systems = Zones::new((0..1 << 19).map(network));
+    let near = Near { percent: 20, own: Zones::default(), systems };
+    tracker.set_near(Some(Arc::new(near)));
 }
 
 impl Driver {

@@ -185,7 +185,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// If the file is damaged, or has more networks than [`limits::GEO_NETWORKS_MAX`].
+    /// As [`Self::system_networks`].
     pub fn networks_of(&self, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
         self.networks_up_to(limits::GEO_NETWORKS_MAX, systems)
     }
@@ -194,11 +194,35 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// As [`Self::networks_of`].
+    /// As [`Self::system_networks`].
     #[doc(hidden)]
     pub fn networks_up_to(&self, most: usize, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
-        let mut wanted: HashMap<usize, bool> = HashMap::new();
         let mut found = Vec::new();
+        self.each_network(most, |it| {
+            if systems.contains(&it.system) {
+                found.push(it.network);
+            }
+        })?;
+        Ok(found)
+    }
+
+    /// Returns all networks of which the file knows the system, in its order. Takes a second or so.
+    ///
+    /// # Errors
+    ///
+    /// If the file is damaged, or has more networks than [`limits::GEO_NETWORKS_MAX`].
+    pub fn system_networks(&self) -> Result<Vec<SystemNetwork>, GeoError> {
+        let mut found = Vec::new();
+        self.each_network(limits::GEO_NETWORKS_MAX, |network| found.push(network))?;
+        Ok(found)
+    }
+
+    fn each_network(
+        &self,
+        most: usize,
+        mut visit: impl FnMut(SystemNetwork),
+    ) -> Result<(), GeoError> {
+        let mut known: HashMap<usize, Option<u32>> = HashMap::new();
         // With the networks without data: else a damaged tree of empty paths could not be left.
         let options = WithinOptions::default().include_networks_without_data();
         for (count, network) in self.reader.networks(options)?.enumerate() {
@@ -207,25 +231,34 @@ impl Database {
             }
             let network = network?;
             let Some(offset) = network.offset() else { continue };
-            let is_wanted = match wanted.get(&offset) {
-                Some(is_wanted) => *is_wanted,
+            let system = match known.get(&offset) {
+                Some(system) => *system,
                 None => {
-                    let system = network.decode::<SystemRecord<'_>>()?;
-                    let number = system.as_ref().and_then(system_number);
-                    let is_wanted = number.is_some_and(|number| systems.contains(&number));
-                    if wanted.len() < KNOWN_MAX {
-                        wanted.insert(offset, is_wanted);
+                    let record = network.decode::<SystemRecord<'_>>()?;
+                    let system = record.as_ref().and_then(system_number);
+                    if known.len() < KNOWN_MAX {
+                        known.insert(offset, system);
                     }
-                    is_wanted
+                    system
                 }
             };
-            if is_wanted {
+            if let Some(system) = system {
                 let network = network.network()?;
-                found.push(IpPrefix::new(network.network(), network.prefix()));
+                let network = IpPrefix::new(network.network(), network.prefix());
+                visit(SystemNetwork { network, system });
             }
         }
-        Ok(found)
+        Ok(())
     }
+}
+
+/// A network and the number of its system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemNetwork {
+    /// The network.
+    pub network: IpPrefix,
+    /// The number of the system.
+    pub system: u32,
 }
 
 impl<T: Clone> Lookup<'_, T> {

@@ -5,6 +5,7 @@
 mod challenges;
 mod list;
 mod page;
+mod services;
 mod site;
 mod stats;
 
@@ -15,7 +16,7 @@ use front::http::{LongBody, PageAnswer, Pages};
 use tracker::{FullScrapePermit, ListenerPolicyId, Tracker, View};
 use wire::http::{RequestHead, Status, TorrentList};
 
-use page::PAGE_HEADERS;
+use page::{JSON_HEADERS, PAGE_HEADERS, Page};
 use site::OverviewAccess;
 use stats::StatsRequest;
 
@@ -66,20 +67,35 @@ impl Pages for ListenerPages {
             }
             return self.answer_stats(view, ip, asked);
         }
-        if request.path != b"/" || *page == PublicPage::Off {
+        if *page == PublicPage::Off {
             return PageAnswer::NotFound;
         }
-        let shows_figures = *page == PublicPage::Figures;
-        let figures = shows_figures.then(|| self.site.figures(&self.tracker, view.now()));
-        PageAnswer::Document {
-            content_type: "text/html; charset=utf-8",
-            headers: PAGE_HEADERS,
-            body: page::html(&self.site, view, request, figures.as_deref()),
+        match request.path {
+            b"/" => PageAnswer::Document {
+                content_type: "text/html; charset=utf-8",
+                headers: PAGE_HEADERS,
+                body: self.page(view, request).html(),
+            },
+            b"/page.json" => PageAnswer::Document {
+                content_type: "application/json",
+                headers: JSON_HEADERS,
+                body: self.page(view, request).json(),
+            },
+            _ => PageAnswer::NotFound,
         }
     }
 }
 
 impl ListenerPages {
+    /// Returns the public page, with figures if there are to be any.
+    fn page(&self, view: &View<'_>, request: &RequestHead<'_>) -> Page<'_> {
+        let shows_figures = self.options.page == PublicPage::Figures;
+        let now = view.now();
+        let figures = shows_figures
+            .then(|| (self.site.figures(&self.tracker, now), self.site.service_texts(now)));
+        Page::new(&self.site, view, request, figures)
+    }
+
     fn answer_stats(&self, view: &View<'_>, ip: IpAddr, asked: StatsRequest<'_>) -> PageAnswer {
         let Self { tracker, site, listener_policy, .. } = self;
         let now = view.now();

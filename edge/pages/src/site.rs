@@ -3,15 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tracker::counters::{Clients, Counters, DropReason, MetricsRegistry, Protocol};
+use tracker::counters::{Clients, Counters, DropReason, MetricsRegistry, Protocol, ServicesReport};
 use tracker::{ListenerPolicyId, RequestKind, Totals, Tracker};
 use types::{InfoHash, Refusal, Tick};
+
+use crate::services::ServiceTexts;
 
 /// The data that all workers show. Figures are gathered at most once a second, and passes over all
 /// torrents are made at most twice a minute, for any number of clients.
 pub struct Site {
     pub(crate) options: SiteOptions,
     figures: Mutex<Option<(Tick, Arc<Figures>)>>,
+    services: Mutex<Option<(Tick, Arc<ServiceTexts>)>>,
     overview: Mutex<Option<(Tick, Arc<Overview>)>>,
     is_refreshing: AtomicBool,
 }
@@ -22,6 +25,10 @@ pub struct SiteOptions {
     pub urls: Vec<PublicUrl>,
     /// The name of this host in URLs; `None` = that of the request.
     pub host: Option<String>,
+    /// The operator's own text for the public page; empty lines divide paragraphs.
+    pub text: String,
+    /// Returns what the services did over hours and days; called at most every ten seconds.
+    pub services: Box<dyn Fn() -> ServicesReport + Send + Sync>,
     /// The counters of all workers.
     pub registry: Arc<MetricsRegistry>,
     /// Returns the seconds since the process began.
@@ -47,6 +54,8 @@ pub struct PublicUrl {
     pub is_loopback: bool,
 }
 
+/// Seconds for which the texts about services are served.
+const SERVICES_S: u32 = 10;
 /// Seconds for which an overview is served.
 const OVERVIEW_S: u32 = 30;
 /// Torrents with the most peers that an overview has.
@@ -125,6 +134,7 @@ impl Site {
         Self {
             options,
             figures: Mutex::default(),
+            services: Mutex::default(),
             overview: Mutex::default(),
             is_refreshing: AtomicBool::new(false),
         }
@@ -169,6 +179,19 @@ impl Site {
             figures.clients.add(&counters.clients);
         }
         figures
+    }
+
+    /// Returns texts about the services that are at most ten seconds old.
+    pub(crate) fn service_texts(&self, now: Tick) -> Arc<ServiceTexts> {
+        let mut kept = lock(&self.services);
+        match &*kept {
+            Some((at, texts)) if now.since(*at) < SERVICES_S => Arc::clone(texts),
+            _ => {
+                let texts = Arc::new(ServiceTexts::new(&(self.options.services)()));
+                *kept = Some((now, Arc::clone(&texts)));
+                texts
+            }
+        }
     }
 
     /// Returns the kept overview, a ticket to refresh it, or `Busy`.

@@ -277,12 +277,12 @@ fn counts(figures: &Figures, overview: &Overview) -> [u64; 8] {
     ]
 }
 
-/// Returns the peers of each client software, estimated by samples of their announces. The name is the
+/// Returns the peers of each client software, by its share of recent announces. The name is the
 /// beginning of the peer id, as bittorrent-tracker shows software that it does not know.
 fn clients(figures: &Figures) -> Vec<(String, u64)> {
     let (known, others) = figures.clients.counts();
-    let samples = known.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() + u64::from(others);
-    let share = |count: u32| figures.peers() * u64::from(count) / samples.max(1);
+    let sum = known.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() + u64::from(others);
+    let share = |count: u32| (figures.peers() * u64::from(count) + sum / 2) / sum.max(1);
     let mut all: Vec<(String, u64)> = known
         .iter()
         .map(|(prefix, count)| (String::from_utf8_lossy(prefix).into_owned(), share(*count)))

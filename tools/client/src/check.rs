@@ -5,6 +5,7 @@
 
 mod address_check;
 mod certificate;
+mod dns_record;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,8 @@ use types::{Family, InfoHash};
 
 use crate::{FailureKind, TrackerError, Url};
 use address_check::AddressCheck;
+
+pub use dns_record::{DnsRecord, RecordPort, Transport};
 
 /// The scope of a check, and the limits to check against.
 #[derive(Clone, Debug)]
@@ -40,6 +43,8 @@ pub struct CheckOptions {
     pub family: Option<Family>,
     /// Also try a wrong connection id. Some trackers ban clients that do so often.
     pub thorough: bool,
+    /// The DNS server for TXT records (BEP 34); `None` uses those of the system.
+    pub dns_server: Option<SocketAddr>,
 }
 
 /// The result of checking one tracker.
@@ -86,7 +91,11 @@ const ADDRESSES_MAX: usize = 4;
 pub fn check(url: &Url, options: &CheckOptions) -> CheckReport {
     let start = Instant::now();
     let mut findings = Findings::default();
-    for address in addresses(url, options, &mut findings) {
+    let addresses = addresses(url, options, &mut findings);
+    if let Some(first) = addresses.first() {
+        dns_record::check(url, options, *first, &mut findings);
+    }
+    for address in addresses {
         findings.address = Some(address);
         AddressCheck::new(url, address, options, &mut findings).run();
     }

@@ -14,6 +14,7 @@
 mod check;
 pub mod codec;
 mod config;
+pub mod dns;
 mod entropy;
 mod error;
 mod http;
@@ -26,7 +27,9 @@ mod udp;
 mod url;
 mod webtorrent;
 
-pub use check::{CheckItem, CheckOptions, CheckReport, Verdict, check};
+pub use check::{
+    CheckItem, CheckOptions, CheckReport, DnsRecord, RecordPort, Transport, Verdict, check,
+};
 pub use config::SessionConfig;
 pub use entropy::{peer_id, random};
 pub use error::{FailureKind, TrackerError};

@@ -274,4 +274,7 @@ fn statistics_and_public_host_are_checked() {
     }
     let host = config("[http]\npublic_host = \"[2001:db8::1]\"\n").public_host;
     assert_eq!(host.as_deref(), Some("[2001:db8::1]"));
+    assert_eq!(config("[http]\npage_text = \"a\\nb\"\n").page_text, "a\nb");
+    let found = says(&format!("[http]\npage_text = \"{}\"\n", "x".repeat(4097)));
+    assert_eq!(found, ["2: http.page_text: expected at most 4096 bytes, found 4097"]);
 }

@@ -18,11 +18,11 @@ use geo::{
 use net::process::lower_priority;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
-use tracker::Tracker;
+use tracker::{Near, Tracker, ZoneNetwork, Zones};
 
 use super::module::{Findings, Module, Running};
 use crate::access::{FileState, file_state};
-use config::{Config, GeoConfig};
+use config::{Config, GeoConfig, NearConfig};
 
 /// Period at which the thread checks whether there is work.
 const STEP: Duration = Duration::from_millis(200);
@@ -61,6 +61,7 @@ impl Module for GeoModule {
             status,
             asn: GeoSource::default(),
             country: GeoSource::default(),
+            near: None,
         };
         let stop = running.workers.stop_flag();
         running.workers.start("geo", lower_priority, move || {
@@ -82,6 +83,8 @@ struct GeoCounter {
     status: Arc<Mutex<NetworkStatus>>,
     asn: GeoSource,
     country: GeoSource,
+    /// The sources of the zones of near peers; `None` = there are no zones.
+    near: Option<(NearConfig, Option<FileState>)>,
 }
 
 /// A file that says where networks belong, as it was when it was last read.
@@ -125,9 +128,25 @@ impl GeoCounter {
         }
     }
 
+    /// Makes the zones of near peers, if they are on and something has changed.
+    fn follow_near(&mut self, config: &NearConfig) {
+        let wanted = (config.percent > 0).then(|| (config.clone(), self.asn.seen));
+        if wanted == self.near {
+            return;
+        }
+        let near = wanted.is_some().then(|| Arc::new(near(config, self.asn.database.as_ref())));
+        if let Some(near) = &near {
+            let bytes = near.own.memory_bytes() + near.systems.memory_bytes();
+            info!(percent = near.percent, bytes, "responses have peers of the client's zone");
+        }
+        self.tracker.set_near(near);
+        self.near = wanted;
+    }
+
     fn count(&mut self, config: &GeoConfig) {
         self.asn.follow("geo.asn", &config.asn);
         self.country.follow("geo.country", &config.country);
+        self.follow_near(&config.near);
         let sources = [("asn", &self.asn), ("country", &self.country)];
         let files = sources.iter().filter_map(|(kind, source)| source.file(kind)).collect();
         let problems = sources.iter().filter_map(|(_, source)| source.problem.clone()).collect();
@@ -147,6 +166,20 @@ impl GeoCounter {
         }
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
+}
+
+/// Returns zones and systems for responses with near peers. Systems that cannot be read are left out.
+fn near(config: &NearConfig, asn: Option<&Database>) -> Near {
+    let own = (0..).zip(&config.zones).flat_map(|(zone, networks)| {
+        networks.iter().map(move |network| ZoneNetwork { network: *network, zone })
+    });
+    let systems = asn.map(Database::system_networks).unwrap_or_else(|| Ok(Vec::new()));
+    let systems = systems.unwrap_or_else(|error| {
+        warn!("geo.near_percent: systems are not used: {error}");
+        Vec::new()
+    });
+    let systems = systems.iter().map(|it| ZoneNetwork { network: it.network, zone: it.system });
+    Near { percent: config.percent, own: Zones::new(own), systems: Zones::new(systems) }
 }
 
 /// Looks up one of `every` addresses that `visit` passes on.

@@ -171,7 +171,7 @@ impl Serving {
         let config = &self.reloader.config;
         let tls = TlsConfig::new(&self.shared.certificates);
         self.workers.start_sweep(self.node.is_some())?;
-        let site = self.workers.site(bound.public_urls(), config, self.node);
+        let site = self.workers.site(bound.public_urls(), config, self.node, &self.api);
         let modules = &mut self.modules;
         self.workers.start_udp(bound.udp, config, |number, worker| {
             let equipped = modules.iter_mut().filter_map(|module| module.equip(number, worker));

@@ -93,3 +93,40 @@ fn public_page_names_the_listeners_and_webtorrent_is_beside_it() {
         assert_eq!(upgrade(http4, path), 101, "{path}");
     }
 }
+
+/// Returns the seconds of today in which UDP over IPv4 served, and in which it was down.
+fn uptime(tracker: &Tracker) -> (u64, u64) {
+    let page = String::from_utf8(http(address(tracker), "/page.json").1).unwrap();
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    let services = page["services"].as_array().unwrap();
+    let udp = services.iter().find(|it| it["service"] == "udp4");
+    let days = udp.map(|udp| udp["days"].as_array().unwrap().iter().rev().take(2));
+    let sum =
+        |at: usize| days.clone().into_iter().flatten().map(|day| day[at].as_u64().unwrap()).sum();
+    // Yesterday, too: midnight may pass.
+    (sum(0), sum(1))
+}
+
+#[test]
+fn uptime_survives_stops_and_kills() {
+    let state = Directory::new();
+    let config = format!(
+        "[state]\ndir = {:?}\nflush_s = 1\n{}",
+        state.path("state"),
+        listener("http.page = \"figures\"\n")
+    );
+    let mut tracker = start(&config);
+    assert_eq!(http(tracker.http4(), "/page.json").0, 200);
+    tracker.wait_until("a second is served", |it| uptime(it).0 >= 1);
+    let (served, down) = uptime(&tracker);
+    assert_eq!(down, 0, "the time before the first start is unknown");
+    tracker.stop();
+    assert!(tracker.wait_for_end().success());
+    let mut tracker = start(&config);
+    tracker.wait_until("more is served", |it| uptime(it).0 > served);
+    tracker.kill();
+    let tracker = start(&config);
+    // The time that the killed process had not written counts as down.
+    tracker.wait_until("the gap is down", |it| uptime(it).1 >= 1);
+    assert!(uptime(&tracker).0 >= served, "{:?} {served}", uptime(&tracker));
+}

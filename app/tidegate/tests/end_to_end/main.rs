@@ -23,6 +23,8 @@ mod listeners;
 mod load;
 mod logs;
 mod manual;
+#[cfg(target_os = "linux")]
+mod near;
 mod packaging;
 mod post_receiver;
 mod private_trackers;

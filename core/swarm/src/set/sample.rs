@@ -109,6 +109,27 @@ impl<E: Entry> PeerSet<E> {
         Position { page, at }
     }
 
+    /// Calls `visit` with up to `most` peers other than the one at `skip`, neighbours from a random start on, until it
+    /// returns false. The start is another one than that of [`PeerSet::sample`].
+    pub(crate) fn search(
+        &self,
+        arena: &Arena,
+        skip: Option<Position>,
+        sample_seed: u64,
+        most: u32,
+        mut visit: impl FnMut(&E) -> bool,
+    ) {
+        let start = self.sample_start(arena, skip, sample_seed.rotate_left(17));
+        let mut left = most;
+        self.walk(arena, start, skip, |_, run| {
+            run.iter().all(|peer| {
+                let is_within = left > 0;
+                left = left.saturating_sub(1);
+                is_within && visit(peer)
+            })
+        });
+    }
+
     /// Calls `visit` with all peers but the one at `skip`, in runs with their pages from `start` on
     /// and around, until it returns false.
     fn walk(

@@ -3,11 +3,14 @@
 //! An [`Answer`] borrows its locked shard. Peers are visited as runs of packed entries where these are stored, so
 //! nothing is copied or allocated before the protocol's encoder copies them.
 
+use std::net::IpAddr;
+
 use primitives::Random;
 use types::{Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, SwarmCounts};
 
 use super::Shard;
 use super::announce::{StagedAnnounce, Updated, is_wanted};
+use super::near::{NearOfFamily, NearPeers, NearSearch};
 use super::torrent::{FamilyPeers, Place};
 use crate::entry::Entry;
 use crate::record::Record;
@@ -21,81 +24,105 @@ pub struct Answer<'a> {
     /// True if the announce was counted as a download.
     pub downloaded: bool,
     chosen: Option<Chosen<'a>>,
-    /// Peers that are left out, of users of a site.
-    left_out: Option<&'a LeftOut<'a>>,
+    changes: Option<&'a AnswerChanges<'a>>,
 }
 
-/// Peers that an answer leaves out, and how many of each family it has chosen.
-#[derive(Clone, Copy, Debug)]
-pub struct LeftOut<'a> {
-    peers: &'a [PeerKey],
+/// Changes of the peers that an answer has chosen.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerChanges<'a> {
+    /// Peers that are left out, of users of a site.
+    left_out: &'a [PeerKey],
+    /// The number of them, and of the near peers, among the chosen ones.
     v4: u16,
     v6: u16,
+    near: NearPeers,
+}
+
+impl AnswerChanges<'_> {
+    /// Returns how many near peers take the place of others.
+    pub fn near_len(&self) -> usize {
+        self.near.v4.peers.len() + self.near.v6.peers.len()
+    }
 }
 
 /// The choice of a torrent's peers for an answer.
 #[derive(Clone, Copy)]
-struct Chosen<'a> {
-    shard: &'a Shard,
-    record: &'a Record,
+pub(super) struct Chosen<'a> {
+    pub(super) shard: &'a Shard,
+    pub(super) record: &'a Record,
     /// The numbers of peers to take of each family and role.
-    v4: ByRole<u32>,
-    v6: ByRole<u32>,
+    pub(super) v4: ByRole<u32>,
+    pub(super) v6: ByRole<u32>,
     /// The announcing peer, which is not chosen.
-    own: Option<(Family, Place)>,
+    pub(super) own: Option<(Family, Place)>,
     /// Decides which peers are taken.
-    sample_seed: u64,
+    pub(super) sample_seed: u64,
 }
 
 impl<'a> Answer<'a> {
     /// Returns an answer without peers.
     pub fn without_peers(counts: SwarmCounts) -> Self {
-        Self { counts, downloaded: false, chosen: None, left_out: None }
+        Self { counts, downloaded: false, chosen: None, changes: None }
     }
 
     /// Returns the same answer without any peers.
     #[must_use]
     pub fn emptied(self) -> Self {
-        Self { chosen: None, left_out: None, ..self }
+        Self { chosen: None, changes: None, ..self }
     }
 
-    /// Returns which of `peers`, of which there are a few, it has chosen.
-    pub fn find<'p>(&self, peers: &'p [PeerKey]) -> LeftOut<'p> {
-        let (mut v4, mut v6) = (0, 0);
+    /// Returns the changes that leave out `peers`, of which there are a few: the answer has fewer then than were wanted.
+    pub fn leaving_out<'p>(&self, peers: &'p [PeerKey]) -> AnswerChanges<'p> {
+        let mut changes = AnswerChanges { left_out: peers, ..AnswerChanges::default() };
         if !peers.is_empty() {
-            self.each_v4(|run| v4 += count(run, peers));
-            self.each_v6(|run| v6 += count(run, peers));
+            self.each_v4(|run| changes.v4 += count(run, peers));
+            self.each_v6(|run| changes.v6 += count(run, peers));
         }
-        LeftOut { peers, v4, v6 }
+        changes
     }
 
-    /// Returns the same answer without these peers: it has fewer then than were wanted.
+    /// Returns the changes that put near peers in the place of others: at most `percent` of the chosen peers of each
+    /// family and role. See [`super::near`] for which.
+    pub fn near(&self, percent: u8, is_near: impl FnMut(IpAddr) -> bool) -> AnswerChanges<'static> {
+        let near = self.chosen.as_ref().map(|chosen| NearSearch { percent, is_near }.run(chosen));
+        let near = near.unwrap_or_default();
+        let (v4, v6) = (near.v4.doubled as u16, near.v6.doubled as u16);
+        AnswerChanges { left_out: &[], v4, v6, near }
+    }
+
+    /// Returns the answer with these changes, which were made of it.
     #[must_use]
-    pub fn without(self, left_out: &'a LeftOut<'a>) -> Self {
-        Self { left_out: Some(left_out).filter(|it| it.v4 + it.v6 > 0), ..self }
+    pub fn with(self, changes: &'a AnswerChanges<'a>) -> Self {
+        let has_near = changes.near_len() > 0;
+        let chosen = self.chosen.map(|chosen| match has_near {
+            true => Chosen { v4: changes.near.v4.others, v6: changes.near.v6.others, ..chosen },
+            false => chosen,
+        });
+        let changes = Some(changes).filter(|it| has_near || it.v4 + it.v6 > 0);
+        Self { chosen, changes, ..self }
     }
 
     /// Returns the number of v4 peers.
     #[inline]
     pub fn v4_len(&self) -> u16 {
-        self.chosen.map_or(0, |chosen| chosen.v4.iter().sum::<u32>() as u16)
-            - self.left_out.map_or(0, |left_out| left_out.v4)
+        let chosen = self.chosen.map_or(0, |chosen| chosen.v4.iter().sum::<u32>() as u16);
+        self.changes.map_or(chosen, |it| chosen - it.v4 + it.near.v4.peers.len() as u16)
     }
 
     /// Returns the number of v6 peers.
     #[inline]
     pub fn v6_len(&self) -> u16 {
-        self.chosen.map_or(0, |chosen| chosen.v6.iter().sum::<u32>() as u16)
-            - self.left_out.map_or(0, |left_out| left_out.v6)
+        let chosen = self.chosen.map_or(0, |chosen| chosen.v6.iter().sum::<u32>() as u16);
+        self.changes.map_or(chosen, |it| chosen - it.v6 + it.near.v6.peers.len() as u16)
     }
 
     /// Calls `visit` with the v4 peers in runs, [`Self::v4_len`] in all. Each call visits the same peers.
     #[inline]
     pub fn each_v4(&self, visit: impl FnMut(&[PackedV4])) {
         if let Some(chosen) = self.chosen {
-            match self.left_out {
+            match self.changes {
                 None => chosen.each(Family::V4, chosen.v4, visit),
-                Some(it) => chosen.each(Family::V4, chosen.v4, others(it.peers, visit)),
+                Some(it) => chosen.each_changed(Family::V4, it.left_out, &it.near.v4, visit),
             }
         }
     }
@@ -104,9 +131,9 @@ impl<'a> Answer<'a> {
     #[inline]
     pub fn each_v6(&self, visit: impl FnMut(&[PackedV6])) {
         if let Some(chosen) = self.chosen {
-            match self.left_out {
+            match self.changes {
                 None => chosen.each(Family::V6, chosen.v6, visit),
-                Some(it) => chosen.each(Family::V6, chosen.v6, others(it.peers, visit)),
+                Some(it) => chosen.each_changed(Family::V6, it.left_out, &it.near.v6, visit),
             }
         }
     }
@@ -125,15 +152,31 @@ fn count<E: Entry>(run: &[E], peers: &[PeerKey]) -> u16 {
     run.iter().filter(|peer| peers.contains(&peer.peer_key())).count() as u16
 }
 
-/// Returns a visitor that passes the parts of each run between `peers` on.
-fn others<E: Entry>(peers: &[PeerKey], mut visit: impl FnMut(&[E])) -> impl FnMut(&[E]) {
-    move |run| {
-        let parts = run.split(|peer| peers.contains(&peer.peer_key()));
-        parts.filter(|part| !part.is_empty()).for_each(&mut visit);
-    }
-}
-
 impl Chosen<'_> {
+    /// Visits the chosen peers without some of them, then the near ones.
+    // Not inline: most answers have no changes.
+    #[inline(never)]
+    fn each_changed<E: FamilyPeers>(
+        &self,
+        family: Family,
+        left_out: &[PeerKey],
+        near: &NearOfFamily<E>,
+        mut visit: impl FnMut(&[E]),
+    ) {
+        let is_out = |peer: &E| {
+            left_out.contains(&peer.peer_key())
+                || near.peers.iter().any(|it| it.key() == peer.key())
+        };
+        let counts = if family == Family::V4 { self.v4 } else { self.v6 };
+        self.each(family, counts, |run: &[E]| {
+            let parts = run.split(&is_out);
+            parts.filter(|part| !part.is_empty()).for_each(&mut visit);
+        });
+        if !near.peers.is_empty() {
+            visit(&near.peers);
+        }
+    }
+
     #[inline]
     fn each<E: FamilyPeers>(
         &self,

@@ -6,40 +6,40 @@ use primitives::IpPrefix;
 
 use crate::frequent::Frequent;
 
-/// The networks (IPv4 /24, IPv6 /48) with the most announces in a recent sample, one in
-/// [`Clients::ONE_OF`](super::Clients::ONE_OF), for each worker and listener.
+/// The networks (IPv4 /24, IPv6 /48) with the most of the recent announces that [`Clients`](super::Clients) looked at, for
+/// each worker and listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BusyNetworks {
     known: Frequent<IpPrefix, 64>,
-    samples: u32,
+    announces: u32,
 }
 
 impl BusyNetworks {
-    /// Samples after which all counts are halved, so that the past fades.
-    const FADE_AFTER: u32 = 8192;
+    /// Announces after which all counts are halved, so that the past fades.
+    const FADE_AFTER: u32 = 8192 * 64;
 
-    /// Counts an announce from this address.
+    /// Counts announces as ones from this address.
     #[cold]
-    pub(super) fn sample(&mut self, from: IpAddr) {
-        self.known.count(network(from), 1);
-        self.samples += 1;
-        if self.samples >= Self::FADE_AFTER {
-            self.samples /= 2;
+    pub(super) fn sample(&mut self, from: IpAddr, announces: u32) {
+        self.known.count(network(from), announces);
+        self.announces += announces;
+        if self.announces >= Self::FADE_AFTER {
+            self.announces /= 2;
             self.known.fade();
         }
     }
 
-    /// Adds another worker's samples.
+    /// Adds another worker's counts.
     pub fn add(&mut self, other: &Self) {
         for (network, count) in other.known.counts() {
             self.known.count(*network, *count);
         }
-        self.samples = self.samples.saturating_add(other.samples);
+        self.announces = self.announces.saturating_add(other.announces);
     }
 
-    /// Returns the recent samples of each known network, and how many samples there are in all.
+    /// Returns the recent announces of each known network, and how many there are in all.
     pub fn counts(&self) -> (&[(IpPrefix, u32)], u32) {
-        (self.known.counts(), self.samples)
+        (self.known.counts(), self.announces)
     }
 }
 
@@ -55,10 +55,10 @@ mod tests {
     fn the_past_fades_and_workers_add_up() {
         let [mut one, mut other] = [BusyNetworks::default(), BusyNetworks::default()];
         let (past, present) = ("2001:db8:1:2::3".parse().unwrap(), "192.0.2.7".parse().unwrap());
-        (0..100).for_each(|_| one.sample(past));
-        (0..10 * BusyNetworks::FADE_AFTER).for_each(|_| one.sample(present));
+        one.sample(past, 100);
+        (0..20).for_each(|_| one.sample(present, BusyNetworks::FADE_AFTER / 2));
         assert_eq!(one.counts().0.len(), 1);
-        (0..50).for_each(|_| other.sample(past));
+        other.sample(past, 50);
         one.add(&other);
         let counts = one.counts().0.to_vec();
         assert_eq!(counts[1], (IpPrefix::new(past, 48), 50));

@@ -1,7 +1,7 @@
 // @ts-check
 // The list of torrents, and the page of one torrent.
 
-import { bars } from '../charts.js'
+import { bars, charts, named } from '../charts.js'
 import { api, repeat } from '../client.js'
 import { attempt, button, confirm, dialog, fail, hash, liveTable, pagedTable, say } from '../components.js'
 import { card, facts, h, put, renew } from '../dom.js'
@@ -9,6 +9,8 @@ import { bytes, count, counted, part, silence, span } from '../format.js'
 import { textField } from '../forms.js'
 
 const REFRESH_MS = 5000
+// A row of a torrent's history has five minutes.
+const HISTORY_MS = 60_000
 // The tracker knows the age of a torrent to 1024 s: the first announce was up to that much later than stated.
 const AGE_STEP_S = 1024
 
@@ -219,10 +221,24 @@ export async function torrent(main, { rest: [id], may, isHere }) {
       ]
     ]
   })
+  const past = charts([
+    {
+      title: 'Peers',
+      note: 'of seven days, from when the torrent was first looked at here',
+      series: [
+        ['seeders', row => row.seeders],
+        ['leechers', row => row.leechers]
+      ],
+      format: count,
+      whole: true
+    },
+    { title: 'Downloads', note: 'so far', series: [['downloads', row => row.downloads]], format: count, whole: true }
+  ])
   const body = h(
     '.grid',
     h('section.card.span12', h('.top', hash(id), state), ways, terms, actions),
     breakdown,
+    h('.span12', past.elements),
     card('span12', 'Peers', shown, peers.element)
   )
   const missing = h('section.card', { hidden: true })
@@ -402,6 +418,18 @@ export async function torrent(main, { rest: [id], may, isHere }) {
     shown.textContent = one.peers.length < total ? `${count(one.peers.length)} of ${count(total)}` : count(total)
     peers.update(one.peers.map((peer, place) => ({ ...peer, place: peer.address ? '' : place })))
   }
+  async function loadHistory() {
+    const { fields, rows } = await api.get(`${path}/history?span=7d`)
+    if (!isHere()) return
+    const shown = rows.map(row => named(fields, row))
+    past.show(shown, [])
+  }
+  const refreshHistory = () => attempt(loadHistory)
   await load()
-  return repeat(load, REFRESH_MS)
+  await refreshHistory()
+  const stops = [repeat(load, REFRESH_MS), repeat(refreshHistory, HISTORY_MS)]
+  return () => {
+    for (const stop of stops) stop()
+    past.free()
+  }
 }

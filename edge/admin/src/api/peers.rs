@@ -57,11 +57,11 @@ struct RemovedPeers {
     removed: u64,
 }
 
-/// Client software among the latest samples; one of 64 announces is sampled.
+/// Client software of recent announces. Under load one in 64 is looked at and stands for the others.
 #[derive(Serialize, ToSchema)]
 struct ClientSoftware {
     clients: Vec<Client>,
-    /// Samples with unrecognised peer ids.
+    /// Announces with unrecognised peer ids.
     others: u64,
 }
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::SystemTime;
 
 use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 use tracing::info;
+use tracker::counters::ServicesReport;
 use tracker::{Networks, Tracker};
 use types::Tick;
 
@@ -16,7 +18,7 @@ use super::session_store::Sessions;
 use super::streams::Streams;
 use super::{events, stats_stream};
 use crate::announce_url::AnnounceUrl;
-use crate::clock::{ClockReading, UnixTime};
+use crate::clock::{ClockReading, UnixTime, since_epoch};
 use crate::control::Command;
 use crate::events::EventHub;
 use crate::log_levels::AUDIT;
@@ -161,6 +163,11 @@ impl Api {
     /// Returns the hub that events are published to.
     pub fn hub(&self) -> &Arc<EventHub> {
         &self.hub
+    }
+
+    /// Returns the traffic of the last 24 hours and the uptime of 90 days of all services.
+    pub fn services(&self) -> ServicesReport {
+        self.recorder.services(since_epoch(SystemTime::now()).as_secs())
     }
 
     /// Keeps what was annotated since the last call in the history of statistics.

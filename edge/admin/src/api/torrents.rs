@@ -277,6 +277,9 @@ async fn list(
         only,
     };
     let page = api.torrent_list.page(&request).await;
+    if request.is_top() {
+        api.recorder.follow_top(page.rows.iter().map(|row| row.info_hash));
+    }
     let (now, names) = (api.tick(), &api.sources().status.torrent_names);
     Ok(Json(TorrentPage {
         torrents: page.rows.iter().map(|row| torrent(now, row, names)).collect(),

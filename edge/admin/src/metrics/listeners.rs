@@ -102,7 +102,7 @@ pub(super) fn render_latency(page: &mut Page, listeners: &[(Listener, Counters)]
 
 pub(super) fn render_clients(page: &mut Page, listeners: &[(Listener, Counters)]) {
     let name = "tidegate_clients_sampled";
-    page.family(name, "gauge", "Announces among the latest samples, by client software.");
+    page.family(name, "gauge", "Recent announces, by client software.");
     for (client, count) in samples_by_name(listeners) {
         page.sample(name, ("client", client), count);
     }

@@ -1,16 +1,18 @@
 //! Statistics of the last seven days, in steps that grow with their age, and annotations: what happened when.
 //!
-//! Everything is in memory: some 300 KiB. Rows of a minute and longer, and annotations, are also written to the
-//! records with the next counts, so that they survive a restart.
+//! Everything is in memory: some 300 KiB, and at most 2 MB for the torrents whose counts are in rows of five minutes
+//! and longer. Rows of a minute and longer, and annotations, are also written to the records with the next counts, so
+//! that they survive a restart.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracker::counters::DropReason;
-use types::Refusal;
+use types::{InfoHash, Refusal};
 
 use super::sample::{CounterSnapshot, FIELDS, Sample, drop_label, refusal_label, rounded, sample};
+use super::torrents::{self, FollowedTorrents, TORRENT_FIELDS, TorrentSample};
 use crate::records::tables::history::{PendingHistory, StoredRow};
 use crate::sources::MetricSources;
 use utoipa::ToSchema;
@@ -19,6 +21,8 @@ use utoipa::ToSchema;
 const TIERS: [(u64, usize); 5] = [(2, 300), (10, 360), (60, 360), (300, 288), (1800, 336)];
 /// Steps of at least this many seconds are written to the records.
 const STORED_STEP_S: u64 = 60;
+/// Steps of at least this many seconds have the counts of torrents.
+const TORRENT_STEP_S: u64 = 300;
 /// Annotations kept, in memory and in the records.
 pub(crate) const ANNOTATIONS_MAX: usize = 500;
 
@@ -96,6 +100,22 @@ pub(super) struct HistoryRow {
     values: Sample,
     refusals: Vec<(u8, u64)>,
     drops: Vec<(u8, u64)>,
+    torrents: Vec<TorrentSample>,
+}
+
+/// The counts of a torrent over a span of time.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct TorrentHistory {
+    span: HistorySpan,
+    /// Unix time of the beginning of the span, seconds.
+    from: u64,
+    /// Unix time of its end, seconds.
+    to: u64,
+    /// The names of the values in a row. `time` is the end of a step of 5 or 30 minutes, when the torrent had the
+    /// counts; `downloads` are all so far.
+    fields: [&'static str; TORRENT_FIELDS.len()],
+    /// The oldest first. A row with nothing but a time stands for a time without figures.
+    rows: Vec<Vec<u64>>,
 }
 
 /// Statistics of a span of time.
@@ -135,14 +155,15 @@ pub(super) struct History {
     tiers: [Tier; TIERS.len()],
     annotations: VecDeque<Annotation>,
     unwritten: PendingHistory,
+    pub(super) followed: FollowedTorrents,
 }
 
 impl Default for History {
     fn default() -> Self {
         let tier =
             |(step_s, rows_max)| Tier { step_s, rows_max, rows: VecDeque::new(), begun: None };
-        let (annotations, unwritten) = Default::default();
-        Self { tiers: TIERS.map(tier), annotations, unwritten }
+        let (annotations, unwritten, followed) = Default::default();
+        Self { tiers: TIERS.map(tier), annotations, unwritten, followed }
     }
 }
 
@@ -161,7 +182,12 @@ impl History {
             let mut values = sample(sources, begun, snapshot);
             values[0] = (snapshot.time / step_s * step_s) as f64;
             let [refusals, drops] = snapshot.reasons_since(begun);
-            let row = HistoryRow { step_s, values, refusals, drops };
+            let torrents = if step_s >= TORRENT_STEP_S {
+                self.followed.sample(&sources.tracker, (sources.clock)())
+            } else {
+                Vec::new()
+            };
+            let row = HistoryRow { step_s, values, refusals, drops, torrents };
             if step_s >= STORED_STEP_S {
                 self.unwritten.rows.push(row.to_stored());
             }
@@ -200,6 +226,9 @@ impl History {
                 tier.push(row);
             }
         }
+        let [.., last, _] = &self.tiers;
+        let last = last.rows.back().into_iter().flat_map(|row| &row.torrents);
+        last.for_each(|sample| self.followed.add(sample.info_hash));
         stored.annotations.into_iter().for_each(|annotation| self.keep(annotation));
     }
 
@@ -237,6 +266,32 @@ impl History {
             drops,
             annotations: annotations.cloned().collect(),
         }
+    }
+
+    /// Returns what is known of a torrent within a span that ends `now`. Steps shorter than five minutes have nothing.
+    pub(super) fn torrent(
+        &self,
+        info_hash: &InfoHash,
+        span: HistorySpan,
+        now: u64,
+    ) -> TorrentHistory {
+        let from = now.saturating_sub(span.seconds());
+        let longer = if span == HistorySpan::Week { span } else { HistorySpan::Day };
+        let mut rows: Vec<Vec<u64>> = Vec::new();
+        let mut end = None;
+        for row in self.rows(longer, from).into_iter().filter(|row| row.step_s >= TORRENT_STEP_S) {
+            let Some(sample) = row.torrents.iter().find(|it| it.info_hash == *info_hash) else {
+                continue;
+            };
+            let begin = row.time().saturating_sub(row.step_s);
+            if let Some(end) = end.filter(|end| begin > end + 1) {
+                rows.push(vec![end + 1]);
+            }
+            end = Some(row.time());
+            let counts = [sample.seeders, sample.leechers, sample.downloads].map(u64::from);
+            rows.push([&[row.time()][..], &counts].concat());
+        }
+        TorrentHistory { span, from, to: now, fields: TORRENT_FIELDS, rows }
     }
 
     /// Returns the rows of the span's own step, those with longer steps from before the first, and those with
@@ -288,6 +343,9 @@ impl HistoryRow {
             named.skip(1).filter(|(_, value)| *value != json!(0)).collect();
         data.insert("refusals".into(), counts(&self.refusals, refusal_label));
         data.insert("drops".into(), counts(&self.drops, drop_label));
+        if !self.torrents.is_empty() {
+            data.insert("torrents".into(), torrents::to_stored(&self.torrents));
+        }
         StoredRow { step_s: self.step_s, time: self.time(), data: Value::Object(data).to_string() }
     }
 
@@ -309,6 +367,7 @@ impl HistoryRow {
             values,
             refusals: counts("refusals", &Refusal::ALL.map(Refusal::label)),
             drops: counts("drops", &DropReason::ALL.map(DropReason::label)),
+            torrents: torrents::from_stored(data.get("torrents")),
         };
         row.values[0] = stored.time as f64;
         Some(row)
@@ -323,7 +382,38 @@ mod tests {
         let mut values = [0.0; FIELDS.len()];
         (values[0], values[1]) = (time as f64, 0.5);
         let denied = Refusal::Denied.index() as u8;
-        HistoryRow { step_s, values, refusals: vec![(denied, 2)], drops: vec![(0, 1)] }
+        let (refusals, drops) = (vec![(denied, 2)], vec![(0, 1)]);
+        HistoryRow { step_s, values, refusals, drops, torrents: Vec::new() }
+    }
+
+    /// Returns a row with the counts of a torrent.
+    fn torrent_row(step_s: u64, time: u64, byte: u8, seeders: u32) -> HistoryRow {
+        let info_hash = InfoHash([byte; 20]);
+        let torrents = vec![TorrentSample { info_hash, seeders, leechers: 1, downloads: 7 }];
+        HistoryRow { torrents, ..row(step_s, time) }
+    }
+
+    #[test]
+    fn a_torrent_has_a_history_that_survives_in_the_records() {
+        let mut history = History::default();
+        let rows = [
+            torrent_row(1800, 5400, 1, 4),
+            torrent_row(300, 5700, 1, 5),
+            torrent_row(300, 6000, 1, 6),
+            torrent_row(300, 6300, 2, 9),
+            torrent_row(300, 6600, 1, 8),
+        ];
+        let rows: Vec<StoredRow> = rows.iter().map(HistoryRow::to_stored).collect();
+        history.restore(PendingHistory { rows, annotations: Vec::new() });
+        let of = |byte, span| history.torrent(&InfoHash([byte; 20]), span, 6900).rows;
+        let expected: [&[u64]; 5] =
+            [&[5400, 4, 1, 7], &[5700, 5, 1, 7], &[6000, 6, 1, 7], &[6001], &[6600, 8, 1, 7]];
+        assert_eq!(of(1, HistorySpan::Week), expected);
+        assert_eq!(of(2, HistorySpan::Day), [[6300, 9, 1, 7]]);
+        assert_eq!(of(1, HistorySpan::TenMinutes), [[6600, 8, 1, 7]]);
+        assert!(of(3, HistorySpan::Week).is_empty());
+        // The torrents of the last row are followed again.
+        assert!(!history.followed.is_empty());
     }
 
     fn times(history: &StatsHistory) -> Vec<u64> {

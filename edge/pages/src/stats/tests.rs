@@ -138,7 +138,7 @@ fn page_and_json_have_the_figures_of_bittorrent_tracker() {
          <h3>Peers Leeching Only: 16</h3>\n<h3>Peers Seeding &amp; Leeching: 0</h3>\n\
          <h3>IPv4 Peers: 11</h3>\n<h3>IPv6 Peers: 15</h3>\n<h3>Clients:</h3>\n<ul>\n\
          <li><strong>unknown</strong> -qB5000- : 26</li>\n\
-         <li><strong>unknown</strong> -TR4000- : 2</li>\n</ul></body></html>\n"
+         <li><strong>unknown</strong> -TR4000- : 3</li>\n</ul></body></html>\n"
     );
     let json = OverviewForm::Json.text(&figures(), &overview());
     assert_eq!(
@@ -146,7 +146,7 @@ fn page_and_json_have_the_figures_of_bittorrent_tracker() {
         "{\"torrents\":12,\"activeTorrents\":11,\"peersAll\":29,\"peersSeederOnly\":13,\
          \"peersLeecherOnly\":16,\"peersSeederAndLeecher\":0,\"peersIPv4\":11,\"peersIPv6\":15,\
          \"torrentsCount\":12,\"peersCount\":29,\"clients\":{\"unknown\":{\"-qB5000-\":26,\
-         \"-TR4000-\":2}}}"
+         \"-TR4000-\":3}}}"
     );
     let empty = OverviewForm::Json.text(&Figures::default(), &Overview::default());
     assert!(empty.ends_with("\"peersCount\":0,\"clients\":{}}"), "{empty}");

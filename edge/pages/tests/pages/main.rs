@@ -15,11 +15,29 @@ use std::sync::Arc;
 
 use front::http::{HttpOptions, Pages};
 use pages::{ListenerPages, PageOptions, PublicUrl, Site, SiteOptions, StatsForm, StatsOptions};
-use tracker::counters::{DropReason, MetricsRegistry, Protocol};
+use tracker::counters::{
+    DayUptime, DropReason, MetricsRegistry, Protocol, ServiceId, ServiceSummary, ServicesReport,
+};
 use tracker::{ListenerPolicy, ListenerPolicyId, Networks};
-use types::Refusal;
+use types::{Family, Refusal};
 
 use crate::testing::*;
+
+/// Returns a report of one service that has served since yesterday.
+fn services() -> ServicesReport {
+    let mut days = vec![DayUptime::default(); 90];
+    days[89] = DayUptime { served_s: 600, down_s: 200 };
+    ServicesReport {
+        since: 1_700_000_000 / 3600 * 3600,
+        services: vec![ServiceSummary {
+            service: ServiceId { protocol: Protocol::Udp, family: Family::V4 },
+            announces: 12,
+            requests: 34,
+            bytes_out: 5600,
+            days,
+        }],
+    }
+}
 
 /// Starts a worker at 127.0.0.1 with these pages, and some announce URLs, one of which only this machine can use.
 fn start(options: HttpOptions, pages: PageOptions) -> HttpServer {
@@ -42,6 +60,8 @@ fn start(options: HttpOptions, pages: PageOptions) -> HttpServer {
             url("http", 8080, "/announce", true),
         ],
         host: None,
+        text: "Run by <Ann>\n&amp; Bob\n\nann@tracker.test".into(),
+        services: Box::new(services),
         registry: Arc::clone(&registry),
         uptime_s: Box::new(|| 7265),
         version: "1.2.3",

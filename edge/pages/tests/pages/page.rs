@@ -52,12 +52,56 @@ fn page_has_the_announce_urls_of_the_host_that_was_asked_for() {
 }
 
 #[test]
+fn page_has_the_operators_text_escaped() {
+    let server = start(HttpOptions::default(), PageOptions::default());
+    let html = page(&server, "t");
+    let expected = "<p>Run by &lt;Ann&gt;<br>&amp;amp; Bob</p><p>ann@tracker.test</p><h2>";
+    assert!(html.contains(expected), "{html}");
+}
+
+/// Returns the page for programs.
+fn json(server: &HttpServer) -> serde_json::Value {
+    let response = server.client().request(get("/page.json", "Host: t\r\n"));
+    let headers = ["Content-Type", "Access-Control-Allow-Origin"].map(|it| response.header(it));
+    assert_eq!((response.status, headers), (200, [Some("application/json"), Some("*")]));
+    serde_json::from_slice(&response.body).unwrap()
+}
+
+#[test]
+fn json_has_what_the_page_shows() {
+    let server = start(HttpOptions::default(), PageOptions::default());
+    let page = json(&server);
+    assert_eq!(page["urls"][2], "https://HOST/a&b\"<c>'");
+    assert_eq!(page["text"], "Run by <Ann>\n&amp; Bob\n\nann@tracker.test");
+    assert_eq!((page.get("torrents"), page.get("services")), (None, None));
+    let figures = PageOptions { page: PublicPage::Figures, ..PageOptions::default() };
+    let server = start(HttpOptions::default(), figures);
+    server.client().request(get(&announce(1, ""), ""));
+    let page = json(&server);
+    assert_eq!(
+        (&page["torrents"], &page["seeders"], &page["leechers"]),
+        (&1.into(), &0.into(), &1.into())
+    );
+    let service = &page["services"][0];
+    assert_eq!((&service["service"], &service["announces"]), (&"udp4".into(), &12.into()));
+    assert_eq!(
+        (&service["uptime"], &service["days"][89]),
+        (&0.75.into(), &serde_json::json!([600, 200]))
+    );
+    let off = PageOptions { page: PublicPage::Off, ..PageOptions::default() };
+    let off = start(HttpOptions::default(), off);
+    assert_ne!(off.client().request(get("/page.json", "")).status, 200);
+}
+
+#[test]
 fn page_has_figures_only_if_configured() {
     let pages = PageOptions { page: PublicPage::Figures, ..PageOptions::default() };
     let server = start(HttpOptions::default(), pages);
     server.client().request(get(&announce(1, ""), ""));
     let html = page(&server, "t");
     assert!(html.contains("<dt>Torrents</dt><dd>1</dd><dt>Seeders</dt><dd>0</dd>"), "{html}");
+    assert!(html.contains("<td>UDP, IPv4<td>12<td>5.6 kB<td>75.00 %"), "{html}");
+    assert!(html.contains("<path class=\"part\" d=\"M89 0h1v5h-1z\"/>"), "{html}");
     // Gathered once a second.
     server.client().request(get(&announce(2, "").replace("aaaaa", "bbbbb"), ""));
     assert!(page(&server, "t").contains("<dt>Torrents</dt><dd>1</dd>"));

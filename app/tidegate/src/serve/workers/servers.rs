@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use ::xdp::WorkerQueues;
-use admin::Service;
+use admin::{Api, Service};
 use anyhow::{Context, Result};
 use front::http::{HttpListener, HttpWorker};
 use front::udp::{UdpFront, UdpListener};
@@ -65,10 +65,14 @@ impl Workers {
         urls: Vec<PublicUrl>,
         config: &Config,
         node: Option<u8>,
+        api: &Arc<Api>,
     ) -> Arc<Site> {
+        let api = Arc::clone(api);
         Arc::new(Site::new(SiteOptions {
             urls,
             host: config.public_host.clone(),
+            text: config.page_text.clone(),
+            services: Box::new(move || api.services()),
             registry: Arc::clone(&self.registry),
             // That of the process, as in metrics.
             uptime_s: Box::new(|| uptime().as_secs()),

@@ -85,6 +85,73 @@ fn reports_names_and_address_families() {
     expect(&reports[0], &[("name", "failed", "cannot resolve tracker.invalid")]);
 }
 
+/// Returns a DNS response with one TXT record. Without `text`, it says that the answer needs TCP.
+fn txt_response(query: &[u8], text: Option<&str>) -> Vec<u8> {
+    let flags = [if text.is_some() { 0x81 } else { 0x83 }, 0x80];
+    let answers = u8::from(text.is_some());
+    let mut response =
+        [&query[..2], &flags, &[0, 1, 0, answers, 0, 0, 0, 0], &query[12..]].concat();
+    if let Some(text) = text {
+        let length = u8::try_from(text.len()).unwrap();
+        // The name is the question's; type TXT, class IN, 60 seconds.
+        response.extend([0xc0, 12, 0, 16, 0, 1, 0, 0, 0, 60, 0, length + 1, length]);
+        response.extend(text.as_bytes());
+    }
+    response
+}
+
+#[test]
+fn compares_the_dns_record_with_listeners() {
+    let tracker = start();
+    let (served, gone) = (tracker.http4().port(), unused_address().port());
+    let url = format!("http://localhost:{served}/announce");
+    let udp_port = tracker.udp4().port();
+    for (record, verdict, part) in [
+        (
+            format!("BITTORRENT UDP:{udp_port} TCP:{served}"),
+            "ok",
+            format!("UDP:{udp_port} TCP:{served}"),
+        ),
+        (
+            format!("BITTORRENT TCP:{served} UDP:{gone}"),
+            "warning",
+            format!("no tracker answers at UDP:{gone}"),
+        ),
+        (
+            format!("BITTORRENT UDP:{udp_port}"),
+            "warning",
+            format!("add TCP:{served} to the record"),
+        ),
+        ("BITTORRENT DENY ALL".to_owned(), "failed", "runs no tracker".to_owned()),
+        ("v=spf1 -all".to_owned(), "n/a", "localhost has none (BEP 34)".to_owned()),
+    ] {
+        let resolver = udp(move |query| vec![txt_response(query, Some(&record))]).to_string();
+        let (code, reports) = check(&[&url, "-4", "--resolver", &resolver]);
+        expect(&reports[0], &[("dns-record", verdict, &part), ("announce", "ok", "")]);
+        assert_eq!(code, Some(i32::from(verdict == "failed")));
+    }
+}
+
+#[test]
+fn reads_long_dns_answers_over_tcp() {
+    let tracker = start();
+    let served = tracker.http4().port();
+    let resolver = udp(|query| vec![txt_response(query, None)]);
+    let listener = std::net::TcpListener::bind(resolver).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut query = [0; 512];
+        let length = std::io::Read::read(&mut stream, &mut query).unwrap();
+        let record = format!("BITTORRENT TCP:{served}");
+        let response = txt_response(&query[2..length], Some(&record));
+        let length = u16::try_from(response.len()).unwrap();
+        stream.write_all(&[&length.to_be_bytes()[..], &response].concat()).unwrap();
+    });
+    let url = format!("http://localhost:{served}/announce");
+    let (_, reports) = check(&[&url, "-4", "--resolver", &resolver.to_string()]);
+    expect(&reports[0], &[("dns-record", "ok", &format!("names TCP:{served}"))]);
+}
+
 #[test]
 fn fails_unreachable_trackers_only() {
     let tracker = start();

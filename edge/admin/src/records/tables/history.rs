@@ -32,8 +32,12 @@ impl PendingHistory {
         self.rows.is_empty() && self.annotations.is_empty()
     }
 
-    /// Moves everything of `later` behind it.
+    /// Moves everything of `later` behind it. Rows of the same step replace earlier ones.
     pub(crate) fn append(&mut self, later: &mut Self) {
+        let is_replaced = |row: &StoredRow| {
+            later.rows.iter().any(|it| (it.step_s, it.time) == (row.step_s, row.time))
+        };
+        self.rows.retain(|row| !is_replaced(row));
         self.rows.append(&mut later.rows);
         self.annotations.append(&mut later.annotations);
         self.rows.drain(..self.rows.len().saturating_sub(PENDING_MAX));
