@@ -35,7 +35,7 @@ pub(crate) struct AccessState {
     users: FileKeys,
     pub(crate) token_keys: TokenKeys,
     pub(crate) folders: TorrentFolders,
-    /// How the lists in use are.
+    /// The state of the lists in use.
     pub(crate) lists: Arc<Registry>,
     /// The address that others get instead of one that only this machine reaches, at listeners without a configured
     /// one.

@@ -33,6 +33,7 @@
 //! step 5, before step 1, since a packet says nothing else about itself; it answers with silence
 //! until the connection id is verified.
 
+mod offences;
 mod source;
 
 use std::cell::Cell;
@@ -47,8 +48,8 @@ use types::{
 use crate::bans::BansView;
 use crate::passkeys::{KeyHash, LockedKey, PeerIdentity, Report, SessionTag};
 use crate::{
-    Access, BanReason, HeavyHitters, Interval, IpPrefix, KeyId, ListenerPolicy, ListenerPolicyId,
-    RequestKind, Service, Settings, Tracker,
+    Access, BanReason, Interval, IpPrefix, KeyId, ListenerPolicy, ListenerPolicyId, RequestKind,
+    Service, Settings, Tracker,
 };
 
 /// Everything the operator decides, as it is at one moment: the settings and the bans.
@@ -434,40 +435,6 @@ impl View<'_> {
             Some(refusal) if admitted == 0 => Err(refusal),
             _ => Ok(()),
         }
-    }
-
-    /// Counts a request of a client at `from` that is neither an announce nor a scrape, or that was refused.
-    /// Returns false, and counts nothing, if its prefix has sent too many. `from` must be verified.
-    pub fn admits_other(&self, from: IpAddr) -> bool {
-        self.is_within_rate(from, RequestKind::Other)
-    }
-
-    /// Sets whether offences of the requests that follow are excused: a web page may have made its
-    /// visitor's browser send them.
-    #[inline]
-    pub fn excuse_offences(&self, excuses: bool) {
-        self.excuses_offences.set(excuses);
-    }
-
-    /// Counts an offence of a client at `from`, which bans its prefix if there are too many. Does
-    /// nothing if the reason is not enabled, the client is exempt from limits, or offences are
-    /// [excused](View::excuse_offences).
-    ///
-    /// `from` must be the client's own address, not a proxy's, and verified unless `reason` says
-    /// otherwise.
-    #[inline]
-    pub fn report_offence(&self, from: IpAddr, reason: BanReason) {
-        let bans = &self.tracker.bans;
-        let counts = bans.is_enabled(reason) && !self.excuses_offences.get();
-        if counts && !self.is_exempt(from) {
-            bans.note(self.now, self.prefix(from), reason);
-        }
-    }
-
-    /// Counts a request of a client at `from` that was refused as one too many. Returns whether this
-    /// makes its prefix one to drop in the kernel.
-    pub fn note_refusal(&self, heavy_hitters: &mut HeavyHitters, from: IpAddr) -> bool {
-        self.settings.limits.note(heavy_hitters, self.now, from)
     }
 
     /// Prefetches what [`View::admit_torrent`] reads. Returns the tag of the peer's session.

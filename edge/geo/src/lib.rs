@@ -268,9 +268,7 @@ impl Database {
 }
 
 /// Reads the number of a network's system.
-fn read_system_number(
-    network: &LookupResult<'_, Vec<u8>>,
-) -> Result<Option<u32>, MaxMindDbError> {
+fn read_system_number(network: &LookupResult<'_, Vec<u8>>) -> Result<Option<u32>, MaxMindDbError> {
     Ok(network.decode::<SystemRecord<'_>>()?.as_ref().and_then(system_number))
 }
 

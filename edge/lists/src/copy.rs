@@ -255,7 +255,7 @@ mod tests {
         digest.update(b"one\ntwo\n");
         let pinned: [u8; 32] = digest.finish().as_ref().try_into().unwrap();
         assert_eq!(record(&path, url, Some(&pinned)), Some(written));
-        // What is not kept leaves nothing behind.
+        // A file that is not kept leaves nothing behind.
         drop(Incoming::new(&path, 100).unwrap());
         assert_eq!(fs::read_dir(directory.path("lists")).unwrap().count(), 2);
         retain(&directory.path("lists"), &[&path]);

@@ -104,7 +104,7 @@ pub struct ListStatus {
     /// Why the list could not be refreshed the last time; absent if it could.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// What to do about the error.
+    /// The remedy of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<&'static str>,
     /// Requests for a URL that failed since the start.

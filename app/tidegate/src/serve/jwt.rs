@@ -14,7 +14,7 @@ use tracker::Tracker;
 use types::limits::TOKEN_KEY_SET_MAX;
 
 use super::module::{Module, Running};
-use super::outbound::{FetchRequest, Fetcher, RESPONSE_TIMEOUT, Validators};
+use super::outbound::{FetchRequest, HttpsFetcher, RESPONSE_TIMEOUT, Validators};
 use super::workers::follow;
 use crate::access::token_keys::{self, TokenKeys};
 use config::{Config, TokenConfig, without_secrets};
@@ -55,7 +55,7 @@ struct KeyFollower {
     keys: TokenKeys,
     tracker: Arc<Tracker>,
     sources: Arc<MetricSources>,
-    fetcher: Option<Fetcher>,
+    fetcher: Option<HttpsFetcher>,
     /// True if the last request failed.
     has_failed: bool,
 }
@@ -114,7 +114,9 @@ impl KeyFollower {
         };
         let fetcher = match self.fetcher.take() {
             Some(fetcher) => fetcher,
-            None => Fetcher::new(config.ca.as_deref()).map_err(|error| format!("{error:#}"))?,
+            None => {
+                HttpsFetcher::new(config.ca.as_deref()).map_err(|error| format!("{error:#}"))?
+            }
         };
         self.fetcher.insert(fetcher).get(&request, take).await?;
         let replaced = self.keys.replace(&self.tracker, config, bytes);

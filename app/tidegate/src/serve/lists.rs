@@ -17,7 +17,7 @@ use tracker::Random;
 use types::limits::LIST_BYTES_MAX;
 
 use super::module::{Module, Running};
-use super::outbound::{FetchRequest, Fetcher, Validators};
+use super::outbound::{FetchRequest, HttpsFetcher, Validators};
 use super::time::unix_ms;
 use super::workers::follow;
 use crate::access::lists::check;
@@ -90,7 +90,7 @@ async fn refresh_all(jobs: Jobs, registry: &Arc<Registry>) {
     if jobs.lists.is_empty() {
         return pending().await;
     }
-    let fetcher = match Fetcher::new(jobs.fetch.ca()) {
+    let fetcher = match HttpsFetcher::new(jobs.fetch.ca()) {
         Ok(fetcher) => Arc::new(fetcher),
         Err(error) => {
             warn!("lists at URLs are not refreshed: access.urls_ca: {error:#}");
@@ -115,7 +115,7 @@ struct Refresher {
     kind: ListKind,
     list: ListUrl,
     fetch: FetchConfig,
-    fetcher: Arc<Fetcher>,
+    fetcher: Arc<HttpsFetcher>,
     registry: Arc<Registry>,
 }
 

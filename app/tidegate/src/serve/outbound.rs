@@ -54,7 +54,7 @@ pub(super) fn pool(targets: &Targets, ca: Option<&Path>) -> Result<Pool> {
 }
 
 /// Requests what the configuration file names a URL of.
-pub(super) struct Fetcher(Pool);
+pub(super) struct HttpsFetcher(Pool);
 
 /// A request for something that may be known already.
 #[derive(Clone, Copy)]
@@ -80,7 +80,7 @@ pub(super) struct Validators {
     pub(super) last_modified: Option<String>,
 }
 
-impl Fetcher {
+impl HttpsFetcher {
     /// Starts the threads that resolve names. `ca` are further authorities to trust.
     pub(super) fn new(ca: Option<&Path>) -> Result<Self> {
         pool(&Targets::Any, ca).map(Self)
