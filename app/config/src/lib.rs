@@ -205,11 +205,7 @@ impl Config {
             xdp: XdpConfig::from_section(&sections.xdp, &mut problems),
             receive_buffer: udp.receive_buffer_bytes.size(),
             http_workers: sections.http.workers.size(),
-            http_memory: MemoryLimits {
-                read_max: sections.http.read_memory_mib.size() << 20,
-                unsent_max: sections.http.unsent_memory_mib.size() << 20,
-                ..MemoryLimits::default()
-            },
+            http_memory: http_memory(sections),
             keep_peer_ids: sections.http.non_compact.value,
             public_host: public_host(&sections.http.public_host, &mut problems),
             page_text: page_text(&sections.http.page_text, &mut problems),
@@ -425,6 +421,14 @@ fn peer_lifetime_s(tracker: &TrackerSection) -> u32 {
     let more_s = interval_jitter_s(tracker).saturating_sub(interval_s / JITTER_SHARE);
     let by_default = || (interval_s * 3 / 2 + more_s).clamp(2, PEER_LIFETIME_S_MAX);
     tracker.peer_lifetime_s.value.unwrap_or_else(by_default)
+}
+
+fn http_memory(sections: &Sections) -> MemoryLimits {
+    MemoryLimits {
+        read_max: sections.http.read_memory_mib.size() << 20,
+        unsent_max: sections.http.unsent_memory_mib.size() << 20,
+        ..MemoryLimits::default()
+    }
 }
 
 fn policy(sections: &Sections) -> Policy {

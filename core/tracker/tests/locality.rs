@@ -122,7 +122,7 @@ fn peers(systems: &Systems, count: u32, is_regional: bool) -> Vec<Peer> {
     let mut peers = Vec::new();
     while peers.len() < count as usize {
         let torrent = draw_torrent(count / 5, &mut random);
-        let country = (is_regional && torrent % 2 == 0).then_some(torrent / 2 % COUNTRIES);
+        let country = (is_regional && torrent.is_multiple_of(2)).then_some(torrent / 2 % COUNTRIES);
         let system = systems.draw(&mut random, country);
         let address = systems.address(system, &mut random);
         if addresses.insert((torrent, address)) {

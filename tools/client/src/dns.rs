@@ -31,7 +31,8 @@ pub(crate) fn system_servers() -> Vec<SocketAddr> {
 fn servers_in(text: &str) -> Vec<SocketAddr> {
     let server = |line: &str| {
         let mut words = line.split_whitespace();
-        let address = words.next().filter(|word| *word == "nameserver").and(words.next())?;
+        let address =
+            words.next().filter(|word| *word == "nameserver").and_then(|_| words.next())?;
         // Scopes of link-local addresses are not supported.
         Some(SocketAddr::from((address.parse::<IpAddr>().ok()?, 53)))
     };

@@ -114,8 +114,9 @@ impl Services {
     ) -> [Option<ServiceReading>; ServiceId::COUNT] {
         let mut readings = [None; ServiceId::COUNT];
         for (listener, counters) in listeners {
-            let reading = readings[service(listener).index()]
-                .get_or_insert(ServiceReading { is_alive: true, traffic: Traffic::default() });
+            let reading = readings[service(listener).index()].get_or_insert_with(|| {
+                ServiceReading { is_alive: true, traffic: Traffic::default() }
+            });
             let [v4, v6] = &counters.responses;
             let announces = RequestKind::Announce.index();
             reading.traffic.announces += v4[announces] + v6[announces];
