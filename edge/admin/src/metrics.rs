@@ -487,6 +487,7 @@ pub(super) mod tests {
             geo::NetworkStatus { files, ..geo::NetworkStatus::default() }
         });
         sources.subsystems.add("load", pace::PaceStatus::default);
+        sources.subsystems.add("lists", lists::ListsStatus::default);
         let page = render(&sources, None);
         let heads = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let there: std::collections::BTreeSet<String> = heads.map(String::from).collect();

@@ -342,17 +342,18 @@ fn failures_have_a_reason_and_a_retry() {
     for refusal in Refusal::ALL.into_iter().chain([site]) {
         let mut body = Vec::new();
         failure(&mut body, refusal);
-        let interval_s = match refusal {
-            Refusal::Site { interval_s, .. } => u32::from(interval_s),
-            _ => 0,
+        let given_s = match refusal {
+            Refusal::Site { interval_s, .. } => Some(u32::from(interval_s)),
+            Refusal::OverBudget { interval_s } => Some(interval_s),
+            _ => None,
         };
         let intervals = |s: u32| format!("8:intervali{s}e12:min intervali{s}e");
         let rest = match refusal.retry() {
-            Retry::Unspecified => String::new(),
+            Retry::Unspecified => given_s.map_or_else(String::new, intervals),
             Retry::Never => intervals(86_400) + "8:retry in5:never",
             Retry::Minutes(minutes) => {
-                let seconds = if interval_s > 0 { interval_s } else { u32::from(minutes) * 60 };
-                intervals(seconds) + &format!("8:retry ini{minutes}e")
+                intervals(given_s.unwrap_or(u32::from(minutes) * 60))
+                    + &format!("8:retry ini{minutes}e")
             }
         };
         let text = refusal.text();

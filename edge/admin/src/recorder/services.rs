@@ -21,8 +21,6 @@ const DAY_S: u64 = 24 * HOUR_S;
 /// Hours and days that are kept, the present one included.
 const HOURS: usize = 24;
 const DAYS: usize = 90;
-/// Longest time between two writes, and so the longest time that a crash counts as down though the service served.
-const WRITE_PERIOD_MS: u64 = 15_000;
 /// Longest time without a process that counts as down. Longer ones are unknown: a clock was wrong.
 const GAP_MAX_MS: u64 = DAYS as u64 * DAY_S * 1000;
 
@@ -190,10 +188,9 @@ impl Services {
         }
     }
 
-    /// Adds the rows that changed to `pending`, if it is time to or if others are to be written anyway.
+    /// Adds the rows that changed to `pending`. What a crash loses of them counts as down though the service served.
     pub(super) fn collect(&mut self, pending: &mut PendingHistory) {
-        let since_ms = self.seen_ms.saturating_sub(self.written_ms);
-        if since_ms == 0 || (pending.is_empty() && since_ms < WRITE_PERIOD_MS) {
+        if self.seen_ms <= self.written_ms {
             return;
         }
         let rows = self.stored(self.written_ms);

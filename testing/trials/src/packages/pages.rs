@@ -73,11 +73,19 @@ const CONTAINER: Page = Page {
 };
 
 /// All pages of the folder. Not executed are those of Helm, which needs Kubernetes: [`super::chart`] renders the chart
-/// with the values of the page; of other systems, which are not Linux; and of the source, because a release is built
-/// from it before all this.
+/// with the values of the page; of other systems, which are not Linux; of the source, because a release is built
+/// from it before all this; and of signatures, which is a walk-through.
 #[cfg(test)]
-const PAGES: &[&str] =
-    &[DEBIAN.name, BINARY.name, INDEX.name, CONTAINER.name, "helm.md", "other.md", "source.md"];
+const PAGES: &[&str] = &[
+    DEBIAN.name,
+    BINARY.name,
+    INDEX.name,
+    CONTAINER.name,
+    "helm.md",
+    "other.md",
+    "source.md",
+    "verify.md",
+];
 
 /// A fenced block.
 #[derive(Debug, PartialEq, Eq)]
