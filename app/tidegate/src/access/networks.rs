@@ -54,7 +54,7 @@ struct Entries<'a> {
 fn expand(
     rules: &[NetworkRule],
     key: &'static str,
-    systems: &Systems<'_>,
+    systems: &Systems,
     reader: &mut ListReader,
 ) -> Result<BTreeMap<NetworkAction, Networks>> {
     let mut by_action: BTreeMap<NetworkAction, Entries<'_>> = BTreeMap::new();

@@ -24,7 +24,7 @@ pub struct CopyCounts {
     pub downloads: u32,
 }
 
-/// Records that [`restore`] has put aside.
+/// Records that a restore has put aside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
     /// Where the records are that were there before.

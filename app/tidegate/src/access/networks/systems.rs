@@ -1,6 +1,6 @@
 //! The networks of autonomous systems and countries, from the files that `geo.asn` and `geo.country` name.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use geo::{Country, Database, GeoError};
@@ -9,21 +9,21 @@ use tracker::{IpPrefix, Networks};
 use config::{Config, NetworkRule, NetworkSet};
 
 /// The files that rules need.
-pub(super) struct Systems<'a> {
-    asn: Option<File<'a>>,
-    country: Option<File<'a>>,
+pub(super) struct Systems {
+    asn: Option<File>,
+    country: Option<File>,
 }
 
 /// A file that says where networks belong.
-struct File<'a> {
+struct File {
     key: &'static str,
-    path: &'a Path,
+    path: PathBuf,
     database: Database,
 }
 
-impl<'a> Systems<'a> {
+impl Systems {
     /// Reads the files that the configuration needs.
-    pub(super) fn read(config: &'a Config) -> Result<Self> {
+    pub(super) fn read(config: &Config) -> Result<Self> {
         let needs = |is_one: fn(&NetworkSet) -> bool| {
             config.networks.all().any(|rule: &NetworkRule| is_one(&rule.set))
         };
@@ -68,10 +68,10 @@ impl<'a> Systems<'a> {
     }
 }
 
-impl<'a> File<'a> {
-    fn read(key: &'static str, path: &'a Path) -> Result<Self> {
+impl File {
+    fn read(key: &'static str, path: &Path) -> Result<Self> {
         let database = Database::read(path).map_err(|error| anyhow!("{key}: {error}"))?;
-        Ok(Self { key, path, database })
+        Ok(Self { key, path: path.to_owned(), database })
     }
 
     /// Names the file in an error.
