@@ -82,7 +82,7 @@ impl<'a> Answer<'a> {
     }
 
     /// Returns the changes that put near peers in the place of others: at most `percent` of the chosen peers of each
-    /// family and role. See [`super::near`] for which.
+    /// family and role. They are found by a bounded search.
     pub fn near(&self, percent: u8, is_near: impl FnMut(IpAddr) -> bool) -> AnswerChanges<'static> {
         let near = self.chosen.as_ref().map(|chosen| NearSearch { percent, is_near }.run(chosen));
         let near = near.unwrap_or_default();
