@@ -47,7 +47,7 @@ async function configured() {
     ]
   })
   table.update(all)
-  return [h('h2', 'Lists of the configuration'), table.element]
+  return [h('section.card', h('.top', h('h2', 'Lists of the configuration')), table.element)]
 }
 
 export default async function lists(main, { may, rest: [path], isHere }) {

@@ -3,7 +3,9 @@
 import assert from 'node:assert/strict'
 import { findings } from './accessibility.mjs'
 
-const rows = 'document.querySelectorAll("tbody tr").length'
+// Those of the page's own table: the lists of the configuration are below it.
+const rows = `[...document.querySelectorAll('table')].filter(it => it.caption?.textContent !== 'Lists of the configuration')
+  .reduce((sum, it) => sum + it.querySelectorAll('tbody tr').length, 0)`
 const dialog = 'document.querySelector("dialog[open]")'
 
 async function lists ({ page, has, click, visit, write, text, call }) {
