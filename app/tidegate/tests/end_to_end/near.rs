@@ -23,15 +23,17 @@ fn join(tracker: &Tracker) {
     client(200, tracker.udp4()).join(HASH, &ports[..60]);
 }
 
-/// Returns how many peers of 127.0.0.128/25 a client there gets in 30 responses. Each has 50 different peers.
+/// Returns how many peers of 127.0.0.128/25 a client there gets in 30 responses.
 fn near_peers(tracker: &Tracker) -> usize {
     let client = client(201, tracker.udp4());
     let one = || {
         let reply = client.say(Announce { want: 50, ..LEECHER });
         let mut peers: Vec<&[u8]> = reply[20..].chunks(6).collect();
+        let given = peers.len();
         peers.sort_unstable();
         peers.dedup();
-        assert_eq!((reply.len(), peers.len()), (20 + 50 * 6, 50));
+        // A near peer that was chosen anyway may have no other one in its place.
+        assert!(peers.len() == given && (48..=50).contains(&given), "{given}");
         peers.iter().filter(|peer| peer[3] >= 128).count()
     };
     (0..30).map(|_| one()).sum()
