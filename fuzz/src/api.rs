@@ -14,7 +14,7 @@ use admin::{
 };
 use harness::http::{Connection, Response};
 use serde_json::Value;
-use tracker::{Options, Policy, Secrets, StoreOptions, Tracker};
+use tracker::{Options, Policy, Secrets, Tracker};
 use types::Tick;
 
 const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
@@ -175,24 +175,8 @@ fn obey(command: Command) {
 }
 
 fn sources() -> MetricSources {
-    let policy = Policy::default();
-    let store = StoreOptions {
-        shards: 1,
-        hash_key: [0; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: false,
-        memory_budget: None,
-    };
-    let secrets = Secrets {
-        connection_ids: [0; 16],
-        offers: [0; 16],
-        limits: [0; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
     MetricSources {
-        tracker: Arc::new(Tracker::new(&Options { policy, store }, &secrets)),
+        tracker: Arc::new(Tracker::new(&Options::predictable(Policy::default()), &Secrets::PUBLIC)),
         registry: Arc::default(),
         status: Status::default(),
         process: || ProcessStats {

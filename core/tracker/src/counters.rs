@@ -22,7 +22,7 @@ pub use busy_networks::BusyNetworks;
 pub use clients::{ClientPrefix, Clients};
 pub use drop_reason::DropReason;
 pub use latency::Latency;
-pub use services::{DayUptime, ServiceId, ServiceSummary, ServicesReport};
+pub use services::{DayUptime, ServiceSummary, ServicesReport};
 
 /// Everything that one worker counts at one listener. All fields only grow, except `connections_open`,
 /// `clients` and `busy_networks`.

@@ -12,6 +12,22 @@ pub struct Options {
     pub store: swarm::Options,
 }
 
+impl Options {
+    /// Returns options with a store of a few shards, whose hashes are predictable: for tests and benches.
+    #[doc(hidden)]
+    pub fn predictable(policy: Policy) -> Self {
+        let store = swarm::Options {
+            shards: 4,
+            hash_key: [3; 16],
+            peer_lifetime_s: policy.peer_lifetime_s,
+            web_lifetime_s: policy.web_lifetime_s(),
+            keep_peer_ids: false,
+            memory_budget: None,
+        };
+        Self { policy, store }
+    }
+}
+
 /// Settings that can be replaced while serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {

@@ -51,24 +51,9 @@ pub(crate) const POLICY: AnnouncePolicy =
     AnnouncePolicy { peers_max: 100, families: Families::Own, with_downloads: true };
 
 pub(crate) fn tracker(policy: Policy) -> Tracker {
-    let store = swarm::Options {
-        shards: 4,
-        hash_key: [3; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: true,
-        memory_budget: None,
-    };
-    Tracker::new(
-        &Options { policy, store },
-        &Secrets {
-            connection_ids: [5; 16],
-            offers: [6; 16],
-            limits: [7; 16],
-            sessions: [8; 16],
-            previous: None,
-        },
-    )
+    let mut options = Options::predictable(policy);
+    options.store.keep_peer_ids = true;
+    Tracker::new(&options, &Secrets::PUBLIC)
 }
 
 /// The first announce of a leecher.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use tidegate_tracker::{
     AnnouncePolicy, AnnounceRequest, IpPrefix, ListenerPolicyId, Near, Options, Policy, Random,
-    RequestKind, Secrets, StoreOptions, Tracker, ZoneNetwork, Zones,
+    RequestKind, Secrets, Tracker, ZoneNetwork, Zones,
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
 
@@ -171,23 +171,7 @@ fn announce(
 
 /// Returns an empty tracker with fixed secrets.
 fn tracker() -> Tracker {
-    let policy = Policy::default();
-    let store = StoreOptions {
-        shards: 4,
-        hash_key: [1; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: false,
-        memory_budget: None,
-    };
-    let secrets = Secrets {
-        connection_ids: [2; 16],
-        offers: [3; 16],
-        limits: [4; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
-    Tracker::new(&Options { policy, store }, &secrets)
+    Tracker::new(&Options::predictable(Policy::default()), &Secrets::PUBLIC)
 }
 
 /// Returns the lists that all peers get.

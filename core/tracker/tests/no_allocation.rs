@@ -8,8 +8,7 @@ use replication::{AGE_UNIT_S, ReplicatedStore};
 use tidegate_tracker::access::{AccessLists, Mode};
 use tidegate_tracker::{
     Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, ListenerPolicy,
-    ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, StoreOptions, Tracker,
-    UserKey,
+    ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, Tracker, UserKey,
 };
 use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, SwarmCounts, Tick};
 
@@ -21,23 +20,9 @@ fn key(number: u32) -> UserKey {
 }
 
 fn tracker(keeps_ids: bool) -> Tracker {
-    let policy = Policy::default();
-    let store = StoreOptions {
-        shards: 4,
-        hash_key: [1; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: keeps_ids,
-        memory_budget: None,
-    };
-    let secrets = Secrets {
-        connection_ids: [2; 16],
-        offers: [3; 16],
-        limits: [4; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
-    let tracker = Tracker::new(&Options { policy, store }, &secrets);
+    let mut options = Options::predictable(Policy::default());
+    options.store.keep_peer_ids = keeps_ids;
+    let tracker = Tracker::new(&options, &Secrets::PUBLIC);
     let lists = AccessLists { mode: Mode::Deny, ..AccessLists::default() };
     tracker.replace_listeners(&[ListenerPolicy {
         lists,

@@ -297,25 +297,9 @@ pub(super) mod tests {
     }
 
     fn tracker_with(memory_budget: Option<u64>) -> Tracker {
-        let policy = Policy::default();
-        let store = tracker::StoreOptions {
-            shards: 1,
-            hash_key: [0; 16],
-            peer_lifetime_s: policy.peer_lifetime_s,
-            web_lifetime_s: policy.web_lifetime_s(),
-            keep_peer_ids: false,
-            memory_budget,
-        };
-        Tracker::new(
-            &Options { policy, store },
-            &Secrets {
-                connection_ids: [0; 16],
-                offers: [0; 16],
-                limits: [0; 16],
-                sessions: [8; 16],
-                previous: None,
-            },
-        )
+        let mut options = Options::predictable(Policy::default());
+        options.store.memory_budget = memory_budget;
+        Tracker::new(&options, &Secrets::PUBLIC)
     }
 
     /// Returns the program on an interface that is down.

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use tracker::counters::{DayUptime, Protocol, ServiceSummary, ServicesReport};
-use types::Family;
+use tracker::counters::{DayUptime, ServiceSummary, ServicesReport};
 
 /// A report in the forms in which it is served.
 #[derive(Debug, Default)]
@@ -88,7 +87,8 @@ fn html(report: &ServicesReport) -> String {
             Some(share) => percent(share),
             None => "unknown".into(),
         };
-        let (name, sent) = (name(summary), bytes(summary.bytes_out));
+        let (name, sent) =
+            (summary.service.meaning().trim_end_matches('.'), bytes(summary.bytes_out));
         // Writing to a `String` cannot fail, here and below.
         let _ = write!(
             html,
@@ -127,21 +127,6 @@ fn bars(days: &[DayUptime]) -> String {
     paths
 }
 
-fn name(summary: &ServiceSummary) -> String {
-    let protocol = match summary.service.protocol {
-        Protocol::Udp => "UDP",
-        Protocol::Http => "HTTP",
-        Protocol::Https => "HTTPS",
-        Protocol::Ws => "WebTorrent",
-        Protocol::Wss => "WebTorrent (TLS)",
-    };
-    let family = match summary.service.family {
-        Family::V4 => "IPv4",
-        Family::V6 => "IPv6",
-    };
-    format!("{protocol}, {family}")
-}
-
 /// Returns a share with two decimals, rounded down: what is not always served is never 100 %.
 fn percent(share: f64) -> String {
     format!("{:.2} %", (share * 10_000.0).floor() / 100.0)
@@ -162,7 +147,7 @@ fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tracker::counters::ServiceId;
+    use tracker::Service;
 
     use super::*;
 
@@ -196,7 +181,7 @@ mod tests {
         let report = ServicesReport {
             since: 13 * 3600,
             services: vec![ServiceSummary {
-                service: ServiceId { protocol: Protocol::Udp, family: Family::V6 },
+                service: Service::Udp6,
                 announces: 7,
                 requests: 9,
                 bytes_out: 100,
@@ -204,7 +189,11 @@ mod tests {
             }],
         };
         let texts = ServiceTexts::new(&report);
-        assert!(texts.html.contains("<td>UDP, IPv6<td>7<td>100 B<td>50.00 %"), "{}", texts.html);
+        assert!(
+            texts.html.contains("<td>UDP over IPv6<td>7<td>100 B<td>50.00 %"),
+            "{}",
+            texts.html
+        );
         assert!(texts.html.contains("since 13:00 UTC"), "{}", texts.html);
         let expected = json!({
             "since": 46800,

@@ -14,7 +14,7 @@ use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
 use tidegate_site::contract::{SITE_FIRST, Site, SiteAnnounce, SiteOutcome, SiteProtocol};
 use tidegate_site::{SiteConfig, SiteKind, SiteSubsystem};
-use tracker::{KeyId, Options, Policy, Secrets, StoreOptions, Tracker};
+use tracker::{KeyId, Options, Policy, Secrets, Tracker};
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
 
 const USERS: u32 = 1_000_000;
@@ -179,21 +179,5 @@ fn resident_kib() -> u64 {
 }
 
 fn tracker() -> Tracker {
-    let policy = Policy::default();
-    let store = StoreOptions {
-        shards: 1,
-        hash_key: [0; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids: false,
-        memory_budget: None,
-    };
-    let secrets = Secrets {
-        connection_ids: [0; 16],
-        offers: [0; 16],
-        limits: [0; 16],
-        sessions: [8; 16],
-        previous: None,
-    };
-    Tracker::new(&Options { policy, store }, &secrets)
+    Tracker::new(&Options::predictable(Policy::default()), &Secrets::PUBLIC)
 }

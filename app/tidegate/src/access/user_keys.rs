@@ -107,26 +107,8 @@ mod tests {
 
     #[test]
     fn changes_only_what_differs() {
-        let tracker = tracker::Tracker::new(
-            &tracker::Options {
-                policy: tracker::Policy::default(),
-                store: tracker::StoreOptions {
-                    shards: 1,
-                    hash_key: [0; 16],
-                    peer_lifetime_s: 1,
-                    web_lifetime_s: 1,
-                    keep_peer_ids: false,
-                    memory_budget: None,
-                },
-            },
-            &tracker::Secrets {
-                connection_ids: [0; 16],
-                offers: [0; 16],
-                limits: [0; 16],
-                sessions: [8; 16],
-                previous: None,
-            },
-        );
+        let options = tracker::Options::predictable(tracker::Policy::default());
+        let tracker = tracker::Tracker::new(&options, &tracker::Secrets::PUBLIC);
         let (ring, mut file_keys) = (tracker.passkeys(), FileKeys::default());
         let own = UserKey::parse("made-by-the-api-0").unwrap();
         ring.put(KeyId(1), own, KeyRules::default());

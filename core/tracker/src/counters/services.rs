@@ -1,48 +1,12 @@
 //! Traffic and uptime of services over hours and days, for those who use the tracker.
 
-use types::Family;
-
-use super::Protocol;
-
-/// A protocol over one family of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServiceId {
-    /// The protocol.
-    pub protocol: Protocol,
-    /// The family of the listeners.
-    pub family: Family,
-}
-
-impl ServiceId {
-    /// The number of services that there can be.
-    pub const COUNT: usize = Protocol::ALL.len() * Family::ALL.len();
-
-    /// Returns every service, in the order of [`Self::index`].
-    pub fn all() -> impl Iterator<Item = Self> {
-        let of = |protocol| Family::ALL.map(|family| Self { protocol, family });
-        Protocol::ALL.into_iter().flat_map(of)
-    }
-
-    /// Returns the index of the service into tables of [`Self::COUNT`] entries.
-    pub fn index(self) -> usize {
-        self.protocol.index() * Family::ALL.len() + self.family.index()
-    }
-
-    /// Returns its name in records and JSON, such as `udp4`.
-    pub fn label(self) -> String {
-        let version = match self.family {
-            Family::V4 => 4,
-            Family::V6 => 6,
-        };
-        format!("{}{version}", self.protocol.label())
-    }
-}
+use crate::load::Service;
 
 /// Traffic of the last 24 hours of a service, and its uptime over 90 days.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceSummary {
     /// The service.
-    pub service: ServiceId,
+    pub service: Service,
     /// Announces that were answered.
     pub announces: u64,
     /// Requests of all kinds.
@@ -67,6 +31,6 @@ pub struct DayUptime {
 pub struct ServicesReport {
     /// The beginning of the hour with which traffic begins: Unix time, seconds. The last hour is not over.
     pub since: u64,
-    /// The summaries, in the order of [`ServiceId::index`].
+    /// The summaries, in the order of [`Service::ALL`].
     pub services: Vec<ServiceSummary>,
 }

@@ -352,7 +352,7 @@ fn failures_have_a_reason_and_a_retry() {
             Retry::Unspecified => given_s.map_or_else(String::new, intervals),
             Retry::Never => intervals(86_400) + "8:retry in5:never",
             Retry::Minutes(minutes) => {
-                intervals(given_s.unwrap_or(u32::from(minutes) * 60))
+                intervals(given_s.unwrap_or_else(|| u32::from(minutes) * 60))
                     + &format!("8:retry ini{minutes}e")
             }
         };

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use tracker::RequestKind;
-use tracker::counters::{Counters, DayUptime, Listener, ServiceId, ServiceSummary, ServicesReport};
+use tracker::counters::{Counters, DayUptime, Listener, ServiceSummary, ServicesReport};
+use tracker::{RequestKind, SERVICES, Service};
 use types::Family;
 
 use crate::records::tables::history::{PendingHistory, StoredRow};
@@ -64,7 +64,7 @@ struct Tally {
 struct Row {
     /// The end of the step, Unix time in seconds.
     end: u64,
-    tallies: [Tally; ServiceId::COUNT],
+    tallies: [Tally; SERVICES],
 }
 
 /// Rows with the same step, the oldest first.
@@ -78,7 +78,7 @@ struct Tier {
 pub(super) struct Services {
     tiers: [Tier; 2],
     /// When each service was read last, and its counters then.
-    last: [Option<(Instant, Traffic)>; ServiceId::COUNT],
+    last: [Option<(Instant, Traffic)>; SERVICES],
     /// The times that each worker had published at the last reading.
     published: Vec<u64>,
     /// The last moment of which rows say something: Unix time in milliseconds.
@@ -94,7 +94,7 @@ impl Default for Services {
         let tier = |step_s, rows_max| Tier { step_s, rows_max, rows: VecDeque::new() };
         Self {
             tiers: [tier(HOUR_S, HOURS), tier(DAY_S, DAYS)],
-            last: [None; ServiceId::COUNT],
+            last: [None; SERVICES],
             published: Vec::new(),
             seen_ms: 0,
             written_ms: 0,
@@ -109,8 +109,8 @@ impl Services {
         &mut self,
         listeners: &[(Listener, Counters)],
         published: &[(Listener, u64)],
-    ) -> [Option<ServiceReading>; ServiceId::COUNT] {
-        let mut readings = [None; ServiceId::COUNT];
+    ) -> [Option<ServiceReading>; SERVICES] {
+        let mut readings = [None; SERVICES];
         for (listener, counters) in listeners {
             let reading = readings[service(listener).index()].get_or_insert_with(|| {
                 ServiceReading { is_alive: true, traffic: Traffic::default() }
@@ -132,11 +132,7 @@ impl Services {
     }
 
     /// Adds what happened since the last call.
-    pub(super) fn add(
-        &mut self,
-        now: Moment,
-        readings: &[Option<ServiceReading>; ServiceId::COUNT],
-    ) {
+    pub(super) fn add(&mut self, now: Moment, readings: &[Option<ServiceReading>; SERVICES]) {
         if now.unix_ms < self.seen_ms {
             // The clock was set back, so rows of later steps are of a future that did not come.
             self.tiers.iter_mut().for_each(|tier| tier.remove_after(now.unix_ms));
@@ -233,7 +229,7 @@ impl Services {
         let [hours, days] = &self.tiers;
         let since = (now / HOUR_S + 1).saturating_sub(HOURS as u64) * HOUR_S;
         let today = now / DAY_S + 1;
-        let summary = |service: ServiceId| {
+        let summary = |service: Service| {
             let index = service.index();
             self.last[index]?;
             let mut sum = Tally::default();
@@ -252,14 +248,14 @@ impl Services {
                 days: (today.saturating_sub(DAYS as u64 - 1)..=today).map(uptime).collect(),
             })
         };
-        ServicesReport { since, services: ServiceId::all().filter_map(summary).collect() }
+        ServicesReport { since, services: Service::ALL.into_iter().filter_map(summary).collect() }
     }
 }
 
 /// Returns the service that a listener belongs to.
-fn service(listener: &Listener) -> ServiceId {
+fn service(listener: &Listener) -> Service {
     let family = if listener.address.is_ipv4() { Family::V4 } else { Family::V6 };
-    ServiceId { protocol: listener.protocol, family }
+    Service::new(listener.protocol, family)
 }
 
 impl Tally {
@@ -309,11 +305,11 @@ impl Tier {
 
 impl Row {
     fn to_stored(&self, step_s: u64, seen_ms: u64) -> StoredRow {
-        let tally = |service: ServiceId| {
+        let tally = |service: Service| {
             let tally = &self.tallies[service.index()];
-            (*tally != Tally::default()).then(|| (service.label(), json!(tally)))
+            (*tally != Tally::default()).then(|| (service.label().to_owned(), json!(tally)))
         };
-        let services: Map<String, Value> = ServiceId::all().filter_map(tally).collect();
+        let services: Map<String, Value> = Service::ALL.into_iter().filter_map(tally).collect();
         let data = json!({ "seen_ms": seen_ms, "services": services }).to_string();
         StoredRow { step_s, time: self.end, data }
     }
@@ -325,7 +321,7 @@ impl Row {
         let mut services = data.remove("services")?;
         let is_aligned = stored.time > 0 && stored.time.is_multiple_of(stored.step_s);
         let mut row = Self { end: stored.time, tallies: Default::default() };
-        for service in ServiceId::all() {
+        for service in Service::ALL {
             if let Some(tally) = services.get_mut(service.label()) {
                 row.tallies[service.index()] = serde_json::from_value(tally.take()).ok()?;
             }

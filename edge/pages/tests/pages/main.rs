@@ -16,10 +16,10 @@ use std::sync::Arc;
 use front::http::{HttpOptions, Pages};
 use pages::{ListenerPages, PageOptions, PublicUrl, Site, SiteOptions, StatsForm, StatsOptions};
 use tracker::counters::{
-    DayUptime, DropReason, MetricsRegistry, Protocol, ServiceId, ServiceSummary, ServicesReport,
+    DayUptime, DropReason, MetricsRegistry, Protocol, ServiceSummary, ServicesReport,
 };
-use tracker::{ListenerPolicy, ListenerPolicyId, Networks};
-use types::{Family, Refusal};
+use tracker::{ListenerPolicy, ListenerPolicyId, Networks, Service};
+use types::Refusal;
 
 use crate::testing::*;
 
@@ -30,7 +30,7 @@ fn services() -> ServicesReport {
     ServicesReport {
         since: 1_700_000_000 / 3600 * 3600,
         services: vec![ServiceSummary {
-            service: ServiceId { protocol: Protocol::Udp, family: Family::V4 },
+            service: Service::Udp4,
             announces: 12,
             requests: 34,
             bytes_out: 5600,

@@ -100,7 +100,7 @@ fn page_has_figures_only_if_configured() {
     server.client().request(get(&announce(1, ""), ""));
     let html = page(&server, "t");
     assert!(html.contains("<dt>Torrents</dt><dd>1</dd><dt>Seeders</dt><dd>0</dd>"), "{html}");
-    assert!(html.contains("<td>UDP, IPv4<td>12<td>5.6 kB<td>75.00 %"), "{html}");
+    assert!(html.contains("<td>UDP over IPv4<td>12<td>5.6 kB<td>75.00 %"), "{html}");
     assert!(html.contains("<path class=\"part\" d=\"M89 0h1v5h-1z\"/>"), "{html}");
     // Gathered once a second.
     server.client().request(get(&announce(2, "").replace("aaaaa", "bbbbb"), ""));

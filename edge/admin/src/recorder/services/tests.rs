@@ -8,8 +8,8 @@ use super::*;
 
 /// Noon of a day, in milliseconds.
 const NOON_MS: u64 = (20_000 * DAY_S + DAY_S / 2) * 1000;
-const UDP4: ServiceId = ServiceId { protocol: Protocol::Udp, family: Family::V4 };
-const HTTP4: ServiceId = ServiceId { protocol: Protocol::Http, family: Family::V4 };
+const UDP4: Service = Service::Udp4;
+const HTTP4: Service = Service::Http4;
 
 /// A process, its clocks and its services.
 struct Process {
@@ -17,7 +17,7 @@ struct Process {
     unix_ms: u64,
     at: Instant,
     announces: u64,
-    alive: Vec<ServiceId>,
+    alive: Vec<Service>,
 }
 
 impl Process {
@@ -32,7 +32,7 @@ impl Process {
     }
 
     fn read(&mut self) {
-        let mut readings = [None; ServiceId::COUNT];
+        let mut readings = [None; SERVICES];
         for service in [UDP4, HTTP4] {
             let traffic = Traffic { announces: self.announces, ..Traffic::default() };
             let is_alive = self.alive.contains(&service);
@@ -53,7 +53,7 @@ impl Process {
     }
 
     /// Returns the uptime of a service on the last days, today's last.
-    fn days(&self, service: ServiceId, count: usize) -> Vec<(u64, u64)> {
+    fn days(&self, service: Service, count: usize) -> Vec<(u64, u64)> {
         let report = self.services.report(self.unix_ms / 1000);
         let summary = report.services.iter().find(|it| it.service == service).unwrap();
         assert_eq!(summary.days.len(), DAYS);

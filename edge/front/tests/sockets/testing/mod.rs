@@ -8,9 +8,7 @@ mod web_client;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use tracker::{
-    Access, ListenerPolicy, Options, Policy, Secrets, SharedSecrets, StoreOptions, Tracker,
-};
+use tracker::{Access, ListenerPolicy, Options, Policy, Secrets, SharedSecrets, Tracker};
 
 pub(crate) use client::*;
 pub(crate) use harness::{PATIENCE, wait_until};
@@ -28,18 +26,11 @@ pub(crate) fn tracker_of(
     offers: [u8; 16],
     previous: Option<SharedSecrets>,
 ) -> Arc<Tracker> {
-    let secrets =
-        Secrets { connection_ids: [5; 16], offers, limits: [7; 16], sessions: [8; 16], previous };
+    let secrets = Secrets { offers, previous, ..Secrets::PUBLIC };
     let policy = Policy { numwant_max: 1000, ..Policy::default() };
-    let store = StoreOptions {
-        shards: 4,
-        hash_key: [3; 16],
-        peer_lifetime_s: policy.peer_lifetime_s,
-        web_lifetime_s: policy.web_lifetime_s(),
-        keep_peer_ids,
-        memory_budget: None,
-    };
-    Arc::new(Tracker::new(&Options { policy, store }, &secrets))
+    let mut options = Options::predictable(policy);
+    options.store.keep_peer_ids = keep_peer_ids;
+    Arc::new(Tracker::new(&options, &secrets))
 }
 
 /// Returns the tick of a clock that stands still until a test changes it. Every server has its own.
