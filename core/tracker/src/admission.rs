@@ -316,30 +316,14 @@ impl View<'_> {
         credentials: Credentials<'_>,
         parse: impl FnOnce() -> Result<Announce, Refusal>,
     ) -> Result<(UnverifiedGrant, Announce), Refusal> {
-        // One branch for all of step 1, so that an announce pays nothing for networks while there are none.
-        match self.bans.image() {
-            None => self.authorize_announce_from_network(listener_policy, from, credentials, parse),
-            Some(image) => {
-                let peers_max = self.check_network(image, from, RequestKind::Announce)?;
-                let authorized =
-                    self.authorize_announce_from_network(listener_policy, from, credentials, parse);
-                authorized.map(|(grant, announce)| (grant, self.limit_peers(announce, peers_max)))
-            }
-        }
-    }
-
-    /// Does steps 2, 3 and 5 of the [order of checks](self) for an announce.
-    #[inline]
-    fn authorize_announce_from_network(
-        &self,
-        listener_policy: ListenerPolicyId,
-        from: IpAddr,
-        credentials: Credentials<'_>,
-        parse: impl FnOnce() -> Result<Announce, Refusal>,
-    ) -> Result<(UnverifiedGrant, Announce), Refusal> {
         let kind = RequestKind::Announce;
+        // Step 1.
+        let peers_max = match self.bans.image() {
+            None => None,
+            Some(image) => self.check_network(image, from, kind)?,
+        };
         let grant = self.authorize_from_network(listener_policy, from, kind, credentials.key)?;
-        let announce = match parse() {
+        let mut announce = match parse() {
             Ok(announce) => announce,
             Err(refusal) => return self.verify(grant).and(Err(refusal)),
         };
@@ -349,6 +333,9 @@ impl View<'_> {
         if self.needs_token(listener_policy) {
             let Announce { info_hash, event, .. } = &announce;
             self.authorize_token(&grant, credentials.token, info_hash, *event)?;
+        }
+        if let Some(peers_max) = peers_max {
+            announce.want = self.at_most(peers_max, announce.want);
         }
         Ok((grant, announce))
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use types::{Announce, NumWant, Refusal};
+use types::{NumWant, Refusal};
 
 use super::View;
 use crate::bans::Image;
@@ -29,11 +29,10 @@ impl View<'_> {
         }
     }
 
-    /// Returns an announce that gets `peers_max` peers at most.
-    pub(super) fn limit_peers(&self, announce: Announce, peers_max: Option<u16>) -> Announce {
-        let Some(peers_max) = peers_max else { return announce };
-        let peers = self.settings.policy.peers(announce.want).min(peers_max);
-        Announce { want: NumWant::Peers(peers), ..announce }
+    /// Returns what a client wants, but `peers_max` peers at most.
+    #[cold]
+    pub(super) fn at_most(&self, peers_max: u16, want: NumWant) -> NumWant {
+        NumWant::Peers(self.settings.policy.peers(want).min(peers_max))
     }
 
     /// Steps 1 and 2 of the [order of checks](super).
