@@ -30,6 +30,7 @@ mod quiet;
 mod request_kind;
 mod settings;
 mod site;
+mod steps;
 mod tokens;
 mod webtorrent;
 

@@ -5,31 +5,27 @@ use std::net::IpAddr;
 use primitives::IpPrefix;
 use types::Refusal;
 
+use crate::steps::Steps;
 use crate::{AnnounceOk, AnnounceRequest, Random, View};
 
-/// The zones of addresses, by ranges.
+/// The zones of addresses. IPv4 addresses stand in the upper half of a number, and of IPv6 addresses the upper half is
+/// one.
 #[derive(Clone, Debug, Default)]
 pub struct Zones {
-    v4: Ranges,
-    v6: Ranges,
+    v4: Steps<u64, u32>,
+    v6: Steps<u64, u32>,
 }
 
-/// Disjoint ranges with their zones. IPv4 addresses stand in the upper half of a number, and of IPv6 addresses the
-/// upper half is one.
-#[derive(Clone, Debug, Default)]
+/// Ranges in order, each of which ends where the next one begins, while they are collected.
+#[derive(Default)]
 struct Ranges {
-    /// The beginnings of ranges in order; each ends where the next one begins.
     starts: Vec<u64>,
-    /// The zone of each range; [`NO_ZONE`] = none.
+    /// [`NO_ZONE`] = none.
     zones: Vec<u32>,
-    /// By the upper 16 bits of an address: the number of ranges that begin below the first such address.
-    index: Vec<u32>,
 }
 
 /// Stands for a range that is in no zone.
 const NO_ZONE: u32 = u32::MAX;
-/// Bits of an address that the index resolves.
-const INDEX_BITS: u32 = 16;
 
 /// A network and its zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,20 +101,19 @@ impl Zones {
                 IpAddr::V6(_) => v6.push(Span::new(first, network.bits().min(64), zone)),
             }
         }
-        Self { v4: Ranges::new(v4), v6: Ranges::new(v6) }
+        Self { v4: steps(v4), v6: steps(v6) }
     }
 
     /// Returns the zone of an address.
     #[inline]
     pub fn find(&self, ip: IpAddr) -> Option<u32> {
-        let ranges = if ip.is_ipv4() { &self.v4 } else { &self.v6 };
-        ranges.find(number(ip))
+        let steps = if ip.is_ipv4() { &self.v4 } else { &self.v6 };
+        steps.find(number(ip)).filter(|zone| *zone != NO_ZONE)
     }
 
     /// Returns the bytes of memory that the zones take.
     pub fn memory_bytes(&self) -> usize {
-        let of = |it: &Ranges| it.starts.len() * 8 + (it.zones.len() + it.index.len()) * 4;
-        of(&self.v4) + of(&self.v6)
+        self.v4.memory_bytes() + self.v6.memory_bytes()
     }
 }
 
@@ -146,29 +141,22 @@ impl Span {
     }
 }
 
-impl Ranges {
-    fn new(mut spans: Vec<Span>) -> Self {
-        // Outer networks before those within.
-        spans.sort_by_key(|span| (span.first, u64::MAX - span.last));
-        let mut ranges = Self::default();
-        let mut open: Vec<Span> = Vec::new();
-        for span in spans {
-            ranges.close(&mut open, Some(span.first));
-            ranges.begin(span.first, span.zone);
-            open.push(span);
-        }
-        ranges.close(&mut open, None);
-        ranges.starts.shrink_to_fit();
-        ranges.zones.shrink_to_fit();
-        if !ranges.starts.is_empty() {
-            let first = |top: u64| top << (64 - INDEX_BITS);
-            let below = |top| ranges.starts.partition_point(|start| *start < first(top)) as u32;
-            ranges.index = (0..1 << INDEX_BITS).map(below).collect();
-            ranges.index.push(ranges.starts.len() as u32);
-        }
-        ranges
+/// Returns the steps of networks.
+fn steps(mut spans: Vec<Span>) -> Steps<u64, u32> {
+    // Outer networks before those within.
+    spans.sort_by_key(|span| (span.first, u64::MAX - span.last));
+    let mut ranges = Ranges::default();
+    let mut open: Vec<Span> = Vec::new();
+    for span in spans {
+        ranges.close(&mut open, Some(span.first));
+        ranges.begin(span.first, span.zone);
+        open.push(span);
     }
+    ranges.close(&mut open, None);
+    Steps::new(ranges.starts, ranges.zones)
+}
 
+impl Ranges {
     /// Ends the networks that are over before `next`: behind each, the one around it continues.
     fn close(&mut self, open: &mut Vec<Span>, next: Option<u64>) {
         while let Some(inner) = open.last().copied()
@@ -191,15 +179,6 @@ impl Ranges {
             self.starts.push(first);
             self.zones.push(zone);
         }
-    }
-
-    #[inline]
-    fn find(&self, number: u64) -> Option<u32> {
-        let top = (number >> (64 - INDEX_BITS)) as usize;
-        let (from, to) = (*self.index.get(top)? as usize, *self.index.get(top + 1)? as usize);
-        let within = self.starts.get(from..to)?.partition_point(|start| *start <= number);
-        let range = (from + within).checked_sub(1)?;
-        self.zones.get(range).copied().filter(|zone| *zone != NO_ZONE)
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use primitives::{IpPrefix, ParseIpPrefixError};
 
 use crate::lines::BadLine;
+use crate::steps::Address;
 pub use table::{NetworkAction, NetworkTable};
 
 /// A set of networks: 8 bytes for each range of IPv4 addresses, 32 for each of IPv6.
@@ -17,44 +18,6 @@ pub struct Networks {
     /// First and last addresses, sorted; ranges neither overlap nor touch.
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
-}
-
-/// An address of one family, as a number.
-trait Address: Copy + Ord + Into<u128> {
-    const MIN: Self;
-    const MAX: Self;
-
-    /// Returns the address after this one, if there is one.
-    fn next(self) -> Option<Self>;
-
-    /// Returns the address before this one, if there is one.
-    fn previous(self) -> Option<Self>;
-}
-
-impl Address for u32 {
-    const MIN: Self = Self::MIN;
-    const MAX: Self = Self::MAX;
-
-    fn next(self) -> Option<Self> {
-        self.checked_add(1)
-    }
-
-    fn previous(self) -> Option<Self> {
-        self.checked_sub(1)
-    }
-}
-
-impl Address for u128 {
-    const MIN: Self = Self::MIN;
-    const MAX: Self = Self::MAX;
-
-    fn next(self) -> Option<Self> {
-        self.checked_add(1)
-    }
-
-    fn previous(self) -> Option<Self> {
-        self.checked_sub(1)
-    }
 }
 
 impl Networks {

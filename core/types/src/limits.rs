@@ -344,7 +344,7 @@ pub const TOKEN_KEYS_MAX: usize = 64;
 /// Bytes of a file or response with such keys: [`TOKEN_KEYS_MAX`] keys with a chain of certificates each.
 pub const TOKEN_KEY_SET_MAX: usize = 1 << 20;
 /// Ranges of addresses that `access.networks_allow` and `networks_deny` may come to, and that a list of networks may
-/// have: 20 MiB of IPv4, 72 MiB of IPv6. The whole routing table of the internet has a million prefixes of IPv4 and a
+/// have: 21 MiB of IPv4, 67 MiB of IPv6. The whole routing table of the internet has a million prefixes of IPv4 and a
 /// quarter of that of IPv6.
 pub const NETWORK_RANGES_MAX: usize = 2_000_000;
 /// Bytes of a list at a URL, as it is sent and kept on the disk: twelve million info hashes.

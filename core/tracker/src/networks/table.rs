@@ -1,11 +1,11 @@
 //! Networks with what is done about their clients, looked up for each request.
 //!
-//! Plain form: a list of networks with actions, scanned for each request. Departure: the addresses at which the action
-//! changes, sorted, with an index of sixteen-way levels (`bench/record/2026-11-26-network-lists.md`).
+//! Plain form: a list of networks with actions, scanned for each request. Departure: [`Steps`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Address, Networks};
+use super::Networks;
+use crate::steps::{Address, Steps};
 
 /// The action for the clients of a network, the most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,27 +21,17 @@ pub enum NetworkAction {
 /// Networks with actions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkTable {
-    v4: Steps<u32>,
-    v6: Steps<u128>,
+    /// The place of the action from each address on, or [`NONE`].
+    v4: Steps<u32, u8>,
+    v6: Steps<u128, u8>,
     actions: Vec<NetworkAction>,
     /// The number of ranges of addresses that have an action.
     ranges: usize,
 }
 
-/// Addresses at which the action changes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Steps<A> {
-    /// The addresses, sorted; and above them every sixteenth of the level below, up to a level of at most sixteen.
-    levels: Vec<Box<[A]>>,
-    /// The action from each address on: its place in the table's actions, or [`NONE`].
-    actions: Box<[u8]>,
-}
-
 /// A range of addresses, and the place of its action.
 type Part<A> = (A, A, u8);
 
-/// Addresses of a level that one of the level above stands for. Those of IPv4 are a cache line.
-const FAN: usize = 16;
 /// The place of no action.
 const NONE: u8 = u8::MAX;
 
@@ -66,7 +56,7 @@ impl NetworkTable {
             }
         }
         let ranges = v4.len() + v6.len();
-        Self { v4: Steps::new(v4), v6: Steps::new(v6), actions, ranges }
+        Self { v4: steps(v4), v6: steps(v6), actions, ranges }
     }
 
     /// Returns the number of ranges of addresses that have an action.
@@ -86,19 +76,21 @@ impl NetworkTable {
             IpAddr::V4(ip) => self.v4.find(ip.to_bits()),
             IpAddr::V6(ip) => self.v6.find(ip.to_bits()),
         };
-        self.actions.get(usize::from(place)).copied()
+        self.actions.get(usize::from(place?)).copied()
     }
 
     /// Iterates over the IPv4 ranges that are denied, each with its first and last address.
     pub(crate) fn denied_v4(&self) -> impl Iterator<Item = (Ipv4Addr, Ipv4Addr)> {
-        let ranges = self.v4.ranges(self.deny_place());
-        ranges.map(|(first, last)| (Ipv4Addr::from_bits(first), Ipv4Addr::from_bits(last)))
+        let denied = self.deny_place();
+        let ranges = self.v4.ranges().filter(move |(.., place)| Some(*place) == denied);
+        ranges.map(|(first, last, _)| (Ipv4Addr::from_bits(first), Ipv4Addr::from_bits(last)))
     }
 
     /// Iterates over the IPv6 ranges that are denied, each with its first and last address.
     pub(crate) fn denied_v6(&self) -> impl Iterator<Item = (Ipv6Addr, Ipv6Addr)> {
-        let ranges = self.v6.ranges(self.deny_place());
-        ranges.map(|(first, last)| (Ipv6Addr::from_bits(first), Ipv6Addr::from_bits(last)))
+        let denied = self.deny_place();
+        let ranges = self.v6.ranges().filter(move |(.., place)| Some(*place) == denied);
+        ranges.map(|(first, last, _)| (Ipv6Addr::from_bits(first), Ipv6Addr::from_bits(last)))
     }
 
     fn deny_place(&self) -> Option<u8> {
@@ -106,56 +98,27 @@ impl NetworkTable {
     }
 }
 
-impl<A: Address> Steps<A> {
-    /// Returns the steps of ranges that do not overlap.
-    fn new(mut parts: Vec<Part<A>>) -> Self {
-        parts.sort_unstable();
-        let mut starts = Vec::with_capacity(2 * parts.len());
-        let mut actions = Vec::with_capacity(2 * parts.len());
-        // The address behind the range before.
-        let mut end: Option<A> = None;
-        for (first, last, place) in parts {
-            if let Some(end) = end.filter(|end| *end < first) {
-                starts.push(end);
-                actions.push(NONE);
-            }
-            starts.push(first);
-            actions.push(place);
-            end = last.next();
-        }
-        if let Some(end) = end {
+/// Returns the steps of ranges that do not overlap.
+fn steps<A: Address>(mut parts: Vec<Part<A>>) -> Steps<A, u8> {
+    parts.sort_unstable();
+    let mut starts = Vec::with_capacity(2 * parts.len());
+    let mut places = Vec::with_capacity(2 * parts.len());
+    // The address behind the range before.
+    let mut end: Option<A> = None;
+    for (first, last, place) in parts {
+        if let Some(end) = end.filter(|end| *end < first) {
             starts.push(end);
-            actions.push(NONE);
+            places.push(NONE);
         }
-        let mut levels: Vec<Box<[A]>> = vec![starts.into()];
-        while let Some(below) = levels.last().filter(|level| level.len() > FAN) {
-            levels.push(below.iter().step_by(FAN).copied().collect());
-        }
-        Self { levels, actions: actions.into() }
+        starts.push(first);
+        places.push(place);
+        end = last.next();
     }
-
-    /// Returns the place of the action of an address.
-    #[inline]
-    fn find(&self, address: A) -> u8 {
-        let mut at = 0;
-        for level in self.levels.iter().rev() {
-            let from = at * FAN;
-            let block = level.get(from..level.len().min(from + FAN)).unwrap_or_default();
-            let behind = block.iter().filter(|start| **start <= address).count();
-            // Only before the first start of all: below, the first of a block is at most the address.
-            let Some(place) = behind.checked_sub(1) else { return NONE };
-            at = from + place;
-        }
-        self.actions.get(at).copied().unwrap_or(NONE)
+    if let Some(end) = end {
+        starts.push(end);
+        places.push(NONE);
     }
-
-    /// Iterates over the ranges whose action has this place.
-    fn ranges(&self, place: Option<u8>) -> impl Iterator<Item = (A, A)> {
-        let starts = self.levels.first().map(|level| &**level).unwrap_or_default();
-        let ends = starts.iter().skip(1).map(|next| next.previous().unwrap_or(A::MIN));
-        let ranges = starts.iter().copied().zip(ends.chain([A::MAX])).zip(&self.actions);
-        ranges.filter(move |(_, action)| Some(**action) == place).map(|(range, _)| range)
-    }
+    Steps::new(starts, places)
 }
 
 #[cfg(test)]
