@@ -85,8 +85,9 @@ pub(crate) enum OperatorCommand {
     },
     /// Make the stream at the NATS servers, or change its settings, and print them.
     ///
-    /// Keys: replicas (servers that store each message), size (e.g. 8GiB), lifetime (of peers, in seconds: one and a
-    /// half times the longest tracker.interval_s of any node). The stream is the home of its settings: nodes look whether they suffice, and change nothing.
+    /// Keys: replicas (servers that store each message), size (e.g. 8GiB), lifetime (of peers, in seconds: one and a half
+    /// times the longest interval of any node, three times load.interval_max_s if it has budgets). The stream is the home
+    /// of its settings: nodes look whether they suffice, and change nothing.
     Set {
         /// New values, e.g. `size 16GiB replicas 3`.
         #[arg(value_name = "KEY VALUE", num_args = 0..)]

@@ -28,6 +28,17 @@ pub(crate) struct Reader {
     records: Vec<Value>,
 }
 
+/// Adds the records of a batch, or of a part of one.
+pub(crate) fn add_records(ledger: &mut Ledger, batch: &Value) {
+    for record in batch["records"].as_array().unwrap() {
+        let user = record["user"].as_u64().unwrap();
+        let torrent = record["info_hash"].as_str().unwrap().to_owned();
+        let sums = ledger.entry((user, torrent)).or_default();
+        sums[0] += record["uploaded"].as_u64().unwrap();
+        sums[1] += record["downloaded"].as_u64().unwrap();
+    }
+}
+
 /// A client of a user.
 pub(crate) struct Client {
     pub(crate) user: u64,
@@ -52,12 +63,8 @@ impl Reader {
             return;
         }
         *last = sequence;
+        add_records(&mut self.ledger, batch);
         for record in batch["records"].as_array().unwrap() {
-            let user = record["user"].as_u64().unwrap();
-            let torrent = record["info_hash"].as_str().unwrap().to_owned();
-            let sums = self.ledger.entry((user, torrent)).or_default();
-            sums[0] += record["uploaded"].as_u64().unwrap();
-            sums[1] += record["downloaded"].as_u64().unwrap();
             self.records.insert(0, record.clone());
         }
     }

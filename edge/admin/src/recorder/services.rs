@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tracker::counters::{Counters, DayUptime, Listener, ServiceSummary, ServicesReport};
 use tracker::{RequestKind, SERVICES, Service};
-use types::Family;
 
 use crate::records::tables::history::{PendingHistory, StoredRow};
 
@@ -112,7 +111,7 @@ impl Services {
     ) -> [Option<ServiceReading>; SERVICES] {
         let mut readings = [None; SERVICES];
         for (listener, counters) in listeners {
-            let reading = readings[service(listener).index()].get_or_insert_with(|| {
+            let reading = readings[listener.service().index()].get_or_insert_with(|| {
                 ServiceReading { is_alive: true, traffic: Traffic::default() }
             });
             let [v4, v6] = &counters.responses;
@@ -123,7 +122,7 @@ impl Services {
         }
         for (worker, (listener, times)) in published.iter().enumerate() {
             let is_stuck = self.published.get(worker).is_some_and(|before| before == times);
-            if let Some(reading) = &mut readings[service(listener).index()] {
+            if let Some(reading) = &mut readings[listener.service().index()] {
                 reading.is_alive &= !is_stuck;
             }
         }
@@ -250,12 +249,6 @@ impl Services {
         };
         ServicesReport { since, services: Service::ALL.into_iter().filter_map(summary).collect() }
     }
-}
-
-/// Returns the service that a listener belongs to.
-fn service(listener: &Listener) -> Service {
-    let family = if listener.address.is_ipv4() { Family::V4 } else { Family::V6 };
-    Service::new(listener.protocol, family)
 }
 
 impl Tally {

@@ -350,7 +350,8 @@ fn too_short(max_age: Duration, needs: &Needs) -> Option<String> {
     (!max_age.is_zero() && max_age < needed).then(|| {
         format!(
             "the stream {name} keeps messages for {} s, but peers of this node live for {lifetime_s} s, so {} s are \
-             needed: run `tidegate cluster set lifetime {lifetime_s}`, or lower tracker.interval_s",
+             needed: run `tidegate cluster set lifetime {lifetime_s}`, or lower tracker.interval_s, or \
+             load.interval_max_s if it is set",
             max_age.as_secs(),
             needed.as_secs()
         )

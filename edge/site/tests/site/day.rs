@@ -310,31 +310,9 @@ fn random_days_with_restarts_and_kills_of_the_database_leave_the_rows_of_the_mod
     site.wait_ready();
     let epoch_s = site.epoch_s;
     let mut model = Model::default();
-    let mut random = Random(7);
-    let mut counters: BTreeMap<(u32, u8, u8), (u64, u64)> = BTreeMap::new();
+    let mut clients = RandomClients::new(7, 2);
     for step in 1..=1_500_u32 {
-        let (user, hash) = (random.below(3) as u32 % 2 + 1, random.below(3) as u8 + 1);
-        let peer = random.below(2) as u8;
-        let counter = counters.entry((user, hash, peer)).or_default();
-        let event = match random.below(10) {
-            0 => Event::Started,
-            1 => Event::Completed,
-            2 => Event::Stopped,
-            _ => Event::None,
-        };
-        if random.below(30) == 0 {
-            *counter = (0, 0);
-        }
-        counter.0 += random.below(1_000);
-        counter.1 += random.below(1_000);
-        let client = Client {
-            event,
-            uploaded: counter.0,
-            downloaded: counter.1,
-            left: random.below(3) * 50,
-            at_s: step,
-            ..Client::new(user, hash, peer)
-        };
+        let client = clients.next(step);
         site.announce(&client);
         model.announce(&client, true);
         match step {
@@ -358,7 +336,43 @@ fn random_days_with_restarts_and_kills_of_the_database_leave_the_rows_of_the_mod
     site.stop();
 }
 
-pub(crate) struct Random(pub(crate) u64);
+/// Clients that announce at random: in three torrents, as several clients of each of two users.
+pub(crate) struct RandomClients {
+    pub(crate) random: Random,
+    /// The clients of a user in a torrent.
+    peers: u64,
+    counters: BTreeMap<(u32, u8, u8), (u64, u64)>,
+}
+
+impl RandomClients {
+    pub(crate) fn new(seed: u64, peers: u64) -> Self {
+        Self { random: Random(seed), peers, counters: BTreeMap::new() }
+    }
+
+    /// Returns the next announce, at this second. Now and then a client begins its counters anew.
+    pub(crate) fn next(&mut self, at_s: u32) -> Client {
+        let random = &mut self.random;
+        let (user, hash) = (random.below(2) as u32 + 1, random.below(3) as u8 + 1);
+        let peer = random.below(self.peers) as u8;
+        let counter = self.counters.entry((user, hash, peer)).or_default();
+        let event = match random.below(10) {
+            0 => Event::Started,
+            1 => Event::Completed,
+            2 => Event::Stopped,
+            _ => Event::None,
+        };
+        if random.below(30) == 0 {
+            *counter = (0, 0);
+        }
+        counter.0 += random.below(1_000);
+        counter.1 += random.below(1_000);
+        let (uploaded, downloaded) = *counter;
+        let left = random.below(3) * 50;
+        Client { event, uploaded, downloaded, left, at_s, ..Client::new(user, hash, peer) }
+    }
+}
+
+pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn below(&mut self, end: u64) -> u64 {

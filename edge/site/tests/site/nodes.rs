@@ -1,13 +1,12 @@
 //! Two nodes of a cluster on one database: its tables are compared with the plain model of one tracker.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use harness::PATIENCE;
 use tidegate_site::{SiteConfig, SiteKind};
 use types::Event;
 
-use crate::day::{Model, Random, compare};
+use crate::day::{Model, RandomClients, compare};
 use crate::fixture::{Client, Database, GAZELLE, Site, UNIT3D, now_s, text};
 
 /// Nodes that are tracked by one epoch.
@@ -275,37 +274,15 @@ fn nodes_share_the_tables_and_calls_of_gazelle() {
 fn random_days_at_two_nodes_leave_the_rows_of_one() {
     let mut all = Nodes::start(UNIT3D, SiteKind::Unit3d);
     let mut model = Model::default();
-    let mut random = Random(11);
-    let mut counters: BTreeMap<(u32, u8, u8), (u64, u64)> = BTreeMap::new();
+    let mut clients = RandomClients::new(11, 3);
     for phase in 0..8_u32 {
         // In each phase a client has one node. Clients move when all nodes know of the last phase.
-        let turn = random.below(100);
+        let turn = clients.random.below(100);
         for step in 1..=60_u32 {
-            let (user, hash) = (random.below(2) as u32 + 1, random.below(3) as u8 + 1);
-            let peer = random.below(3) as u8;
-            let counter = counters.entry((user, hash, peer)).or_default();
-            let event = match random.below(8) {
-                0 => Event::Started,
-                1 => Event::Completed,
-                2 => Event::Stopped,
-                _ => Event::None,
-            };
-            if random.below(30) == 0 {
-                *counter = (0, 0);
-            }
-            counter.0 += random.below(1_000);
-            counter.1 += random.below(1_000);
-            let client = Client {
-                event,
-                uploaded: counter.0,
-                downloaded: counter.1,
-                left: random.below(3) * 50,
-                // With a pause, or a client that moves would seem to announce to both nodes at once.
-                at_s: phase * 100 + step,
-                ..Client::new(user, hash, peer)
-            };
+            // With a pause, or a client that moves would seem to announce to both nodes at once.
+            let client = clients.next(phase * 100 + step);
             // A user in a torrent is one row of history, whose time as a seeder is that of all its clients.
-            let node = (u64::from(user) + u64::from(hash) + turn) % 2;
+            let node = (u64::from(client.user) + u64::from(client.hash) + turn) % 2;
             all.nodes[node as usize].announce(&client);
             model.announce(&client, true);
             if step % 20 == 0 {

@@ -8,7 +8,7 @@ use harness::nats::{self, Client as NatsClient, Message};
 use serde_json::{Value, json};
 
 use super::{Cluster, wait_until_joined};
-use crate::accounting::{Ledger, MORE, Reader, client};
+use crate::accounting::{Ledger, MORE, Reader, add_records, client};
 use crate::api::{Caller, TOKEN};
 use crate::process::{Directory, Signal, Tracker};
 
@@ -102,13 +102,7 @@ impl NatsReader {
             return;
         }
         *last = at;
-        for record in batch["records"].as_array().unwrap() {
-            let user = record["user"].as_u64().unwrap();
-            let torrent = record["info_hash"].as_str().unwrap().to_owned();
-            let sums = self.ledger.entry((user, torrent)).or_default();
-            sums[0] += record["uploaded"].as_u64().unwrap();
-            sums[1] += record["downloaded"].as_u64().unwrap();
-        }
+        add_records(&mut self.ledger, batch);
     }
 
     /// Receives the next message.
