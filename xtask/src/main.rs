@@ -53,7 +53,12 @@ cargo xtask TASK
   release                build everything that is published of a version, from the commit that is checked out
                          (--target TARGET, --out DIR; --key FILE: sign the checksums; --verify: build twice, and
                          compare the bytes)
-  packages [DIR]         install each package of a release in a fresh container, and check the tracker there
+  repository DIR --key KEY [RELEASE]
+                         add the Debian packages of a release to a folder that apt reads through any web server,
+                         signed by the GPG key
+  packages [DIR [NAME...]]
+                         install each package of a release in a fresh container, and check the tracker there (NAME:
+                         only tests whose names contain it)
   screenshots [SCENE...] take pictures of the dashboard in real states: empty, busy, broken, a partition
                          (--docs: also write those of the documentation)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz); NAME may be `all`: all
@@ -89,8 +94,11 @@ fn run(words: &[&str]) -> Result<()> {
         ["deny"] => report(deny::check()),
         ["licences"] => report(release::write_licences()),
         ["release", words @ ..] => report(release::run_task(words)),
-        ["packages"] => report(packages::run(&release::default_out()?)),
-        ["packages", folder] => report(packages::run(&workspace::root().join(folder))),
+        ["repository", words @ ..] => report(release::add_to_repository(words)),
+        ["packages"] => report(packages::run(&release::default_out()?, &[])),
+        ["packages", folder, names @ ..] => {
+            report(packages::run(&workspace::root().join(folder), names))
+        }
         ["spec"] => report(spec::run()),
         ["clients", names @ ..] => built(|| clients::run(names)),
         ["api", seeds @ ..] => {

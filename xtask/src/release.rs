@@ -9,6 +9,9 @@ mod dependencies;
 mod image;
 mod licences;
 mod program;
+mod recipes;
+mod repository;
+mod rpm;
 mod sbom;
 mod stage;
 mod trust;
@@ -22,6 +25,7 @@ use trials::command::{Tally, command, output, run};
 use trials::workspace::{root, target};
 
 pub(crate) use licences::{check as check_licences, write as write_licences};
+pub(crate) use repository::add as add_to_repository;
 
 /// The programs that packages install. Each is a package of the workspace, too.
 const PROGRAMS: &[&str] = &["tidegate", "tidegate-import"];
@@ -138,9 +142,12 @@ impl Release {
         }
         let texts = stage::Texts::write(self)?;
         for architecture in &self.architectures {
-            stage::archive(self, *architecture, &texts)?;
-            debian::package(self, *architecture, &texts)?;
+            let files = stage::archive(self, *architecture, &texts)?;
+            debian::package(self, *architecture, &files)?;
+            rpm::package(self, *architecture, &files)?;
         }
+        recipes::write_source(self)?;
+        recipes::write(self)?;
         image::write(self)?;
         self.compose()?;
         self.chart()?;

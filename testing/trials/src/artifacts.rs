@@ -1,8 +1,11 @@
 //! The parts of a release: names that those who make packages and those who test them share.
 
+use crate::command::command;
 use crate::workspace::root;
 use anyhow::{Context, Result};
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 /// An architecture that releases are built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,4 +43,22 @@ pub fn version() -> Result<String> {
     let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml"))?.parse()?;
     let version = manifest.get("workspace").and_then(|it| it.get("package")?.get("version"));
     Ok(version.and_then(|it| it.as_str()).context("no workspace.package.version")?.to_owned())
+}
+
+/// Returns the command that makes an RPM package of a version and a machine's name, of the files of a release's archive.
+/// The package is in `work/RPMS`.
+pub fn rpmbuild(version: &str, machine: &str, files: &Path, work: &Path) -> Command {
+    let target = format!("{machine}-linux");
+    let mut rpmbuild = command(&["rpmbuild", "-bb", "--quiet", "--nodeps", "--target", &target]);
+    let definitions = [
+        ("_topdir", work.display().to_string()),
+        ("release_version", version.to_owned()),
+        ("archive_folder", files.display().to_string()),
+        ("dist_folder", root().join("dist").display().to_string()),
+    ];
+    for (name, value) in definitions {
+        rpmbuild.args(["--define", &format!("{name} {value}")]);
+    }
+    rpmbuild.arg(root().join("dist/rpm/tidegate.spec"));
+    rpmbuild
 }

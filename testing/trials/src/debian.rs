@@ -20,6 +20,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("libfaketime", "tests of restarts with another wall clock"),
     ("curl", "tests of the binary: TLS, ACME"),
     ("minisign", "signatures of releases, and the page of the book about them"),
+    ("rpm", "packages of releases"),
     ("openssl", "tests of the binary: TLS, ACME, and certificates for them"),
     ("iproute2", "networks of namespaces: for real clients, and for tests of XDP"),
     ("ethtool", "those of XDP: what is left to drivers"),

@@ -3,10 +3,12 @@
 
 mod chart;
 mod debian;
+mod foreign;
 mod guest;
 mod image;
 mod pages;
 mod program;
+mod repository;
 
 use crate::artifacts::{ARCHITECTURES, Architecture, SUMS};
 use crate::command::{Tally, command, run as run_command};
@@ -16,6 +18,10 @@ use std::path::{Path, PathBuf};
 
 /// Debian packages that these tests need besides those of all tests.
 const TOOLS: &[&str] = &[
+    "apt-utils",
+    "nix-bin",
+    "rpm",
+    "ruby",
     "debootstrap",
     "systemd-container",
     "lintian",
@@ -30,17 +36,21 @@ const TOOLS: &[&str] = &[
 const URLS: &str =
     "udp://127.0.0.1:6969/announce http://127.0.0.1:6969/announce ws://127.0.0.1:6969/";
 
-/// Tests the packages in `folder`.
+/// Tests the packages in `folder`, by the tests whose names contain one of `names`, or by all if there are none.
 ///
 /// # Errors
 ///
 /// Returns an error if the files are not those of a release.
-pub fn run(folder: &Path) -> Result<Tally> {
+pub fn run(folder: &Path, names: &[&str]) -> Result<Tally> {
     crate::debian::install_missing(TOOLS)?;
     let mut sums = command(&["sha256sum", "--check", "--strict", "--quiet", SUMS]);
     sums.current_dir(folder);
     let mut tally = run_command(sums).context("the files are not those of the release")?;
-    let mut test = |name: &str, result: Result<()>| {
+    let mut test = |name: &str, check: &dyn Fn() -> Result<()>| {
+        if !names.is_empty() && !names.iter().any(|it| name.contains(it)) {
+            return;
+        }
+        let result = check();
         println!("== {name}: {}", if result.is_ok() { "ok" } else { "FAILED" });
         match result {
             Ok(()) => tally.passed += 1,
@@ -50,17 +60,27 @@ pub fn run(folder: &Path) -> Result<Tally> {
             }
         }
     };
-    test("chart", chart::check(folder));
+    test("chart", &|| chart::check(folder));
+    test("recipes", &|| foreign::check_recipes(folder));
     for architecture in built(folder)? {
         let machine = architecture.machine;
-        test(&format!("static program, {machine}"), program::check(folder, architecture));
-        test(&format!("lintian, {machine}"), debian::lint(folder, architecture));
-        if architecture.is_native() {
-            test("Debian package, without systemd", debian::check_offline(folder, architecture));
-            test("Debian package", debian::check(folder, architecture));
-            test("image", image::check(folder, architecture));
-            test("pages about systems", pages::check_systems(folder, architecture));
-            test("page about containers", pages::check_container(folder));
+        test(&format!("static program, {machine}"), &|| program::check(folder, architecture));
+        test(&format!("lintian, {machine}"), &|| debian::lint(folder, architecture));
+        if !architecture.is_native() {
+            test(&format!("Debian package, {machine}, emulated"), &|| {
+                debian::check_emulated(folder, architecture)
+            });
+        } else {
+            test("Debian package, without systemd", &|| {
+                debian::check_offline(folder, architecture)
+            });
+            test("Debian package", &|| debian::check(folder, architecture));
+            test("RPM package", &|| foreign::check_rpm(folder, architecture));
+            test("package for Arch Linux", &|| foreign::check_arch(folder, architecture));
+            test("apt repository", &|| repository::check(folder, architecture));
+            test("image", &|| image::check(folder, architecture));
+            test("pages about systems", &|| pages::check_systems(folder, architecture));
+            test("page about containers", &|| pages::check_container(folder));
         }
     }
     Ok(tally)

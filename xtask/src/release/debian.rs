@@ -1,9 +1,8 @@
 //! Debian packages of the static programs, by dpkg-deb.
 
-use super::stage::{Texts, completions, scripts};
-use super::{Architecture, PROGRAMS, Release, copy};
+use super::{Architecture, Release, copy, stage};
 use crate::archive;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,43 +12,24 @@ use trials::workspace::root;
 /// The revision of the package within a version.
 const REVISION: &str = "1";
 const DOCUMENTS: &str = "usr/share/doc/tidegate";
-const UNITS: &str = "usr/lib/systemd/system";
 
-/// Files of the workspace, and where the package installs them.
+/// Files of the workspace that only this package has, and where it installs them.
 const FILES: &[(&str, &str)] = &[
-    ("dist/tidegate.toml", "etc/tidegate/tidegate.toml"),
-    ("dist/tidegate.socket", "usr/lib/systemd/system/tidegate.socket"),
-    // For a link from /etc/systemd/system/tidegate.service.d.
-    ("dist/tidegate-xdp.conf", "usr/share/tidegate/xdp.conf"),
-    ("dist/cluster/cluster.conf", "usr/share/tidegate/cluster.conf"),
-    ("dist/prometheus/alerts.yml", "usr/share/doc/tidegate/examples/alerts.yml"),
-    ("dist/grafana/tidegate.json", "usr/share/doc/tidegate/examples/grafana.json"),
     ("dist/debian/copyright", "usr/share/doc/tidegate/copyright"),
     ("dist/debian/lintian-overrides", "usr/share/lintian/overrides/tidegate"),
 ];
+/// Folders of programs.
+const EXECUTABLE: &[&str] = &["usr/bin", "usr/lib/tidegate"];
 const MAINTAINER_SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
-/// Packs `tidegate_VERSION-1_ARCHITECTURE.deb`.
-pub(super) fn package(release: &Release, architecture: Architecture, texts: &Texts) -> Result<()> {
+/// Packs `tidegate_VERSION-1_ARCHITECTURE.deb` of the files of the archive.
+pub(super) fn package(release: &Release, architecture: Architecture, files: &Path) -> Result<()> {
     let stage = release.stage("debian")?;
-    for name in PROGRAMS {
-        copy(&release.program(architecture, name), &stage.join("usr/bin").join(name))?;
-    }
+    stage::install(files, &stage, "/usr/share/zsh/vendor-completions")?;
     for (from, to) in FILES {
         copy(&root().join(from), &stage.join(to))?;
     }
-    for (program, shell) in scripts() {
-        let script = completions(program, shell);
-        let to = match shell {
-            "bash" => format!("usr/share/bash-completion/completions/{program}"),
-            "zsh" => format!("usr/share/zsh/vendor-completions/{script}"),
-            _ => format!("usr/share/fish/vendor_completions.d/{script}"),
-        };
-        copy(&texts.completions(&script), &stage.join(to))?;
-    }
-    let unit = fs::read_to_string(root().join("dist/tidegate.service"))?;
-    fs::write(stage.join(UNITS).join("tidegate.service"), with_user(&unit)?)?;
-    documents(release, &stage, texts)?;
+    documents(release, &stage)?;
     control(release, architecture, &stage)?;
     set_rights(&stage)?;
     let name = format!("tidegate_{}-{REVISION}_{}.deb", release.version, architecture.debian);
@@ -59,28 +39,13 @@ pub(super) fn package(release: &Release, architecture: Architecture, texts: &Tex
     run(pack).map(drop)
 }
 
-/// Returns the unit with the user that the package creates, instead of one of systemd's making: files keep their owner,
-/// and `sudo -u tidegate` works.
-pub(crate) fn with_user(unit: &str) -> Result<String> {
-    const DYNAMIC: &str = "# systemd creates a user at each start. Ports below 1024 need the capability, or tidegate.socket.\n\
-                           DynamicUser=yes\n";
-    const STATIC: &str = "# Ports below 1024 need the capability, or tidegate.socket.\nUser=tidegate\nGroup=tidegate\n";
-    const HEAD: &str = "[Unit]\n";
-    ensure!(unit.contains(DYNAMIC), "dist/tidegate.service lacks the lines about its user");
-    let (_, rest) = unit.split_once(HEAD).context("dist/tidegate.service lacks [Unit]")?;
-    let head =
-        "# Change this by `systemctl edit tidegate`. tidegate(1) describes signals and files.\n\n";
-    Ok(format!("{head}{HEAD}{}", rest.replace(DYNAMIC, STATIC)))
-}
-
-/// Writes manual pages, licences and changelogs, compressed.
-fn documents(release: &Release, stage: &Path, texts: &Texts) -> Result<()> {
-    let mut files = texts.copy_pages(&stage.join("usr/share/man/man1"))?;
+/// Has manual pages and documents in Debian's form: compressed, with a changelog of the package. The licence is in
+/// `copyright`.
+fn documents(release: &Release, stage: &Path) -> Result<()> {
+    fs::remove_dir_all(stage.join("usr/share/licenses"))?;
     let folder = stage.join(DOCUMENTS);
-    let third_party = folder.join("THIRD-PARTY.txt");
-    copy(&texts.licences(), &third_party)?;
     let changelog = folder.join("changelog");
-    copy(&root().join("CHANGELOG.md"), &changelog)?;
+    fs::rename(folder.join("CHANGELOG.md"), &changelog)?;
     let mut date = command(&["date", "--utc", "--rfc-email", "--date"]);
     date.arg(format!("@{}", release.commit.epoch)).env("LC_ALL", "C");
     let control = fs::read_to_string(root().join("dist/debian/control"))?;
@@ -95,7 +60,9 @@ fn documents(release: &Release, stage: &Path, texts: &Texts) -> Result<()> {
             output(date)?
         ),
     )?;
-    files.extend([third_party, changelog, packaging]);
+    let pages = fs::read_dir(stage.join("usr/share/man/man1"))?;
+    let mut files: Vec<PathBuf> = pages.map(|page| Ok(page?.path())).collect::<Result<_>>()?;
+    files.extend([changelog, packaging, folder.join("THIRD-PARTY.txt")]);
     archive::gzip(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>())
 }
 
@@ -141,7 +108,7 @@ fn set_rights(folder: &Path) -> Result<()> {
         let path = entry.path();
         let is_script =
             folder.ends_with("DEBIAN") && MAINTAINER_SCRIPTS.iter().any(|it| path.ends_with(it));
-        let is_executable = is_script || folder.ends_with("usr/bin");
+        let is_executable = is_script || EXECUTABLE.iter().any(|it| folder.ends_with(it));
         if entry.file_type()?.is_dir() {
             set_rights(&path)?;
         }
@@ -157,21 +124,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unit_gets_the_user_of_the_package() {
-        let unit = fs::read_to_string(root().join("dist/tidegate.service")).unwrap();
-        let unit = with_user(&unit).unwrap();
-        assert!(
-            unit.contains("\nUser=tidegate\nGroup=tidegate\n") && !unit.contains("DynamicUser"),
-            "{unit}"
-        );
-        assert!(with_user("[Unit]\n").is_err());
-    }
-
-    #[test]
     fn shells_accept_the_scripts() {
         for script in MAINTAINER_SCRIPTS.map(|it| format!("dist/debian/{it}")) {
             run(command(&["sh", "-n", &script])).unwrap();
         }
-        run(command(&["sh", "-n", "dist/freebsd/tidegate"])).unwrap();
+        for script in ["dist/arch/PKGBUILD", "dist/arch/tidegate.install"] {
+            run(command(&["bash", "-n", script])).unwrap();
+        }
+        for script in ["dist/install.sh", "dist/hand-over", "dist/freebsd/tidegate"] {
+            run(command(&["sh", "-n", script])).unwrap();
+        }
     }
 }

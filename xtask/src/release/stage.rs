@@ -1,4 +1,4 @@
-//! Files beside the programs that several packages contain, and the archive of the static programs.
+//! The archive of the static programs, and the files in it. Its `install.sh` makes the files of other packages.
 
 use super::{Architecture, PROGRAMS, Release, copy, licences};
 use crate::archive;
@@ -14,20 +14,15 @@ pub(super) struct Texts {
     folder: PathBuf,
 }
 
-/// Shells whose completions packages install.
-pub(super) const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
+/// Shells that the archive has completions for.
+const SHELLS: [&str; 3] = ["bash", "zsh", "fish"];
 
 /// Returns the name of a program's script for a shell.
-pub(super) fn completions(program: &str, shell: &str) -> String {
+fn completions(program: &str, shell: &str) -> String {
     match shell {
         "zsh" => format!("_{program}"),
         _ => format!("{program}.{shell}"),
     }
-}
-
-/// Returns the program and the shell of each script.
-pub(super) fn scripts() -> impl Iterator<Item = (&'static str, &'static str)> {
-    PROGRAMS.iter().flat_map(|program| SHELLS.map(|shell| (*program, shell)))
 }
 
 impl Texts {
@@ -57,23 +52,6 @@ impl Texts {
     pub(super) fn licences(&self) -> PathBuf {
         self.folder.join("THIRD-PARTY.txt")
     }
-
-    pub(super) fn completions(&self, name: &str) -> PathBuf {
-        self.folder.join("completions").join(name)
-    }
-
-    /// Copies the manual pages.
-    pub(super) fn copy_pages(&self, to: &Path) -> Result<Vec<PathBuf>> {
-        let mut pages = Vec::new();
-        for entry in fs::read_dir(self.folder.join("man"))? {
-            let entry = entry?;
-            let page = to.join(entry.file_name());
-            copy(&entry.path(), &page)?;
-            pages.push(page);
-        }
-        pages.sort();
-        Ok(pages)
-    }
 }
 
 /// Files of the workspace in the archive of the static program, and their names there.
@@ -81,32 +59,44 @@ const FILES: &[(&str, &str)] = &[
     ("LICENSE", "LICENSE"),
     ("README.md", "README.md"),
     ("CHANGELOG.md", "CHANGELOG.md"),
+    ("dist/install.sh", "install.sh"),
     ("dist/tidegate.toml", "tidegate.toml"),
+    ("dist/hand-over", "systemd/hand-over"),
     ("dist/tidegate.service", "systemd/tidegate.service"),
     ("dist/tidegate.socket", "systemd/tidegate.socket"),
+    ("dist/tidegate.sysusers", "systemd/tidegate.sysusers"),
     ("dist/tidegate-xdp.conf", "systemd/tidegate-xdp.conf"),
     ("dist/cluster/cluster.conf", "systemd/cluster.conf"),
     ("dist/prometheus/alerts.yml", "prometheus/alerts.yml"),
     ("dist/grafana/tidegate.json", "grafana/tidegate.json"),
 ];
 
-/// Packs `tidegate-VERSION-MACHINE-linux.tar.gz`.
-pub(super) fn archive(release: &Release, architecture: Architecture, texts: &Texts) -> Result<()> {
+/// Packs `tidegate-VERSION-MACHINE-linux.tar.gz`, and returns the folder with its files.
+pub(super) fn archive(
+    release: &Release,
+    architecture: Architecture,
+    texts: &Texts,
+) -> Result<PathBuf> {
     let name = format!("tidegate-{}-{}-linux", release.version, architecture.machine);
     let stage = release.stage("archive")?;
     let folder = stage.join(&name);
-    for name in PROGRAMS {
-        copy(&release.program(architecture, name), &folder.join(name))?;
+    for program in PROGRAMS {
+        copy(&release.program(architecture, program), &folder.join(program))?;
     }
     for (from, to) in FILES {
         copy(&root().join(from), &folder.join(to))?;
     }
-    copy(&texts.licences(), &folder.join("THIRD-PARTY.txt"))?;
-    texts.copy_pages(&folder.join("man"))?;
-    for (program, shell) in scripts() {
-        let script = completions(program, shell);
-        copy(&texts.completions(&script), &folder.join("completions").join(script))?;
-    }
+    let mut copy = command(&["cp", "--recursive"]);
+    copy.arg(texts.folder.join(".")).arg(&folder);
+    output(copy)?;
     let file = release.out.join(format!("{name}.tar.gz"));
-    archive::tar_gz(&stage, &name, &file, release.commit.epoch)
+    archive::tar_gz(&stage, &name, &file, release.commit.epoch)?;
+    Ok(folder)
+}
+
+/// Installs the files of the archive below `to`.
+pub(super) fn install(files: &Path, to: &Path, zsh_completions: &str) -> Result<()> {
+    let mut install = std::process::Command::new(files.join("install.sh"));
+    install.arg(to).env("ZSH_COMPLETIONS", zsh_completions);
+    output(install).map(drop)
 }

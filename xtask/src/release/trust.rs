@@ -50,11 +50,12 @@ pub(super) fn write_provenance(release: &Release) -> Result<()> {
 }
 
 /// Commands that print the versions of the tools that decide about bytes.
-const TOOLS: [&[&str]; 4] = [
+const TOOLS: [&[&str]; 5] = [
     &["rustc", "--version"],
     &["tar", "--version"],
     &["gzip", "--version"],
     &["dpkg-deb", "--version"],
+    &["rpmbuild", "--version"],
 ];
 
 fn targets(release: &Release) -> Vec<Value> {

@@ -1,11 +1,12 @@
 //! The Debian package: installed, upgraded with its swarms, removed and purged.
 
 use super::guest::{Guest, Running};
-use super::{URLS, find};
+use super::{URLS, find, program};
 use crate::artifacts::Architecture;
 use crate::command::{command, output, run};
 use anyhow::{Result, ensure};
 use harness::Directory;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -34,6 +35,36 @@ pub(super) fn check_offline(folder: &Path, architecture: Architecture) -> Result
     is_purged(&guest.run_offline(LEFT)?)
 }
 
+/// Installs it in a system of another architecture, whose programs qemu runs; starts the tracker as its user, checks it by
+/// all protocols, upgrades and purges the package.
+pub(super) fn check_emulated(folder: &Path, architecture: Architecture) -> Result<()> {
+    let guest = Guest::emulated("emulated", architecture)?;
+    let package = package(folder, architecture)?;
+    guest.add(&package)?;
+    let directory = Directory::new()?;
+    let older = directory.path("older.deb");
+    repack(&package, "0.0.1", &older)?;
+    guest.add(&older)?;
+    let script = program::script("tidegate", "/etc/tidegate/tidegate.toml", architecture);
+    fs::write(guest.path("packages/check.sh"), script)?;
+    println!(
+        "{}",
+        guest.run_offline(&format!(
+            "test \"$(uname -m)\" = {}
+            dpkg --install /packages/older.deb
+            ip link set lo up
+            cd /var/lib/tidegate
+            setpriv --reuid=tidegate --regid=tidegate --clear-groups sh -e /packages/check.sh
+            dpkg --install /packages/tidegate_*.deb
+            test -s /var/lib/tidegate/first-token
+            tidegate version
+            dpkg --purge tidegate",
+            architecture.machine
+        ))?
+    );
+    is_purged(&guest.run_offline(LEFT)?)
+}
+
 /// Lists the paths that a purge must have removed.
 const LEFT: &str = "
 ls -d /var/lib/tidegate /etc/tidegate /etc/systemd/system/*/tidegate* /var/lib/systemd/deb-systemd-helper-*/*tidegate* \
@@ -57,8 +88,10 @@ pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
     guest.add(&older)?;
     let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let guest = guest.boot()?;
-    installs(&guest)?;
-    upgrades(&guest, &name)?;
+    guest.run("dpkg --install /packages/older.deb")?;
+    serves(&guest)?;
+    guest.run("test -s /usr/share/man/man1/tidegate.1.gz")?;
+    upgrades(&guest, &format!("dpkg --install /packages/{name}"))?;
     guest.run("systemctl restart tidegate")?;
     has_peer(&guest, "after a restart")?;
     guest.run("systemctl stop tidegate && systemctl start tidegate.socket tidegate")?;
@@ -73,9 +106,8 @@ pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
     is_purged(&guest.run(LEFT)?)
 }
 
-/// Installs the older package.
-fn installs(guest: &Running) -> Result<()> {
-    guest.run("dpkg --install /packages/older.deb")?;
+/// Checks that the service of an installed package serves, with the files and the user of the package.
+pub(super) fn serves(guest: &Running) -> Result<()> {
     guest.wait("systemctl is-active tidegate && tidegate admin health")?;
     println!("{}", guest.run(&format!("tidegate check {URLS}"))?);
     println!(
@@ -97,19 +129,20 @@ fn installs(guest: &Running) -> Result<()> {
         systemctl daemon-reload
         journalctl --unit tidegate | grep 'may use [0-9]* MiB of memory' | grep -v 'use [0-9]\\{9,\\} MiB'
         tidegate-import --help
-        test -s /usr/share/man/man1/tidegate.1.gz || ls /usr/share/bash-completion/completions/tidegate",
+        test -s /usr/share/bash-completion/completions/tidegate",
     )?;
     Ok(())
 }
 
-/// Installs the package over the older one. Peers and the operator's configuration stay, and the tracker is never away.
-fn upgrades(guest: &Running, name: &str) -> Result<()> {
+/// Installs the package over the older one by a command. Peers and the operator's configuration stay, and the tracker is
+/// never away.
+pub(super) fn upgrades(guest: &Running, install: &str) -> Result<()> {
     guest.run(&format!("tidegate announce --stay udp://127.0.0.1:6969/announce {HASH}"))?;
     guest.run("echo '# mine' >> /etc/tidegate/tidegate.toml")?;
     has_peer(guest, "before the upgrade")?;
     let pid = "systemctl show -p MainPID --value tidegate";
     let before = guest.run(pid)?;
-    guest.run(&format!("dpkg --install /packages/{name}"))?;
+    guest.run(install)?;
     let after = guest.run(pid)?;
     ensure!(before != after && after.trim() != "0", "process {before} became {after}");
     has_peer(guest, "after the upgrade")?;
@@ -122,7 +155,7 @@ fn upgrades(guest: &Running, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn has_peer(guest: &Running, when: &str) -> Result<()> {
+pub(super) fn has_peer(guest: &Running, when: &str) -> Result<()> {
     guest.wait("tidegate admin health")?;
     let scrape = format!("tidegate scrape --json udp://127.0.0.1:6969/announce {HASH}");
     let counts = guest.run(&scrape)?;

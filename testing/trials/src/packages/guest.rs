@@ -1,5 +1,6 @@
 //! Debian systems in containers: files of their own by debootstrap, and processes and network by systemd-nspawn.
 
+use crate::artifacts::Architecture;
 use crate::command::{command, output, run};
 use crate::workspace::target;
 use anyhow::{Context, Result, ensure};
@@ -8,8 +9,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const SUITE: &str = "bookworm";
-/// Packages of a server that a minimal system lacks.
-const INCLUDE: &str = "systemd,systemd-sysv,dbus,adduser,iproute2,procps,sudo";
+/// Packages of a server that a minimal system lacks, then a web server with its client, and the package managers of other
+/// systems with what they need.
+const INCLUDE: &str = "systemd,systemd-sysv,dbus,adduser,iproute2,procps,sudo,busybox,wget,libarchive-tools,makepkg,\
+                       pacman-package-manager,rpm";
+
+/// Packages of a system that is not booted.
+const INCLUDE_SMALL: &str = "adduser,iproute2,procps";
 
 /// The files of a fresh system.
 #[derive(Debug)]
@@ -18,19 +24,32 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Makes a system, from one that debootstrap has made once.
+    /// Makes a system of this machine's architecture.
     pub(super) fn new(name: &str) -> Result<Self> {
+        Self::copy(name, SUITE, &[], INCLUDE)
+    }
+
+    /// Makes a system of another architecture, whose programs qemu runs.
+    pub(super) fn emulated(name: &str, architecture: Architecture) -> Result<Self> {
+        register(architecture.machine)?;
+        let Architecture { debian, .. } = architecture;
+        let option = format!("--arch={debian}");
+        Self::copy(name, &format!("{SUITE}-{debian}"), &[&option], INCLUDE_SMALL)
+    }
+
+    /// Copies a system that debootstrap has made once.
+    fn copy(name: &str, base: &str, options: &[&str], include: &str) -> Result<Self> {
         let folder = target().join("packages");
-        let base = folder.join(SUITE);
+        let base = folder.join(base);
         let marker = base.join("etc/tidegate-base");
-        if !fs::read_to_string(&marker).is_ok_and(|made_with| made_with == INCLUDE) {
+        if !fs::read_to_string(&marker).is_ok_and(|made_with| made_with == include) {
             remove(&base)?;
             fs::create_dir_all(&folder)?;
-            let include = format!("--include={INCLUDE}");
-            let mut bootstrap = command(&["debootstrap", "--variant=minbase", &include, SUITE]);
-            bootstrap.arg(&base).args(mirror());
+            let packages = format!("--include={include}");
+            let mut bootstrap = command(&["debootstrap", "--variant=minbase", &packages]);
+            bootstrap.args(options).arg(SUITE).arg(&base).args(mirror());
             run(bootstrap)?;
-            fs::write(marker, INCLUDE)?;
+            fs::write(marker, include)?;
         }
         let root = folder.join(name);
         remove(&root)?;
@@ -115,15 +134,40 @@ impl Running {
     }
 }
 
-/// Returns the first process of the container that systemd-nspawn has started.
+/// Returns the first process of the container that systemd-nspawn has started. Its other children only prepare that one.
 fn leader(nspawn: u32) -> Result<u32> {
+    let is_first = |child: &u32| {
+        let status = fs::read_to_string(format!("/proc/{child}/status")).unwrap_or_default();
+        let mut ids = status.lines().filter_map(|line| line.strip_prefix("NSpid:"));
+        ids.any(|ids| ids.ends_with("\t1"))
+    };
     let mut first = None;
     wait_for(PATIENCE, "the first process", || {
         let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children"))?;
-        first = children.split_whitespace().next().and_then(|it| it.parse().ok());
+        first = children.split_whitespace().filter_map(|it| it.parse().ok()).find(is_first);
         Ok(first.is_some())
     })?;
     first.context("no process")
+}
+
+/// Has the kernel start programs of another machine by qemu, as the package qemu-user-static does where systemd runs.
+fn register(machine: &str) -> Result<()> {
+    let kernel = Path::new("/proc/sys/fs/binfmt_misc");
+    if !kernel.join("register").exists() {
+        run(command(&[
+            "mount",
+            "-t",
+            "binfmt_misc",
+            "binfmt_misc",
+            &kernel.display().to_string(),
+        ]))?;
+    }
+    let name = format!("qemu-{machine}");
+    if !kernel.join(&name).exists() {
+        let rule = fs::read(format!("/usr/lib/binfmt.d/{name}.conf"))?;
+        fs::write(kernel.join("register"), rule)?;
+    }
+    Ok(())
 }
 
 /// Returns the mirror that apt uses here.

@@ -38,8 +38,8 @@ const BINARY: Page = Page {
             "./tidegate & foreground=$!; until ./tidegate admin health; do sleep 0.2; done; echo ",
         ),
         (
-            "sudo install -m 755 -t /usr/bin tidegate tidegate-import\nsudo install -D",
-            "kill $foreground; wait $foreground\nsudo install -m 755 -t /usr/bin tidegate tidegate-import\nsudo install -D",
+            "sudo ./install.sh                                      # the files",
+            "kill $foreground; wait $foreground\nsudo ./install.sh #",
         ),
     ],
 };
@@ -73,16 +73,23 @@ const CONTAINER: Page = Page {
 };
 
 /// All pages of the folder. Not executed are those of Helm, which needs Kubernetes: [`super::chart`] renders the chart
-/// with the values of the page; of other systems, which are not Linux; of the source, because a release is built
-/// from it before all this; and of signatures, which is a walk-through.
+/// with the values of the page; of other systems and of package managers that Debian lacks or that need their own
+/// servers: [`super::foreign`] does with the packages what the pages for RPM and Arch Linux say; of the source, because a
+/// release is built from it before all this; and of signatures, which is a walk-through. [`super::repository`] executes
+/// the page about the repository.
 #[cfg(test)]
 const PAGES: &[&str] = &[
     DEBIAN.name,
     BINARY.name,
     INDEX.name,
     CONTAINER.name,
+    "arch.md",
     "helm.md",
+    "homebrew.md",
+    "nix.md",
     "other.md",
+    "repository.md",
+    "rpm.md",
     "source.md",
     "verify.md",
 ];

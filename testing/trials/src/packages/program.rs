@@ -20,30 +20,35 @@ pub(super) fn unpack(folder: &Path, architecture: Architecture) -> Result<Direct
 /// Starts the program, and checks it. Programs of other architectures run by qemu.
 pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
     let directory = unpack(folder, architecture)?;
-    let is_native = architecture.is_native();
-    let program = match is_native {
+    let program = match architecture.is_native() {
         true => "./tidegate".to_owned(),
         false => format!("qemu-{}-static ./tidegate", architecture.machine),
     };
     let mut unshare =
         command(&["unshare", "--net", "--pid", "--fork", "--kill-child", "sh", "-ec"]);
-    let urls: Vec<&str> =
-        URLS.split(' ').filter(|url| is_native || !url.starts_with("udp:")).collect();
-    unshare.arg(SCRIPT.replace("PROGRAM", &program).replace("URLS", &urls.join(" ")));
+    let script = script(&program, "tidegate.toml", architecture);
+    unshare.arg(format!("ip link set lo up\n{script}"));
     unshare.current_dir(directory.root()).env("TIDEGATE_STATE__DIR", "state");
-    if !is_native {
-        // qemu translates system calls that the sandbox cannot tell from those of the program, and lacks the socket
-        // options for filters, without which the tracker opens no UDP socket.
-        unshare.env("TIDEGATE_PROCESS__SANDBOX", "off").env("TIDEGATE_UDP__LISTEN", "[]");
-    }
     run(unshare).map(drop)
 }
 
+/// Returns a script that starts a program with a configuration, and checks it by all protocols.
+pub(super) fn script(program: &str, configuration: &str, architecture: Architecture) -> String {
+    let script = SCRIPT
+        .replace("CONFIGURATION", configuration)
+        .replace("PROGRAM", program)
+        .replace("URLS", URLS);
+    match architecture.is_native() {
+        true => script,
+        // qemu translates system calls, which the sandbox cannot tell from those of the program.
+        false => format!("export TIDEGATE_PROCESS__SANDBOX=off\n{script}"),
+    }
+}
+
 const SCRIPT: &str = "
-ip link set lo up
 PROGRAM version
-PROGRAM config check --config tidegate.toml
-PROGRAM serve --config tidegate.toml 2>log &
+PROGRAM config check --config CONFIGURATION
+PROGRAM serve --config CONFIGURATION 2>log &
 tracker=$!
 tries=0
 until PROGRAM admin health >/dev/null 2>&1; do
@@ -52,6 +57,8 @@ until PROGRAM admin health >/dev/null 2>&1; do
     sleep 0.2
 done
 PROGRAM check URLS || { cat log; exit 1; }
+PROGRAM announce --stay udp://127.0.0.1:6969/announce 0123456789abcdef0123456789abcdef01234567
+PROGRAM scrape --json udp://127.0.0.1:6969/announce 0123456789abcdef0123456789abcdef01234567 | grep '\"leechers\":1'
 PROGRAM-import --help
 kill $tracker
 wait $tracker
