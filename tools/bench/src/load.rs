@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn ws_options_are_applied() {
         let said = options(
-            "ws ws://[::1]:1/a --idle --peers 7 --torrents 2 --offers 64 --answers 50 --mix 19:1 --seconds 3 \
+            "ws ws://[::1]:1/a --idle --peers 7 --torrents 2 --offers 64 --answers 50 --seconds 3 \
              --seed 9 --pid 1234 --workers 2 --churn 5 --spread real",
         )
         .unwrap();
         assert_eq!((said.workload.peers, said.workload.torrents, said.offers), (7, 2, 64));
-        assert_eq!((said.answers_percent, said.mix.announce, said.mix.scrape), (50, 19, 1));
+        assert_eq!(said.answers_percent, 50);
         assert_eq!((said.workload.seed, said.plan.pid), (9, Some(1234)));
         assert_eq!((said.plan.duration, said.workers), (Duration::from_secs(3), 2));
         assert_eq!((said.workload.churn_percent, said.workload.spread), (5, ::load::Spread::Real));
@@ -137,13 +137,13 @@ mod tests {
         assert_eq!((few.workload.want, few.plan.duration.as_secs()), (Some(50), 10));
         let all = http(
             "http https://[::1]:1/a --close --connections 7 --torrents 2 --numwant -1 --seconds 3 \
-             --warm-up 0 --seed 9 --pid 1234 --rate 99.5 --mix 3:1 --workers 2",
+             --warm-up 0 --seed 9 --pid 1234 --rate 99.5 --workers 2",
         )
         .unwrap();
         assert_eq!((all.connections, all.close, all.workers), (7, true, 2));
         assert_eq!((all.workload.torrents, all.workload.want, all.workload.seed), (2, None, 9));
         assert_eq!((all.plan.warm_up.as_secs(), all.plan.pid), (0, Some(1234)));
-        assert_eq!((all.rate, all.mix.announce), (Some(99.5), 3));
+        assert_eq!(all.rate, Some(99.5));
         for (line, what) in [
             ("http ws://127.0.0.1", "expected a URL with http:// or https://"),
             ("http https://192.0.2.1", "--i-own-this-tracker"),

@@ -77,12 +77,10 @@ fn finds_no_fault_with_our_own_tracker() {
         let seed = seed.to_string();
         words.extend(["--seed", &seed]);
         if protocol != "ws" {
-            words.extend([
-                "--peers",
-                "2000",
-                "--mix",
-                if protocol == "udp" { "1:9:1" } else { "9:1" },
-            ]);
+            words.extend(["--peers", "2000"]);
+        }
+        if protocol == "udp" {
+            words.extend(["--mix", "1:9:1"]);
         }
         let figures = figures(&words);
         assert_eq!(

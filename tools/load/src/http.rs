@@ -14,11 +14,11 @@ mod worker;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::report::RunInfo;
 use crate::runner::{Progress, RunPlan, run_workers};
-use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
+use crate::{LoopMode, Report, TrackerUrl, Workload};
 
 /// Parameters of an HTTP load.
 #[derive(Clone, Debug)]
@@ -33,14 +33,10 @@ pub struct HttpOptions {
     pub rate: Option<f64>,
     /// Durations of the run.
     pub plan: RunPlan,
-    /// Ratio of request kinds; `connect` must be 0.
-    pub mix: Mix,
     /// Threads.
     pub workers: u32,
     /// Close each connection after its response and open another one.
     pub close: bool,
-    /// Resume TLS sessions.
-    pub resume: bool,
     /// Time until a request counts as lost.
     pub timeout: Duration,
     /// Validate one in this many announce responses.
@@ -48,7 +44,7 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// Returns the defaults: 64 persistent connections, one worker, only announces.
+    /// Returns the defaults: 64 persistent connections, one worker.
     pub fn of(url: TrackerUrl) -> Self {
         Self {
             url,
@@ -56,10 +52,8 @@ impl HttpOptions {
             connections: 64,
             rate: None,
             plan: RunPlan::default(),
-            mix: Mix { connect: 0, announce: 1, scrape: 0 },
             workers: 1,
             close: false,
-            resume: false,
             timeout: Duration::from_secs(5),
             check_every: 16,
         }
@@ -81,21 +75,12 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 ///
-/// Fails for invalid options, if the run cannot start, or if nothing was measured.
+/// Fails if the run cannot start, or if nothing was measured.
 pub fn run(
     options: &HttpOptions,
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report> {
-    ensure!(
-        options.mix.connect == 0,
-        "HTTP has no connects: expected announces and scrapes, such as 10:1"
-    );
-    ensure!(
-        options.mix.scrape == 0 || options.url.target.contains("/announce"),
-        "{} has no scrape URL: no `/announce` to replace with `/scrape` (BEP 48)",
-        options.url
-    );
     let make = |number| worker::Http::new(options, number);
     let workers = (options.workers.clamp(1, options.connections.max(1)), make);
     let outcome = run_workers(&options.plan, workers, interrupted, progress)

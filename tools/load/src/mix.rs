@@ -29,12 +29,11 @@ pub struct Mix {
 impl FromStr for Mix {
     type Err = String;
 
-    /// Parses `CONNECT:ANNOUNCE:SCRAPE`, or `ANNOUNCE:SCRAPE` for protocols without connects.
+    /// Parses `CONNECT:ANNOUNCE:SCRAPE`.
     fn from_str(text: &str) -> Result<Self, String> {
         let weights = text.split(':').map(|word| word.parse().ok().filter(|it| *it <= WEIGHT_MAX));
         let weights: Option<Vec<u32>> = weights.collect();
         let mix = match weights.as_deref() {
-            Some([announce, scrape]) => Self { connect: 0, announce: *announce, scrape: *scrape },
             Some([connect, announce, scrape]) => {
                 Self { connect: *connect, announce: *announce, scrape: *scrape }
             }
@@ -67,7 +66,6 @@ mod tests {
     #[test]
     fn draws_by_weight() {
         let mix: Mix = "2:7:1".parse().unwrap();
-        assert_eq!("7:1".parse(), Ok(Mix { connect: 0, announce: 7, scrape: 1 }));
         let mut random = Random::new(1);
         let drawn: Vec<RequestKind> = (0..100_000).map(|_| mix.draw(&mut random)).collect();
         for (kind, expected) in [
@@ -78,7 +76,7 @@ mod tests {
             let count = drawn.iter().filter(|found| **found == kind).count();
             assert!(count.abs_diff(expected) < 600, "{kind:?} {count}");
         }
-        for bad in ["", "1", "1:2:3:4", "0:0", "0:0:0", "a:1:1", "1:-1:1", "9999999:1:1"] {
+        for bad in ["", "1", "1:2:3:4", "1:1", "0:0:0", "a:1:1", "1:-1:1", "9999999:1:1"] {
             assert!(bad.parse::<Mix>().is_err(), "{bad}");
         }
     }

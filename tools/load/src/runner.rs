@@ -21,11 +21,18 @@ pub struct RunPlan {
     pub duration: Duration,
     /// The tracker's process on this machine, to measure its resource usage.
     pub pid: Option<u32>,
+    /// Other processes and threads whose CPU time counts as the tracker's.
+    pub others: Vec<u32>,
 }
 
 impl Default for RunPlan {
     fn default() -> Self {
-        Self { warm_up: Duration::from_secs(1), duration: Duration::from_secs(10), pid: None }
+        Self {
+            warm_up: Duration::from_secs(1),
+            duration: Duration::from_secs(10),
+            pid: None,
+            others: Vec::new(),
+        }
     }
 }
 
@@ -301,7 +308,8 @@ impl<'a> Runner<'a> {
     }
 
     fn tracker(&self) -> Result<Option<Usage>> {
-        self.plan.pid.map(Usage::of).transpose()
+        let of_all = |pid| Usage::of_all(pid, &self.plan.others);
+        self.plan.pid.map(of_all).transpose()
     }
 
     fn wait_until_ready(&self, interrupted: &AtomicBool) -> Result<()> {

@@ -24,11 +24,11 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// Creates a dialer for a tracker; `resume` resumes TLS sessions.
-    pub(crate) fn new(url: &TrackerUrl, resume: bool) -> Result<Self> {
+    /// Creates a dialer for a tracker. It resumes no TLS session: each connection has a whole handshake.
+    pub(crate) fn new(url: &TrackerUrl) -> Result<Self> {
         let tls = if url.scheme.is_secure() {
             let name = ServerName::try_from(url.name.clone()).context("invalid TLS server name")?;
-            Some((tls(resume)?, name))
+            Some((tls()?, name))
         } else {
             None
         };
@@ -176,10 +176,8 @@ fn is_full(error: &io::Error) -> bool {
 }
 
 /// Returns a TLS configuration that does not verify certificates: load tests target a known tracker.
-fn tls(resume: bool) -> Result<Arc<ClientConfig>> {
+fn tls() -> Result<Arc<ClientConfig>> {
     let mut config = client::tls::config(&Trust::NoVerification)?;
-    if !resume {
-        config.resumption = Resumption::disabled();
-    }
+    config.resumption = Resumption::disabled();
     Ok(config.into())
 }

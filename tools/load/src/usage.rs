@@ -31,6 +31,16 @@ impl Usage {
         Ok(sum)
     }
 
+    /// Returns the usage of a process and its descendants, and the CPU times of other processes or threads that work
+    /// for it.
+    pub fn of_all(pid: u32, others: &[u32]) -> Result<Self> {
+        let mut sum = Self::of(pid)?;
+        for other in others {
+            sum.add(&Self::times_of_one(*other)?);
+        }
+        Ok(sum)
+    }
+
     /// Returns the usage of one process.
     pub(crate) fn of_one(pid: u32) -> Result<Self> {
         let folder = Path::new("/proc").join(pid.to_string());

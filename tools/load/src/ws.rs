@@ -20,11 +20,11 @@ mod worker;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::report::RunInfo;
 use crate::runner::{Progress, RunPlan, run_workers};
-use crate::{LoopMode, Mix, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload};
+use crate::{LoopMode, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload};
 
 /// Parameters of a WebTorrent load.
 #[derive(Clone, Debug)]
@@ -39,8 +39,6 @@ pub struct WsOptions {
     pub timing: AnnounceTiming,
     /// Durations of the run.
     pub plan: RunPlan,
-    /// Ratio of request kinds; `connect` must be 0.
-    pub mix: Mix,
     /// Threads.
     pub workers: u32,
     /// Offers per announce except a peer's first, which has none; at most 64.
@@ -85,7 +83,6 @@ impl WsOptions {
             peers_each: 1,
             timing: AnnounceTiming::Busy,
             plan: RunPlan::default(),
-            mix: Mix { connect: 0, announce: 1, scrape: 0 },
             workers: 1,
             offers: 10,
             answers_percent: 100,
@@ -150,16 +147,12 @@ impl WsOptions {
 ///
 /// # Errors
 ///
-/// Fails for invalid options, if the run cannot start, or if nothing was measured.
+/// Fails if the run cannot start, or if nothing was measured.
 pub fn run(
     options: &WsOptions,
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report> {
-    ensure!(
-        options.mix.connect == 0,
-        "WebTorrent has no connects: expected announces and scrapes, such as 10:1"
-    );
     let before = options.plan.pid.map(Usage::of).transpose()?;
     let join_stats = worker::JoinStats::default();
     let make = |number| worker::Ws::new(options, number, &join_stats);

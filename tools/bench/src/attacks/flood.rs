@@ -77,7 +77,7 @@ fn honest(tracker: SocketAddr, time: Duration) -> Result<UdpOptions> {
         sockets: CLIENTS.into(),
         sources: (1..=CLIENTS).map(|number| IpAddr::from([127, 0, 1, number])).collect(),
         offload: false,
-        plan: RunPlan { warm_up: CONNECT + BUILD_UP, duration: time, pid: None },
+        plan: RunPlan { warm_up: CONNECT + BUILD_UP, duration: time, ..RunPlan::default() },
         ..UdpOptions::of(url(tracker)?)
     })
 }

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
+use ::load::TrackerUrl;
 use ::load::http::{self, HttpOptions};
-use ::load::{Mix, TrackerUrl};
 use anyhow::{Result, ensure};
 use clap::{Args, value_parser};
 
@@ -27,15 +27,9 @@ pub(crate) struct Http {
     /// Open a new connection for each request; over TLS, each is a handshake.
     #[arg(long)]
     close: bool,
-    /// Resume TLS sessions.
-    #[arg(long)]
-    resume: bool,
     /// Requests per second on a fixed schedule, all threads together.
     #[arg(long, value_name = "N", value_parser = rate)]
     rate: Option<f64>,
-    /// Ratio of announces to scrapes.
-    #[arg(long, value_name = "A:S", default_value = "1:0")]
-    mix: Mix,
     #[command(flatten)]
     workload: WorkloadArgs,
     #[command(flatten)]
@@ -70,10 +64,8 @@ impl Http {
             connections: self.connections,
             rate: self.rate,
             plan: self.run.plan(usual.plan),
-            mix: self.mix,
             workers: self.workers,
             close: self.close,
-            resume: self.resume,
             check_every: self.run.check_every,
             ..usual
         })

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ::load::ws::{self, AnnounceTiming, WsOptions};
-use ::load::{Mix, TrackerUrl, Workload};
+use ::load::{TrackerUrl, Workload};
 use anyhow::Result;
 use clap::{Args, value_parser};
 
@@ -40,9 +40,6 @@ pub(crate) struct Ws {
     #[arg(long, value_name = "PERCENT", default_value_t = 100,
           value_parser = value_parser!(u8).range(0..=100))]
     answers: u8,
-    /// Ratio of announces to scrapes.
-    #[arg(long, value_name = "A:S", default_value = "1:0")]
-    mix: Mix,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -78,7 +75,6 @@ impl Ws {
             workload: Workload { want: None, ..workload },
             timing: self.rate.map_or(usual.timing, AnnounceTiming::Paced),
             plan: self.run.plan(usual.plan),
-            mix: self.mix,
             workers: self.workers,
             offers: self.offers.map_or(usual.offers, |offers| offers as usize),
             answers_percent: self.answers,

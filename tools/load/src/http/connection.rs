@@ -4,14 +4,12 @@ use std::io::{self, ErrorKind};
 use std::time::Instant;
 
 use super::response::{CompleteResponse, ResponseReader};
-use crate::mix::RequestKind;
 use crate::population::TorrentPeer;
 use crate::stream::Stream;
 
 /// An outstanding request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutstandingRequest {
-    pub(super) kind: RequestKind,
     /// The announcing peer.
     pub(super) peer: TorrentPeer,
     /// When it was scheduled.

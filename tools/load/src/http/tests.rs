@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::aws_lc_rs;
-use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::worker::Http;
 use super::*;
@@ -21,7 +21,6 @@ use crate::schedule::tests::check_open_loop;
 struct Seen {
     connections: AtomicU64,
     requests: AtomicU64,
-    resumed: AtomicU64,
 }
 
 /// Starts a tracker that answers every request with `body`, until a request asks to close the
@@ -47,8 +46,6 @@ fn tracker(tls: bool, body: &'static str) -> (TrackerUrl, Arc<Seen>) {
                         return;
                     }
                 }
-                let is_resumed = stream.conn.handshake_kind() == Some(HandshakeKind::Resumed);
-                seen.resumed.fetch_add(u64::from(is_resumed), Ordering::Relaxed);
                 serve(stream, body, &seen);
             });
         }
@@ -129,6 +126,7 @@ fn options(url: TrackerUrl) -> HttpOptions {
             warm_up: Duration::from_millis(50),
             duration: Duration::from_millis(800),
             pid: Some(std::process::id()),
+            ..RunPlan::default()
         },
         check_every: 1,
         ..HttpOptions::of(url)
@@ -163,14 +161,13 @@ fn keeps_connections() {
 
 #[test]
 fn opens_a_connection_per_request() {
-    for (tls, resume) in [(false, false), (true, false), (true, true)] {
+    for tls in [false, true] {
         let (url, seen) = tracker(tls, NONE);
-        let report = load(&HttpOptions { close: true, resume, workers: 2, ..options(url) });
+        let report = load(&HttpOptions { close: true, workers: 2, ..options(url) });
         assert!(report.responses.announce > 10, "{report}");
         no_errors(&report);
         let connections = seen.connections.load(Ordering::Relaxed);
         assert!(connections >= report.responses.announce, "{connections} {report}");
-        assert_eq!(seen.resumed.load(Ordering::Relaxed) > 0, resume);
     }
 }
 
@@ -267,28 +264,6 @@ fn unanswered_requests_are_lost() {
     let report = load(&options);
     assert!(report.lost > 0 && report.responses.all() == 0, "{report}");
     assert!(report.errors.contains_key("no response within 100ms"), "{report}");
-}
-
-#[test]
-fn scrape_url_follows_bep_48() {
-    let url = tracker_that(|_, mut stream| {
-        let mut input = [0; 4096];
-        while let Ok(len @ 1..) = stream.read(&mut input) {
-            let scrape = input.starts_with(b"GET /scrape?info_hash=");
-            assert!(scrape || input.starts_with(b"GET /announce?info_hash="));
-            let hashes = input[..len].windows(10).filter(|word| word == b"info_hash=").count();
-            assert_eq!(hashes, if scrape { 10 } else { 1 });
-            answer(&mut stream, if scrape { b"d5:filesdee" } else { NONE.as_bytes() });
-        }
-    });
-    let mix = "1:1".parse().unwrap();
-    let report = load(&HttpOptions { mix, ..options(url.clone()) });
-    no_errors(&report);
-    assert!(report.responses.scrape > 10 && report.responses.announce > 10, "{report}");
-    let root = TrackerUrl::http(&format!("http://{}/", url.address)).unwrap();
-    let flag = AtomicBool::new(false);
-    let error = run(&HttpOptions { mix, ..options(root) }, &flag, &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("no `/announce`"), "{error}");
 }
 
 #[test]

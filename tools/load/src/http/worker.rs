@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use client::codec::http as codec;
 use memchr::memmem::Finder;
-use types::{Event, InfoHash};
+use types::Event;
 
 use super::connection::{Connection, EndReason, OutstandingRequest};
 use super::response::CompleteResponse;
@@ -18,8 +18,7 @@ use super::{HttpOptions, SILENCE_MAX};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
 use crate::connection_poller::ConnectionPoller;
 use crate::counters::{Counters, ResponseKind};
-use crate::mix::{RequestKind, SCRAPE_TORRENTS};
-use crate::population::{Population, TorrentPeer};
+use crate::population::Population;
 use crate::random::{Random, hash};
 use crate::runner::Worker;
 use crate::schedule::Schedule;
@@ -63,7 +62,6 @@ struct ProtocolState {
     random: Random,
     checker: Checker,
     unchecked: u32,
-    hashes: Vec<InfoHash>,
     /// The end of every request.
     request_end: Vec<u8>,
     /// Peers of each connection.
@@ -94,7 +92,6 @@ impl Http {
             population,
             random: Random::new(seed),
             unchecked: 0,
-            hashes: Vec::new(),
             request_end,
             source,
             last_response: Instant::now(),
@@ -106,7 +103,7 @@ impl Http {
             idle: VecDeque::new(),
             broken: Vec::new(),
             protocol,
-            dialer: Dialer::new(&options.url, options.resume)?,
+            dialer: Dialer::new(&options.url)?,
             poller: ConnectionPoller::new().context("cannot wait for sockets")?,
             buffer: vec![0; BUFFER].into(),
             schedule: options.rate.map(|rate| Schedule::new(rate / f64::from(workers))),
@@ -270,38 +267,21 @@ impl Worker for Http {
 impl ProtocolState {
     /// Writes the next request for a connection.
     fn write(&mut self, number: usize, connection: &mut Connection, due: Instant) {
-        let HttpOptions { url, mix, .. } = &self.options;
-        let kind = mix.draw(&mut self.random);
         let first = number as u32 * self.share;
-        let place = |random: &mut Random| {
-            let place = first + random.below(self.share as usize) as u32;
-            place.min(self.population.len() - 1)
-        };
-        let mut peer = TorrentPeer { torrent: 0, port: 0 };
+        let place = first + self.random.below(self.share as usize) as u32;
+        let place = place.min(self.population.len() - 1);
+        let (announce, peer) = self.population.announce(place, &mut self.random);
+        if announce.event == Event::Stopped {
+            self.checker.expect_another_peer();
+        }
+        let target = self.options.url.target(self.population.number(place));
         let request = &mut connection.request;
         request.clear();
         request.extend_from_slice(b"GET ");
-        if kind == RequestKind::Announce {
-            let place = place(&mut self.random);
-            let (announce, who) = self.population.announce(place, &mut self.random);
-            peer = who;
-            if announce.event == Event::Stopped {
-                self.checker.expect_another_peer();
-            }
-            let target = url.target(self.population.number(place));
-            codec::announce_target(request, target, &announce, 0);
-        } else {
-            self.hashes.clear();
-            for _ in 0..SCRAPE_TORRENTS {
-                let torrent = self.population.torrent(place(&mut self.random));
-                self.hashes.push(self.population.workload().info_hash(torrent));
-            }
-            // `run` has checked that the URL has a scrape path.
-            let _ = codec::scrape_target(request, url.target(first), &self.hashes);
-        }
+        codec::announce_target(request, target, &announce, 0);
         request.extend_from_slice(&self.request_end);
         connection.sent = 0;
-        connection.pending = Some(OutstandingRequest { kind, peer, due });
+        connection.pending = Some(OutstandingRequest { peer, due });
         self.silent_since.get_or_insert_with(|| due.max(self.last_response));
     }
 
@@ -333,11 +313,6 @@ impl ProtocolState {
             && let Ok(codec::TrackerResponse::Failure(words)) = codec::parse_announce(body)
         {
             counters.refuse(words);
-            return Ok(());
-        }
-        if request.kind == RequestKind::Scrape {
-            codec::parse_scrape(body).map_err(|_| "an invalid scrape response")?;
-            counters.count(ResponseKind::Scrape);
             return Ok(());
         }
         self.unchecked += 1;

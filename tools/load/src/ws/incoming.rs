@@ -23,7 +23,6 @@ pub(super) enum Incoming {
     },
     Offer,
     Answer,
-    Scraped,
     Failure(String),
 }
 
@@ -48,10 +47,11 @@ pub(super) fn read(text: &str) -> Option<Incoming> {
             let peers = peers.fold(0, u64::saturating_add);
             Incoming::Announced { interval_s: response.interval_s, peers }
         }
-        TrackerMessage::ScrapeReply(_) => Incoming::Scraped,
         TrackerMessage::Failure { reason, .. } => Incoming::Failure(reason),
         TrackerMessage::Offer { .. } => Incoming::Offer,
         TrackerMessage::Answer { .. } => Incoming::Answer,
+        // None was asked for.
+        TrackerMessage::ScrapeReply(_) => return None,
     })
 }
 
@@ -160,10 +160,6 @@ mod tests {
             r#"{{"interval":120,"complete":1,"incomplete":2,"action":"announce","info_hash":"{hash}"}}"#
         );
         assert_eq!(read(&reply), Some(Incoming::Announced { interval_s: Some(120), peers: 3 }));
-        let scrape = format!(
-            r#"{{"action":"scrape","files":{{"{hash}":{{"complete":1,"incomplete":2,"downloaded":3}}}}}}"#
-        );
-        assert_eq!(read(&scrape), Some(Incoming::Scraped));
         let failure = r#"{"failure reason":"no \"offer\": here"}"#;
         assert_eq!(read(failure), Some(Incoming::Failure(r#"no "offer": here"#.into())));
         for other in ["", "{}", "[]", "{\"action\":\"announce\"}", "<html>"] {

@@ -128,17 +128,8 @@ impl Peer {
         }
     }
 
-    /// Writes an announce with offers, or a scrape, by the mix.
-    pub(super) fn request(&mut self, context: &mut PeerContext<'_>) {
-        if context.shared.next_is_scrape() {
-            self.scrape(context);
-        } else {
-            self.offer(context);
-        }
-    }
-
     /// Writes an announce with offers.
-    pub(super) fn offer(&mut self, context: &mut PeerContext<'_>) {
+    pub(super) fn request(&mut self, context: &mut PeerContext<'_>) {
         self.announce(context.shared.offers, context);
     }
 
@@ -190,15 +181,6 @@ impl Peer {
         self.pending = Some(context.now);
     }
 
-    /// Writes a scrape of its own torrent and of others.
-    fn scrape(&mut self, context: &mut PeerContext<'_>) {
-        let hashes = context.shared.scrape_hashes(self.index);
-        let mask = context.shared.mask();
-        frames::text_with(context.out, mask, |out| messages::scrape(out, &hashes));
-        context.shared.counters.sent += 1;
-        self.pending = Some(context.now);
-    }
-
     fn handle_message(
         &mut self,
         text: &str,
@@ -220,10 +202,6 @@ impl Peer {
                     context.shared.check_count(peers);
                     self.complete_request(interval_s, context, outcome);
                 }
-            }
-            Some(Incoming::Scraped) => {
-                counters.count(ResponseKind::Scrape);
-                self.complete_request(None, context, outcome);
             }
             Some(Incoming::Failure(reason)) => {
                 counters.refuse(reason.as_bytes());

@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use types::{Announce, InfoHash, OfferId, PeerId};
+use types::{Announce, OfferId, PeerId};
 
 use super::WsOptions;
 use crate::TrackerUrl;
 use crate::counters::Counters;
-use crate::mix::{Mix, RequestKind};
 use crate::population::Population;
 use crate::random::{Random, hash};
 
@@ -25,7 +24,6 @@ pub(super) struct SharedState {
     pub(super) offer: String,
     pub(super) answer: String,
     pub(super) answers_percent: u8,
-    mix: Mix,
     pub(super) random: Random,
     /// True if the tracker acknowledges answers as it does announces. aquatic_ws does,
     /// bittorrent-tracker does not.
@@ -40,8 +38,6 @@ pub(super) struct SharedState {
     pub(super) counters: Counters,
 }
 
-/// Torrents per scrape.
-const SCRAPE_TORRENTS: u32 = 5;
 /// Minimum size of the session descriptions in offers and answers.
 const OFFER_BYTES: usize = 1000;
 /// Offers remembered to detect repetitions.
@@ -59,7 +55,6 @@ impl SharedState {
             offer: description("offer", OFFER_BYTES),
             answer: description("answer", OFFER_BYTES),
             answers_percent: options.answers_percent,
-            mix: options.mix,
             random: Random::new(hash(options.workload.seed, share.into())),
             acknowledges: false,
             probing: false,
@@ -80,11 +75,6 @@ impl SharedState {
         self.url.target(self.population.number(index as u32))
     }
 
-    /// Draws whether the next request is a scrape.
-    pub(super) fn next_is_scrape(&mut self) -> bool {
-        self.mix.draw(&mut self.random) == RequestKind::Scrape
-    }
-
     /// Returns the next announce of a peer of the connection at this index.
     pub(super) fn announce(&mut self, index: usize, peer: u32) -> Announce {
         let place = index as u32 * self.peers_each + peer;
@@ -92,15 +82,6 @@ impl SharedState {
         // Another peer replaces a leaving one, but the tracker may still count both.
         self.peers_max += u64::from(announce.event == types::Event::Stopped);
         announce
-    }
-
-    /// Returns hashes to scrape, including the torrent of the first peer of the connection at this index.
-    pub(super) fn scrape_hashes(&mut self, index: usize) -> Vec<InfoHash> {
-        let others = 1..SCRAPE_TORRENTS;
-        let others = others.map(|_| self.random.below(self.population.len() as usize));
-        let places: Vec<usize> = others.chain([index * self.peers_each as usize]).collect();
-        let torrents = places.into_iter().map(|index| self.population.torrent(index as u32));
-        torrents.map(|torrent| self.population.workload().info_hash(torrent)).collect()
     }
 
     /// Checks the count of an announce response.

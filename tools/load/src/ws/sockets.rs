@@ -86,7 +86,7 @@ impl Sockets {
             buffer: vec![0; BUFFER].into(),
             out: Vec::new(),
             shared,
-            dialer: Dialer::new(&options.url, false)?,
+            dialer: Dialer::new(&options.url)?,
             timing: options.timing,
             timeout: options.timeout,
             schedule,
@@ -199,7 +199,7 @@ impl Sockets {
     pub(super) fn start_probe(&mut self) {
         self.shared.probing = true;
         if let Some(first) = self.sockets.iter().position(Option::is_some) {
-            self.with_peer(first, Instant::now(), |peer, step| peer.offer(step));
+            self.with_peer(first, Instant::now(), Peer::request);
         }
     }
 
