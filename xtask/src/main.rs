@@ -42,7 +42,6 @@ cargo xtask TASK
   api [SEED...]          test the management API against its OpenAPI document, by schemathesis
                          (default: three seeds)
   crash [TIMES]          kill a tracker under load, and compare its swarms with what it acknowledged (default: 50)
-  restart                stop and start a tracker with ten million peers, and measure how long that takes
   cluster [STEP...]      let nodes, NATS servers, links and clocks of a cluster fail under load, and check that
                          all nodes agree (--full: long failures)
   sim SEED [NAME]        simulate a cluster in virtual time, and print what happens (NAME: a scenario of
@@ -107,7 +106,7 @@ fn run(words: &[&str]) -> Result<()> {
             built(|| api::try_everything(&seeds))
         }
         ["cluster", words @ ..] => built(|| cluster::run(words)),
-        ["crash" | "restart", ..] => bench(words),
+        ["crash", ..] => bench(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
         ["screenshots", words @ ..] => built(|| screenshots::run(words)),

@@ -25,9 +25,11 @@ pub(crate) fn report(
     let loads = Loads::read(definitions, spoken)?;
     let text = loads.find(Some(load))?.description.clone();
     let under_load = runs.filter(|run| run.case == THROUGHPUT).rows();
-    let explanation = "Each run has a freshly started tracker; tracker and load run on different \
-                       processors; all traffic uses the loopback device.";
-    let mut blocks = vec![trackers(runs, definitions)?, Block::Explanation(explanation.into())];
+    let device = if spoken == Protocol::Veth { "a veth pair" } else { "the loopback device" };
+    let explanation = format!(
+        "Each run has a freshly started tracker; tracker and load run on different processors; all traffic uses {device}."
+    );
+    let mut blocks = vec![trackers(runs, definitions)?, Block::Explanation(explanation)];
     blocks.extend(noise_notice(&under_load));
     blocks.extend(limit_notice(&under_load));
     blocks.extend(throughput(runs));

@@ -17,6 +17,8 @@ use serde::de::DeserializeOwned;
 pub(crate) enum Protocol {
     /// UDP (BEP 15).
     Udp,
+    /// The same over a veth pair, for engines before the socket (needs root).
+    Veth,
     /// HTTP (BEP 3).
     Http,
     /// HTTP over TLS.
@@ -28,10 +30,11 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// Returns the URL scheme.
+    /// Returns the name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
+            Self::Veth => "veth",
             Self::Http => "http",
             Self::Https => "https",
             Self::Ws => "ws",
@@ -41,17 +44,23 @@ impl Protocol {
 
     /// Returns the load tester's name for the protocol, which also names its definitions: TLS is in
     /// the URL.
-    pub(crate) fn without_tls(self) -> Self {
+    pub(crate) fn plain(self) -> Self {
         match self {
+            Self::Veth => Self::Udp,
             Self::Https => Self::Http,
             Self::Wss => Self::Ws,
             plain => plain,
         }
     }
 
+    /// Returns the scheme of URLs.
+    pub(crate) fn scheme(self) -> &'static str {
+        if self.is_secure() { self.name() } else { self.plain().name() }
+    }
+
     /// Returns whether the protocol runs over TLS.
     pub(crate) fn is_secure(self) -> bool {
-        self != self.without_tls()
+        matches!(self, Self::Https | Self::Wss)
     }
 }
 
@@ -107,6 +116,7 @@ pub(crate) struct Definition {
 struct Variant {
     of: String,
     name: String,
+    speaks: Option<Vec<Protocol>>,
     variables: BTreeMap<String, String>,
     environment: BTreeMap<String, String>,
     behind_front: bool,
@@ -183,7 +193,7 @@ impl Definitions {
 
     /// Adds a tracker behind the one that it is a variant of.
     fn add_variant(&mut self, variant: Variant) -> Result<()> {
-        let Variant { of, name, variables, environment, .. } = variant;
+        let Variant { of, name, speaks, variables, environment, .. } = variant;
         ensure!(
             self.trackers.iter().all(|one| one.name != name),
             "{name}: a tracker has this name"
@@ -192,6 +202,7 @@ impl Definitions {
         let at = at.with_context(|| format!("{name}: no tracker {of}"))?;
         let mut one = self.trackers[at].clone();
         one.name = name;
+        one.speaks = speaks.unwrap_or(one.speaks);
         one.variables.extend(variables);
         one.environment.extend(environment);
         one.behind_front |= variant.behind_front;
@@ -224,7 +235,7 @@ impl Definitions {
 impl Loads {
     /// Reads `PROTOCOL.toml`.
     pub(crate) fn read(folder: &Path, protocol: Protocol) -> Result<Self> {
-        let (path, all) = read::<Self>(folder, &format!("{}.toml", protocol.without_tls()))?;
+        let (path, all) = read::<Self>(folder, &format!("{}.toml", protocol.plain()))?;
         ensure!(!all.loads.is_empty(), "{path}: expected at least one [[load]]");
         Ok(all)
     }

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use ::load::Usage;
 use anyhow::{Context, Result, bail};
-use harness::network::Namespace;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -21,6 +20,7 @@ use super::certificate::Certificate;
 use super::definition::Protocol;
 use super::program::{Program, Subject};
 use super::template::TemplateVars;
+use super::veth::VethPair;
 use super::{Lab, cores};
 
 /// A running tracker, with its front if it has one; stopped on drop.
@@ -31,6 +31,8 @@ pub(crate) struct RunningTracker {
     /// The address to send requests to.
     pub(crate) address: SocketAddr,
     log: PathBuf,
+    /// Threads of the kernel that receive for it.
+    receivers: Vec<u32>,
 }
 
 /// A command and its environment.
@@ -42,8 +44,6 @@ struct Launch {
 /// Where a tracker runs, and where it listens.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    /// The network namespace, if it is another than this thread's.
-    pub(crate) namespace: Option<&'a Namespace>,
     pub(crate) address: SocketAddr,
     pub(crate) processors: &'a [usize],
 }
@@ -61,8 +61,14 @@ impl Lab {
         protocol: Protocol,
         processors: &[usize],
     ) -> Result<RunningTracker> {
-        let place = Place { namespace: None, address: free_address()?, processors };
-        self.start_at(subject, protocol, place, &[])
+        let Some(veth) = &self.veth else {
+            let address = free_address()?;
+            return self.start_at(subject, protocol, Place { address, processors }, &[]);
+        };
+        let place = Place { address: VethPair::ADDRESS, processors };
+        let mut running = self.start_at(subject, protocol, place, &[])?;
+        running.receivers = veth.receive_on(processors.first().copied().unwrap_or(0))?;
+        Ok(running)
     }
 
     /// The same at a place, with more variables in its environment.
@@ -73,7 +79,7 @@ impl Lab {
         place: Place<'_>,
         environment: &[(&str, &str)],
     ) -> Result<RunningTracker> {
-        let Place { namespace, address, processors } = place;
+        let Place { address, processors } = place;
         let vars = self.vars_of(protocol, address, processors.len());
         let secure = protocol.is_secure();
         let mut listening = vec![address];
@@ -99,11 +105,11 @@ impl Lab {
         // process.
         command.envs(environment.iter().copied()).current_dir(&self.folder).process_group(0);
         let child = cores::on(processors, || {
-            let _inside = namespace.map(Namespace::enter).transpose()?;
+            let _inside = self.veth.as_ref().map(|veth| veth.tracker.enter()).transpose()?;
             command.spawn()
         })?;
         let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        let mut running = RunningTracker { child, address, log };
+        let mut running = RunningTracker { child, address, log, receivers: Vec::new() };
         running.wait_until_it_listens(&listening, protocol)?;
         Ok(running)
     }
@@ -131,7 +137,7 @@ impl Lab {
         let vars = self.vars().with("address", address).with("host", address.ip());
         vars.with("port", address.port())
             .with("cores", cores)
-            .with("protocol", protocol.without_tls())
+            .with("protocol", protocol.plain())
             .with_path("folder", &self.folder)
             .with_path("chain", chain)
             .with_path("key", key)
@@ -145,7 +151,7 @@ impl RunningTracker {
     fn wait_until_it_listens(&mut self, places: &[SocketAddr], protocol: Protocol) -> Result<()> {
         let process = self.process();
         let is_ready = |place: &SocketAddr| match protocol {
-            Protocol::Udp => has_udp_socket(process, place.port()),
+            Protocol::Udp | Protocol::Veth => has_udp_socket(process, place.port()),
             _ => TcpStream::connect_timeout(place, Duration::from_millis(100)).is_ok(),
         };
         let deadline = Instant::now() + PATIENCE;
@@ -182,9 +188,14 @@ impl RunningTracker {
         self.child.id()
     }
 
+    /// Returns its process and the threads of the kernel that receive for it.
+    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
+        std::iter::once(self.process()).chain(self.receivers.iter().copied())
+    }
+
     /// Returns the resource usage of all its processes so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
-        Usage::of(self.process()).context("the tracker has exited")
+        Usage::of_all(self.process(), &self.receivers).context("the tracker has exited")
     }
 }
 

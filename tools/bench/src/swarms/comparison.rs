@@ -171,28 +171,28 @@ fn read_peer(peer: &Value) -> Result<(SocketAddr, (PeerState, u32))> {
     Ok((address.parse()?, (state, u32::try_from(age_s)?)))
 }
 
-/// Compares the numbers of seeders and leechers of all torrents by scrapes. Returns in how many torrents
-/// they differ, and the tracker's number of peers.
-pub(crate) fn compare_counts(roster: &Roster) -> Result<(u64, u64)> {
+/// Compares the numbers of peers of all torrents by scrapes. Which peers differ, and how old they are, is not known.
+pub(crate) fn compare_counts(roster: &Roster) -> Result<SwarmComparison> {
     let scraped = roster.scrape()?;
-    let mut expected = vec![(0, 0); scraped.len()];
-    let mut uncertain = vec![0; scraped.len()];
+    let mut expected = vec![0_u32; scraped.len()];
+    let mut uncertain = vec![0_u32; scraped.len()];
     for peer in roster.peers() {
         let torrent = peer.torrent as usize;
-        match peer.state {
-            _ if peer.is_uncertain => uncertain[torrent] += 1,
-            PeerState::Seeder => expected[torrent].0 += 1,
-            PeerState::Leecher => expected[torrent].1 += 1,
-            PeerState::Absent => {}
-        }
+        let counts = if peer.is_uncertain { &mut uncertain } else { &mut expected };
+        counts[torrent] += u32::from(peer.is_uncertain || peer.state != PeerState::Absent);
     }
-    let differs = |torrent: &usize| {
-        let (found, expected) = (scraped[*torrent], expected[*torrent]);
-        found.0.abs_diff(expected.0) + found.1.abs_diff(expected.1) > uncertain[*torrent]
-    };
-    let different = (0..scraped.len()).filter(differs).count();
-    let peers = scraped.iter().map(|(seeders, leechers)| u64::from(seeders + leechers)).sum();
-    Ok((different as u64, peers))
+    let mut total = SwarmComparison::default();
+    for ((seeders, leechers), (expected, uncertain)) in
+        scraped.into_iter().zip(expected.into_iter().zip(uncertain))
+    {
+        let found = seeders + leechers;
+        total.expected += u64::from(expected);
+        total.uncertain += u64::from(uncertain);
+        total.lost += u64::from(expected.saturating_sub(found));
+        // They may have stopped in the last second.
+        total.recent_ghosts += u64::from(found.saturating_sub(expected + uncertain));
+    }
+    Ok(total)
 }
 
 #[cfg(test)]
