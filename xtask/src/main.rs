@@ -12,6 +12,7 @@ mod bpf;
 mod deny;
 mod foreign;
 mod fuzz;
+mod mysql;
 mod nextest;
 mod release;
 mod sim;
@@ -41,6 +42,7 @@ cargo xtask TASK
   clients [NAME...]      let real clients transfer a torrent with the tracker (default: all clients)
   api [SEED...]          test the management API against its OpenAPI document, by schemathesis
                          (default: three seeds)
+  mysql                  run the tests of sites with MySQL instead of MariaDB (makes a system of Debian unstable)
   crash [TIMES]          kill a tracker under load, and compare its swarms with what it acknowledged (default: 50)
   cluster [STEP...]      let nodes, NATS servers, links and clocks of a cluster fail under load, and check that
                          all nodes agree (--full: long failures)
@@ -105,6 +107,7 @@ fn run(words: &[&str]) -> Result<()> {
             let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;
             built(|| api::try_everything(&seeds))
         }
+        ["mysql"] => report(mysql::run_tests()),
         ["cluster", words @ ..] => built(|| cluster::run(words)),
         ["crash", ..] => bench(words),
         // Internal: `clients` runs this in a network namespace, once for every case.

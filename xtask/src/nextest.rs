@@ -1,6 +1,7 @@
 //! Runs tests by cargo-nextest, as `.config/nextest.toml` describes.
 
 use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use trials::command::{Tally, command, show};
@@ -8,9 +9,15 @@ use trials::venv::CARGO_TOOLS;
 
 /// Runs tests, with output to the terminal.
 pub(crate) fn run(words: &[&str]) -> Result<Tally> {
+    run_with(words, &[])
+}
+
+/// Runs tests with environment variables.
+pub(crate) fn run_with(words: &[&str], variables: &[(&str, &OsStr)]) -> Result<Tally> {
     let nextest = CARGO_TOOLS.program("cargo-nextest")?;
     let first = [&nextest, "nextest", "run", "--locked", "--config-file", ".config/nextest.toml"];
     let mut command = command(&[first.as_slice(), words].concat());
+    command.envs(variables.iter().copied());
     let line = show(&command);
     println!("$ {line}");
     let mut child =

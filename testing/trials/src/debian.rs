@@ -50,7 +50,11 @@ pub(crate) fn install_all() -> Result<()> {
 }
 
 /// Installs those of these packages that are missing.
-pub(crate) fn install_missing(packages: &[&str]) -> Result<()> {
+///
+/// # Errors
+///
+/// If apt fails.
+pub fn install_missing(packages: &[&str]) -> Result<()> {
     let missing: Vec<&str> = packages.iter().copied().filter(|name| !is_installed(name)).collect();
     if missing.is_empty() { Ok(()) } else { install(&missing) }
 }

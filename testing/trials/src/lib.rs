@@ -13,7 +13,7 @@ pub mod clients;
 pub mod cluster;
 pub mod command;
 pub mod dashboard;
-mod debian;
+pub mod debian;
 pub mod packages;
 pub mod screenshots;
 pub mod setup;

@@ -192,7 +192,7 @@ fn rows(database: &Database) -> Vec<String> {
     let queries = [
         "SELECT 'history', user_id, torrent_id, agent, uploaded, actual_uploaded, client_uploaded, downloaded,
          actual_downloaded, client_downloaded, seeder, active, seedtime, immune, UNIX_TIMESTAMP(created_at),
-         UNIX_TIMESTAMP(updated_at), CAST(UNIX_TIMESTAMP(completed_at) AS INT) FROM history ORDER BY user_id, torrent_id",
+         UNIX_TIMESTAMP(updated_at), CAST(UNIX_TIMESTAMP(completed_at) AS SIGNED) FROM history ORDER BY user_id, torrent_id",
         "SELECT 'peer', user_id, torrent_id, ASCII(SUBSTRING(peer_id, 20)), INET6_NTOA(ip), port, uploaded, downloaded,
          `left`, active, seeder, visible, UNIX_TIMESTAMP(created_at), UNIX_TIMESTAMP(updated_at) FROM peers
          ORDER BY user_id, torrent_id, peer_id",

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use harness::mariadb::without_tls;
 use harness::{Directory, unused_address};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tidegate_site::{DatabaseTls, SiteConfig, SiteKind, SiteStatus};
@@ -103,7 +104,7 @@ fn certificates_of_others_are_refused_with_a_sentence() {
 
 #[test]
 fn a_server_without_tls_is_refused_with_a_sentence() {
-    let database = Database::start_with(UNIT3D, &["--skip-ssl"]);
+    let database = Database::start_with(UNIT3D, &[without_tls()]);
     let certificates = Certificates::new(&own_host());
     let text = problem(with_tls(&database, DatabaseTls::Authority(certificates.authority.clone())));
     assert!(text.starts_with("the database offers no TLS"), "{text}");
