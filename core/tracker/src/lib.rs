@@ -59,7 +59,7 @@ pub use listener_policies::{
     Access, ExternalAddress, ListenerPolicy, ListenerPolicyId, PrivateAddresses,
 };
 pub use load::{
-    Budget, BytesLeft, Controller, Interval, LoadMeasured, LoadRules, LoadTime, Pacing,
+    Budget, BytesLeft, BytesOfDay, Controller, Interval, LoadMeasured, LoadRules, LoadTime, Pacing,
     PeerLifetimes, SERVICES, Service, ServiceGate, ServiceLoad, Stretch,
 };
 pub use near::{Near, ZoneNetwork, Zones};

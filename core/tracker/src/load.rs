@@ -15,7 +15,7 @@ use crate::counters::Protocol;
 use crate::labelled::labelled;
 use crate::{Policy, Tracker, View};
 
-pub use controller::{Controller, LoadMeasured, LoadRules, LoadTime, ServiceLoad};
+pub use controller::{BytesOfDay, Controller, LoadMeasured, LoadRules, LoadTime, ServiceLoad};
 pub(crate) use gate::Gates;
 use gate::Standing;
 

@@ -4,6 +4,7 @@
 //! Time and processor time are arguments; the application calls [`Pacer::step`] every few seconds.
 #![forbid(unsafe_code)]
 
+mod day_file;
 mod status;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +12,11 @@ use std::time::Duration;
 
 use tracker::counters::{Counters, Listener};
 use tracker::{
-    Controller, LoadMeasured, LoadRules, LoadTime, RequestKind, SERVICES, Service, Tracker,
+    BytesOfDay, Controller, LoadMeasured, LoadRules, LoadTime, RequestKind, SERVICES, Service,
+    Tracker,
 };
 
+pub use day_file::DayFile;
 pub use status::{PaceStatus, ServiceStatus};
 
 /// Processor time of the workers, and what they may use.
@@ -58,6 +61,17 @@ impl Pacer {
             last_ms: now.steady_ms,
             status: Arc::default(),
         }
+    }
+
+    /// Returns the bytes of today, or `None` if no service has a budget of them.
+    pub fn bytes_of_day(&self) -> Option<BytesOfDay> {
+        let is_limited = self.rules.budgets.iter().any(|budget| budget.bytes_per_day > 0);
+        is_limited.then(|| self.controller.bytes_of_day())
+    }
+
+    /// Continues the bytes of today that a process before this one has counted.
+    pub fn resume(&mut self, before: &BytesOfDay) {
+        self.controller.resume(before);
     }
 
     /// Replaces the rules, from the next step on.

@@ -27,7 +27,7 @@ pub struct ServiceStatus {
     pub announces_per_s: f64,
     /// Announces in a second that the budget has; 0 = no budget.
     pub announces_budget_per_s: u32,
-    /// Payload bytes since midnight in UTC or, if later, since the start.
+    /// Payload bytes since midnight in UTC. Without a budget of bytes or a state directory, they begin at the start.
     pub bytes_today: u64,
     /// Bytes of a day that the budget has; 0 = no budget.
     pub bytes_budget_per_day: u64,

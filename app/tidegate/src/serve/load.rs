@@ -8,16 +8,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use net::process::thread_times;
-use pace::{Pacer, Processors};
+use pace::{DayFile, Pacer, Processors};
 use tracker::counters::MetricsRegistry;
 use tracker::{LoadTime, Tracker};
 
-use super::module::{Module, Opening, Running};
+use super::module::{Loading, Module, Opening, Running};
 use super::time::unix_ms;
+use super::upgrade::Upgrader;
 use config::{Config, worker_count};
 
 /// Beginnings of the names of UDP and TCP workers.
 const WORKERS: [&str; 2] = ["udp-", "http-"];
+/// A kill loses the bytes of this time.
+const WRITE: Duration = Duration::from_secs(60);
 
 /// Paces clients.
 pub(super) struct LoadModule {
@@ -28,6 +31,9 @@ pub(super) struct LoadModule {
     step: Duration,
     last: Instant,
     processors: Processors,
+    /// The bytes of today, if there is a state directory.
+    day: Option<DayFile>,
+    written: Instant,
 }
 
 struct Serving {
@@ -45,6 +51,8 @@ impl Default for LoadModule {
             step: Duration::ZERO,
             last: now,
             processors: Processors::default(),
+            day: None,
+            written: now,
         }
     }
 }
@@ -62,6 +70,32 @@ impl LoadModule {
         pacer.step(&serving.tracker, now, &serving.registry.read(), &processors);
         self.last = Instant::now();
     }
+
+    /// Continues the bytes of today, which the process before this one has left.
+    fn read_day(&mut self) {
+        let (Some(day), Some(pacer)) = (&self.day, &mut self.pacer) else { return };
+        match day.read() {
+            Ok(before) => before.iter().for_each(|before| pacer.resume(before)),
+            Err(error) => tracing::warn!(
+                target: "load",
+                "cannot read {}: {error}; the bytes of today are counted from now on",
+                day.path().display()
+            ),
+        }
+    }
+
+    fn write_day(&mut self) {
+        self.written = Instant::now();
+        let (Some(day), Some(pacer)) = (&self.day, &self.pacer) else { return };
+        let Some(today) = pacer.bytes_of_day() else { return };
+        if let Err(error) = day.write(&today) {
+            tracing::warn!(
+                target: "load",
+                "cannot write {}: {error}; a restart renews the bytes of today",
+                day.path().display()
+            );
+        }
+    }
 }
 
 impl Module for LoadModule {
@@ -73,6 +107,12 @@ impl Module for LoadModule {
         self.processors.cores = available_parallelism().map_or(1, NonZero::get);
         self.pacer = Some(Pacer::new(config.load.rules.clone(), opening.tracker, self.now()));
         self.step = Duration::from_secs(config.load.step_s.into());
+        Ok(())
+    }
+
+    fn load(&mut self, loading: &mut Loading<'_>) -> Result<()> {
+        self.day = loading.config.state_dir.as_deref().map(DayFile::new);
+        self.read_day();
         Ok(())
     }
 
@@ -88,9 +128,17 @@ impl Module for LoadModule {
         Ok(())
     }
 
+    /// Reads once more what the old process wrote when it handed over.
+    fn take_over(&mut self, _upgrader: &mut Upgrader) {
+        self.read_day();
+    }
+
     fn tick(&mut self) {
         if self.last.elapsed() >= self.step {
             self.decide();
+        }
+        if self.written.elapsed() >= WRITE {
+            self.write_day();
         }
     }
 
@@ -99,5 +147,16 @@ impl Module for LoadModule {
         if let Some(pacer) = &mut self.pacer {
             pacer.set_rules(config.load.rules.clone());
         }
+    }
+
+    fn hand_over(&mut self) -> Result<()> {
+        self.decide();
+        self.write_day();
+        Ok(())
+    }
+
+    fn stop(&mut self, _deadline: Instant) {
+        self.decide();
+        self.write_day();
     }
 }

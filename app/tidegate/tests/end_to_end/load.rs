@@ -69,6 +69,34 @@ fn services_without_bytes_answer_quietly() {
     assert!(tracker.metric(metric) > 0.0);
 }
 
+/// A restart and an upgrade renew no budget of a day.
+#[test]
+fn the_bytes_of_today_continue_after_upgrades_and_restarts() {
+    let state = Directory::new();
+    let keys = load("budgets = [\"udp4 bytes_per_day=1G\"]");
+    let keys = format!("{keys}[state]\ndir = {:?}\n", state.path("state"));
+    let today = |it: &Tracker| it.metric("tidegate_service_bytes_today{service=\"udp4\"}");
+    let mut tracker = Tracker::start(Directory::new(), &keys);
+    Udp::connect(tracker.udp4()).announce(1, 1001);
+    tracker.wait_until("the bytes are counted", |it| today(it) > 0.0);
+    let before = today(&tracker);
+    tracker.stop();
+    tracker.wait_for_end();
+    let tracker = Tracker::start(Directory::new(), &keys);
+    assert!(today(&tracker) >= before, "{} of {before} bytes", today(&tracker));
+    Udp::connect(tracker.udp4()).announce(1, 1002);
+    tracker.wait_until("its own bytes are counted, too", |it| today(it) > before);
+    let before = today(&tracker);
+    tracker.upgrade();
+    tracker.wait_until("the new process continues", |it| today(it) >= before);
+    // A file of another program is no reason not to start.
+    drop(tracker);
+    std::fs::write(state.path("state/bytes-of-day.json"), "x").unwrap();
+    let tracker = Tracker::start(Directory::new(), &keys);
+    tracker.wait_for_log("the bytes of today are counted from now on");
+    assert_eq!(today(&tracker), 0.0);
+}
+
 /// In a second that follows one over the budget, announces of known torrents are served although those of new ones came
 /// before them.
 #[test]

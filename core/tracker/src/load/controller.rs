@@ -78,12 +78,21 @@ pub struct ServiceLoad {
     pub announces_per_s: f64,
     /// Clients that are expected back: a client counts once for each torrent.
     pub clients: u64,
-    /// Bytes since midnight in UTC, or since the start.
+    /// Bytes since midnight in UTC, or since the start if those before it are not known.
     pub bytes_today: u64,
     /// The standing with the day's bytes.
     pub bytes_left: BytesLeft,
     /// True if announces came over the budget since the last step.
     pub is_over: bool,
+}
+
+/// The bytes of a day, which a process leaves to the one after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BytesOfDay {
+    /// The day, counted from 1970 in UTC.
+    pub day: u64,
+    /// The bytes of each service.
+    pub bytes: [u64; SERVICES],
 }
 
 /// Decides on intervals and gates.
@@ -181,6 +190,22 @@ impl Controller {
             started_ms: now.steady_ms,
             last_ms: now.steady_ms,
             day: now.unix_s / DAY_S,
+        }
+    }
+
+    /// Returns the bytes of today.
+    pub fn bytes_of_day(&self) -> BytesOfDay {
+        let bytes = std::array::from_fn(|at| self.services[at].bytes_today);
+        BytesOfDay { day: self.day, bytes }
+    }
+
+    /// Continues the count of a process before this one. Bytes of days before today are left out. A count of a later day
+    /// continues, since the clock was set back.
+    pub fn resume(&mut self, before: &BytesOfDay) {
+        if before.day >= self.day {
+            for (state, bytes) in self.services.iter_mut().zip(before.bytes) {
+                state.bytes_today = state.bytes_today.max(bytes);
+            }
         }
     }
 

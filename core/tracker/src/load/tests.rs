@@ -186,6 +186,30 @@ fn bytes_are_counted_by_days_of_utc_also_when_the_clock_jumps() {
 }
 
 #[test]
+fn a_process_continues_the_bytes_of_the_one_before_on_the_same_day() {
+    let rules = rules(&[(Service::Udp6, Budget { bytes_per_day: 1000, ..Budget::default() })]);
+    let noon = 20_000 * 86_400 + 43_200;
+    let mut before = Controller::new(&rules, time(0, noon));
+    let at = Service::Udp6.index();
+    let mut measured = LoadMeasured::default();
+    measured.bytes[at] = 600;
+    before.step(&rules, time(10, noon), &measured);
+    let left = before.bytes_of_day();
+    assert_eq!((left.day, left.bytes[at]), (20_000, 600));
+    let bytes_at = |unix_s| {
+        let mut after = Controller::new(&rules, time(0, unix_s));
+        after.resume(&left);
+        // An upgrade reads what the old process left twice: nothing counts twice.
+        after.resume(&left);
+        let gates = after.step(&rules, time(10, unix_s), &measured).gates;
+        (after.services(&rules)[at].bytes_today, gates[at].bytes)
+    };
+    assert_eq!(bytes_at(noon + 60), (1200, BytesLeft::None));
+    assert_eq!(bytes_at(noon + 86_400), (600, BytesLeft::Enough), "the day after");
+    assert_eq!(bytes_at(noon - 86_400), (1200, BytesLeft::None), "a clock that was set back");
+}
+
+#[test]
 fn an_idle_tracker_keeps_its_intervals_and_its_lifetimes_after_the_first_hours() {
     let budget = Budget { announces_per_s: 100, bytes_per_day: 1 << 40 };
     let rules = rules(&[(Service::Udp4, budget)]);
