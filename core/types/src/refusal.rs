@@ -116,7 +116,7 @@ refusals! {
     PortZero => "port_zero", Retry::Unspecified,
         "port 0 cannot be reached: announce the port you listen on";
     /// The client's address cannot be reached by the tracker's other peers.
-    AddressNotPublic => "address_not_public", Retry::Unspecified,
+    AddressNotPublic => "address_not_public", AFTER_AN_HOUR,
         "other peers cannot reach your address: this tracker accepts public addresses only";
     /// HTTP: `info_hash` is missing.
     InfoHashMissing => "info_hash_missing", Retry::Unspecified,
