@@ -1,5 +1,5 @@
 //! Recent statistics for the dashboard's charts and `tidegate top`: a sample each second to streams, and the
-//! history of seven days. The same data as `/metrics`, without a Prometheus server.
+//! history of 90 days. The same data as `/metrics`, without a Prometheus server.
 
 mod endings;
 mod history;

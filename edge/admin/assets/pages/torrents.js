@@ -224,7 +224,7 @@ export async function torrent(main, { rest: [id], may, isHere }) {
   const past = charts([
     {
       title: 'Peers',
-      note: 'of seven days, from when the torrent was first looked at here',
+      note: 'of 90 days, from when the torrent was first looked at here',
       series: [
         ['seeders', row => row.seeders],
         ['leechers', row => row.leechers]
@@ -419,7 +419,7 @@ export async function torrent(main, { rest: [id], may, isHere }) {
     peers.update(one.peers.map((peer, place) => ({ ...peer, place: peer.address ? '' : place })))
   }
   async function loadHistory() {
-    const { fields, rows } = await api.get(`${path}/history?span=7d`)
+    const { fields, rows } = await api.get(`${path}/history?span=90d`)
     if (!isHere()) return
     const shown = rows.map(row => named(fields, row))
     past.show(shown, [])

@@ -1,4 +1,4 @@
-//! `/stats/history` and `/torrents/{hash}/history`: statistics of the last seven days.
+//! `/stats/history` and `/torrents/{hash}/history`: statistics of the last 90 days.
 
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ use types::InfoHash;
 use utoipa::IntoParams;
 
 pub(super) fn routes() -> Vec<Route> {
-    let summary = "Show statistics over time: the last ten minutes to seven days";
+    let summary = "Show statistics over time: the last ten minutes to 90 days";
     vec![
         route("GET /stats/history", Scope::StatsRead, summary, history),
         route(
@@ -31,7 +31,7 @@ pub(super) fn routes() -> Vec<Route> {
 /// Query parameter that selects the span of time.
 #[derive(Deserialize, IntoParams)]
 struct HistoryQuery {
-    /// Length of the span, which ends now: 10m, 1h, 6h, 1d or 7d.
+    /// Length of the span, which ends now: 10m, 1h, 6h, 1d, 7d or 90d.
     #[serde(default)]
     #[param(inline)]
     span: HistorySpan,

@@ -1,6 +1,6 @@
-//! Statistics of the last seven days, in steps that grow with their age, and annotations: what happened when.
+//! Statistics of the last 90 days, in steps that grow with their age, and annotations: what happened when.
 //!
-//! Everything is in memory: some 300 KiB, and at most 2 MB for the torrents whose counts are in rows of five minutes
+//! Everything is in memory: some 400 KiB, and at most 4 MB for the torrents whose counts are in rows of five minutes
 //! and longer. Rows of a minute and longer, and annotations, are also written to the records with the next counts, so
 //! that they survive a restart.
 
@@ -18,7 +18,10 @@ use crate::sources::MetricSources;
 use utoipa::ToSchema;
 
 /// Step in seconds and number of rows, for each [`HistorySpan`]. Some 300 rows fill a chart.
-const TIERS: [(u64, usize); 5] = [(2, 300), (10, 360), (60, 360), (300, 288), (1800, 336)];
+/// Rows of the last tier are made of those of the tier before, which the records have, so that a restart leaves
+/// nothing out of them. All others are made of counters.
+const TIERS: [(u64, usize); 6] =
+    [(2, 300), (10, 360), (60, 360), (300, 288), (1800, 336), (6 * 3600, 360)];
 /// Steps of at least this many seconds are written to the records.
 const STORED_STEP_S: u64 = 60;
 /// Steps of at least this many seconds have the counts of torrents.
@@ -40,6 +43,8 @@ pub(crate) enum HistorySpan {
     Day,
     #[serde(rename = "7d")]
     Week,
+    #[serde(rename = "90d")]
+    NinetyDays,
 }
 
 impl HistorySpan {
@@ -50,6 +55,7 @@ impl HistorySpan {
         ("6h", "6 hours"),
         ("1d", "24 hours"),
         ("7d", "7 days"),
+        ("90d", "90 days"),
     ];
 
     /// Returns its length in seconds.
@@ -111,8 +117,8 @@ pub(crate) struct TorrentHistory {
     from: u64,
     /// Unix time of its end, seconds.
     to: u64,
-    /// The names of the values in a row. `time` is the end of a step of 5 or 30 minutes, when the torrent had the
-    /// counts; `downloads` are all so far.
+    /// The names of the values in a row. `time` is the end of a step of 5 minutes, 30 minutes or 6 hours, when
+    /// the torrent had the counts; `downloads` are all so far.
     fields: [&'static str; TORRENT_FIELDS.len()],
     /// The oldest first. A row with nothing but a time stands for a time without figures.
     rows: Vec<Vec<u64>>,
@@ -170,7 +176,8 @@ impl Default for History {
 impl History {
     /// Completes the steps that end with this snapshot.
     pub(super) fn add(&mut self, sources: &MetricSources, snapshot: &CounterSnapshot) {
-        for tier in &mut self.tiers {
+        let [made_of_counters @ .., _] = &mut self.tiers;
+        for tier in made_of_counters {
             let step_s = tier.step_s;
             let Some(begun) = &tier.begun else {
                 tier.begun = Some(snapshot.clone());
@@ -193,6 +200,23 @@ impl History {
             }
             tier.push(row);
             tier.begun = Some(snapshot.clone());
+        }
+        self.join();
+    }
+
+    /// Adds a row to the last tier for each step that has passed, made of the rows of the tier before.
+    fn join(&mut self) {
+        let [.., fine, coarse] = &mut self.tiers;
+        let step_s = coarse.step_s;
+        let step_of = |row: &HistoryRow| row.time().div_ceil(step_s);
+        let joined = coarse.rows.back().map_or(0, step_of);
+        let passed = fine.rows.back().map_or(0, HistoryRow::time) / step_s;
+        let is_left = |row: &&HistoryRow| step_of(row) > joined && step_of(row) <= passed;
+        let left: Vec<&HistoryRow> = fine.rows.iter().filter(is_left).collect();
+        for parts in left.chunk_by(|one, other| step_of(one) == step_of(other)) {
+            let row = HistoryRow::joined(step_s, parts);
+            self.unwritten.rows.push(row.to_stored());
+            coarse.push(row);
         }
     }
 
@@ -226,8 +250,8 @@ impl History {
                 tier.push(row);
             }
         }
-        let [.., last, _] = &self.tiers;
-        let last = last.rows.back().into_iter().flat_map(|row| &row.torrents);
+        let last = self.tiers.iter().find(|tier| tier.step_s == TORRENT_STEP_S);
+        let last = last.and_then(|tier| tier.rows.back()).into_iter().flat_map(|row| &row.torrents);
         last.for_each(|sample| self.followed.add(sample.info_hash));
         stored.annotations.into_iter().for_each(|annotation| self.keep(annotation));
     }
@@ -276,7 +300,10 @@ impl History {
         now: u64,
     ) -> TorrentHistory {
         let from = now.saturating_sub(span.seconds());
-        let longer = if span == HistorySpan::Week { span } else { HistorySpan::Day };
+        let longer = match span {
+            HistorySpan::Week | HistorySpan::NinetyDays => span,
+            _ => HistorySpan::Day,
+        };
         let mut rows: Vec<Vec<u64>> = Vec::new();
         let mut end = None;
         for row in self.rows(longer, from).into_iter().filter(|row| row.step_s >= TORRENT_STEP_S) {
@@ -330,6 +357,30 @@ impl HistoryRow {
         self.values[0] as u64
     }
 
+    /// Returns a longer row of shorter ones within its step, in order: means, those of response times weighted by
+    /// requests, sums of counts, and the torrents of the last one that has any. Times without a row count for nothing.
+    fn joined(step_s: u64, parts: &[&Self]) -> Self {
+        let time = parts.last().map_or(0, |last| last.time().div_ceil(step_s) * step_s);
+        let mean = |index: usize| {
+            let is_response_time = FIELDS[index].ends_with("_us");
+            let weight = |row: &Self| if is_response_time { requests_s(&row.values) } else { 1.0 };
+            let weights: f64 = parts.iter().map(|row| weight(row)).sum();
+            let sum: f64 = parts.iter().map(|row| weight(row) * row.values[index]).sum();
+            // Without requests there are no response times.
+            if weights > 0.0 { sum / weights } else { 0.0 }
+        };
+        let mut values: Sample = std::array::from_fn(mean);
+        values[0] = time as f64;
+        let torrents = parts.iter().rev().find(|row| !row.torrents.is_empty());
+        Self {
+            step_s,
+            values,
+            refusals: sums(parts.iter().flat_map(|row| &row.refusals)),
+            drops: sums(parts.iter().flat_map(|row| &row.drops)),
+            torrents: torrents.map(|row| row.torrents.clone()).unwrap_or_default(),
+        }
+    }
+
     /// Returns the form in the records: names and values, so that other versions can read it.
     fn to_stored(&self) -> StoredRow {
         let values = rounded(&self.values);
@@ -372,6 +423,21 @@ impl HistoryRow {
         row.values[0] = stored.time as f64;
         Some(row)
     }
+}
+
+/// Returns the requests per second of all protocols.
+fn requests_s(values: &Sample) -> f64 {
+    let is_protocol = |name: &str| ["udp_s", "http_s", "https_s", "ws_s", "wss_s"].contains(&name);
+    FIELDS.iter().zip(values).filter(|(name, _)| is_protocol(name)).map(|(_, value)| value).sum()
+}
+
+/// Adds up counts with the same index.
+fn sums<'a>(counts: impl Iterator<Item = &'a (u8, u64)>) -> Vec<(u8, u64)> {
+    let mut sums = BTreeMap::new();
+    for (index, count) in counts {
+        *sums.entry(*index).or_default() += count;
+    }
+    sums.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -447,6 +513,44 @@ mod tests {
         assert_eq!((span.refusals["denied"], span.drops["too_short"]), (16, 8));
         assert_eq!(span.rows[5], json!([801]), "a gap");
         assert_eq!(times(&history.span(HistorySpan::TenMinutes, 1810)), [1798, 1799, 1804, 1806]);
+    }
+
+    /// Twenty half hours with a pause, over three steps of six hours, the last of which is not over.
+    #[test]
+    fn six_hours_are_joined_from_half_hours_across_a_restart() {
+        const STEP_S: u64 = 6 * 3600;
+        let half_hours: Vec<u64> = (1..=14).chain(22..=27).collect();
+        let mut history = History::default();
+        let rows = half_hours.iter().map(|number| {
+            let mut row = torrent_row(1800, number * 1800, 1, *number as u32);
+            // p50_us, and memory.
+            (row.values[1], row.values[6], row.values[17]) = (*number as f64, 10.0, 4.0);
+            row.values[6] *= if *number == 12 { 10.0 } else { 1.0 };
+            row.to_stored()
+        });
+        history.restore(PendingHistory { rows: rows.collect(), annotations: Vec::new() });
+        history.join();
+        history.join();
+        let joined: Vec<&HistoryRow> = history.tiers[5].rows.iter().collect();
+        let times: Vec<u64> = joined.iter().map(|row| row.time()).collect();
+        assert_eq!(times, [STEP_S, 2 * STEP_S]);
+        // 1 to 12, and 13, 14, 22, 23, 24.
+        assert_eq!((joined[0].values[1], joined[1].values[1]), (6.5, 19.2));
+        assert_eq!((joined[0].refusals[0].1, joined[1].refusals[0].1), (24, 10));
+        assert_eq!((joined[0].torrents[0].seeders, joined[1].torrents[0].seeders), (12, 24));
+        // 66 requests at 10 µs and 12 at 100 µs.
+        let p50 = joined[0].values[6];
+        assert!((p50 - 1860.0 / 78.0).abs() < 1e-9, "{p50}");
+        assert_eq!(joined[0].values[17], 4.0);
+        let mut pending = PendingHistory::default();
+        history.collect(&mut pending);
+        assert_eq!(pending.rows.iter().filter(|row| row.step_s == STEP_S).count(), 2);
+        let mut next = History::default();
+        next.restore(pending);
+        let of = next.torrent(&InfoHash([1; 20]), HistorySpan::NinetyDays, 50_000).rows;
+        assert_eq!(of, [[STEP_S, 12, 1, 7], [2 * STEP_S, 24, 1, 7]]);
+        let span = next.span(HistorySpan::NinetyDays, 90 * 86_400);
+        assert_eq!((span.from, span.step_s, span.refusals["denied"]), (0, STEP_S, 34));
     }
 
     #[test]

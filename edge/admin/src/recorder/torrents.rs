@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use tracker::Tracker;
 use types::{InfoHash, Tick};
 
-/// Torrents with a history. Their samples take at most 2 MB of memory and 5 MB of the records.
+/// Torrents with a history. Their samples take at most 4 MB of memory and 8 MB of the records.
 const FOLLOWED_MAX: usize = 100;
 
 /// The names of the values in a row of a torrent's history.

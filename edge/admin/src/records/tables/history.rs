@@ -1,4 +1,4 @@
-//! Statistics of the last days, and annotations. Each node of a cluster has its own.
+//! Statistics of the last 90 days, and annotations. Each node of a cluster has its own.
 
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
