@@ -33,6 +33,7 @@ mod post_receiver;
 mod private_trackers;
 mod process;
 mod proxies;
+mod releases;
 mod sandbox;
 mod service_manager;
 mod serving;
