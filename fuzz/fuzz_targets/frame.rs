@@ -1,4 +1,4 @@
 //! Searches with libFuzzer.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tidegate_fuzz::frame(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tidegate_fuzz::frame::check(bytes));

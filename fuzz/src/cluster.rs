@@ -6,10 +6,12 @@ use replication::block::{Header, Kind, write};
 /// Bytes of blocks that may wait.
 const QUEUE: usize = 4096;
 
+/// A node of a cluster takes any messages in any order, and what it keeps stays bounded.
+///
 /// No sequence of inputs breaks a node, and what it keeps stays bounded.
 ///
 /// Each input is a byte for its kind, two for time, node and length, and as many bytes of a message.
-pub(crate) fn check(bytes: &[u8]) {
+pub fn check(bytes: &[u8]) {
     let mut node = Node::new(Options {
         node: 1,
         boot: 77,

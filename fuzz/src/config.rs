@@ -9,9 +9,11 @@ use serde_json::Value as Json;
 
 use ::config::{Config, Problem, Settings, changes, load, show};
 
+/// Mistakes are sentences with their place, and valid settings round-trip through `config show`.
+///
 /// Checks three parts, separated by NUL bytes: a file; variables, `NAME=VALUE` per line; and a JSON
 /// object of values set through the API.
-pub(crate) fn check(bytes: &[u8]) {
+pub fn check(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == 0);
     let file = parts.next().unwrap_or_default();
     let variables = variables(parts.next().unwrap_or_default());

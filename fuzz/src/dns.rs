@@ -4,7 +4,8 @@
 use client::DnsRecord;
 use client::dns::texts;
 
-pub(crate) fn check(bytes: &[u8]) {
+/// Responses of DNS servers are refused, or read without harm.
+pub fn check(bytes: &[u8]) {
     let Some((id, _)) = bytes.split_first_chunk() else { return };
     let id = u16::from_be_bytes(*id);
     // A response to another query is refused, whatever it holds.

@@ -7,7 +7,8 @@ use geo::Database;
 /// Networks that are visited: enough for a file of a few kilobytes.
 const NETWORKS_MAX: usize = 2000;
 
-pub(crate) fn check(bytes: &[u8]) {
+/// MMDB files are refused, or read without harm and within bounds.
+pub fn check(bytes: &[u8]) {
     let database = match Database::from_bytes(bytes.to_vec()) {
         Ok(database) => database,
         Err(error) => {

@@ -4,8 +4,10 @@ use std::io::Read;
 
 use ::import::{ImportError, Row, check_full_scrape, check_yaml, read_sql, read_table};
 
+/// Files of other trackers.
+///
 /// Checks `bytes` as each of them.
-pub(crate) fn check(bytes: &[u8]) {
+pub fn check(bytes: &[u8]) {
     assert_eq!(dump(bytes, usize::MAX), dump(bytes, 1));
     let mut columns = None;
     let read = read_table(bytes, &"f".into(), &mut |row| {

@@ -17,12 +17,14 @@ const LIFETIME_S: u32 = 2700;
 const START_MS: u64 = 1_800_000_000_000;
 const SEGMENT_HEADER: usize = 64;
 
+/// A journal of any bytes is read, and yields only what is in whole blocks.
+///
 /// Restoring reads any bytes without a panic, and stores no peer that is in no whole block. It does not
 /// depend on the number of threads.
 ///
 /// The first byte says whether checksums are repaired, the second what the wall clock is, and the next four
 /// are the lengths of the first two segments.
-pub(crate) fn check(bytes: &[u8]) {
+pub fn check(bytes: &[u8]) {
     let [flags, hours, a, b, c, d, rest @ ..] = bytes else { return };
     let (first, rest) = rest.split_at(usize::from(u16::from_le_bytes([*a, *b])).min(rest.len()));
     let (second, third) = rest.split_at(usize::from(u16::from_le_bytes([*c, *d])).min(rest.len()));

@@ -5,7 +5,8 @@ use jwt::KeySet;
 use tracker::TokenVerifier;
 use types::limits::TOKEN_KEYS_MAX;
 
-pub(crate) fn check(bytes: &[u8]) {
+/// Key sets and tokens are refused, unless the signature is right.
+pub fn check(bytes: &[u8]) {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let set = KeySet::parse(parts.next().unwrap_or_default());
     let token = parts.next().unwrap_or_default();

@@ -8,7 +8,8 @@ const NODE: u8 = 1;
 const WORKERS: u64 = 2;
 const FROM: u8 = 2;
 
-pub(crate) fn check(bytes: &[u8]) {
+/// Letters of another node are read as a plain reader reads them, all or none.
+pub fn check(bytes: &[u8]) {
     let (_links, letters) = WorkerLink::for_workers_of_node(WORKERS as usize, NODE, u32::MAX);
     let (result, expected) = (letters.deliver(FROM, bytes), read(bytes));
     assert_eq!(result.is_ok(), expected.is_some());

@@ -2,25 +2,25 @@
 //! them (`cargo xtask fuzz NAME`), and a plain test replays the corpora on the stable toolchain.
 #![forbid(unsafe_code)]
 
-mod api;
-mod block;
-mod cluster;
-mod config;
-mod dns;
-mod forwarded;
-mod frame;
-mod geo;
-mod import;
-mod journal;
-mod jwt;
-mod letters;
-mod lists;
-mod networks;
-mod site;
-mod torrent;
+pub mod api;
+pub mod block;
+pub mod cluster;
+pub mod config;
+pub mod dns;
+pub mod forwarded;
+pub mod frame;
+pub mod geo;
+pub mod import;
+pub mod journal;
+pub mod jwt;
+pub mod letters;
+pub mod lists;
+pub mod networks;
+pub mod site;
+pub mod torrent;
 #[path = "../../core/wire/tests/codecs/webtorrent_twin/twin.rs"]
 mod webtorrent_twin;
-mod ws;
+pub mod ws;
 
 use std::net::IpAddr;
 
@@ -36,16 +36,6 @@ use wire::http::{
 };
 use wire::proxy::{self, ParsedProxyHeader, simple};
 use wire::udp::{self, Request, UnverifiedRequest};
-
-/// Lists of networks.
-pub fn networks(bytes: &[u8]) {
-    networks::check(bytes);
-}
-
-/// Files of other trackers.
-pub fn import(bytes: &[u8]) {
-    import::check(bytes);
-}
 
 /// Decoded announces round-trip through the encoder, and answers fit their buffers.
 pub fn udp(bytes: &[u8]) {
@@ -237,39 +227,9 @@ pub fn proxy(bytes: &[u8]) {
     assert_eq!(twin.route, Some(route));
 }
 
-/// The reader returns the same events as tungstenite.
-pub fn ws(bytes: &[u8]) {
-    ws::check(bytes);
-}
-
 /// The parser agrees with `serde_json`, and relays of a message round-trip.
 pub fn webtorrent(bytes: &[u8]) {
     let _ = webtorrent_twin::check(bytes);
-}
-
-/// The addresses that proxies appended come first, whatever clients sent before them.
-pub fn forwarded(bytes: &[u8]) {
-    forwarded::check(bytes);
-}
-
-/// Torrent files have the right hashes, and round-trip as magnet links.
-pub fn torrent(bytes: &[u8]) {
-    torrent::check(bytes);
-}
-
-/// Imported lists do not depend on how the network splits them, and agree with `serde_json`.
-pub fn lists(bytes: &[u8]) {
-    lists::check(bytes);
-}
-
-/// Mistakes are sentences with their place, and valid settings round-trip through `config show`.
-pub fn config(bytes: &[u8]) {
-    config::check(bytes);
-}
-
-/// Any body gets a response that the API documents, and what is created can be read and removed.
-pub fn api(bytes: &[u8]) {
-    api::check(bytes);
 }
 
 /// Every value that the strict parser accepts has only one encoding. The lenient parser accepts more,
@@ -317,49 +277,4 @@ fn write(out: &mut Vec<u8>, value: &Value<'_>) {
             out.push(b'e');
         }
     }
-}
-
-/// Blocks are read as a plain reader reads them, and none breaks the store that they are merged into.
-pub fn block(bytes: &[u8]) {
-    block::check(bytes);
-}
-
-/// Letters of another node are read as a plain reader reads them, all or none.
-pub fn letters(bytes: &[u8]) {
-    letters::check(bytes);
-}
-
-/// A journal of any bytes is read, and yields only what is in whole blocks.
-pub fn journal(bytes: &[u8]) {
-    journal::check(bytes);
-}
-
-/// Frames of UDP datagrams are parsed within their bounds, and replies to them are right.
-pub fn frame(bytes: &[u8]) {
-    frame::check(bytes);
-}
-
-/// Responses of DNS servers are refused, or read without harm.
-pub fn dns(bytes: &[u8]) {
-    dns::check(bytes);
-}
-
-/// MMDB files are refused, or read without harm and within bounds.
-pub fn geo(bytes: &[u8]) {
-    geo::check(bytes);
-}
-
-/// Key sets and tokens are refused, unless the signature is right.
-pub fn jwt(bytes: &[u8]) {
-    jwt::check(bytes);
-}
-
-/// Segments and batches of a site's spool, and the calls of a site.
-pub fn site(bytes: &[u8]) {
-    crate::site::check(bytes);
-}
-
-/// A node of a cluster takes any messages in any order, and what it keeps stays bounded.
-pub fn cluster(bytes: &[u8]) {
-    cluster::check(bytes);
 }

@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use tracker::{IpPrefix, NetworkAction, NetworkTable, Networks};
 
+/// Lists of networks.
+///
 /// Checks a list.
-pub(crate) fn check(bytes: &[u8]) {
+pub fn check(bytes: &[u8]) {
     let parsed = Networks::parse_list(bytes);
     if let Err(bad) = &parsed {
         let lines = bytes.split(|byte| *byte == b'\n').count();

@@ -3,7 +3,8 @@
 
 use site::spool::scan_segment;
 
-pub(crate) fn check(bytes: &[u8]) {
+/// Segments and batches of a site's spool, and the calls of a site.
+pub fn check(bytes: &[u8]) {
     let Some((reader, bytes)) = bytes.split_first() else { return };
     match reader % 7 {
         0 => {

@@ -39,8 +39,10 @@ enum End<F> {
     ProtocolError(F),
 }
 
+/// The reader returns the same events as tungstenite.
+///
 /// Checks `bytes`: flags, the sizes of pieces, and the stream that is split into these pieces.
-pub(crate) fn check(bytes: &[u8]) {
+pub fn check(bytes: &[u8]) {
     let Some((flags, rest)) = bytes.split_first() else { return };
     let Some((sizes, stream)) = rest.split_at_checked(usize::from(flags >> 1 & 7)) else { return };
     let from_client = flags & 1 == 0;

@@ -13,11 +13,7 @@ const STORE_MUTATIONS: u32 = 20_000;
 /// Those of a target that starts threads, writes files or sends requests.
 const SLOW_MUTATIONS: u32 = 4000;
 
-fn replay(name: &str, target: fn(&[u8])) {
-    replay_with(name, target, MUTATIONS);
-}
-
-fn replay_with(name: &str, target: fn(&[u8]), mutations: u32) {
+fn replay(name: &str, target: fn(&[u8]), mutations: u32) {
     let mut inputs = inputs(name);
     inputs.sort();
     assert!(inputs.len() >= 5, "a corpus of {} inputs", inputs.len());
@@ -58,112 +54,37 @@ fn inputs(name: &str) -> Vec<Vec<u8>> {
     files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect()
 }
 
-#[test]
-fn udp() {
-    replay("udp", tidegate_fuzz::udp);
+/// Writes a test for each target, so that they run side by side.
+macro_rules! replayed {
+    ($($name:ident: $($target:ident)::+, $mutations:ident;)*) => {
+        $(#[test]
+        fn $name() {
+            replay(stringify!($name), tidegate_fuzz::$($target)::+, $mutations);
+        })*
+    };
 }
 
-#[test]
-fn http() {
-    replay("http", tidegate_fuzz::http);
-}
-
-#[test]
-fn bencode() {
-    replay("bencode", tidegate_fuzz::bencode);
-}
-
-#[test]
-fn proxy() {
-    replay("proxy", tidegate_fuzz::proxy);
-}
-
-#[test]
-fn ws() {
-    replay("ws", tidegate_fuzz::ws);
-}
-
-#[test]
-fn webtorrent() {
-    replay("webtorrent", tidegate_fuzz::webtorrent);
-}
-
-#[test]
-fn forwarded() {
-    replay("forwarded", tidegate_fuzz::forwarded);
-}
-
-#[test]
-fn torrent() {
-    replay("torrent", tidegate_fuzz::torrent);
-}
-
-#[test]
-fn lists() {
-    replay("lists", tidegate_fuzz::lists);
-}
-
-#[test]
-fn config() {
-    replay_with("config", tidegate_fuzz::config, SLOW_MUTATIONS);
-}
-
-#[test]
-fn api() {
-    replay_with("api", tidegate_fuzz::api, SLOW_MUTATIONS);
-}
-
-#[test]
-fn letters() {
-    replay("letters", tidegate_fuzz::letters);
-}
-
-#[test]
-fn block() {
-    replay_with("block", tidegate_fuzz::block, STORE_MUTATIONS);
-}
-
-#[test]
-fn journal() {
-    replay_with("journal", tidegate_fuzz::journal, SLOW_MUTATIONS);
-}
-
-#[test]
-fn frame() {
-    replay("frame", tidegate_fuzz::frame);
-}
-
-#[test]
-fn cluster() {
-    replay_with("cluster", tidegate_fuzz::cluster, STORE_MUTATIONS);
-}
-
-#[test]
-fn dns() {
-    replay("dns", tidegate_fuzz::dns);
-}
-
-#[test]
-fn networks() {
-    replay("networks", tidegate_fuzz::networks);
-}
-
-#[test]
-fn geo() {
-    replay_with("geo", tidegate_fuzz::geo, STORE_MUTATIONS);
-}
-
-#[test]
-fn jwt() {
-    replay_with("jwt", tidegate_fuzz::jwt, STORE_MUTATIONS);
-}
-
-#[test]
-fn site() {
-    replay("site", tidegate_fuzz::site);
-}
-
-#[test]
-fn import() {
-    replay_with("import", tidegate_fuzz::import, STORE_MUTATIONS);
+replayed! {
+    udp: udp, MUTATIONS;
+    http: http, MUTATIONS;
+    bencode: bencode, MUTATIONS;
+    proxy: proxy, MUTATIONS;
+    ws: ws::check, MUTATIONS;
+    webtorrent: webtorrent, MUTATIONS;
+    forwarded: forwarded::check, MUTATIONS;
+    torrent: torrent::check, MUTATIONS;
+    lists: lists::check, MUTATIONS;
+    config: config::check, SLOW_MUTATIONS;
+    api: api::check, SLOW_MUTATIONS;
+    letters: letters::check, MUTATIONS;
+    block: block::check, STORE_MUTATIONS;
+    journal: journal::check, SLOW_MUTATIONS;
+    frame: frame::check, MUTATIONS;
+    cluster: cluster::check, STORE_MUTATIONS;
+    dns: dns::check, MUTATIONS;
+    networks: networks::check, MUTATIONS;
+    geo: geo::check, STORE_MUTATIONS;
+    jwt: jwt::check, STORE_MUTATIONS;
+    site: site::check, MUTATIONS;
+    import: import::check, STORE_MUTATIONS;
 }
