@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ::load::Usage;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -48,6 +48,8 @@ pub(crate) struct Place<'a> {
     pub(crate) processors: &'a [usize],
 }
 
+/// A NAPI thread that has received something has run for longer.
+const RECEIVED_NS: u64 = 1_000_000;
 /// Time for a tracker to start listening.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time to settle after that.
@@ -191,6 +193,16 @@ impl RunningTracker {
     /// Returns its process and the threads of the kernel that receive for it.
     pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
         std::iter::once(self.process()).chain(self.receivers.iter().copied())
+    }
+
+    /// Fails if a thread that should receive for it has not run: then another processor has paid for that.
+    pub(crate) fn check_receivers(&self) -> Result<()> {
+        let Some(napi) = self.receivers.first() else { return Ok(()) };
+        // Nanoseconds that it has run are the first number.
+        let text = fs::read_to_string(format!("/proc/{napi}/schedstat"))?;
+        let run_ns: u64 = text.split(' ').next().unwrap_or_default().parse()?;
+        ensure!(run_ns > RECEIVED_NS, "no frame came by the NAPI thread");
+        Ok(())
     }
 
     /// Returns the resource usage of all its processes so far.

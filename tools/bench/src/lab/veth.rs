@@ -19,6 +19,9 @@ const PORT: u16 = 6969;
 /// Link-layer addresses of both ends. They are known to both, so that nothing waits for ARP.
 const TRACKER_MAC: &str = "02:00:00:00:00:01";
 const LOAD_MAC: &str = "02:00:00:00:00:02";
+/// GRO brings NAPI at the receiving end. Without TSO of the sender's, all frames take that way, with a program or
+/// without, and so the tracker's processor receives them. Each datagram is a frame, as on a wire.
+const FEATURES: &[&str] = &["gro", "on", "tso", "off", "gso", "off", "tx-udp-segmentation", "off"];
 /// Real-time priority of the NAPI thread: above all that is not. At any other, a busy tracker keeps it
 /// from emptying the ring of 256 frames.
 const NAPI_PRIORITY: &str = "50";
@@ -60,9 +63,8 @@ impl VethPair {
             end(TRACKER_DEVICE, TRACKER, LOAD, LOAD_MAC)
         ))?;
         self.load.ip(&end(LOAD_DEVICE, LOAD, TRACKER, TRACKER_MAC))?;
-        // Frames that a program sends need NAPI at the other end: GRO or a program brings it.
         for (namespace, device) in [(&self.tracker, TRACKER_DEVICE), (&self.load, LOAD_DEVICE)] {
-            namespace.run_command("ethtool", &["-K", device, "gro", "on"])?;
+            namespace.run_command("ethtool", &[&["-K", device], FEATURES].concat())?;
         }
         Ok(())
     }
