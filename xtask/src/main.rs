@@ -24,7 +24,7 @@ mod tree;
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 use trials::command::{self, Tally};
-use trials::{api, clients, cluster, packages, screenshots, workspace};
+use trials::{api, clients, cluster, generated, packages, screenshots, workspace};
 
 const HELP: &str = "\
 cargo xtask TASK
@@ -42,6 +42,7 @@ cargo xtask TASK
   clients [NAME...]      let real clients transfer a torrent with the tracker (default: all clients)
   api [SEED...]          test the management API against its OpenAPI document, by schemathesis
                          (default: three seeds)
+  api clients            generate clients of the API in Python and PHP, and run a script with each
   mysql                  run the tests of sites with MySQL instead of MariaDB (makes a system of Debian unstable)
   crash [TIMES]          kill a tracker under load, and compare its swarms with what it acknowledged (default: 50)
   cluster [STEP...]      let nodes, NATS servers, links and clocks of a cluster fail under load, and check that
@@ -102,6 +103,7 @@ fn run(words: &[&str]) -> Result<()> {
         }
         ["spec"] => report(spec::run()),
         ["clients", names @ ..] => built(|| clients::run(names)),
+        ["api", "clients"] => built(generated::try_clients),
         ["api", seeds @ ..] => {
             let seeds: Result<Vec<u64>, _> = seeds.iter().map(|seed| seed.parse()).collect();
             let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 use trials::command::{Tally, command, run as run_command};
 use trials::workspace::{target, test_release};
-use trials::{api, clients, cluster, dashboard, setup};
+use trials::{api, clients, cluster, dashboard, generated, library, setup};
 
 /// A part of a run, with checks of its own.
 #[derive(Debug)]
@@ -40,6 +40,10 @@ const DASHBOARD: Step = Step { name: "dashboard scripts", run: dashboard::check 
 const DOCS: Step = Step { name: "docs", run: docs };
 const FOREIGN: Step = Step { name: "foreign target", run: foreign::check };
 const API: Step = Step { name: "management API", run: || api::try_everything(&[]) };
+const API_CLIENTS: Step = Step { name: "API clients", run: generated::try_clients };
+const LIBRARY: Step = Step { name: "client library", run: library::check };
+const LIBRARY_PACKAGES: Step =
+    Step { name: "client library from its packages", run: library::check_packages };
 const CLIENTS: Step = Step { name: "real clients", run: || clients::run(&[]) };
 const CLUSTER: Step = Step { name: "cluster", run: cluster::run_short };
 const RELEASE: Step = Step { name: "release build", run: release };
@@ -59,11 +63,12 @@ pub(crate) const TEST: &[Stage] = &[
     &[&[FMT, TIDY, SPEC]],
     &[&[CLIPPY], &[SETUP, DEPENDENCIES, LICENCES, BPF, BOOK, DASHBOARD]],
     &[&[TESTS]],
-    &[&[DOCS, FOREIGN, FEATURES], &[API, CLUSTER], &[CLIENTS]],
+    &[&[DOCS, FOREIGN, FEATURES, LIBRARY], &[API, API_CLIENTS, CLUSTER], &[CLIENTS]],
 ];
 
 /// Stages that `test --all` adds: the release build, under everything that speaks to it.
-const RELEASES: &[Stage] = &[&[&[RELEASE]], &[&[RELEASE_API], &[RELEASE_CLIENTS]]];
+const RELEASES: &[Stage] =
+    &[&[&[RELEASE, LIBRARY_PACKAGES]], &[&[RELEASE_API], &[RELEASE_CLIENTS]]];
 
 /// The steps to run before every commit.
 pub(crate) const CHECK: &[Stage] = &[&[&[FMT, TIDY, CLIPPY, UNIT_TESTS]]];

@@ -17,7 +17,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("opentracker", "walk-throughs of the book: migration"),
     ("chromium", "real-client tests of WebTorrent, tests of the dashboard"),
     ("prometheus", "tests of metrics, alarms and the Grafana dashboard"),
-    ("libfaketime", "tests of restarts with another wall clock"),
+    ("libfaketime", "tests of restarts with another wall clock, and of the state of releases"),
+    ("xz-utils", "the archives of the state of releases"),
     ("curl", "tests of the binary: TLS, ACME"),
     ("minisign", "signatures of releases, and the page of the book about them"),
     ("rpm", "packages of releases"),
@@ -28,8 +29,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("util-linux", "those namespaces: unshare, setpriv"),
     ("mariadb-client-core", "tests of sites and their databases"),
     ("mariadb-server-core", "tests of sites and their databases"),
+    ("busybox", "the backups of dist/compose"),
     ("php-cli", "walk-throughs of the book: sites"),
     ("php-sqlite3", "walk-throughs of the book: sites"),
+    ("php-curl", "the API's client in PHP"),
+    ("php-guzzlehttp-guzzle", "the API's client in PHP"),
+    ("php-mbstring", "the API's client in PHP"),
     ("nftables", "checking the firewall of docs/operate/firewall.md"),
 ];
 

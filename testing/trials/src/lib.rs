@@ -14,6 +14,8 @@ pub mod cluster;
 pub mod command;
 pub mod dashboard;
 pub mod debian;
+pub mod generated;
+pub mod library;
 pub mod packages;
 pub mod screenshots;
 pub mod setup;

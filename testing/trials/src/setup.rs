@@ -3,7 +3,7 @@
 use crate::command::{Tally, command, output, run};
 use crate::dashboard;
 use crate::debian;
-use crate::venv::{API_TOOLS, CARGO_TOOLS, CLIENT_TOOLS};
+use crate::venv::{API_TOOLS, CARGO_TOOLS, CLIENT_TOOLS, GENERATORS};
 use crate::workspace::{root, target};
 use anyhow::{Context, Result};
 use harness::{nats, pebble};
@@ -32,6 +32,7 @@ pub fn run_setup() -> Result<Tally> {
     CARGO_TOOLS.install()?;
     API_TOOLS.install()?;
     CLIENT_TOOLS.install()?;
+    GENERATORS.install()?;
     install_mdbook()?;
     Ok(Tally::ONE)
 }

@@ -25,6 +25,9 @@ pub(crate) const PACKAGE_TOOLS: Venv =
 /// schemathesis.
 pub(crate) const API_TOOLS: Venv =
     Venv { name: "schemathesis", requirements: "testing/api/requirements.txt" };
+/// Generators of API clients, and what the Python client needs.
+pub(crate) const GENERATORS: Venv =
+    Venv { name: "generators", requirements: "testing/api/generators.txt" };
 /// libtorrent with WebTorrent, which Debian's has not.
 pub(crate) const CLIENT_TOOLS: Venv =
     Venv { name: "clients", requirements: "testing/clients/requirements.txt" };
@@ -83,7 +86,8 @@ mod tests {
 
     #[test]
     fn every_requirement_is_an_exact_version() {
-        for venv in [CARGO_TOOLS, RELEASE_TOOLS, PACKAGE_TOOLS, API_TOOLS, CLIENT_TOOLS] {
+        for venv in [CARGO_TOOLS, RELEASE_TOOLS, PACKAGE_TOOLS, API_TOOLS, CLIENT_TOOLS, GENERATORS]
+        {
             let text = fs::read_to_string(root().join(venv.requirements)).unwrap();
             let pins: Vec<_> = text.lines().filter(|line| !line.starts_with(['#', ' '])).collect();
             assert!(!pins.is_empty());

@@ -6,9 +6,56 @@
 //! - [`Torrent`] reads `.torrent` files, magnet links and info hashes.
 //! - [`codec`] has the client's side of the protocols, without I/O.
 //!
-//! Every wait has a timeout, and everything that is read from a tracker has a size limit.
+//! Every wait has a timeout, and everything that is read from a tracker has a size limit. Calls block; use a session
+//! from a thread of its own, or from the pool of blocking tasks of an asynchronous runtime.
 //!
-//! `tools/load` shares [`codec`], [`Url`] and [`tls`]; tests of servers use [`codec`].
+//! # Announce
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use tidegate_client::{Announce, Event, NumWant, Session, SessionConfig, Url, peer_id};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let url = Url::parse("udp://tracker.example:6969/announce")?;
+//! let config = SessionConfig::with_web_roots(Duration::from_secs(15))?;
+//! // The first address that answers, of either family.
+//! let (mut session, _address) = Session::connect(&url, None, &config)?;
+//! let response = session.announce(&Announce {
+//!     info_hash: "0123456789abcdef0123456789abcdef01234567".parse()?,
+//!     peer_id: peer_id(),
+//!     port: 6881,
+//!     event: Event::Started,
+//!     left: Some(1 << 30),
+//!     uploaded: 0,
+//!     downloaded: 0,
+//!     want: NumWant::Default,
+//! })?;
+//! println!("{} peers, again in {:?} s", response.peers.len(), response.interval_s);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Scrape
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use tidegate_client::{InfoHash, Session, SessionConfig, Url};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let config = SessionConfig::with_web_roots(Duration::from_secs(15))?;
+//! let url = Url::parse("wss://tracker.example/")?;
+//! let (mut session, _) = Session::connect(&url, None, &config)?;
+//! let hashes: [InfoHash; 1] = ["0123456789abcdef0123456789abcdef01234567".parse()?];
+//! for (hash, stats) in hashes.iter().zip(session.scrape(&hashes)?) {
+//!     match stats {
+//!         Some(stats) => println!("{hash}: {} seeders", stats.seeders),
+//!         None => println!("{hash}: unknown to the tracker"),
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The folder `examples` has both as programs.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -36,4 +83,6 @@ pub use error::{FailureKind, TrackerError};
 pub use response::{AnnounceResponse, ScrapeEntry, ScrapeStats, counted};
 pub use session::Session;
 pub use torrent::{Torrent, TorrentError};
+/// The vocabulary of requests, from the crate `tidegate-types`.
+pub use types::{Announce, Event, Family, InfoHash, NumWant, ParseInfoHashError, PeerId};
 pub use url::{Scheme, Url, UrlError};

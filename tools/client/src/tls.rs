@@ -28,13 +28,18 @@ pub enum Trust {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaError(String);
 
+/// Returns the root CAs that browsers trust.
+pub(crate) fn web_roots() -> RootCertStore {
+    RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
+}
+
 /// Returns the root CAs that browsers trust, plus those in the PEM file `more`.
 ///
 /// # Errors
 ///
 /// Fails if the file cannot be read, contains no certificate, or one of them is no CA.
 pub fn authorities(more: Option<&Path>) -> Result<RootCertStore, CaError> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    let mut roots = web_roots();
     let Some(path) = more else { return Ok(roots) };
     let bad = |why: &dyn fmt::Display| CaError(format!("{}: {why}", path.display()));
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
