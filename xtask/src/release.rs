@@ -98,6 +98,7 @@ fn check_version(version: &str) -> Result<()> {
     let image = format!("image: tidegate:{version}");
     let lines = [
         ("dist/compose/compose.yaml", image.clone()),
+        ("dist/compose/monitored/compose.yaml", image.clone()),
         ("dist/cluster/compose.yaml", image),
         ("dist/helm/tidegate/Chart.yaml", format!("version: {version}")),
         ("dist/helm/tidegate/Chart.yaml", format!("appVersion: \"{version}\"")),

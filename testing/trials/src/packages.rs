@@ -1,6 +1,7 @@
 //! `cargo xtask packages`: installs each package of a release in a fresh container, as its user would, and checks the
 //! tracker there. Needs root, on Debian.
 
+mod ansible;
 mod chart;
 mod debian;
 mod foreign;
@@ -61,6 +62,7 @@ pub fn run(folder: &Path, names: &[&str]) -> Result<Tally> {
         }
     };
     test("chart", &|| chart::check(folder));
+    test("compose file with monitoring", &image::check_compose);
     test("recipes", &|| foreign::check_recipes(folder));
     for architecture in built(folder)? {
         let machine = architecture.machine;
@@ -78,6 +80,7 @@ pub fn run(folder: &Path, names: &[&str]) -> Result<Tally> {
             test("RPM package", &|| foreign::check_rpm(folder, architecture));
             test("package for Arch Linux", &|| foreign::check_arch(folder, architecture));
             test("apt repository", &|| repository::check(folder, architecture));
+            test("Ansible role", &|| ansible::check(folder, architecture));
             test("image", &|| image::check(folder, architecture));
             test("pages about systems", &|| pages::check_systems(folder, architecture));
             test("page about containers", &|| pages::check_container(folder));

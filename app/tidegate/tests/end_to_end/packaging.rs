@@ -105,6 +105,24 @@ fn accepts_the_configuration_of_packages() {
     assert!(shown.contains(&state), "{shown}");
 }
 
+/// The files that the compose file with monitoring mounts exist, and their programs accept them.
+#[cfg(target_os = "linux")]
+#[test]
+fn has_what_the_compose_file_with_monitoring_mounts() {
+    let folder = folder().join("compose/monitored");
+    let compose = fs::read_to_string(folder.join("compose.yaml")).unwrap();
+    let mounts = compose.lines().filter_map(|line| line.trim().strip_prefix("- ."));
+    let files: Vec<&str> = mounts.filter_map(|mount| mount.split(':').next()).collect();
+    assert_eq!(files.len(), 7, "{files:?}");
+    assert!(files.iter().all(|file| folder.join(format!(".{file}")).is_file()), "{files:?}");
+    let file = folder.join("tidegate.toml").display().to_string();
+    let shown = run(&["config", "show", "--config", &file]);
+    assert!(stdout(&shown).contains("tls.acme.domains = [\"tracker.example.org\"]"));
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "config", "--syntax-only"]).arg(folder.join("prometheus.yml"));
+    assert!(promtool.status().unwrap().success());
+}
+
 /// The drop-in and the compose file put the files where the example of a node looks for them.
 #[test]
 fn passes_secrets_to_the_example_of_a_node() {

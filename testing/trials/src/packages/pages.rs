@@ -76,14 +76,17 @@ const CONTAINER: Page = Page {
 /// with the values of the page; of other systems and of package managers that Debian lacks or that need their own
 /// servers: [`super::foreign`] does with the packages what the pages for RPM and Arch Linux say; of the source, because a
 /// release is built from it before all this; and of signatures, which is a walk-through. [`super::repository`] executes
-/// the page about the repository.
+/// the page about the repository, [`super::ansible`] the role of its page. The images of the page about monitoring are in
+/// registries: [`super::image`] has the file read.
 #[cfg(test)]
 const PAGES: &[&str] = &[
     DEBIAN.name,
     BINARY.name,
     INDEX.name,
     CONTAINER.name,
+    "ansible.md",
     "arch.md",
+    "compose.md",
     "helm.md",
     "homebrew.md",
     "nix.md",
