@@ -53,8 +53,6 @@ pub struct TokenConfig {
     pub audience: Option<String>,
     /// Seconds between requests for the keys, if they are at a URL.
     pub refresh_s: u32,
-    /// Tokens verified per second at most.
-    pub verifications_per_s: u32,
     /// A file of authorities that are trusted besides those of browsers.
     pub ca: Option<PathBuf>,
 }
@@ -84,8 +82,6 @@ pub struct GeoConfig {
     pub near: NearConfig,
     /// Seconds between counts of peers.
     pub interval_s: u32,
-    /// Maximum number of systems, and of countries, that metrics name.
-    pub metrics_max: usize,
 }
 
 /// Peers of the client's own zone or system in responses.
@@ -259,7 +255,6 @@ impl TokenConfig {
             issuer: named(&access.jwt_issuer),
             audience: named(&access.jwt_audience),
             refresh_s: access.jwt_refresh_s.value,
-            verifications_per_s: access.jwt_verify_per_s.value,
             ca: named(&access.urls_ca).map(PathBuf::from),
         })
     }
@@ -288,7 +283,6 @@ impl GeoConfig {
             asn: geo.asn.value.clone().into(),
             country: geo.country.value.clone().into(),
             interval_s: geo.interval_s.value,
-            metrics_max: geo.metrics_max.size(),
         }
     }
 

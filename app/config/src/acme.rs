@@ -18,8 +18,6 @@ const DIRECTORY: &str = "acme";
 pub struct AcmeConfig {
     /// Host names in lower case. At least one.
     pub domains: Vec<String>,
-    /// `mailto:` URLs.
-    pub contact: Vec<String>,
     /// The `https:` URL of the ACME server's directory.
     pub directory: String,
     /// The directory for what must survive restarts.
@@ -34,8 +32,7 @@ impl AcmeConfig {
     /// Returns the configuration if the section names a domain.
     pub(super) fn from_sections(sections: &Sections, problems: &mut Vec<Problem>) -> Option<Self> {
         let section = &sections.acme;
-        let domains = check_all(&section.domains, domain, problems);
-        let contact = check_all(&section.contact, contact, problems);
+        let domains = domains(&section.domains, problems);
         let directory = &section.directory.value;
         let has_control = directory.contains(|char: char| !char.is_ascii_graphic());
         if host_and_port(directory).is_none_or(str::is_empty) || has_control {
@@ -58,7 +55,6 @@ impl AcmeConfig {
         let ca = &section.ca.value;
         Some(Self {
             domains,
-            contact,
             directory: directory.clone(),
             cache: cache.unwrap_or_default(),
             challenge: challenge(sections),
@@ -104,23 +100,19 @@ fn host_and_port(url: &str) -> Option<&str> {
     url.strip_prefix("https://").and_then(|rest| rest.split('/').next())
 }
 
-/// Returns the items of a list as `check` returns them, without duplicates.
-fn check_all(
-    list: &Setting<Vec<String>>,
-    check: fn(&str) -> Result<String, &'static str>,
-    problems: &mut Vec<Problem>,
-) -> Vec<String> {
-    let mut checked = Vec::new();
+/// Returns the domains in lower case, without duplicates.
+fn domains(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String> {
+    let mut domains = Vec::new();
     for item in &list.value {
-        let unique = check(item).and_then(|item| {
-            if checked.contains(&item) { Err("is listed twice") } else { Ok(item) }
-        });
-        match unique {
-            Ok(item) => checked.push(item),
+        match domain(item) {
+            Ok(domain) if domains.contains(&domain) => {
+                problems.push(list.item_problem(item, "is listed twice"));
+            }
+            Ok(domain) => domains.push(domain),
             Err(text) => problems.push(list.item_problem(item, text)),
         }
     }
-    checked
+    domains
 }
 
 /// Returns the domain in lower case if it is a host name (RFC 1123, 2.1).
@@ -146,24 +138,6 @@ fn domain(text: &str) -> Result<String, &'static str> {
         return Err("expected a host name, e.g. `tracker.example.org`");
     }
     Ok(text.to_ascii_lowercase())
-}
-
-/// Returns the URL of one mail address.
-//= rfc8555#contact-mailto
-fn contact(text: &str) -> Result<String, &'static str> {
-    let address = text.strip_prefix("mailto:").unwrap_or(text);
-    let is_good = match address.split_once('@') {
-        Some((user, host)) => {
-            !user.is_empty()
-                && domain(host).is_ok()
-                && user.bytes().all(|byte| byte.is_ascii_graphic() && !b"?,:;<>()".contains(&byte))
-        }
-        None => false,
-    };
-    if !is_good {
-        return Err("expected a mail address, e.g. `you@example.org`");
-    }
-    Ok(format!("mailto:{address}"))
 }
 
 #[cfg(test)]
@@ -221,27 +195,12 @@ mod tests {
         ] {
             let acme = AcmeConfig {
                 domains: Vec::new(),
-                contact: Vec::new(),
                 directory: directory.into(),
                 cache: PathBuf::new(),
                 challenge: Challenge::Http,
                 ca: None,
             };
             assert_eq!(acme.port(), port, "{directory}");
-        }
-    }
-
-    //= rfc8555#contact-mailto
-    //= type=test
-    #[test]
-    fn accepts_only_mail_addresses_as_contacts() {
-        for good in ["you@example.org", "mailto:you@example.org"] {
-            assert_eq!(contact(good).unwrap(), "mailto:you@example.org");
-        }
-        for bad in
-            ["", "you", "@b.c", "a@", "a@b@c", "a b@c.d", "a@b.c?subject=x", "a@b.c,d@e.f", "tel:1"]
-        {
-            assert!(contact(bad).is_err(), "{bad}");
         }
     }
 }

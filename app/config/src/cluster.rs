@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::key::Problem;
 use super::keys::ClusterSection;
 
 /// The longest name of a cluster or a zone. Names are parts of subjects, which each message has.
@@ -14,41 +13,25 @@ const NAME_MAX: usize = 32;
 pub struct ClusterConfig {
     /// The join file, which has all that the node and its cluster have in common.
     pub join: PathBuf,
-    /// Empty = that of the join file.
-    pub zone: String,
     /// The time for which changes are collected before they are sent.
     pub flush: Duration,
     /// The most bytes of changes that wait for NATS.
     pub queue_bytes: usize,
     /// The time for which readiness waits for what the other nodes know.
     pub warm_wait: Duration,
-    /// The most bytes per second of WebTorrent messages to other nodes.
-    pub relay_bytes_per_s: u32,
 }
 
 impl ClusterConfig {
     /// Returns the configuration if the section names a join file.
-    pub(super) fn from_section(
-        section: &ClusterSection,
-        problems: &mut Vec<Problem>,
-    ) -> Option<Self> {
-        if !section.zone.value.is_empty() && !is_name(&section.zone.value) {
-            let text = format!(
-                "expected at most {NAME_MAX} characters of a-z 0-9 -, found `{}`",
-                section.zone.value
-            );
-            problems.push(section.zone.problem(text));
-        }
+    pub(super) fn from_section(section: &ClusterSection) -> Option<Self> {
         if section.join.value.is_empty() {
             return None;
         }
         Some(Self {
             join: (&section.join.value).into(),
-            zone: section.zone.value.clone(),
             flush: Duration::from_millis(section.flush_ms.value.into()),
             queue_bytes: section.queue_mib.size() << 20,
             warm_wait: Duration::from_secs(section.warm_wait_s.value.into()),
-            relay_bytes_per_s: section.relay_mib_per_s.value << 20,
         })
     }
 }
@@ -61,25 +44,21 @@ pub fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::Config;
     use crate::tests::{read, says};
 
     #[test]
     fn reads_a_cluster() {
-        let text = "[cluster]\njoin = \"/etc/tidegate/join\"\nzone = \"fra\"\nflush_ms = 20\n";
+        let text = "[cluster]\njoin = \"/etc/tidegate/join\"\nflush_ms = 20\n";
         let config = Config::from_settings(&read(text).unwrap()).unwrap().cluster.unwrap();
-        assert_eq!((config.join, &*config.zone), ("/etc/tidegate/join".into(), "fra"));
+        assert_eq!(config.join, Path::new("/etc/tidegate/join"));
         assert_eq!((config.flush, config.queue_bytes), (Duration::from_millis(20), 64 << 20));
         // Without a join file there is none.
-        let text = "[cluster]\nzone = \"fra\"\n";
+        let text = "[cluster]\nflush_ms = 20\n";
         assert_eq!(Config::from_settings(&read(text).unwrap()).unwrap().cluster, None);
-    }
-
-    #[test]
-    fn a_zone_is_a_name() {
-        let text = "2: cluster.zone: expected at most 32 characters of a-z 0-9 -, found `My zone`";
-        assert_eq!(says("[cluster]\nzone = \"My zone\"\n"), [text]);
     }
 
     #[test]

@@ -11,12 +11,15 @@ use super::setting::{AnySetting, toml};
 const UNSTABLE: &str = "TIDEGATE_UNSTABLE_KEYS";
 
 /// Constants whose value depends on other keys, with a description of it.
-const DERIVED: [(&str, &str); 8] = [
+const DERIVED: [(&str, &str); 11] = [
     ("tracker.peer_lifetime_s", "one and a half times tracker.interval_s"),
+    ("tracker.interval_jitter_s", "a twentieth of tracker.interval_s"),
+    ("tracker.external_address_for", "every private, loopback and link-local network"),
+    ("limits.scrapes_per_s", "limits.announces_per_s, at least 500,"),
+    ("limits.connects_per_s", "four times limits.announces_per_s, at least 2000,"),
     ("limits.announces_burst", "a hundred times limits.announces_per_s"),
     ("limits.scrapes_burst", "a hundred times limits.scrapes_per_s"),
     ("limits.connects_burst", "a hundred times limits.connects_per_s"),
-    ("state.swarms_mib", "four times limits.memory_mib, at least 512,"),
     ("process.group", "the group of process.user"),
     ("tls.acme.cache", "the folder acme/ in state.dir"),
     (
@@ -25,9 +28,43 @@ const DERIVED: [(&str, &str); 8] = [
     ),
 ];
 
-/// Keys whose code is gone as well, with the value that they had by default. None of them can be set by the API or for
-/// one listener.
-const GONE: [(&str, &str); 2] = [("udp.pin_cores", "false"), ("udp.steer_by_core", "false")];
+/// Keys that tests cannot set either, with the value that they had by default.
+const GONE: [(&str, &str); 34] = [
+    ("access.jwt_verify_per_s", "2000"),
+    ("access.torrent_names_mib", "64"),
+    ("bans.bad_connection_ids_per_min", "0"),
+    ("cluster.relay_mib_per_s", "32"),
+    ("cluster.zone", "the zone of the join file"),
+    ("geo.metrics_max", "20"),
+    ("http.connections_per_network_percent", "20"),
+    ("http.full_scrape_interval_s", "300"),
+    ("http.full_scrapes_per_hour", "60"),
+    ("http.idle_timeout_s", "60"),
+    ("http.read_memory_mib", "8"),
+    ("http.unsent_memory_mib", "32"),
+    ("http.websocket_idle_timeout_s", "110"),
+    ("http.websocket_paths", "every path"),
+    ("http.websocket_message_bytes", "131072"),
+    ("http.websocket_message_timeout_s", "20"),
+    ("http.websocket_offer_bytes_per_s", "65536"),
+    ("http.websocket_ping_s", "45"),
+    ("http.websocket_send_buffer_bytes", "262144"),
+    ("http.websocket_torrents_max", "10000"),
+    ("http.write_timeout_s", "20"),
+    ("limits.buckets", "65536"),
+    ("limits.prefix_v4_bits", "32"),
+    ("state.swarms_mib", "four times limits.memory_mib, at least 512,"),
+    ("tls.acme.contact", "no address"),
+    ("tls.acme.terms_of_service_agreed", "true"),
+    ("trace.endpoint", "\"\""),
+    ("trace.sample_per_million", "100000"),
+    ("tracker.connection_id_lifetime_s", "120"),
+    ("tracker.numwant_default", "50"),
+    ("udp.pin_cores", "false"),
+    ("udp.simple_proxy", "true with udp.trusted_proxies, and false without,"),
+    ("udp.steer_by_core", "false"),
+    ("xdp.zero_copy", "false"),
+];
 
 /// Returns true if the environment lets constants be changed.
 pub(super) fn are_settable(environment: &[(String, String)]) -> bool {
@@ -42,7 +79,17 @@ pub(super) fn warning(in_use: &dyn AnySetting, origin: &Origin) -> Problem {
     no_setting(name, &value, origin)
 }
 
-/// Returns the warning that a key whose code is gone has been set, if `name` is one.
+/// Returns true for a key of [`GONE`].
+pub(super) fn is_gone(name: &str) -> bool {
+    GONE.iter().any(|(gone, _)| *gone == name)
+}
+
+/// Returns true for a section whose keys are all in [`GONE`].
+pub(super) fn is_gone_section(name: &str) -> bool {
+    name == "trace"
+}
+
+/// Returns the warning that a key of [`GONE`] has been set, if `name` is one.
 pub(super) fn gone(name: &str, origin: &Origin) -> Option<Problem> {
     let (name, value) = GONE.iter().find(|(gone, _)| *gone == name)?;
     Some(no_setting(name, value, origin))

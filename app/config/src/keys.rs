@@ -54,9 +54,6 @@ settings! {
         /// Seconds after which the journal is forced to the disk. A power failure loses at most this
         /// much; a crash of the tracker does not depend on it. 0 = never.
         swarms_sync_s: Int(0, 3600), reloadable, constant = 5;
-        /// Maximum size of the journal in MiB. "auto" = four times limits.memory_mib, at least 512. Near it, a
-        /// round hurries to its end, which frees what came before; at it, writing stops for a minute. 0 = unlimited.
-        swarms_mib: AutoInt(0, u32::MAX), reloadable, constant = None;
         /// Seconds that a start waits for swarms to be restored before it serves. The rest is
         /// restored while it serves.
         swarms_restore_wait_s: Int(0, 3600), constant = 10;
@@ -77,11 +74,9 @@ settings! {
         /// Kernel memory for datagrams that wait to be read, per socket. 0 = the system's default.
         /// The startup output shows how much was granted: net.core.rmem_max may limit it.
         receive_buffer_bytes: Int(0, 1 << 30), constant = 8_388_608;
-        /// true: udp.trusted_proxies put Cloudflare's Simple Proxy header before each datagram
-        /// and expect it before each reply. Then datagrams from them without the header are
-        /// dropped, and so are datagrams with it from any other address.
-        simple_proxy: Flag, per_listener = false;
-        /// Addresses and networks of the proxies that simple_proxy is about.
+        /// Addresses and networks of the proxies that put Cloudflare's Simple Proxy header before each datagram
+        /// and expect it before each reply. Datagrams from them without the header are dropped, and so are
+        /// datagrams with it from any other address.
         trusted_proxies: List, per_listener = [];
     }
 
@@ -93,34 +88,13 @@ settings! {
         workers: Int(0, WORKERS_MAX) = 0;
         /// Serve WebTorrent (WebSocket) on the same ports.
         websocket: Flag, per_listener = true;
-        /// Paths that accept WebSockets, e.g. ["/", "/announce"]. [] = every path: requests for a
-        /// WebSocket say so, also at /announce.
-        websocket_paths: List, per_listener_deprecated = [];
         /// Web sites whose pages may use the tracker, e.g. ["https://example.org"]. [] = all. An
         /// empty string in the list stands for clients that are not web pages.
         websocket_origins_allow: List, per_listener_deprecated = [];
         /// Web sites whose pages may not use the tracker.
         websocket_origins_deny: List, per_listener_deprecated = [];
-        /// Maximum length of a message. A browser on a host with many addresses sends 24 kB.
-        websocket_message_bytes: Int(1024, limits::WS_MESSAGE_MAX as u32), per_listener, constant = 131_072;
         /// Messages read from one connection per second; further ones wait. 0 = unlimited.
         websocket_messages_per_s: Int(0, u32::MAX), per_listener, constant = 1000;
-        /// Bytes of offers relayed per second and connection; further ones are dropped. Intervals grow with the
-        /// torrents of a connection so that it sends no more. 0 = unlimited.
-        websocket_offer_bytes_per_s: Int(0, 1 << 24), per_listener, constant = limits::WEB_OFFER_BYTES_PER_S;
-        /// Maximum number of torrents per connection.
-        websocket_torrents_max: Int(1, 10_000_000), per_listener, constant = 10_000;
-        /// Bytes of responses buffered for a client that does not read. A connection with more is closed,
-        /// as is one that reads nothing for http.write_timeout_s.
-        websocket_send_buffer_bytes: Int(64 * 1024, 1 << 30), per_listener, constant = 262_144;
-        /// Seconds a message may take from its first byte to its last, whatever pings come in
-        /// between. The connection is closed after that.
-        websocket_message_timeout_s: Int(1, 3600), per_listener, constant = limits::WS_MESSAGE_TIMEOUT_S;
-        /// Seconds of silence before the client is pinged. Pings also keep proxies from closing the
-        /// connection.
-        websocket_ping_s: Int(1, DAY_S), per_listener, constant = 45;
-        /// Seconds of silence before the connection is closed.
-        websocket_idle_timeout_s: Int(1, DAY_S), per_listener, constant = 110;
         /// Addresses and networks of the proxies that may name the client they speak for, e.g.
         /// ["127.0.0.1", "10.0.0.0/8"].
         trusted_proxies: List, per_listener, common = [];
@@ -136,24 +110,9 @@ settings! {
         connections_max: Int(1, CONNECTIONS_MAX), per_listener = 50_000;
         /// Maximum number of connections from one client prefix, over all workers; further ones are closed at
         /// once. 0 = unlimited. [limits] defines the prefix and which networks are exempt.
-        connections_per_prefix_max: Int(0, CONNECTIONS_MAX), reloadable = 5000;
-        /// Maximum share of all connections (connections_max of all workers) that one wider network may hold,
-        /// an IPv4 /24 or an IPv6 /48, in percent; at a [[listener]] with a smaller connections_max, also of
-        /// that. Further ones are closed at once. 100 = all. Networks in limits.exempt are exempt.
-        connections_per_network_percent: Int(1, 100), reloadable, constant =
-            limits::CONNECTIONS_PER_NETWORK_PERCENT;
+        connections_per_prefix_max: Int(0, CONNECTIONS_MAX), reloadable, constant = 5000;
         /// Seconds a client has to send a request.
         head_timeout_s: Int(1, 3600), per_listener, constant = 10;
-        /// Seconds a connection may be idle between requests.
-        idle_timeout_s: Int(1, 3600), per_listener, constant = 60;
-        /// Seconds a client has to read a response.
-        write_timeout_s: Int(1, 3600), per_listener, constant = 20;
-        /// MiB per worker for requests and WebSocket messages that have not come to their end.
-        /// Above that, the connections that hold the most of it are closed.
-        read_memory_mib: Int(1, 65_536), constant = limits::READ_MEMORY_MIB;
-        /// MiB per worker for output that clients have not read, beyond what the kernel holds. Above that,
-        /// the connections that hold the most responses of their own are closed.
-        unsent_memory_mib: Int(1, 65_536), constant = limits::UNSENT_MEMORY_MIB;
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
         non_compact: Flag = false;
@@ -171,10 +130,6 @@ settings! {
         /// client takes it. It lists every torrent of the tracker to anyone; not at private listeners.
         /// See docs/http.md.
         full_scrape: Flag, reloadable, per_listener = false;
-        /// Seconds between two full scrapes of one client prefix. Networks in limits.exempt are exempt.
-        full_scrape_interval_s: Int(0, DAY_S), reloadable, constant = 300;
-        /// Full scrapes per hour, of all clients together. 0 = unlimited. At most two are sent at a time.
-        full_scrapes_per_hour: Int(0, limits::FULL_SCRAPES_REMEMBERED as u32), reloadable, constant = 60;
         /// Statistics for monitoring tools of other trackers: off, page (bittorrent-tracker's page, and
         /// its stats.json) or opentracker (that tracker's peer counts). Both have opentracker's
         /// ?mode=... See docs/http.md.
@@ -202,8 +157,6 @@ settings! {
         /// hybrid ones by each of their hashes. Files that are added, changed or removed are noticed within
         /// seconds. The API and the dashboard show the names and sizes of these torrents.
         allow_torrents: Text, reloadable, per_listener_deprecated = "";
-        /// MiB for the names of these torrents. 0 = no names. Torrents beyond that have none.
-        torrent_names_mib: Int(0, 65_536), reloadable, constant = 64;
         /// Refusals that are sent as a response without peers and with a long interval, which all clients heed, e.g.
         /// ["denied", "client_refused=86400"]: the reason, and the interval in seconds. See docs/access.md.
         quiet: List, reloadable = [];
@@ -246,10 +199,6 @@ settings! {
         jwt_audience: Text, reloadable = "";
         /// Seconds between requests for jwt_keys, if that is a URL.
         jwt_refresh_s: Int(10, DAY_S), reloadable, constant = 300;
-        /// Tokens verified a second at most, at some 50 microseconds each. Verified ones are remembered.
-        /// Announces with further new tokens get an error that says when to try again; over UDP they are
-        /// dropped, and clients send them again.
-        jwt_verify_per_s: Int(1, RATE_MAX), reloadable, constant = 2000;
         /// Peer id prefixes (BEP 20) of the client software to accept, e.g. ["-TR", "-qB"]. [] =
         /// all. Software can lie about its peer id.
         clients_allow: List, reloadable, per_listener_deprecated = [];
@@ -277,10 +226,6 @@ settings! {
         /// to tls.listen; or to port 80 if http.listen has that and tls.listen does not have 443.
         /// tls.certificates take precedence.
         domains: List, reloadable, common = [];
-        /// Agreement to the authority's terms of service: users agree by naming domains.
-        terms_of_service_agreed: Flag, reloadable, constant = true;
-        /// Mail addresses at which the authority may contact you, e.g. ["you@example.org"].
-        contact: List, reloadable = [];
         /// Directory for the account, certificates and keys. It must survive restarts and be
         /// writable, and is created if it does not exist. Several processes may share it: one of
         /// them renews.
@@ -310,32 +255,27 @@ settings! {
         enforce_interval_min: Flag, reloadable = false;
         /// Maximum of the random number of seconds added to interval_s in each response, so that
         /// clients that started together do not come back together. WebTorrent clients get the same
-        /// share of websocket_interval_s, a quarter at most. Peers are kept for longer by as much as this is
-        /// above its default. "auto" = a twentieth of interval_s.
-        interval_jitter_s: AutoInt(0, DAY_S), reloadable = None;
+        /// share of websocket_interval_s, a quarter at most. "auto" = a twentieth of interval_s.
+        interval_jitter_s: AutoInt(0, DAY_S), reloadable, constant = None;
         /// Seconds without an announce after which a peer is removed. "auto" = one and a half intervals.
         peer_lifetime_s: AutoInt(2, limits::PEER_LIFETIME_S_MAX), reloadable, constant = None;
-        /// Peers returned to a client that does not say how many it wants.
-        numwant_default: Int(0, PEERS_MAX), reloadable, constant = 50;
         /// Maximum number of peers returned. A UDP response holds at most 242 over IPv4 and 79 over
         /// IPv6.
         numwant_max: Int(0, PEERS_MAX), reloadable = 200;
-        /// Seconds a UDP connection id is valid, at least; at most twice as long.
-        connection_id_lifetime_s: Int(1, DAY_S), reloadable, constant = 120;
         /// Policy for peers with an address that is not public (private, loopback, link-local, documentation).
         /// auto: accept them only if they reached the tracker at such an address too. Multicast and unspecified addresses are
         /// never accepted. WebTorrent peers need no address.
         private_addresses: Choice(PrivateAddresses), reloadable, per_listener =
             PrivateAddresses::Auto;
         /// Public addresses of this site, at most one of each family, e.g. ["203.0.113.7"]. Peers beside
-        /// the tracker, whose address is in external_address_for, are given to others under it, so that
+        /// the tracker, at private, loopback and link-local addresses, are given to others under it, so that
         /// they can be reached from outside: the router must forward their ports. []: only
         /// loopback and link-local addresses are replaced, by an address of this machine, unless all listeners are
         /// on loopback.
         external_address: List, reloadable, per_listener = [];
         /// Addresses and networks of the peers that external_address replaces. By default private,
         /// loopback and link-local ones.
-        external_address_for: List, reloadable, per_listener_deprecated =
+        external_address_for: List, reloadable, per_listener_deprecated, constant =
             LOCAL_NETWORKS;
         /// Seconds between the announces of a WebTorrent client. It is removed after two intervals of silence.
         websocket_interval_s: Int(1, limits::PEER_LIFETIME_S_MAX / 2), reloadable = 120;
@@ -378,14 +318,14 @@ settings! {
         announces_per_s: Int(0, RATE_MAX), reloadable = limits::ANNOUNCES_PER_S;
         /// Announces accepted in a burst, e.g. when a client starts. 0 = a hundred times the rate.
         announces_burst: Int(0, RATE_MAX), reloadable, constant = 0;
-        /// Scrapes per second from one prefix. 0 = unlimited.
-        scrapes_per_s: Int(0, RATE_MAX), reloadable = limits::SCRAPES_PER_S;
+        /// Scrapes per second from one prefix. 0 = unlimited. "auto" = as many as announces_per_s, at least 500.
+        scrapes_per_s: AutoInt(0, RATE_MAX), reloadable, constant = None;
         /// Scrapes accepted in a burst. 0 = a hundred times the rate.
         scrapes_burst: Int(0, RATE_MAX), reloadable, constant = 0;
         /// UDP connects per second from one prefix. 0 = unlimited. Connects arrive before the
         /// source address is verified: with forged packets anyone can use up the rate of another
-        /// address. Few clients connect more than once a minute.
-        connects_per_s: Int(0, RATE_MAX), reloadable = limits::CONNECTS_PER_S;
+        /// address. Few clients connect more than once a minute. "auto" = four times announces_per_s, at least 2000.
+        connects_per_s: AutoInt(0, RATE_MAX), reloadable, constant = None;
         /// UDP connects accepted in a burst. 0 = a hundred times the rate.
         connects_burst: Int(0, RATE_MAX), reloadable, constant = 0;
         /// Prefixes from which one worker drops more announces and scrapes per second than this are
@@ -394,21 +334,15 @@ settings! {
         kernel_block_per_s: Int(0, RATE_MAX), reloadable, constant = 10_000;
         /// Seconds a prefix is blocked in the kernel.
         kernel_block_s: Int(1, DAY_S), reloadable, constant = 10;
-        /// Leading bits of an IPv4 address that make a prefix. All clients in it count as one. This also holds
-        /// for IPv4 clients behind a translator, whose addresses are in 64:ff9b::/96.
-        prefix_v4_bits: Int(0, 32), reloadable, constant = 32;
         /// Leading bits of an IPv6 address that make a prefix. A client with one address can
         /// usually use all 2^64 of its network.
         prefix_v6_bits: Int(0, 128), reloadable = 64;
-        /// Addresses and networks exempt from these limits, from http.connections_per_prefix_max
-        /// and from [bans].
+        /// Addresses and networks exempt from these limits, from that of 5,000 connections per prefix, and from
+        /// [bans].
         exempt: List, reloadable = PRIVATE_NETWORKS;
-        /// Prefixes tracked for each rate, 8 bytes each. The busiest are tracked longest. With too
-        /// few, some prefixes are limited less than they should be, and none is limited more.
-        buckets: Int(1, limits::BUCKETS_MAX), constant = limits::BUCKETS;
     }
 
-    /// Offences per minute after which a client's prefix ([limits]) is banned automatically. 0 =
+    /// Offences per minute after which a client's prefix ([limits]) is banned automatically, for an hour. 0 =
     /// never. Networks in limits.exempt are not banned. See docs/operate/limits.md.
     ["bans"] bans: BansSection {
         /// Malformed requests: broken HTTP, WebSocket frames and messages, and malformed UDP
@@ -418,11 +352,8 @@ settings! {
         /// Requests with an unknown key, but of no web browser: any page can cause those. The source
         /// address is verified. Expired or missing keys do not count.
         wrong_keys_per_min: Int(0, RATE_MAX), reloadable = 0;
-        /// UDP packets without a valid connection id. Beware: their source can be forged, so anyone
-        /// could have any other address banned.
-        bad_connection_ids_per_min: Int(0, RATE_MAX), reloadable, constant = 0;
         /// Seconds an automatic ban lasts.
-        duration_s: Int(1, 30 * DAY_S), reloadable = 3600;
+        duration_s: Int(1, 30 * DAY_S), reloadable, constant = 3600;
     }
 
     /// Dashboard, management API, metrics and health. See docs/api.md for how to sign in.
@@ -503,8 +434,6 @@ settings! {
         zones: List, reloadable = [];
         /// Seconds between counts of peers by system and by country.
         interval_s: Int(1, DAY_S), reloadable, constant = 300;
-        /// Systems, and as many countries, that metrics name: those with the most peers. The API has more.
-        metrics_max: Int(0, 1000), reloadable, constant = 20;
     }
 
     /// A cluster: several machines that are one tracker. Each holds all peers; NATS carries what one of
@@ -514,8 +443,6 @@ settings! {
         /// This node's join file, which `tidegate cluster invite` makes: the cluster's name, this node's number, its
         /// user at the NATS servers, and the secret that all nodes share. Only its owner may read it. Empty = no cluster.
         join: Text = "";
-        /// Where this node is, of a-z 0-9 -, e.g. "fra". Empty = as the join file says.
-        zone: Text = "";
         /// Milliseconds for which changes are collected before they are sent.
         flush_ms: Int(5, 500), constant = 50;
         /// MiB of changes that wait while NATS is away. When they are used up, all peers that have
@@ -523,8 +450,6 @@ settings! {
         queue_mib: Int(1, 4096), constant = 64;
         /// Seconds after which /health/ready no longer waits for what the other nodes know.
         warm_wait_s: Int(0, 3600), constant = 30;
-        /// MiB per second of WebTorrent messages to other nodes.
-        relay_mib_per_s: Int(1, 65_536), constant = 32;
     }
 
     /// A site whose users announce with keys: what each transfers of each torrent is counted for it. Needs private
@@ -595,9 +520,6 @@ settings! {
         /// Where the program runs: driver (before the kernel allocates anything), generic (on any
         /// interface, but slower) or auto (driver, or generic where the driver cannot).
         mode: Choice(XdpMode) = XdpMode::Auto;
-        /// Let the driver write into the tracker's memory (engine xdp). Saves a copy, but some
-        /// drivers crash the machine.
-        zero_copy: Flag, constant = false;
         /// Frames of 4 KiB for each queue of an interface (engine xdp), a power of two. They are
         /// locked in memory.
         frames: Int(limits::XDP_FRAMES_MIN, limits::XDP_FRAMES_MAX), constant = limits::XDP_FRAMES;
@@ -611,15 +533,7 @@ settings! {
         /// Let the program answer connects. If false, they go to the sockets.
         answer_connects: Flag, reloadable, constant = true;
         /// true: refuse to start if the program cannot be set up. false: warn, and serve with the engine mmsg.
-        required: Flag = false;
-    }
-
-    /// These keys have no effect: traces of API requests are no longer exported.
-    ["trace"] trace: TraceSection {
-        /// The URL of a collector.
-        endpoint: Text, constant = "";
-        /// Requests in a million that were traced.
-        sample_per_million: Int(0, 1_000_000), constant = 100_000;
+        required: Flag, constant = false;
     }
 }
 

@@ -38,16 +38,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use front::http::{MemoryLimits, host_of};
+use front::http::host_of;
 use net::Engine;
 use net::process::{cores, memory_bytes};
 use net::tls::CertificateFiles;
 use pages::Challenges;
 use tracker::{BanRules, Limits, Networks, PeerCaps, Policy, QuietRefusals, Rate};
 use types::limits::{
-    ANNOUNCES_PER_S, BURST_S, CONNECTIONS_PER_S, HANDSHAKES_BURST, HANDSHAKES_PER_S,
-    HANDSHAKES_UNFINISHED_MAX, JITTER_SHARE, MEMORY_SHARE, MEMORY_UNKNOWN_MIB, OTHERS_PER_S,
-    PAGE_TEXT_BYTES_MAX, PEER_LIFETIME_S_MAX,
+    ANNOUNCES_PER_S, BURST_S, CONNECTIONS_PER_NETWORK_PERCENT, CONNECTIONS_PER_S, CONNECTS_PER_S,
+    HANDSHAKES_BURST, HANDSHAKES_PER_S, HANDSHAKES_UNFINISHED_MAX, JITTER_SHARE, MEMORY_SHARE,
+    MEMORY_UNKNOWN_MIB, OTHERS_PER_S, PAGE_TEXT_BYTES_MAX, PEER_LIFETIME_S_MAX, SCRAPES_PER_S,
 };
 
 use choices::Sandboxing;
@@ -96,8 +96,6 @@ pub struct Config {
     pub receive_buffer: usize,
     /// 0 = one per core.
     pub http_workers: usize,
-    /// Of each HTTP worker.
-    pub http_memory: MemoryLimits,
     /// True if peer ids are stored.
     pub keep_peer_ids: bool,
     /// The name of this host in announce URLs of the public page; `None` = that of the request.
@@ -126,8 +124,6 @@ pub struct Config {
     pub networks: NetworkRules,
     /// Options of the verification of tokens, if there are keys for it.
     pub tokens: Option<TokenConfig>,
-    /// Bytes for the names of torrents.
-    pub torrent_names: usize,
     /// Options of fetching lists from URLs.
     pub fetch: FetchConfig,
     /// Files that tell the systems and countries of networks.
@@ -205,7 +201,6 @@ impl Config {
             xdp: XdpConfig::from_section(&sections.xdp, &mut problems),
             receive_buffer: udp.receive_buffer_bytes.size(),
             http_workers: sections.http.workers.size(),
-            http_memory: http_memory(sections),
             keep_peer_ids: sections.http.non_compact.value,
             public_host: public_host(&sections.http.public_host, &mut problems),
             page_text: page_text(&sections.http.page_text, &mut problems),
@@ -224,7 +219,6 @@ impl Config {
             networks: NetworkRules::from_sections(sections, &mut problems),
             tokens: TokenConfig::from_section(access, &mut problems),
             fetch: FetchConfig::from_section(access),
-            torrent_names: access.torrent_names_mib.size() << 20,
             geo: GeoConfig::from_section(&sections.geo, &mut problems),
             memory_budget: memory_budget(sections.limits.memory_mib.value, memory_bytes()),
             assumes_memory: assumes_memory(sections),
@@ -240,7 +234,7 @@ impl Config {
             state_dir: state.place().map(Path::to_owned),
             flush_s: state.flush_s.value,
             swarms: SwarmsConfig::from_sections(sections),
-            cluster: ClusterConfig::from_section(&sections.cluster, &mut problems),
+            cluster: ClusterConfig::from_section(&sections.cluster),
             site: SiteConfig::from_section(&sections.site, &mut problems),
             user: process.user.value.clone(),
             group: process.group.value.clone(),
@@ -414,25 +408,14 @@ fn interval_jitter_s(tracker: &TrackerSection) -> u32 {
     tracker.interval_jitter_s.value.unwrap_or_else(by_default)
 }
 
-/// Returns the seconds without an announce after which a peer is removed: one and a half intervals, and as much more as
-/// the random part of intervals is above its default.
+/// Returns the seconds without an announce after which a peer is removed: one and a half intervals.
 fn peer_lifetime_s(tracker: &TrackerSection) -> u32 {
-    let interval_s = tracker.interval_s.value;
-    let more_s = interval_jitter_s(tracker).saturating_sub(interval_s / JITTER_SHARE);
-    let by_default = || (interval_s * 3 / 2 + more_s).clamp(2, PEER_LIFETIME_S_MAX);
+    let by_default = || (tracker.interval_s.value * 3 / 2).clamp(2, PEER_LIFETIME_S_MAX);
     tracker.peer_lifetime_s.value.unwrap_or_else(by_default)
 }
 
-fn http_memory(sections: &Sections) -> MemoryLimits {
-    MemoryLimits {
-        read_max: sections.http.read_memory_mib.size() << 20,
-        unsent_max: sections.http.unsent_memory_mib.size() << 20,
-        ..MemoryLimits::default()
-    }
-}
-
 fn policy(sections: &Sections) -> Policy {
-    let Sections { tracker, limits, http, access, .. } = sections;
+    let Sections { tracker, limits, access, .. } = sections;
     let peers = |numwant: &Setting<u32>| narrow(numwant, u16::MAX);
     Policy {
         interval_s: tracker.interval_s.value,
@@ -442,16 +425,13 @@ fn policy(sections: &Sections) -> Policy {
         interval_jitter_s: interval_jitter_s(tracker),
         peer_lifetime_s: peer_lifetime_s(tracker),
         websocket_interval_s: tracker.websocket_interval_s.value,
-        numwant_default: peers(&tracker.numwant_default),
         numwant_max: peers(&tracker.numwant_max),
         peer_caps: PeerCaps {
             per_address: peers(&limits.peers_per_address),
             per_network: peers(&limits.peers_per_network),
         },
-        connection_id_lifetime_s: tracker.connection_id_lifetime_s.value,
         key_mbit_per_s: access.key_mbit_per_s.value,
-        full_scrape_interval_s: http.full_scrape_interval_s.value,
-        full_scrapes_per_hour: http.full_scrapes_per_hour.value,
+        ..Policy::default()
     }
 }
 
@@ -459,38 +439,38 @@ fn ban_rules(bans: &BansSection) -> BanRules {
     BanRules {
         malformed_per_min: bans.malformed_per_min.value,
         wrong_keys_per_min: bans.wrong_keys_per_min.value,
-        bad_connection_ids_per_min: bans.bad_connection_ids_per_min.value,
         time_s: bans.duration_s.value,
     }
 }
 
 fn limits(sections: &Sections, exempt: Networks) -> Limits {
     let limits: &LimitsSection = &sections.limits;
-    let rate = |per_s: &Setting<u32>, burst: &Setting<u32>| {
-        let (per_s, burst) = (per_s.value, burst.value);
-        Rate { per_s, burst: if burst == 0 { per_s.saturating_mul(BURST_S) } else { burst } }
+    let rate = |per_s: u32, burst: &Setting<u32>| Rate {
+        per_s,
+        burst: if burst.value == 0 { per_s.saturating_mul(BURST_S) } else { burst.value },
     };
-    let bits = |bits: &Setting<u32>| narrow(bits, u8::MAX);
-    let announces = rate(&limits.announces_per_s, &limits.announces_burst);
+    let announces = rate(limits.announces_per_s.value, &limits.announces_burst);
+    let other_rate = |setting: &Setting<Option<u32>>, per_s: u32, burst: &Setting<u32>| {
+        let by_default = || per_announce(announces, Rate { per_s, burst: 0 }).per_s;
+        rate(setting.value.unwrap_or_else(by_default), burst)
+    };
     let openings = Rate { per_s: CONNECTIONS_PER_S, burst: CONNECTIONS_PER_S * BURST_S };
     let handshakes = Rate { per_s: HANDSHAKES_PER_S, burst: HANDSHAKES_BURST };
     let others = Rate { per_s: OTHERS_PER_S, burst: OTHERS_PER_S * BURST_S };
     Limits {
-        connects: rate(&limits.connects_per_s, &limits.connects_burst),
+        connects: other_rate(&limits.connects_per_s, CONNECTS_PER_S, &limits.connects_burst),
         announces,
-        scrapes: rate(&limits.scrapes_per_s, &limits.scrapes_burst),
+        scrapes: other_rate(&limits.scrapes_per_s, SCRAPES_PER_S, &limits.scrapes_burst),
         openings: per_announce(announces, openings),
         handshakes: per_announce(announces, handshakes),
         unfinished_handshakes: HANDSHAKES_UNFINISHED_MAX,
         others: per_announce(announces, others),
         connections: sections.http.connections_per_prefix_max.value,
-        network_connections: 0,
         kernel_block_per_s: limits.kernel_block_per_s.value,
         kernel_block_s: limits.kernel_block_s.value,
-        prefix_v4: bits(&limits.prefix_v4_bits),
-        prefix_v6: bits(&limits.prefix_v6_bits),
-        buckets: limits.buckets.value,
+        prefix_v6: narrow(&limits.prefix_v6_bits, u8::MAX),
         exempt,
+        ..Limits::default()
     }
 }
 
@@ -509,13 +489,12 @@ fn per_announce(announces: Rate, rate: Rate) -> Rate {
 
 /// Returns how many connections one network may hold at all workers together.
 fn network_connections(sections: &Sections, groups: &[ListenerGroup]) -> u32 {
-    let percent = u64::from(sections.http.connections_per_network_percent.value);
     // The largest value of a worker's listeners limits the worker.
     let tcp = groups.iter().filter(|group| group.transport != Transport::Udp);
     let of_worker = tcp.map(|group| group.http.connections_max).max().unwrap_or(0);
     let seats =
         (of_worker as u64).saturating_mul(worker_count(sections.http.workers.size()) as u64);
-    u32::try_from(seats * percent / 100).unwrap_or(u32::MAX).max(1)
+    u32::try_from(seats * CONNECTIONS_PER_NETWORK_PERCENT / 100).unwrap_or(u32::MAX).max(1)
 }
 
 /// Returns the number of workers for a setting; 0 = one per core.

@@ -191,6 +191,10 @@ impl Reading {
         origin: Origin,
         warnings: &mut Vec<Problem>,
     ) -> Result<(), String> {
+        if let Some(warning) = constants::gone(name, &origin) {
+            warnings.push(warning);
+            return Ok(());
+        }
         let value_json = json(value);
         match (name, self.overrides.find_mut(name)) {
             ("protocol", _) => {

@@ -277,14 +277,13 @@ impl ListenerGroup {
             listener_policy,
             connections_max: section.connections_max.size(),
             head_timeout_s: section.head_timeout_s.value,
-            idle_timeout_s: section.idle_timeout_s.value,
-            write_timeout_s: section.write_timeout_s.value,
             trusted_proxies: networks(&section.trusted_proxies, problems),
             proxy_protocol: section.proxy_protocol.value == ProxyProtocol::V1V2,
             forwarded_header: section.forwarded_header.value,
             non_compact: section.non_compact.value,
             shutdown_timeout_s: sections.process.shutdown_timeout_s.value,
             web: section.websocket.value.then(|| web(sections)),
+            ..HttpOptions::default()
         };
         let pages = PageOptions {
             page: section.page.value,
@@ -296,7 +295,7 @@ impl ListenerGroup {
             addresses: Vec::new(),
             is_default: false,
             listener_policy,
-            simple_proxies: sections.udp.simple_proxy.value.then_some(udp_proxies),
+            simple_proxies: Some(udp_proxies).filter(|proxies| !proxies.is_empty()),
             http,
             pages,
         }
@@ -312,9 +311,7 @@ impl ListenerGroup {
     /// Returns whether clients may come by trusted proxies.
     pub fn has_trusted_proxies(&self) -> bool {
         match self.transport {
-            Transport::Udp => {
-                self.simple_proxies.as_ref().is_some_and(|proxies| !proxies.is_empty())
-            }
+            Transport::Udp => self.simple_proxies.is_some(),
             Transport::Http | Transport::Tls => !self.http.trusted_proxies.is_empty(),
         }
     }
@@ -335,19 +332,11 @@ impl ListenerGroup {
 
 /// Checks for keys that contradict each other.
 fn check(sections: &Sections, problems: &mut Vec<Problem>) {
-    let (udp, http) = (&sections.udp, &sections.http);
+    let http = &sections.http;
     let has_proxy_protocol = http.proxy_protocol.value == ProxyProtocol::V1V2;
-    for (is_on, proxies, by) in [
-        (has_proxy_protocol, &http.trusted_proxies, "http.proxy_protocol"),
-        (udp.simple_proxy.value, &udp.trusted_proxies, "udp.simple_proxy"),
-    ] {
-        if is_on && proxies.value.is_empty() {
-            problems.push(proxies.problem(format!("must name the proxies because {by} is on")));
-        }
-    }
-    let paths = &http.websocket_paths;
-    for path in paths.value.iter().filter(|path| !path.starts_with('/')) {
-        problems.push(paths.item_problem(path, "expected a path that begins with `/`"));
+    if has_proxy_protocol && http.trusted_proxies.value.is_empty() {
+        let text = "must name the proxies because http.proxy_protocol is on";
+        problems.push(http.trusted_proxies.problem(text));
     }
     for origins in [&http.websocket_origins_allow, &http.websocket_origins_deny] {
         for origin in &origins.value {
@@ -358,11 +347,6 @@ fn check(sections: &Sections, problems: &mut Vec<Problem>) {
                 problems.push(origins.item_problem(origin, text));
             }
         }
-    }
-    let idle_timeout = &http.websocket_idle_timeout_s;
-    if http.websocket.value && idle_timeout.value <= http.websocket_ping_s.value {
-        let text = "must be greater than http.websocket_ping_s, so that pings can be answered";
-        problems.push(idle_timeout.problem(text));
     }
 }
 
@@ -427,18 +411,10 @@ fn stats(sections: &Sections, problems: &mut Vec<Problem>) -> Option<StatsOption
 fn web(sections: &Sections) -> WebOptions {
     let http = &sections.http;
     WebOptions {
-        paths: http.websocket_paths.value.clone(),
         origins_allow: http.websocket_origins_allow.value.clone(),
         origins_deny: http.websocket_origins_deny.value.clone(),
-        message_max: http.websocket_message_bytes.size(),
         messages_per_s: http.websocket_messages_per_s.value,
-        offer_bytes_per_s: http.websocket_offer_bytes_per_s.value,
-        torrents_max: http.websocket_torrents_max.size(),
-        unread_max: http.websocket_send_buffer_bytes.size(),
-        write_timeout_s: http.write_timeout_s.value,
-        message_timeout_s: http.websocket_message_timeout_s.value,
-        ping_s: http.websocket_ping_s.value,
-        idle_timeout_s: http.websocket_idle_timeout_s.value,
+        ..WebOptions::default()
     }
 }
 

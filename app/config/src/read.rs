@@ -101,7 +101,9 @@ impl Settings {
     /// Returns true if this key is no longer a setting.
     pub fn is_constant(&self, name: &str) -> bool {
         let mut all = self.sections.all().into_iter();
-        !self.sets_constants && all.any(|it| it.key().name == name && it.key().constant)
+        let is_fixed =
+            !self.sets_constants && all.any(|it| it.key().name == name && it.key().constant);
+        is_fixed || constants::is_gone(name)
     }
 
     /// Sets a key. The value of a constant is ignored, with a warning. The error says what is wrong.

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value as Json;
 use toml::de::DeValue;
 
+use super::constants;
 use super::key::{Origin, Problem};
 use super::keys::{SECTIONS, Sections};
 
@@ -129,7 +130,7 @@ fn float(digits: &str) -> Json {
 }
 
 pub(super) fn is_section(name: &str) -> bool {
-    SECTIONS.iter().any(|section| section.name == name)
+    constants::is_gone_section(name) || SECTIONS.iter().any(|section| section.name == name)
 }
 
 /// Says that there is no such section, and which one may be meant or which there are.

@@ -53,10 +53,7 @@ impl SwarmsConfig {
             dir: Self::directory(place),
             round: Duration::from_secs(round.value.min(round_s_max).into()),
             sync: Duration::from_secs(state.swarms_sync_s.value.into()),
-            bytes_max: bytes_max(
-                state.swarms_mib.value,
-                memory_budget(limits.memory_mib.value, memory_bytes()),
-            ),
+            bytes_max: bytes_max(memory_budget(limits.memory_mib.value, memory_bytes())),
             restore_wait: Duration::from_secs(state.swarms_restore_wait_s.value.into()),
             is_lifetime_short,
         })
@@ -64,10 +61,7 @@ impl SwarmsConfig {
 }
 
 /// Returns the most bytes that the journal may have; 0 = unlimited.
-pub(super) fn bytes_max(swarms_mib: Option<u32>, memory_budget: Option<u64>) -> u64 {
-    let by_default = || {
-        let budget = memory_budget?;
-        Some(budget.saturating_mul(limits::JOURNAL_SHARE).max(limits::JOURNAL_LEAST))
-    };
-    swarms_mib.map_or_else(|| by_default().unwrap_or(0), |mib| u64::from(mib) << 20)
+pub(super) fn bytes_max(memory_budget: Option<u64>) -> u64 {
+    let share = |budget: u64| budget.saturating_mul(limits::JOURNAL_SHARE);
+    memory_budget.map_or(0, |budget| share(budget).max(limits::JOURNAL_LEAST))
 }

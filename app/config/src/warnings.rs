@@ -93,7 +93,6 @@ impl Config {
         warnings.extend(self.admin_warning());
         warnings.extend(unique(self.listener_policies.iter().flat_map(policy_warnings).collect()));
         warnings.extend(self.cluster.as_ref().and_then(|_| self.cluster_warning()));
-        warnings.extend(self.xdp_warning());
         warnings.extend(self.acme.iter().filter_map(|acme| self.acme_warning(acme)));
         warnings.extend(unique(self.groups.iter().filter_map(ListenerGroup::warning).collect()));
         warnings
@@ -130,16 +129,6 @@ impl Config {
             "admin.listen has {address} without TLS, so others on the way can read tokens: set admin.tls, or listen on \
              127.0.0.1 and connect through an SSH tunnel or a proxy; in a container, publish the port on 127.0.0.1 only"
         ))
-    }
-
-    /// Returns a warning if `xdp.required` has no effect.
-    fn xdp_warning(&self) -> Option<String> {
-        let engine = self.engine.label();
-        (self.xdp.required && !self.engine.has_program()).then(|| {
-            format!(
-                "xdp.required is on, but udp.engine is {engine}, which has no XDP program: it has no effect"
-            )
-        })
     }
 
     /// Returns a warning if the authority may not reach a listener.

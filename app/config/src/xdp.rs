@@ -18,8 +18,6 @@ pub struct XdpConfig {
     pub interfaces: Vec<String>,
     /// The place where the program runs.
     pub mode: Mode,
-    /// True if the driver writes into the memory of the tracker.
-    pub zero_copy: bool,
     /// Of each queue; a power of two.
     pub frames: u32,
     /// VLAN ids of tagged frames that are for this tracker.
@@ -47,7 +45,6 @@ impl XdpConfig {
         Self {
             interfaces: interfaces(&section.interfaces, problems),
             mode: section.mode.value,
-            zero_copy: section.zero_copy.value,
             frames,
             vlans: vlans(&section.vlans, problems),
             reply_mac,
@@ -124,16 +121,5 @@ mod tests {
              `router`",
         ];
         assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn warns_of_keys_without_effect() {
-        let warnings = |text: &str| {
-            let config = Config::from_settings(&read(text).unwrap()).unwrap();
-            config.warnings()
-        };
-        assert!(warnings("[xdp]\nrequired = true\n[udp]\nengine = \"xdp\"\n").is_empty());
-        let unused = warnings("[xdp]\nrequired = true\n");
-        assert!(unused[0].starts_with("xdp.required is on"), "{unused:?}");
     }
 }

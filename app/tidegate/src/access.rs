@@ -72,7 +72,6 @@ pub(crate) struct AccessFiles {
 
 /// Reads the files of `config`, and what has changed of its folders.
 pub(crate) fn read(config: &Config, folders: &TorrentFolders) -> Result<AccessFiles> {
-    folders.set_names_max(config.torrent_names);
     folders.retain(config.folders());
     let mut reader = ListReader::default();
     Ok(AccessFiles {

@@ -1,8 +1,8 @@
 //! Owners and modes of files and directories that other users of the machine must not read or change.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -22,6 +22,26 @@ pub(crate) fn check_secret(path: &Path) -> Result<()> {
         "{name}: other users can read or change it (mode {mode:03o}): chmod 600 it"
     );
     Ok(())
+}
+
+/// Writes a file that only its owner can read, in place of an old one: after a power failure it is either of them.
+pub(crate) fn write_secret(path: &Path, bytes: &[u8], owner: Option<Identity>) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let fresh = path.with_file_name(name);
+    // An interrupted attempt may have left this file, which others may be able to read.
+    match fs::remove_file(&fresh) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // A new file follows no link: another user may own the directory.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    owner.map_or(Ok(()), |owner| fchown(&file, Some(owner.user()), Some(owner.group())))?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 /// Returns whether every user may read a file.

@@ -15,7 +15,7 @@
 mod tests;
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
@@ -74,7 +74,6 @@ pub struct Tokens {
     failures: LazyLock<Buckets>,
     /// The verifications of all prefixes together, as one.
     verifications: Buckets,
-    verifications_per_s: AtomicU32,
     valid: AtomicU64,
     refused: AtomicU64,
     deferred: AtomicU64,
@@ -97,6 +96,8 @@ pub(crate) struct RememberedToken {
     pub(crate) until: Tick,
 }
 
+/// Tokens verified in a second, by all workers together, at some 50 microseconds each.
+const VERIFICATIONS_PER_S: u32 = 2000;
 /// A power of two.
 const SHARDS: usize = 256;
 /// Tokens of a shard: 917,504 in all, in 42 MiB. A tracker with 500,000 peers in as many pairs of peer and torrent
@@ -115,7 +116,6 @@ impl Tokens {
             verifier: ArcSwapOption::empty(),
             failures: LazyLock::new(|| Buckets::new(FAILURE_BUCKETS)),
             verifications: Buckets::new(1),
-            verifications_per_s: AtomicU32::new(2000),
             valid: AtomicU64::default(),
             refused: AtomicU64::default(),
             deferred: AtomicU64::default(),
@@ -127,11 +127,6 @@ impl Tokens {
         let shards = || (0..SHARDS).map(|_| Mutex::default()).collect();
         let new = verifier.map(|verifier| Arc::new(Verifier { verifier, shards: shards() }));
         self.verifier.store(new);
-    }
-
-    /// Sets how many tokens are verified in a second, by all workers together.
-    pub fn set_verifications_per_s(&self, per_s: u32) {
-        self.verifications_per_s.store(per_s, Ordering::Relaxed);
     }
 
     /// Returns counts.
@@ -192,8 +187,7 @@ impl Tokens {
         let minute = Tick(now.0 / 60);
         let prefix = prefix.map(|prefix| siphash_ip::<1, 3>(&self.key, prefix));
         let is_over = |prefix| !self.failures.is_within(prefix, minute, per_min);
-        let per_s = self.verifications_per_s.load(Ordering::Relaxed);
-        let per_s = Rate { per_s, burst: per_s.clamp(1, Buckets::BURST_MAX) };
+        let per_s = Rate { per_s: VERIFICATIONS_PER_S, burst: VERIFICATIONS_PER_S };
         if prefix.is_some_and(is_over) || *left == 0 || !self.verifications.take(0, now, per_s) {
             self.deferred.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::TokenUnverified);

@@ -73,7 +73,7 @@ pub const NETWORK_BITS_V4: u8 = 24;
 /// Percentage of all connections that one such network may hold by default. A number would not do: a
 /// carrier's pool of shared IPv4 addresses is a /24 with some hundred thousand subscribers, who are few
 /// of a tracker's connections all the same. With a fifth, no single network takes the seats of others.
-pub const CONNECTIONS_PER_NETWORK_PERCENT: u32 = 20;
+pub const CONNECTIONS_PER_NETWORK_PERCENT: u64 = 20;
 
 /// Announces per second of one prefix by default, over all protocols.
 ///
@@ -226,6 +226,8 @@ pub const EXCHANGE_BYTES_MAX: usize = 64 << 20;
 pub const LETTERS_BYTES_MAX: usize = 16 << 20;
 /// Bytes of such messages that are published together: a fraction of what NATS takes at once, 1 MiB.
 pub const LETTERS_BODY_MAX: usize = 64 << 10;
+/// Bytes per second of these messages that one node sends to others.
+pub const LETTERS_BYTES_PER_S: u32 = 32 << 20;
 /// Bytes of one such message: one of [`WS_MESSAGE_MAX`], with what the tracker adds to it.
 pub const LETTER_TEXT_MAX: usize = 2 * WS_MESSAGE_MAX;
 

@@ -358,9 +358,6 @@ impl BatchContext<'_> {
         let reason = if is_wrapped { DropReason::UntrustedProxy } else { reason };
         reject_log::dropped("udp", sender.ip, reason);
         self.counters.drop(reason);
-        if sender.proxied_to.is_none() {
-            self.view.report_offence(sender.ip, BanReason::BadConnectionIds);
-        }
         Served::Reply(0)
     }
 

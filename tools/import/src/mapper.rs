@@ -357,7 +357,6 @@ fn bounds(ours: &str) -> (u32, u32) {
     match ours {
         "tracker.interval_s" | "tracker.interval_min_s" => (1, DAY_S),
         "tracker.websocket_interval_s" => (1, DAY_S / 2),
-        "tracker.interval_jitter_s" => (0, DAY_S),
         "tracker.numwant_max" => (0, 1000),
         "udp.workers" | "http.workers" => (0, 1024),
         "http.connections_max" => (1, 10_000_000),

@@ -23,16 +23,10 @@ fn deprecated_keys_of_listeners_apply_with_a_warning() {
 fn requires_networks_of_trusted_proxies() {
     let found = says("[udp]\ntrusted_proxies = [\"10.0.0.0/33\"]\n");
     assert!(found[0].starts_with("2: udp.trusted_proxies: `10.0.0.0/33` is neither"), "{found:?}");
-    let found = says("[udp]\nsimple_proxy = true\n[http]\nproxy_protocol = \"v1v2\"\n");
-    let expected = [
-        "http.trusted_proxies: must name the proxies because http.proxy_protocol is on",
-        "udp.trusted_proxies: must name the proxies because udp.simple_proxy is on",
-    ];
-    assert_eq!(found, expected);
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     let nets = "trusted_proxies = [\"173.245.48.0/20\", \"::1\"]";
     let text = format!(
-        "[udp]\nsimple_proxy = true\n{nets}\n[http]\nproxy_protocol = \"v1v2\"\n\
+        "[udp]\n{nets}\n[http]\nproxy_protocol = \"v1v2\"\n\
                         forwarded_header = \"forwarded\"\n{nets}\n[tracker]\n\
                         private_addresses = \"deny\"\n"
     );
@@ -45,8 +39,7 @@ fn requires_networks_of_trusted_proxies() {
         assert_eq!(group.http.forwarded_header, ForwardedHeader::Forwarded);
     }
     assert_eq!(all.listener_policies[0].private_addresses, PrivateAddresses::Deny);
-    // Listed, but not turned on.
-    assert_eq!(config(&format!("[udp]\n{nets}\n")).groups[0].simple_proxies, None);
+    assert_eq!(config("").groups[0].simple_proxies, None);
     let everybody = config("[http]\ntrusted_proxies = [\"0.0.0.0/0\"]\n").warnings();
     assert!(
         everybody[0].starts_with("http.trusted_proxies contains every address"),
@@ -91,7 +84,7 @@ const TABLES: &str = "[http]\ntrusted_proxies = [\"10.0.0.1\"]\n[access]\nmode =
                       access.mode = \"allow\"\naccess.allow = \"a\"\nhttp.websocket = false\n\
                       http.trusted_proxies = []\nhttp.connections_max = 7\n\
                       [[listener]]\nprotocol = \"udp\"\nlisten = [\"127.0.0.1:1\"]\n\
-                      udp.simple_proxy = true\nudp.trusted_proxies = [\"::1\"]\n\
+                      udp.trusted_proxies = [\"::1\"]\n\
                       tracker.private_addresses = \"deny\"\n";
 
 #[test]
@@ -170,8 +163,8 @@ fn reports_mistakes_in_tables() {
         ["access.deny: must name a file because access.mode is \"deny\""]
     );
     assert_eq!(
-        with("udp.simple_proxy = true"),
-        ["4: udp.simple_proxy: does not apply to a listener of protocol http"]
+        with("udp.trusted_proxies = []"),
+        ["4: udp.trusted_proxies: does not apply to a listener of protocol http"]
     );
     let found = with("http.proxy_protocol = \"v1v2\"");
     assert_eq!(

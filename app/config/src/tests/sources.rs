@@ -62,8 +62,8 @@ fn says_what_was_expected_and_found() {
         found("[udp]\nworkers = 99999999999999999999\n"),
         "2: udp.workers: must be between 0 and 1024, found 1e+20"
     );
-    let flag = "2: udp.simple_proxy: expected true or false, found \"yes\"";
-    assert_eq!(found("[udp]\nsimple_proxy = \"yes\"\n"), flag);
+    let flag = "2: http.websocket: expected true or false, found \"yes\"";
+    assert_eq!(found("[http]\nwebsocket = \"yes\"\n"), flag);
     for (level, expected) in [
         ("info,frnot=debug", "2: log.level: expected a log area (serve, "),
         ("front=loud", "2: log.level: expected a log level (error, "),
@@ -149,15 +149,14 @@ const ACME: &str = "[state]\ndir = \"/s\"\n[tls]\nlisten = [\"0.0.0.0:443\"]\n[t
 
 #[test]
 fn reads_subsections() {
-    let settings = read(&format!("{ACME}contact = [\"a@b.example\"]\n")).unwrap();
+    let settings = read(&format!("{ACME}ca = \"ca.pem\"\n")).unwrap();
     let acme = Config::from_settings(&settings).unwrap().acme.unwrap();
     let expected = AcmeConfig {
         domains: vec!["t.example".into()],
-        contact: vec!["mailto:a@b.example".into()],
         directory: "https://acme-v02.api.letsencrypt.org/directory".into(),
         cache: "/s/acme".into(),
         challenge: Challenge::TlsAlpn,
-        ca: None,
+        ca: Some("ca.pem".into()),
     };
     assert_eq!(acme, expected);
     let shown = show(&settings);
@@ -171,8 +170,8 @@ fn reads_subsections() {
     let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
     let settings = load(None, variables.into_iter()).unwrap();
     assert_eq!(settings.sections.acme.domains.value, ["a.example", "b.example"]);
-    let inline = read("[tls]\nacme = { contact = [\"a@b.example\"] }\nlisten = []\n").unwrap();
-    assert_eq!(inline.sections.acme.contact.value, ["a@b.example"]);
+    let inline = read("[tls]\nacme = { domains = [\"a.example\"] }\nlisten = []\n").unwrap();
+    assert_eq!(inline.sections.acme.domains.value, ["a.example"]);
     assert_eq!(
         says("[tls]\n[tls.acme]\ndomain = []\n"),
         ["3: unknown key `tls.acme.domain`: did you mean `tls.acme.domains`?"]

@@ -50,7 +50,6 @@ impl TokenKeys {
             *self.lock() = None;
             return tracker.tokens().set_verifier(None);
         };
-        tracker.tokens().set_verifications_per_s(config.verifications_per_s);
         let bytes = file.or_else(|| {
             let in_use = self.lock();
             in_use.as_ref().filter(|it| it.config.keys == config.keys).map(|it| it.bytes.clone())

@@ -23,18 +23,23 @@ use super::FileState;
 #[derive(Clone, Default)]
 pub(crate) struct TorrentFolders(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
     folders: Mutex<Folders>,
     names: Arc<TorrentNames>,
 }
 
-#[derive(Default)]
-struct Folders {
-    by_path: BTreeMap<PathBuf, Folder>,
-    /// Bytes for names.
-    names_max: usize,
+/// Bytes for the names of torrents. Torrents beyond that have none.
+const NAMES_BYTES_MAX: usize = 64 << 20;
+
+impl Default for Shared {
+    fn default() -> Self {
+        let names = TorrentNames::default();
+        names.reset(NAMES_BYTES_MAX);
+        Self { folders: Mutex::default(), names: Arc::new(names) }
+    }
 }
+
+type Folders = BTreeMap<PathBuf, Folder>;
 
 /// A folder.
 #[derive(Default)]
@@ -72,21 +77,11 @@ impl TorrentFolders {
         &self.0.names
     }
 
-    /// Bounds the memory for names. If that is another bound, all files are read again.
-    pub(crate) fn set_names_max(&self, bytes: usize) {
-        let mut folders = self.lock();
-        if folders.names_max != bytes {
-            folders.names_max = bytes;
-            self.0.names.reset(bytes);
-            folders.by_path.values_mut().for_each(|folder| folder.files.clear());
-        }
-    }
-
     /// Forgets all folders but these.
     pub(crate) fn retain<'a>(&self, paths: impl Iterator<Item = &'a Path>) {
         let kept: Vec<&Path> = paths.collect();
         let mut folders = self.lock();
-        folders.by_path.retain(|path, folder| {
+        folders.retain(|path, folder| {
             let is_kept = kept.contains(&path.as_path());
             if !is_kept {
                 folder.files.values().for_each(|file| self.forget(&file.hashes));
@@ -102,19 +97,19 @@ impl TorrentFolders {
     /// If the folder cannot be read.
     pub(crate) fn read(&self, path: &Path) -> Result<Arc<HashList>> {
         let mut folders = self.lock();
-        let folder = folders.by_path.entry(path.to_owned()).or_default();
+        let folder = folders.entry(path.to_owned()).or_default();
         self.look(path, folder)?;
         Ok(Arc::clone(&folder.list))
     }
 
     /// Returns the number of files of a folder that were left out when it was last looked at.
     pub(crate) fn omitted(&self, path: &Path) -> usize {
-        self.lock().by_path.get(path).map_or(0, |folder| folder.omitted)
+        self.lock().get(path).map_or(0, |folder| folder.omitted)
     }
 
     /// Returns the torrents that were in a folder when it was last looked at.
     pub(crate) fn list(&self, path: &Path) -> Option<Arc<HashList>> {
-        self.lock().by_path.get(path).map(|folder| Arc::clone(&folder.list))
+        self.lock().get(path).map(|folder| Arc::clone(&folder.list))
     }
 
     /// Looks at all folders again. Returns whether any has other torrents than before. What is wrong with a
@@ -122,7 +117,7 @@ impl TorrentFolders {
     pub(crate) fn refresh(&self) -> bool {
         let mut folders = self.lock();
         let mut is_changed = false;
-        for (path, folder) in &mut folders.by_path {
+        for (path, folder) in &mut *folders {
             let was_broken = folder.is_broken;
             match self.look(path, folder) {
                 Ok(has_changed) => is_changed |= has_changed,
@@ -306,7 +301,6 @@ mod tests {
             let directory = Directory::new().unwrap();
             fs::create_dir(directory.path("torrents")).unwrap();
             let folders = TorrentFolders::default();
-            folders.set_names_max(1 << 20);
             folders.read(&directory.path("torrents")).unwrap();
             Self { directory, folders }
         }
@@ -415,18 +409,6 @@ mod tests {
         assert!(scene.has(&[]));
         let missing = scene.folders.read(&scene.directory.path("none")).unwrap_err();
         assert!(format!("{missing:#}").contains("cannot read the folder"), "{missing:#}");
-    }
-
-    #[test]
-    fn another_bound_reads_the_names_again() {
-        let scene = Scene::new();
-        scene.write("one.torrent", &torrent("one"));
-        scene.folders.set_names_max(0);
-        scene.folders.refresh();
-        assert!(scene.list().contains(&hash("one")) && scene.folders.names().is_empty());
-        scene.folders.set_names_max(1 << 20);
-        scene.folders.refresh();
-        assert!(scene.list().contains(&hash("one")) && scene.folders.names().len() == 1);
     }
 
     #[test]

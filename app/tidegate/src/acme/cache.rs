@@ -8,7 +8,7 @@
 //! ```
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ use instant_acme::AccountCredentials;
 use net::tls::Certificate;
 use serde::{Deserialize, Serialize};
 
+use crate::permissions::write_secret;
 use config::AcmeConfig;
 
 /// The directory of one ACME server.
@@ -28,8 +29,6 @@ pub(super) struct Cache {
 /// An account with the server.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoredAccount {
-    /// The contact addresses that the server knows.
-    pub(super) contact: Vec<String>,
     pub(super) credentials: AccountCredentials,
 }
 
@@ -76,7 +75,7 @@ impl Cache {
 
     /// Saves a host's certificate: its key and its chain.
     pub(super) fn save_certificate(&self, domain: &str, pem: &str) -> Result<()> {
-        self.write(&self.path(domain), pem.as_bytes())
+        write(&self.path(domain), pem.as_bytes())
     }
 
     /// Reads the account, if there is one.
@@ -94,31 +93,16 @@ impl Cache {
 
     /// Saves the account.
     pub(super) fn save_account(&self, account: &StoredAccount) -> Result<()> {
-        self.write(&self.account_path(), &serde_json::to_vec_pretty(account)?)
+        write(&self.account_path(), &serde_json::to_vec_pretty(account)?)
     }
 
     fn account_path(&self) -> PathBuf {
         self.directory.join("account.json")
     }
+}
 
-    /// Replaces a file atomically: after a power failure it is either the old or the new one.
-    fn write(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        let fresh = path.with_extension("new");
-        let write = || -> io::Result<()> {
-            // A file left by an earlier attempt may be readable by others.
-            match fs::remove_file(&fresh) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&fresh, path)?;
-            File::open(&self.directory)?.sync_all()
-        };
-        write().with_context(|| format!("cannot write {}", path.display()))
-    }
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_secret(path, bytes, None).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Converts a URL to the name of a directory.
@@ -146,7 +130,6 @@ mod tests {
             let directory = Directory::new().unwrap();
             let config = AcmeConfig {
                 domains: vec!["t.example".into()],
-                contact: Vec::new(),
                 directory: "https://ca.example:14000/dir?x=1".into(),
                 cache: directory.path("cache"),
                 challenge: Challenge::TlsAlpn,
@@ -224,17 +207,6 @@ mod tests {
     }
 
     #[test]
-    fn replaces_readable_leftover() {
-        let temporary = Temporary::new();
-        let cache = Cache::open(&temporary.0).unwrap();
-        let leftover = temporary.directory().join("t.example.new");
-        fs::write(&leftover, "half").unwrap();
-        cache.save_certificate("t.example", &pem("t.example")).unwrap();
-        assert!(!leftover.exists());
-        assert_eq!(mode(&temporary.directory().join("t.example.pem")), 0o600);
-    }
-
-    #[test]
     fn reads_saved_accounts() {
         let temporary = Temporary::new();
         let cache = Cache::open(&temporary.0).unwrap();
@@ -244,10 +216,9 @@ mod tests {
         text["key_pkcs8"] = "MIGHAgEA".into();
         assert!(!key.serialize_der().is_empty());
         let credentials = serde_json::from_value(text).unwrap();
-        let account = StoredAccount { contact: vec!["mailto:a@b.c".into()], credentials };
+        let account = StoredAccount { credentials };
         cache.save_account(&account).unwrap();
         let read = Cache::open(&temporary.0).unwrap().account().unwrap().unwrap();
-        assert_eq!(read.contact, account.contact);
         assert_eq!(
             read.credentials.private_key().secret_pkcs8_der(),
             account.credentials.private_key().secret_pkcs8_der()

@@ -214,27 +214,13 @@ impl Authority {
         let Some(stored) = stored else { return self.new_account().await };
         let builder = Account::builder_with_http(Box::new(self.client.clone()));
         let account = builder.from_credentials(stored.credentials).await;
-        let account = account.map_err(|error| self.no_directory(&error))?;
-        if stored.contact != self.config.contact {
-            let contact: Vec<&str> = self.config.contact.iter().map(String::as_str).collect();
-            if let Err(error) = account.update_contacts(&contact).await
-                && !is_acme_error(&error, "accountDoesNotExist")
-            {
-                return Err(self.failed(&error));
-            }
-            // The credentials are consumed above, so they are read again.
-            if let Ok(Some(stored)) = self.cache.account() {
-                self.save(StoredAccount { contact: self.config.contact.clone(), ..stored });
-            }
-        }
-        Ok(account)
+        account.map_err(|error| self.no_directory(&error))
     }
 
     async fn new_account(&self) -> Result<Account, Failure> {
-        let contact: Vec<&str> = self.config.contact.iter().map(String::as_str).collect();
         // The configuration requires the operator's agreement.
         let new = NewAccount {
-            contact: &contact,
+            contact: &[],
             //= rfc8555#terms
             terms_of_service_agreed: true,
             only_return_existing: false,
@@ -243,14 +229,10 @@ impl Authority {
         let made = builder.create(&new, self.config.directory.clone(), None).await;
         let (account, credentials) = made.map_err(|error| self.no_directory(&error))?;
         info!(account = account.id(), "created an account");
-        self.save(StoredAccount { contact: self.config.contact.clone(), credentials });
-        Ok(account)
-    }
-
-    fn save(&self, account: StoredAccount) {
-        if let Err(error) = self.cache.save_account(&account) {
+        if let Err(error) = self.cache.save_account(&StoredAccount { credentials }) {
             warn!("cannot save the account, so the next start creates another: {error:#}");
         }
+        Ok(account)
     }
 
     /// Returns the failure of the first request, which reads the directory.

@@ -2,9 +2,8 @@
 //! NATS server.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use super::server::Server;
 use super::token::{self, Subject};
 use super::{authority, random};
 use crate::dates;
-use crate::permissions::check_secret;
+use crate::permissions::{check_secret, write_secret};
 
 /// The version of the file that this program writes, and the latest that it reads.
 const VERSION: u32 = 1;
@@ -429,18 +428,8 @@ fn check_servers(servers: &[Server]) -> Result<bool> {
     Ok(here > 0)
 }
 
-/// Writes a file that only its owner can read, as a whole, in place of an old one.
+/// Writes a file that only its owner can read, in place of an old one.
 pub(super) fn write_private(path: &Path, text: &str) -> Result<()> {
-    let write = || -> std::io::Result<()> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".new");
-        let fresh = path.with_file_name(name);
-        // An interrupted attempt may have left this file.
-        let _ = fs::remove_file(&fresh);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    let written = write_secret(path, text.as_bytes(), None);
+    written.with_context(|| format!("cannot write {}", path.display()))
 }

@@ -208,10 +208,6 @@ impl Node {
         Ok(())
     }
 
-    fn zone(&self) -> &str {
-        if self.config.zone.is_empty() { self.join.zone() } else { &self.config.zone }
-    }
-
     /// Returns what reads the state for management.
     fn status_source(&self, running: &Running<'_>) -> StatusSource {
         let Shared { tracker, records, .. } = running.shared;
@@ -221,7 +217,7 @@ impl Node {
                 node: self.join.node,
                 boot: self.boot,
                 version: env!("CARGO_PKG_VERSION"),
-                zone: self.zone().to_owned(),
+                zone: self.join.zone().to_owned(),
                 started: Instant::now(),
                 kinds: &KINDS,
             },
@@ -280,7 +276,7 @@ impl Node {
             node: self.join.node,
             boot: self.boot,
             version: env!("CARGO_PKG_VERSION").into(),
-            zone: self.zone().to_owned(),
+            zone: self.join.zone().to_owned(),
             policy: self.policy,
             queue_bytes: self.config.queue_bytes,
             peer_lifetime_s: self.options.peer_lifetime_s,

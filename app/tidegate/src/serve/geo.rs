@@ -150,12 +150,7 @@ impl GeoCounter {
         let sources = [("asn", &self.asn), ("country", &self.country)];
         let files = sources.iter().filter_map(|(kind, source)| source.file(kind)).collect();
         let problems = sources.iter().filter_map(|(_, source)| source.problem.clone()).collect();
-        let mut status = NetworkStatus {
-            files,
-            problems,
-            metrics_max: config.metrics_max,
-            ..NetworkStatus::default()
-        };
+        let mut status = NetworkStatus { files, problems, ..NetworkStatus::default() };
         let (asn, country) = (self.asn.database.as_ref(), self.country.database.as_ref());
         if asn.is_some() || country.is_some() {
             let known = self.tracker.totals();

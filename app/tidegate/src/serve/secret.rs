@@ -1,16 +1,15 @@
 //! The secret of the state directory: 32 random bytes, made once. Keys of hashes that outlive the process
 //! derive from it, so that sessions of users' keys are found again after a restart.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, fchown};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use net::process::Identity;
 
 use super::state;
-use crate::permissions::future_owner;
+use crate::permissions::{future_owner, write_secret};
 use config::Config;
 
 /// The name of the file in `state.dir`.
@@ -32,7 +31,7 @@ pub(super) fn session_key(config: &Config, inherited: [u8; 16]) -> Result<[u8; 1
 fn read_or_create(directory: &Path, owner: Option<Identity>) -> Result<[u8; LEN]> {
     let path = directory.join(FILE_NAME);
     let secret = match read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => create(directory, owner)
+        Err(error) if error.kind() == ErrorKind::NotFound => create(&path, owner)
             .and_then(|()| read(&path))
             .with_context(|| format!("state.dir: cannot create {}", path.display()))?,
         read => read.with_context(|| format!("state.dir: cannot read {}", path.display()))?,
@@ -53,28 +52,15 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Creates the file as a whole: after a power failure it is there with all of its bytes, or not.
-fn create(directory: &Path, owner: Option<Identity>) -> io::Result<()> {
-    let fresh = directory.join(format!("{FILE_NAME}.new"));
-    match fs::remove_file(&fresh) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+fn create(path: &Path, owner: Option<Identity>) -> io::Result<()> {
     let mut secret = [0; LEN];
     getrandom::fill(&mut secret).map_err(io::Error::other)?;
-    // A new file follows no link: another user may own the directory.
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-    if let Some(owner) = owner {
-        fchown(&file, Some(owner.user()), Some(owner.group()))?;
-    }
-    file.write_all(&secret)?;
-    file.sync_all()?;
-    fs::rename(&fresh, directory.join(FILE_NAME))?;
-    File::open(directory)?.sync_all()
+    write_secret(path, &secret, owner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::MetadataExt;
 
     use harness::Directory;

@@ -292,14 +292,14 @@ fn group_urls(group: &ListenerGroup, host: &str) -> Vec<String> {
 }
 
 /// Returns the schemes and paths of the announce URLs of a listener.
-fn schemes(group: &ListenerGroup) -> impl Iterator<Item = (&'static str, &str)> {
+fn schemes(group: &ListenerGroup) -> impl Iterator<Item = (&'static str, &'static str)> {
     let (http, ws) = match group.transport {
         Transport::Udp => ("udp", None),
         Transport::Http => ("http", Some("ws")),
         Transport::Tls => ("https", Some("wss")),
     };
-    let path = group.http.web.as_ref().map(|web| web.paths.first().map_or("/", String::as_str));
-    [(http, "/announce")].into_iter().chain(ws.zip(path))
+    let ws = ws.filter(|_| group.http.web.is_some()).map(|ws| (ws, "/"));
+    [(http, "/announce")].into_iter().chain(ws)
 }
 
 /// Writes the announce URLs. At private listeners, a URL without a key is of no use: they have `KEY` in

@@ -2,16 +2,16 @@
 //! is shown on a terminal or written to a file, but never to a log.
 
 use std::env;
-use std::fs::{self, OpenOptions};
-use std::io::{self, IsTerminal, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use admin::FirstTokenDisplay;
 use anyhow::{Result, bail};
 use tracing::warn;
 
+use crate::permissions::write_secret;
 use config::Config;
 
 /// A token with full access, chosen by the program that sets up the machine.
@@ -70,7 +70,7 @@ impl FirstToken {
             let how = match &written {
                 _ if io::stdout().is_terminal() => Shown::OnTerminal(token.into()),
                 Some(file) => {
-                    write(file, token)?;
+                    write_secret(file, format!("{token}\n").as_bytes(), None)?;
                     Shown::InFile(file.clone())
                 }
                 None => Shown::Nowhere,
@@ -111,15 +111,4 @@ impl FirstToken {
             ),
         }
     }
-}
-
-/// Writes a token to a new file that only its owner may read.
-fn write(file: &Path, token: &str) -> io::Result<()> {
-    match fs::remove_file(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-    writeln!(file, "{token}")?;
-    file.sync_all()
 }

@@ -169,7 +169,7 @@ fn options(config: &Config, workers: usize) -> Result<XdpOptions> {
     Ok(XdpOptions {
         interfaces: xdp.interfaces.clone(),
         mode: xdp.mode,
-        zero_copy: xdp.zero_copy,
+        zero_copy: false,
         frames: xdp.frames,
         vlans: xdp.vlans.clone(),
         protocol: PROTOCOL_NUMBERS,
@@ -224,8 +224,7 @@ fn rules(config: &Config) -> Rules {
     };
     Rules {
         answers: config.xdp.answer_connects,
-        // Otherwise bans need each of them.
-        verifies: config.bans.bad_connection_ids_per_min == 0,
+        verifies: true,
         rate: Some(rate).filter(|rate| rate.per_s > 0),
         exempt: limits.exempt.prefixes(),
         reply_mac: config.xdp.reply_mac,

@@ -21,9 +21,6 @@ labelled! {
         Malformed = "malformed",
         /// It sent keys that do not exist. The address is verified.
         WrongKeys = "wrong_keys",
-        /// It sent UDP packets that are not requests, or have connection ids that were not issued to
-        /// it. The address may be forged: any host can send these in the name of another.
-        BadConnectionIds = "bad_connection_ids",
     }
 }
 
@@ -34,8 +31,6 @@ pub struct BanRules {
     pub malformed_per_min: u32,
     /// [`BanReason::WrongKeys`].
     pub wrong_keys_per_min: u32,
-    /// [`BanReason::BadConnectionIds`].
-    pub bad_connection_ids_per_min: u32,
     /// Duration of a ban, seconds.
     pub time_s: u32,
 }
@@ -65,9 +60,8 @@ impl OffenceCounters {
     }
 
     pub(super) fn set_rules(&self, rules: BanRules) {
-        let BanRules { malformed_per_min, wrong_keys_per_min, bad_connection_ids_per_min, time_s } =
-            rules;
-        let rates = [malformed_per_min, wrong_keys_per_min, bad_connection_ids_per_min];
+        let BanRules { malformed_per_min, wrong_keys_per_min, time_s } = rules;
+        let rates = [malformed_per_min, wrong_keys_per_min];
         self.time_s.store(time_s, Relaxed);
         for (counter, per_min) in self.counters.iter().zip(rates) {
             if per_min > 0 {

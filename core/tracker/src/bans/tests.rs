@@ -132,12 +132,7 @@ fn whole_families_can_be_banned() {
 }
 
 fn rules() -> BanRules {
-    BanRules {
-        malformed_per_min: 10,
-        wrong_keys_per_min: 0,
-        bad_connection_ids_per_min: 3,
-        time_s: 60,
-    }
+    BanRules { malformed_per_min: 10, wrong_keys_per_min: 0, time_s: 60 }
 }
 
 #[test]
@@ -151,7 +146,6 @@ fn too_many_offences_ban_for_a_time() {
     note(10, bad, BanReason::Malformed);
     note(10, good, BanReason::Malformed);
     note(100, good, BanReason::WrongKeys);
-    note(3, good, BanReason::BadConnectionIds);
     bans.settle(Tick(0));
     assert!(bans.is_empty(), "within the rules");
     note(2, bad, BanReason::Malformed);
@@ -182,11 +176,11 @@ fn offences_do_not_change_an_operators_ban() {
 #[test]
 fn automatic_bans_are_bounded() {
     let bans = bans();
-    bans.set_rules(BanRules { bad_connection_ids_per_min: 1, ..rules() });
+    bans.set_rules(BanRules { wrong_keys_per_min: 1, ..rules() });
     let most = limits::BANS_AUTOMATIC_MAX as u32;
     for number in 0..most + 1000 {
         let network = IpPrefix::from(IpAddr::from((0x0a00_0000 + number).to_be_bytes()));
-        (0..2).for_each(|_| bans.note(Tick(0), network, BanReason::BadConnectionIds));
+        (0..2).for_each(|_| bans.note(Tick(0), network, BanReason::WrongKeys));
     }
     assert_eq!(bans.len(), most as usize);
     bans.put(&[(network("192.0.2.0/24"), None)]);

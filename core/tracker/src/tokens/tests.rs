@@ -100,17 +100,17 @@ fn a_new_verifier_forgets_what_the_old_one_verified() {
 #[test]
 fn verifications_are_limited_by_second_and_batch() {
     let scene = Scene::new();
-    scene.tokens.set_verifications_per_s(3);
-    let tokens = (0..5).map(|number| [1, 99, number]);
-    let verdicts: Vec<bool> = tokens.map(|token| scene.admit(7, &token, 1).is_ok()).collect();
-    assert_eq!(verdicts, [true, true, true, false, false]);
+    let token = |number: u32| [&[1, 99][..], &number.to_be_bytes()].concat();
+    let is_admitted = |number: &u32| scene.admit(7, &token(*number), 1).is_ok();
+    let admitted: Vec<_> = (0..VERIFICATIONS_PER_S + 2).filter(is_admitted).collect();
+    assert_eq!(admitted, (0..VERIFICATIONS_PER_S).collect::<Vec<_>>());
     // Remembered ones need no verification.
-    assert_eq!(scene.admit(7, &[1, 99, 0], 1), Ok(()));
-    assert_eq!(scene.admit(8, &[1, 99, 3], 1), Ok(()));
+    assert_eq!(scene.admit(7, &token(0), 1), Ok(()));
+    assert_eq!(scene.admit(8, &token(VERIFICATIONS_PER_S), 1), Ok(()));
     let mut left = 1;
     let mut admit =
-        |number| scene.tokens.admit(Tick(9), &[1, 99, number], &InfoHash([1; 20]), None, &mut left);
-    assert_eq!([admit(10), admit(11)], [Ok(()), Err(Refusal::TokenUnverified)]);
+        |number| scene.tokens.admit(Tick(9), &token(number), &InfoHash([1; 20]), None, &mut left);
+    assert_eq!([admit(5000), admit(5001)], [Ok(()), Err(Refusal::TokenUnverified)]);
     assert_eq!(scene.tokens.stats().deferred, 3);
 }
 

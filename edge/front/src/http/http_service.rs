@@ -25,6 +25,7 @@ use crate::clock::Sampling;
 use crate::connection_error::{ConnectionError, ConnectionResult};
 use crate::listener::Listener;
 use crate::stream::{ReadOutcome, Stream};
+use crate::webtorrent::options::{serves_websockets, user_key};
 use crate::{Clock, reject_log};
 
 /// The initial capacity of the shared buffers.
@@ -290,13 +291,9 @@ impl HttpService {
     fn answer(&mut self, exchange: Exchange<'_>) -> ConnectionResult<ServiceStep> {
         let Exchange { client, view, request, response, policy_id, ip } = exchange;
         view.excuse_offences(request.is_browser);
-        // A WebSocket, on a path where they are served?
-        if request.upgrade != Upgrade::None {
-            let is_private = view.is_private(policy_id);
-            let web = client.listener.options.web.as_ref();
-            if web.is_some_and(|web| web.serves(request, is_private)) {
-                return Ok(self.upgrade(exchange));
-            }
+        let has_web = client.listener.options.web.is_some();
+        if request.upgrade != Upgrade::None && has_web && serves_websockets(request) {
+            return Ok(self.upgrade(exchange));
         }
         let kind = match request.target {
             Target::Announce(_) => RequestKind::Announce,
@@ -371,7 +368,7 @@ impl HttpService {
             http::forbidden_origin(&mut self.out);
             return ServiceStep::Drain;
         }
-        let passkey = listener.web_options.user_key(request, view.is_private(policy_id));
+        let passkey = user_key(request, view.is_private(policy_id));
         if let Err(refusal) = view.authorize(policy_id, ip, RequestKind::Other, passkey) {
             reject_log::refused("ws", ip, refusal);
             listener.http().refuse(refusal);

@@ -77,9 +77,7 @@ impl HttpService {
         let pages = listener.pages.as_ref();
         match pages.map_or(PageAnswer::NotFound, |pages| pages.answer(view, request, exchange.ip)) {
             PageAnswer::NotFound => {
-                let is_private = view.is_private(exchange.policy_id);
-                let web = listener.options.web.as_ref();
-                if web.is_some_and(|web| web.names(request, is_private)) {
+                if listener.options.web.is_some() && request.path == b"/" {
                     response.text(&mut self.out, Status::UpgradeRequired, WEB_PATH);
                 } else {
                     listener.http().not_found += 1;

@@ -7,8 +7,6 @@ use wire::url::query_key;
 /// The settings of WebTorrent at a listener.
 #[derive(Clone, Debug)]
 pub struct WebOptions {
-    /// Paths that accept WebSockets. Empty = every path, for requests that ask for one.
-    pub paths: Vec<String>,
     /// Origins whose pages may connect, such as `https://example.org`. Empty = all. An empty string
     /// stands for clients that send no origin, because they are not browsers.
     pub origins_allow: Vec<String>,
@@ -39,7 +37,6 @@ pub struct WebOptions {
 impl Default for WebOptions {
     fn default() -> Self {
         Self {
-            paths: Vec::new(),
             origins_allow: Vec::new(),
             origins_deny: Vec::new(),
             message_max: limits::WS_MESSAGE_MAX,
@@ -55,45 +52,23 @@ impl Default for WebOptions {
     }
 }
 
+/// Returns true if the request's path accepts WebSockets: any but those of health checks. `/announce` does, where other
+/// trackers have them: no announce over HTTP asks for an upgrade.
+pub(crate) fn serves_websockets(request: &RequestHead<'_>) -> bool {
+    !request.path.starts_with(b"/health")
+}
+
+/// Returns the passkey of a request for a WebSocket: `/announce/KEY` and `/KEY/announce`; at a private listener also
+/// `/KEY`, and in the query.
+pub(crate) fn user_key<'a>(request: &RequestHead<'a>, is_private: bool) -> Option<&'a [u8]> {
+    if !is_private {
+        return request.key;
+    }
+    let in_path = request.path.strip_prefix(b"/").filter(|rest| UserKey::parse(rest).is_ok());
+    in_path.or(request.key).or_else(|| query_key(request.query))
+}
+
 impl WebOptions {
-    /// Returns true if the request's path accepts WebSockets at a listener that is private or not. By
-    /// default `/announce` does, where other trackers have them: no announce over HTTP asks for an
-    /// upgrade.
-    pub(crate) fn serves(&self, request: &RequestHead<'_>, is_private: bool) -> bool {
-        if self.paths.is_empty() {
-            !request.path.starts_with(b"/health")
-        } else {
-            let is_own = |path: &String| behind(path, request.path).is_some_and(<[u8]>::is_empty);
-            self.paths.iter().any(is_own) || (is_private && self.key_in_path(request).is_some())
-        }
-    }
-
-    /// Returns true if the request's path is meant for WebSockets, and does not only accept them because
-    /// HTTP has no use for it.
-    pub(crate) fn names(&self, request: &RequestHead<'_>, is_private: bool) -> bool {
-        self.serves(request, is_private) && (request.path == b"/" || !self.paths.is_empty())
-    }
-
-    /// Returns the passkey of a request for a WebSocket: `/KEY`, or `PATH/KEY` with a path for WebSockets;
-    /// `/announce/KEY` and `/KEY/announce`; at a private listener in the query, too.
-    pub(crate) fn user_key<'a>(
-        &self,
-        request: &RequestHead<'a>,
-        is_private: bool,
-    ) -> Option<&'a [u8]> {
-        if !is_private {
-            return request.key;
-        }
-        self.key_in_path(request).or(request.key).or_else(|| query_key(request.query))
-    }
-
-    fn key_in_path<'a>(&self, request: &RequestHead<'a>) -> Option<&'a [u8]> {
-        let any = [String::from("/")];
-        let paths = if self.paths.is_empty() { &any } else { self.paths.as_slice() };
-        let mut rests = paths.iter().filter_map(|path| behind(path, request.path));
-        rests.find(|rest| UserKey::parse(rest).is_ok())
-    }
-
     /// Returns true if a page of this origin may connect; `None` is a client that is not a browser.
     pub(crate) fn admits(&self, origin: Option<&[u8]>) -> bool {
         let origin = origin.unwrap_or_default();
@@ -102,16 +77,5 @@ impl WebOptions {
         };
         let is_allowed = self.origins_allow.is_empty() || lists(&self.origins_allow);
         is_allowed && !lists(&self.origins_deny)
-    }
-}
-
-/// Returns the part of `path` behind `base`, without the slash between them.
-fn behind<'a>(base: &str, path: &'a [u8]) -> Option<&'a [u8]> {
-    let rest = path.strip_prefix(base.as_bytes())?;
-    match rest {
-        [] => Some(rest),
-        [b'/', rest @ ..] if !rest.is_empty() => Some(rest),
-        _ if base.ends_with('/') => Some(rest),
-        _ => None,
     }
 }

@@ -146,8 +146,7 @@ impl Certificates {
         };
         let place = |name: &str| self.folder.join(name);
         format!(
-            "[tls]\nlisten = [\"127.0.0.1:443\"]\n[tls.acme]\ndomains = {domains:?}\nterms_of_service_agreed = true\n\
-             contact = [\"ops@example.org\"]\ncache = {:?}\nca = {:?}\n{directory}{more}",
+            "[tls]\nlisten = [\"127.0.0.1:443\"]\n[tls.acme]\ndomains = {domains:?}\ncache = {:?}\nca = {:?}\n{directory}{more}",
             place("cache"),
             place("authority.pem"),
         )

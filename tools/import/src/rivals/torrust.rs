@@ -46,11 +46,6 @@ fn external(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
             mapper.set_external(&format!("{tracker}.network.external_ip"))?;
         }
     }
-    if mapper.draft.find("tracker.external_address").is_some() {
-        let networks = json!(["127.0.0.0/8", "::1"]);
-        let comment = "As in Torrust. Without this key, private networks count, too.";
-        mapper.draft.set("tracker.external_address_for", networks, comment);
-    }
     Ok(())
 }
 

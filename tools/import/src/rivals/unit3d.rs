@@ -36,17 +36,14 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), 
     configure_site(mapper)
 }
 
-/// Takes the interval, which is a random one between two bounds.
+/// Takes the interval, which is a random one between two bounds there: the middle of both makes as many announces.
 fn configure_interval(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
-    let min = mapper.number("ANNOUNCE_MIN")?;
-    if let Some((seconds, found)) = &min {
-        mapper.set_bounded(found, "tracker.interval_s", *seconds);
-    }
-    if let Some((max, found)) = mapper.number("ANNOUNCE_MAX")? {
-        // Its default.
-        let min = min.map_or(1_800, |(seconds, _)| seconds);
-        mapper.set_bounded(&found, "tracker.interval_jitter_s", max.saturating_sub(min));
-    }
+    let (min, max) = (mapper.number("ANNOUNCE_MIN")?, mapper.number("ANNOUNCE_MAX")?);
+    let Some((_, found)) = min.as_ref().or(max.as_ref()) else { return Ok(()) };
+    // Its defaults.
+    let min_s = min.as_ref().map_or(1_800, |it| it.0);
+    let max_s = max.as_ref().map_or(3_600, |it| it.0);
+    mapper.set_bounded(found, "tracker.interval_s", min_s.midpoint(max_s.max(min_s)));
     Ok(())
 }
 

@@ -81,19 +81,6 @@ fn rules(
     server: &str,
 ) -> Result<Vec<(&'static str, serde_json::Value)>, ImportError> {
     let mut rules = Vec::new();
-    if let Some((path, found)) = mapper.text(&format!("{server}.websockets.path"))? {
-        match path.as_str() {
-            "/*" => rules.push(("http.websocket_paths", json!([]))),
-            path if path.starts_with('/') && !path.contains(['*', ':']) => {
-                rules.push(("http.websocket_paths", json!([path])));
-            }
-            _ => mapper.draft.without(
-                &found.path,
-                &found.place,
-                "a pattern; see http.websocket_paths",
-            ),
-        }
-    }
     let path = |name: &str| format!("{server}.websockets.{name}");
     if let Some((count, _)) = mapper.number(&path("maxConnections"))?
         && count > 0

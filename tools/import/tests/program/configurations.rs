@@ -151,7 +151,6 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "# listen = [\"0.0.0.0:1212\"]",
             "external_address = [\"203.0.113.7\", \"2001:db8::7\"]",
             "# external_address = [\"203.0.113.8\"]",
-            "external_address_for = [\"127.0.0.0/8\", \"::1\"]",
             "public_host = \"tracker.example\"",
             "# tls = true",
         ],
@@ -179,7 +178,7 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
         Rival::WtTracker,
         "config.json",
         "{\"servers\": [{\"server\": {\"port\": 8000, \"host\": \"0.0.0.0\"}, \"websockets\": {\"path\": \"/*\", \"maxPayloadLength\": 65536,\
-         \"idleTimeout\": 240, \"compression\": 1, \"maxConnections\": 0}}, {\"server\": {\"port\": 8001}, \"websockets\": {\"path\": \"/ws\", \
+         \"idleTimeout\": 240, \"compression\": 1, \"maxConnections\": 7}}, {\"server\": {\"port\": 8001}, \"websockets\": {\"path\": \"/ws\", \
          \"maxConnections\": 9}}, {\"server\": {\"port\": 8443, \"key_file_name\": \"k\", \"cert_file_name\": \"c\", \"passphrase\": \"hidden-phrase\"}}],\
          \"tracker\": {\"maxOffers\": 20, \"announceInterval\": 90}, \"websocketsAccess\": {\"allowOrigins\": [\"https://a.example\"], \
          \"denyOrigins\": [\"https://b.example\"], \"denyEmptyOrigin\": true}}",
@@ -263,7 +262,7 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
         &[
             "interval_min_s = 1740",
             "enforce_interval_min = true",
-            "interval_jitter_s = 1800",
+            "interval_s = 2700",
             "seed_lists = \"60=10;900=25\"",
             "leech_lists = \"60=20\"",
         ],
@@ -279,7 +278,6 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
             "# database = \"mysql://u@h/db\"",
             "# database_ca = \"/etc/ca.pem\"",
             "interval_s = 900",
-            "interval_jitter_s = 0",
         ],
     ),
     (
@@ -293,7 +291,7 @@ const FULL: &[(Rival, &str, &str, &[&str])] = &[
         &[
             "listen = [\"127.0.0.1:6969\"]",
             "listen = []",
-            "interval_s = 1800",
+            "interval_s = 2700",
             "private = true",
             "mode = \"allow\"",
             "clients_per_torrent = 3",

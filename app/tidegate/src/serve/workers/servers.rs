@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::xdp::WorkerQueues;
 use admin::{Api, Service};
 use anyhow::{Context, Result};
-use front::http::{HttpListener, HttpWorker};
+use front::http::{HttpListener, HttpWorker, MemoryLimits};
 use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::WorkerLink;
 use net::process::{lower_priority, raise_priority};
@@ -14,6 +14,7 @@ use net::tls::TlsConfig;
 use net::{UdpSocket, UdpWorker};
 use pages::{ListenerPages, PublicUrl, Site, SiteOptions};
 use tracker::counters::{Listener, Protocol};
+use types::limits;
 
 use super::Workers;
 use crate::serve::listeners::BoundListener;
@@ -91,10 +92,9 @@ impl Workers {
         node: Option<u8>,
     ) -> Result<()> {
         let workers = distribute(listeners, worker_count(config.http_workers));
-        let links = if let (Some(cluster), Some(node)) = (&config.cluster, node) {
-            let bytes_per_s = cluster.relay_bytes_per_s;
+        let links = if let Some(node) = node {
             let (links, letters) =
-                WorkerLink::for_workers_of_node(workers.len(), node, bytes_per_s);
+                WorkerLink::for_workers_of_node(workers.len(), node, limits::LETTERS_BYTES_PER_S);
             // Set once: the workers start once.
             let _ = self.letters.set(letters);
             links
@@ -127,7 +127,7 @@ impl Workers {
                 clock: self.clock,
                 seed: seed()?,
                 link,
-                memory_limits: config.http_memory,
+                memory_limits: MemoryLimits::default(),
                 lower_priority: || {
                     // Without the right to it, the threads share the cores with the workers.
                     let _ = lower_priority();

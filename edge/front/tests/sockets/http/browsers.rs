@@ -20,8 +20,7 @@ fn start_banning(options: HttpOptions) -> HttpServer {
     set_access(&server.tracker, Access::Private);
     let key = UserKey::parse(KEY_TEXT).unwrap();
     assert!(server.tracker.passkeys().put(KeyId(1), key, KeyRules::default()));
-    let rules =
-        BanRules { wrong_keys_per_min: 1, malformed_per_min: 1, time_s: 60, ..BanRules::default() };
+    let rules = BanRules { wrong_keys_per_min: 1, malformed_per_min: 1, time_s: 60 };
     server.tracker.bans().set_rules(rules);
     server
 }
