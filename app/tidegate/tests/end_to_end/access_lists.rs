@@ -138,25 +138,6 @@ fn tells_how_announces_of_a_torrent_end() {
 }
 
 #[test]
-fn rereads_lists_and_mode_on_sighup() {
-    let tracker = start();
-    let allow = tracker.directory.write("allow.txt", &line(0xaa));
-    tracker.configure(&format!("[access]\nmode = \"allow\"\nallow = \"{}\"\n", allow.display()));
-    tracker.reload();
-    let entries = "tidegate_access_list_entries{list=\"allow\"}";
-    tracker.wait_until("reloaded", |it| it.metric(entries) == 1.0);
-    assert!(has(&http_announce(tracker.http4(), 0xaa, 1001), "10:incompletei1e"));
-    let refused = http_announce(tracker.http4(), 0xdd, 1001);
-    assert!(has(&refused, "not on the tracker's allow list"), "{}", refused.escape_ascii());
-    // It is announced for the first time, and may be listed soon.
-    assert!(has(&refused, "8:retry ini1e"), "{}", refused.escape_ascii());
-    // From now on the other file is followed.
-    tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xdd)));
-    tracker.wait_until("followed", |it| it.metric(entries) == 2.0);
-    assert!(has(&http_announce(tracker.http4(), 0xdd, 1001), "10:incompletei1e"));
-}
-
-#[test]
 fn refusals_become_quiet_by_a_reload() {
     let tracker = start();
     assert!(is_denied(&tracker, 0xdd));

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 
-use harness::Signal;
 use serde_json::{Value, json};
 
 use crate::api::{Caller, start_in};
@@ -154,8 +153,7 @@ fn ledger_is_right_to_the_last_byte_through_kills_and_upgrades() {
         reader.expect(&tracker, &api, &expected);
         match number % 3 {
             0 => {
-                tracker.signal(Signal::SIGKILL);
-                tracker.wait_for_end();
+                tracker.kill();
                 (tracker, api) = start(&state);
             }
             1 => {
@@ -212,23 +210,6 @@ fn feed_has_cursors_scopes_and_confirmations() {
     assert_eq!((&stats["kind"], &stats["announces"]), (&json!("feed"), &json!(2)));
     assert_eq!(api.expect(200, "GET /status", None)["site"], true);
     assert_eq!(tracker.metric("tidegate_site_announces_total"), 2.0);
-}
-
-#[test]
-fn rules_of_keys_are_answers_with_warnings() {
-    let state = Directory::new();
-    let (tracker, api) = start(&state);
-    let mut leecher = client(&api, 0xaa, 1001);
-    let change = format!("PATCH /keys/{}", leecher.user);
-    api.expect(200, &change, Some(&json!({ "seed_only": true })));
-    let refused = leecher.announce(tracker.http4(), [0, 0], "&event=started&left=1");
-    assert!(has(&refused, "your key may only seed") && has(&refused, "8:retry in"));
-    assert!(!has(&leecher.announce(tracker.http4(), [0, 0], "&left=0"), "failure reason"));
-    api.expect(200, &change, Some(&json!({ "seed_only": false, "download_slots": 1 })));
-    assert!(!has(&leecher.announce(tracker.http4(), [0, 0], "&left=1"), "warning message"));
-    leecher.torrent = 0xbb;
-    let over = leecher.announce(tracker.http4(), [0, 0], "&event=started&left=1");
-    assert!(has(&over, "warning message") && has(&over, "5:peers0:"), "{}", over.escape_ascii());
 }
 
 /// The key itself changes: the old one is unknown at once, and totals go on.
@@ -300,8 +281,7 @@ fn batches_are_posted_to_a_webhook_until_they_are_accepted() {
     client.announce(tracker.http4(), [700, 70], "&left=1");
     receiver.wait_until(|posts| ledger_of(posts).values().any(|sums| sums[0] == 1200));
     // Bytes that were counted but not posted when the process was killed are posted by the next one.
-    tracker.signal(Signal::SIGKILL);
-    tracker.wait_for_end();
+    tracker.kill();
     let (tracker, _api) = start();
     client.announce(tracker.http4(), [9, 9], "&left=1");
     let posts = receiver.wait_until(|posts| ledger_of(posts).values().any(|sums| sums[0] == 1209));

@@ -2,10 +2,9 @@
 //! addresses under which peers are given to others.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use geo::writer::{countries, systems};
@@ -15,6 +14,7 @@ use types::{InfoHash, Refusal, Scope};
 
 use crate::admin_command::VARIABLE;
 use crate::api::{Caller, TOKEN, start_in};
+use crate::client_commands::fake_trackers::{ok, request, tcp};
 use crate::clients::{
     Udp, announce_query, has, http, http_announce, open_websocket, u32_at, upgrade, ws_announce,
 };
@@ -204,27 +204,13 @@ fn websockets_keep_the_token_of_their_url() {
 
 /// A server of keys: answers every request with what is in the box.
 fn serve_keys(body: &Arc<Mutex<String>>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
     let body = Arc::clone(body);
-    // Ends with the test's process.
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut head = Vec::new();
-            let mut byte = [0];
-            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|len| len == 1) {
-                head.push(byte[0]);
-            }
-            let body = body.lock().unwrap().clone();
-            let status = if body.is_empty() { "500 Broken" } else { "200 OK" };
-            let _ = write!(
-                stream,
-                "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                body.len()
-            );
-        }
-    });
-    address
+    tcp(move |mut stream| {
+        request(&mut stream);
+        let body = body.lock().unwrap().clone();
+        let broken = "HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n".into();
+        let _ = stream.write_all(if body.is_empty() { broken } else { ok(&body) }.as_bytes());
+    })
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `tidegate announce`, `scrape` and `check` against tidegate and against fake trackers.
 
 mod check;
-mod fake_trackers;
+pub(crate) mod fake_trackers;
 mod hostile_trackers;
 
 use std::process::Output;

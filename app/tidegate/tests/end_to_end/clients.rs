@@ -1,7 +1,7 @@
 //! Clients whose requests are written by hand.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use harness::http::Connection;
 
@@ -90,16 +90,25 @@ impl Udp {
 
     /// The same as one of the [`site`]'s clients.
     pub(crate) fn connect_as(client: u8, address: SocketAddr) -> Self {
-        let mut udp = Self::unconnected(client, address);
-        let reply = udp.ask(0, &[]);
+        Self::unconnected(client, address).connected()
+    }
+
+    /// Takes a connection id.
+    pub(crate) fn connected(mut self) -> Self {
+        let reply = self.ask(0, &[]);
         assert_eq!(reply[..4], [0; 4]);
-        udp.id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
-        udp
+        self.id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
+        self
     }
 
     /// A client that has no connection id yet.
     pub(crate) fn unconnected(client: u8, address: SocketAddr) -> Self {
-        let socket = UdpSocket::bind((site::client_of(client, address), 0)).unwrap();
+        Self::at(site::client_of(client, address), address)
+    }
+
+    /// The same at an address of this machine.
+    pub(crate) fn at(ip: IpAddr, address: SocketAddr) -> Self {
+        let socket = UdpSocket::bind((ip, 0)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.connect(address).unwrap();
         Self { socket, id: 0x417_2710_1980 }

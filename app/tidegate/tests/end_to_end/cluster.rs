@@ -7,7 +7,6 @@ mod operation;
 mod peers;
 mod private;
 mod records;
-mod site_database;
 mod streams;
 mod webtorrent;
 
@@ -15,8 +14,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use harness::nats::{Addresses, Client, Nats, Operator};
+use serde_json::Value;
 
-use crate::api::TOKEN;
+use crate::api::{Caller, start_in};
 use crate::clients::{Torrent, Udp};
 use crate::process::{Directory, Tracker};
 
@@ -138,8 +138,7 @@ impl Cluster {
 /// Starts a node with a join file.
 pub(crate) fn start(join: &Path, more: &str) -> Tracker {
     let section = format!("[cluster]\njoin = {join:?}\nflush_ms = 10\n{more}");
-    let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
-    Tracker::start_with(Directory::new(), &section, &variables)
+    start_in(Directory::new(), &section).0
 }
 
 /// Waits until nodes hear each other.
@@ -147,6 +146,20 @@ pub(crate) fn wait_until_joined(nodes: &[&Tracker]) {
     for node in nodes {
         node.wait_until("all nodes", |it| alive(it) == nodes.len() as f64);
     }
+}
+
+/// Returns a node's view of the cluster.
+fn view(node: &Tracker) -> Value {
+    Caller::of(node).expect(200, "GET /cluster", None)
+}
+
+fn is_connected(node: &Tracker) -> bool {
+    node.metric("tidegate_cluster_connected") == 1.0
+}
+
+/// Waits until the log has all that was announced to a node.
+fn wait_until_stored(node: &Tracker) {
+    node.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
 }
 
 fn alive(node: &Tracker) -> f64 {

@@ -14,24 +14,9 @@ use crate::process::{
 };
 
 #[test]
-fn init_writes_the_defaults() {
-    let directory = Directory::new();
-    let file = directory.path("tidegate.toml");
-    let file = file.to_str().unwrap();
-    assert!(run(&["config", "init", file]).status.success());
-    assert_eq!(fs::read_to_string(file).unwrap(), stdout(&run(&["config", "init"])));
-    // As comments, so that it sets nothing.
-    let shown = stdout(&run(&["config", "show", "--config", file]));
-    assert_eq!(shown, stdout(&run(&["config", "show"])));
-    let short = stdout(&run(&["config", "init", "--short"]));
-    assert!(short.contains("\n#interval_s = 1800  # (reloadable)\n"), "{short}");
-    assert!(!short.contains("interval_min_s"), "{short}");
-}
-
-#[test]
 fn starts_with_keys_that_are_no_longer_settings() {
     let directory = Directory::new();
-    let more = "[bans]\nduration_s = 60\n[tracker]\npeer_lifetime_s = 7200\n[trace]\nsample_per_million = 5\n";
+    let more = "[tracker]\npeer_lifetime_s = 7200\n[trace]\nsample_per_million = 5\n";
     let file = directory.write("old.toml", &config(0, 0, more));
     let mut check = tidegate_of_users(&["config", "check", "--config", file.to_str().unwrap()]);
     let output = check.output().unwrap();
@@ -82,72 +67,6 @@ fn init_replaces_a_file_only_with_force() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "# mine\n");
     assert!(run(&["config", "init", path, "--force"]).status.success());
     assert!(fs::read_to_string(&file).unwrap().contains("[tracker]"));
-}
-
-#[test]
-fn reports_mistakes_with_line_and_suggestion() {
-    let directory = Directory::new();
-    let text = "[tracker]\nintervall_s = 900\nnumwant_max = 5000\n[htpp]\n";
-    let file = directory.write("bad.toml", text);
-    let path = file.to_str().unwrap();
-    for arguments in [
-        ["--config", path].as_slice(),
-        &["serve", "--config", path],
-        &["config", "show", "--config", path],
-        &["config", "check", "--config", path],
-    ] {
-        let output = run(arguments);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        let text = stderr(&output);
-        for line in [
-            format!(
-                "tidegate: {path}:2: unknown key `tracker.intervall_s`: \
-                 did you mean `tracker.interval_s`?"
-            ),
-            format!(
-                "tidegate: {path}:3: tracker.numwant_max: must be between 0 and 1000, found 5000"
-            ),
-            format!("tidegate: {path}:4: unknown section [htpp]: did you mean [http]?"),
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-        }
-        assert!(output.stdout.is_empty());
-    }
-    let absent = run(&["--config", directory.path("absent.toml").to_str().unwrap()]);
-    assert_eq!(absent.status.code(), Some(1));
-    assert!(
-        stderr(&absent).contains("absent.toml: cannot read the configuration file"),
-        "{}",
-        stderr(&absent)
-    );
-}
-
-#[test]
-fn overrides_the_file_by_the_environment() {
-    let directory = Directory::new();
-    let file = directory.write("some.toml", "[tracker]\ninterval_s = 1200\nnumwant_max = 90\n");
-    let show = |variable: &str, value: &str| {
-        let mut command = tidegate(&["config", "show", "--config", file.to_str().unwrap()]);
-        command.env(variable, value).output().unwrap()
-    };
-    let text = stdout(&show("TIDEGATE_TRACKER__INTERVAL_S", "900"));
-    for line in [
-        "tracker.interval_s = 900  # TIDEGATE_TRACKER__INTERVAL_S".to_owned(),
-        format!("tracker.numwant_max = 90  # {}:3", file.display()),
-        "tracker.interval_min_s = 900  # default".to_owned(),
-    ] {
-        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-    }
-    let bad = show("TIDEGATE_TRACKER__INTERVAL", "900");
-    assert_eq!(bad.status.code(), Some(1));
-    assert!(stderr(&bad).contains("TIDEGATE_TRACKER__INTERVAL: unknown key `tracker.interval`"));
-    let bad = show("TIDEGATE_TRACKER_INTERVAL_S", "900");
-    assert_eq!(bad.status.code(), Some(1));
-    assert_eq!(
-        stderr(&bad),
-        "tidegate: TIDEGATE_TRACKER_INTERVAL_S: no such variable: did you mean \
-         `TIDEGATE_TRACKER__INTERVAL_S`?\n"
-    );
 }
 
 #[test]

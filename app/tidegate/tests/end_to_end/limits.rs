@@ -1,17 +1,13 @@
 //! Limits that operators set and change.
 
-use std::fs;
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::TcpStream;
 use std::process::Command;
 
 use crate::api::start_in;
-use crate::clients::{Udp, announce_target, has, http_announce};
+use crate::clients::{Udp, has, http_announce};
 use crate::process::{Directory, PATIENCE, Signal, Tracker};
 
-crate::site::on_engines! { enforces_intervals_from_sighup_on }
-
-const RELOADS: &str = "tidegate_reloads_total";
 const REFUSED: &str = "too many requests from your address or network: slow down\
                        8:intervali60e12:min intervali60e8:retry ini1e";
 
@@ -75,57 +71,6 @@ fn says_that_receive_buffers_were_full() {
     assert!(item["text"].as_str().unwrap().contains(&lost.to_string()), "{item} {lost}");
 }
 
-#[test]
-fn enforces_intervals_from_sighup_on() {
-    let tracker = Tracker::start(Directory::new(), "");
-    let udp = Udp::connect(tracker.udp4());
-    let why = "you announced this torrent too recently";
-    let are_refused = || {
-        let body = http_announce(tracker.http4(), 0xaa, 1001);
-        let both = [has(&udp.announce(0xaa, 1001), why), has(&body, why)];
-        assert!(!both[1] || has(&body, "8:retry ini10ee"), "{}", body.escape_ascii());
-        both
-    };
-    assert_eq!([are_refused(), are_refused()], [[false; 2]; 2]);
-    tracker.reload_with("[tracker]\nenforce_interval_min = true\ninterval_min_s = 600\n");
-    assert_eq!(are_refused(), [true; 2]);
-    for (protocol, address) in [("udp", tracker.udp4()), ("http", tracker.http4())] {
-        let series = format!(
-            "tidegate_refusals_total{{listener=\"{address}\",protocol=\"{protocol}\",\
-             reason=\"too_soon\"}}"
-        );
-        tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
-    }
-    tracker.reload_with("");
-    assert_eq!(are_refused(), [false; 2]);
-}
-
-#[test]
-fn changes_the_connection_limit_on_sighup() {
-    let tracker = Tracker::start(Directory::new(), "[limits]\nexempt = []\n");
-    let hold = || {
-        let mut stream = TcpStream::connect(tracker.http4()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Fails if the server has closed it already.
-        let _ = stream.write_all(b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n");
-        let is_answered = stream.read(&mut [0]).is_ok_and(|len| len > 0);
-        (stream, is_answered)
-    };
-    let file = fs::read_to_string(tracker.directory.path("tidegate.toml")).unwrap();
-    let limited = file.replace("[admin]", "connections_per_prefix_max = 2\n[admin]");
-    tracker.directory.write("tidegate.toml", &limited);
-    tracker.reload();
-    tracker.wait_until("reloaded", |it| it.metric(RELOADS) == 1.0);
-    let held = [hold(), hold(), hold()];
-    assert_eq!(held.each_ref().map(|(_, is_answered)| *is_answered), [true, true, false]);
-    let drops = |it: &Tracker| drops(it, "http", "prefix_connection_limit");
-    tracker.wait_until("counted", |it| drops(it) == 1.0);
-    tracker.directory.write("tidegate.toml", &file);
-    tracker.reload();
-    tracker.wait_until("reloaded again", |it| it.metric(RELOADS) == 2.0);
-    assert!(hold().1);
-}
-
 /// Five networks take all file descriptors of the process, and go on to connect.
 #[test]
 fn serves_others_when_five_networks_hold_all_descriptors() {
@@ -158,75 +103,4 @@ fn serves_others_when_five_networks_hold_all_descriptors() {
     });
     assert_eq!(served.count(), 20);
     drop(held);
-}
-
-/// An attacker with eight addresses of a /24, or one /56 of a /48, beside 40 neighbours.
-#[test]
-fn an_attacker_leaves_the_peers_of_its_neighbours() {
-    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n\
-                 http.trusted_proxies = [\"127.0.0.0/8\"]\n";
-    let limits = "[limits]\nannounces_per_s = 0\n";
-    let tracker = Tracker::start(Directory::new(), &format!("{limits}{table}"));
-    let at = tracker.listener("http", [127, 0, 0, 2]);
-    let mut connection = harness::http::Connection::open(at).unwrap();
-    let mut announce = |client: IpAddr, port: u16, want: u32| {
-        let target = announce_target(0xaa, port) + &format!("&numwant={want}");
-        let request =
-            format!("GET {target} HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: {client}\r\n\r\n");
-        connection.send(request).unwrap();
-        connection.receive().unwrap().body
-    };
-    let v4 = |host: u8, _: u8| IpAddr::from([20, 1, 1, host]);
-    let v6 = |customer: u8, subnet: u8| {
-        let subnet = u16::from_be_bytes([customer, subnet]);
-        IpAddr::from([0x2400, 1, 1, subnet, 0, 0, 0, 1])
-    };
-    // The attacker's hosts: others of the /24, or /64s of one /56.
-    type HostAt = dyn Fn(u8, u8) -> IpAddr;
-    let attacks: [(&HostAt, [(u8, u8); 8]); 2] = [
-        (&v4, std::array::from_fn(|host| (200 + host as u8, 0))),
-        (&v6, std::array::from_fn(|subnet| (200, subnet as u8))),
-    ];
-    for (client, attackers) in attacks {
-        let neighbours: Vec<_> = (1..=40).map(|host| client(host, 0)).collect();
-        neighbours.iter().for_each(|ip| _ = announce(*ip, 6881, 0));
-        for (customer, subnet) in attackers {
-            (1..=8).for_each(|port| _ = announce(client(customer, subnet), port, 0));
-        }
-        // A client of another network.
-        let asking =
-            if neighbours[0].is_ipv4() { [30, 1, 1, 1].into() } else { "2600::1".parse().unwrap() };
-        let answer = announce(asking, 6881, 200);
-        let is_given = |ip: &&IpAddr| {
-            let mut peer = match ip {
-                IpAddr::V4(ip) => ip.octets().to_vec(),
-                IpAddr::V6(ip) => ip.octets().to_vec(),
-            };
-            peer.extend(6881_u16.to_be_bytes());
-            has(&answer, peer)
-        };
-        assert_eq!(neighbours.iter().filter(is_given).count(), 40);
-    }
-}
-
-/// All IPv4 clients of a tracker behind a translator share a /64.
-#[test]
-fn clients_behind_a_translator_count_by_their_own_addresses() {
-    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n\
-                 http.trusted_proxies = [\"127.0.0.0/8\"]\n";
-    let limits = "[limits]\nannounces_per_s = 1\nannounces_burst = 20\n";
-    let tracker = Tracker::start(Directory::new(), &format!("{limits}{table}"));
-    let at = tracker.listener("http", [127, 0, 0, 2]);
-    let counts = |client: &str, port: u16| {
-        let request = format!("GET {}", announce_target(0xaa, port));
-        let headers = format!("X-Forwarded-For: {client}\r\n");
-        let reply = harness::http::request(at, &request, &headers, b"").unwrap();
-        (has(&reply.body, "8:complete"), has(&reply.body, "10:incompletei48e"))
-    };
-    let are_served = (1..=40).all(|host| counts(&format!("64:ff9b::20.{host}.1.1"), 6881).0);
-    assert!(are_served, "more clients than a prefix may have announces");
-    // One of them is limited like any other, and has eight peers in the torrent.
-    let served = (1000..1100).filter(|port| counts("64:ff9b::30.1.1.1", *port).0).count();
-    assert!((20..100).contains(&served), "{served}");
-    assert_eq!(counts("64:ff9b::20.1.1.1", 6881), (true, true));
 }

@@ -127,7 +127,7 @@ fn trusts_proxies_per_listener() {
     let (behind, strict) = (2, 3);
     let proxy = site::client(1);
     let proxies = format!("http.trusted_proxies = [\"{proxy}\"]");
-    let udp_proxies = format!("udp.simple_proxy = true\nudp.trusted_proxies = [\"{proxy}\"]");
+    let udp_proxies = format!("udp.trusted_proxies = [\"{proxy}\"]");
     let tables = table("http", behind, &proxies)
         + &table("http", strict, &format!("http.proxy_protocol = \"v1v2\"\n{proxies}"))
         + &table("udp", strict, &udp_proxies);

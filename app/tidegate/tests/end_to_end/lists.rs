@@ -228,17 +228,3 @@ fn networks_of_lists_are_refused_quiet_or_get_less() {
     tracker.reload();
     tracker.wait_until("empty", |_| health(&api).contains("is empty: it decides nothing"));
 }
-
-#[test]
-fn an_allow_list_that_the_mode_does_not_use_is_a_problem() {
-    let directory = Directory::new();
-    let allow = directory.write("allow.txt", &("aa".repeat(20) + "\n"));
-    let config = |mode: &str| format!("[access]\nmode = \"{mode}\"\nallow = {allow:?}\n");
-    let (tracker, api) = start_in(directory, &config("open"));
-    let says = || health(&api).contains("decides nothing in this access.mode");
-    assert!(says());
-    tracker.configure(&config("allow"));
-    tracker.reload();
-    tracker.wait_until("used", |_| !says());
-    assert_eq!((&list(&api)["entries"], &list(&api)["is_used"]), (&1.into(), &true.into()));
-}

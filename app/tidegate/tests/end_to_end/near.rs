@@ -1,19 +1,14 @@
 //! Responses with peers of the client's own zone.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
 use crate::clients::Udp;
-use crate::process::{Directory, PATIENCE, Tracker};
-use crate::udp::{Announce, HASH, LEECHER, connect};
+use crate::process::{Directory, Tracker};
+use crate::udp::{Announce, HASH, LEECHER};
 
 /// Returns a client with a connection id at 127.0.0.`host`.
 fn client(host: u8, tracker: SocketAddr) -> Udp {
-    let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, host), 0)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.connect(tracker).unwrap();
-    let udp = Udp { socket, id: 0 };
-    let reply = udp.request(&connect(1));
-    Udp { id: u64::from_be_bytes(reply[8..16].try_into().unwrap()), ..udp }
+    Udp::at([127, 0, 0, host].into(), tracker).connected()
 }
 
 /// Joins 150 peers outside of 127.0.0.128/25 and 60 in it.

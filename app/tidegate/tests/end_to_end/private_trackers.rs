@@ -120,6 +120,8 @@ fn refuses_requests_without_a_key() {
     tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
 }
 
+//= bep41#url-data-use
+//= type=test
 #[test]
 fn applies_and_follows_the_file_of_keys() {
     let tracker = start("");
@@ -337,7 +339,7 @@ fn refuses_client_software_by_peer_id() {
     }
 }
 
-const BANS: &str = "[state]\nflush_s = 1\n[limits]\nexempt = []\n[bans]\nduration_s = 3600\n";
+const BANS: &str = "[state]\nflush_s = 1\n[limits]\nexempt = []\n[bans]\n";
 
 fn is_banned(tracker: &Tracker) -> bool {
     try_http(tracker.http4(), "/none").is_err()

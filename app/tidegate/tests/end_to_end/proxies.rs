@@ -1,6 +1,6 @@
-//! Clients behind proxies, and clients with private addresses.
+//! Clients behind proxies.
 
-use crate::clients::{Udp, has, http_announce, u32_at};
+use crate::clients::{Udp, u32_at};
 use crate::process::{Directory, Tracker};
 use crate::udp::{Announce, LEECHER, announce, connect};
 
@@ -19,8 +19,7 @@ pub(crate) fn header(host: u8) -> Vec<u8> {
 /// The log names the client of a refused announce, not the proxy. `udp::options` and `listeners` have the rest.
 #[test]
 fn the_log_has_the_addresses_of_clients_behind_proxies() {
-    let variables =
-        [("TIDEGATE_UDP__SIMPLE_PROXY", "true"), ("TIDEGATE_UDP__TRUSTED_PROXIES", "127.0.0.1")];
+    let variables = [("TIDEGATE_UDP__TRUSTED_PROXIES", "127.0.0.1")];
     let log = "[log]\nlevel = \"front=debug\"\n";
     let tracker = Tracker::start_with(Directory::new(), log, &variables);
     let proxy = Udp::unconnected(1, tracker.udp4());
@@ -29,23 +28,4 @@ fn the_log_has_the_addresses_of_clients_behind_proxies() {
     let refused = announce(id, Announce { port: 0, ..LEECHER });
     assert_eq!(u32_at(&proxy.request(&[header(1), refused].concat())[38..], 0), 3);
     tracker.wait_for_log("request refused client=\"192.0.2.1\"");
-}
-
-#[test]
-fn refuses_private_addresses_after_a_reload() {
-    let tracker = Tracker::start(Directory::new(), "");
-    let udp = Udp::connect(tracker.udp4());
-    assert_eq!(u32_at(&udp.announce(0xaa, 1001), 0), 1);
-    tracker.reload_with("[tracker]\nprivate_addresses = \"deny\"\n");
-    let why = "other peers cannot reach your address";
-    assert!(has(&udp.announce(0xaa, 1001), why));
-    let body = http_announce(tracker.http4(), 0xaa, 1002);
-    assert!(has(&body, why), "{}", body.escape_ascii());
-    for (protocol, address) in [("udp", tracker.udp4()), ("http", tracker.http4())] {
-        let series = format!(
-            "tidegate_refusals_total{{listener=\"{address}\",protocol=\"{protocol}\",\
-             reason=\"address_not_public\"}}"
-        );
-        tracker.wait_until(&series, |it| it.metric(&series) == 1.0);
-    }
 }

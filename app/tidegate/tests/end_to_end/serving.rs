@@ -12,7 +12,6 @@ use crate::site;
 crate::site::on_engines! {
     shares_one_swarm_between_protocols_and_families,
     counts_requests_by_listener_and_family,
-    changes_the_interval_on_sighup,
 }
 
 fn start(more: &str) -> Tracker {
@@ -169,21 +168,6 @@ fn serves_health_metrics_and_dashboard() {
     }
     // The HTTP listener does not serve admin pages.
     assert_eq!(http(tracker.http4(), "/metrics").0, 404);
-}
-
-#[test]
-fn changes_the_interval_on_sighup() {
-    let tracker = start("[tracker]\ninterval_s = 1200\n");
-    let udp = Udp::connect(tracker.udp4());
-    assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1200);
-    tracker.reload_with("[tracker]\ninterval_s = 1500\nnumwant_max = 0\n");
-    // Connection ids and peers survive the reload.
-    assert_eq!(u32_at(&udp.announce(0xaa, 1001), 8), 1500);
-    let body = http_announce(tracker.http4(), 0xaa, 1002);
-    assert!(has(&body, "8:intervali1500e"), "{}", body.escape_ascii());
-    assert!(has(&body, "10:incompletei2e") && has(&body, "5:peers0:"), "{}", body.escape_ascii());
-    let message = "reloaded the configuration changed=\"tracker.interval_s, tracker.numwant_max\"";
-    tracker.wait_for_log(message);
 }
 
 #[test]

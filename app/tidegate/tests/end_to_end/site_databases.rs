@@ -1,4 +1,4 @@
-//! UNIT3D and Gazelle through the binary, with a real database: kills and upgrades at any moment lose and repeat nothing.
+//! A site through the binary, with a real database: kills and upgrades at any moment lose and repeat nothing.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -11,21 +11,14 @@ use crate::api::start_in;
 use crate::clients::{has, http};
 use crate::process::{Directory, Tracker, unused_address};
 
-pub(crate) const UNIT3D: &str = concat!(
+const UNIT3D: &str = concat!(
     include_str!("../../../../edge/site/tests/site/unit3d.sql"),
     "INSERT INTO `groups` (id, slug, is_immune, is_freeleech, is_double_upload) VALUES (1, 'user', 0, 0, 0);
      INSERT INTO users (id, username, passkey, group_id, can_download) VALUES (1, 'a', REPEAT('a', 32), 1, 1);
      INSERT INTO torrents (id, name, info_hash, status, free, doubleup) VALUES (11, 't', UNHEX(REPEAT('aa', 20)), 1, 0, 0);"
 );
-const GAZELLE: &str = concat!(
-    include_str!("../../../../edge/site/tests/site/gazelle.sql"),
-    "INSERT INTO users_main (ID, Enabled, can_leech, torrent_pass) VALUES (1, '1', 1, REPEAT('a', 32));
-     INSERT INTO torrents (ID, info_hash) VALUES (11, UNHEX(REPEAT('aa', 20)));"
-);
 /// The keys of `[site]` with secrets, all in one file.
-pub(crate) const UNIT3D_SECRETS: &str = "kind = \"unit3d\"\ntracker_key = \"SECRET\"\n";
-const GAZELLE_SECRETS: &str =
-    "kind = \"gazelle\"\nsite_password = \"SECRET\"\nreport_password = \"SECRET\"\n";
+const UNIT3D_SECRETS: &str = "kind = \"unit3d\"\ntracker_key = \"SECRET\"\n";
 
 /// A site's database, and a tracker beside it.
 struct Scene {
@@ -38,7 +31,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(schema: &str, secrets: &str) -> Self {
+    fn new(secrets: &str) -> Self {
         let server = MariaDb::start().unwrap();
         let state = Directory::new();
         let secret = state.write("secret", &"k".repeat(32));
@@ -51,13 +44,19 @@ impl Scene {
             secrets.replace("SECRET", &secret.display().to_string())
         );
         let scene = Self { server, more, _state: state, uploaded: 0 };
-        scene.sql(&format!("CREATE DATABASE site CHARACTER SET utf8mb4; USE site; {schema}"));
+        scene.sql(&format!("CREATE DATABASE site CHARACTER SET utf8mb4; USE site; {UNIT3D}"));
         scene
     }
 
-    /// Runs statements, and returns what they print.
+    /// Runs statements as the administrator of the database, and returns what they print.
     fn sql(&self, statements: &str) -> String {
-        sql(&self.server, statements)
+        let address = self.server.address();
+        let mut client = Command::new("mariadb");
+        client.args(["--no-defaults", "--user=root", "--skip-column-names"]);
+        client.arg(format!("--host={}", address.ip())).arg(format!("--port={}", address.port()));
+        let output = client.arg("--execute").arg(statements).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
     fn start(&self) -> Tracker {
@@ -80,28 +79,19 @@ impl Scene {
     }
 
     /// Waits until the site has credited all.
-    fn wait_credited(&self, tracker: &Tracker, sql: &str) {
+    fn wait_credited(&self, tracker: &Tracker) {
+        let sql = "SELECT uploaded FROM site.users WHERE id = 1";
         tracker.wait_until("all is credited", |_| self.sql(sql) == self.uploaded.to_string());
     }
 }
 
-/// Runs statements as the administrator of a database, and returns what they print.
-pub(crate) fn sql(server: &MariaDb, statements: &str) -> String {
-    let address = server.address();
-    let mut client = Command::new("mariadb");
-    client.args(["--no-defaults", "--user=root", "--skip-column-names"]);
-    client.arg(format!("--host={}", address.ip())).arg(format!("--port={}", address.port()));
-    let output = client.arg("--execute").arg(statements).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
-/// Announces, kills, upgrades, and kills the database in between; `sql` reads what the user was credited.
-fn accounts_are_right(schema: &str, secrets: &str, sql: &str) {
+/// Announces, kills, upgrades, and kills the database in between.
+#[test]
+fn accounts_are_right_through_kills_and_upgrades() {
     if let Some(obstacle) = mariadb::obstacle() {
         return eprintln!("skipped {obstacle}");
     }
-    let mut scene = Scene::new(schema, secrets);
+    let mut scene = Scene::new(UNIT3D_SECRETS);
     let mut tracker = scene.start();
     scene.announce(tracker.http4(), 0);
     for round in 1..=4 {
@@ -109,7 +99,7 @@ fn accounts_are_right(schema: &str, secrets: &str, sql: &str) {
         // At once: what no batch has is written by the old process of an upgrade.
         tracker.upgrade();
         scene.announce(tracker.http4(), round);
-        scene.wait_credited(&tracker, sql);
+        scene.wait_credited(&tracker);
         if round % 2 == 0 {
             scene.server.kill();
         }
@@ -121,55 +111,8 @@ fn accounts_are_right(schema: &str, secrets: &str, sql: &str) {
             scene.server.restart().unwrap();
         }
         tracker = scene.start();
-        scene.wait_credited(&tracker, sql);
+        scene.wait_credited(&tracker);
     }
-}
-
-#[test]
-fn accounts_of_unit3d_are_right_through_kills_and_upgrades() {
-    accounts_are_right(UNIT3D, UNIT3D_SECRETS, "SELECT uploaded FROM site.users WHERE id = 1");
-}
-
-#[test]
-fn accounts_of_gazelle_are_right_through_kills_and_upgrades() {
-    accounts_are_right(
-        GAZELLE,
-        GAZELLE_SECRETS,
-        "SELECT Uploaded FROM site.users_main WHERE ID = 1",
-    );
-}
-
-/// A user who asks for peers more often than the windows permit gets none, and a warning.
-#[test]
-fn lists_of_peers_are_limited_for_each_user() {
-    if let Some(obstacle) = mariadb::obstacle() {
-        return eprintln!("skipped {obstacle}");
-    }
-    let user =
-        "INSERT INTO users (id, username, passkey, group_id) VALUES (2, 'b', REPEAT('b', 32), 1);";
-    let secrets = format!("{UNIT3D_SECRETS}seed_lists = \"3600=2\"\nleech_lists = \"\"\n");
-    let scene = Scene::new(&format!("{UNIT3D}{user}"), &secrets);
-    let (tracker, api) = start_in(Directory::new(), &scene.more);
-    tracker.wait_until("users of the site", |_| api.expect(200, "GET /site", None)["users"] == 2);
-    let announce = |user: &str, port: u16, left: u8| {
-        let target = format!(
-            "/announce/{}?info_hash={}&peer_id=-XX0001-00000000{port}&port={port}&compact=1&left={left}\
-             &downloaded=0&uploaded=0",
-            user.repeat(32),
-            "%aa".repeat(20),
-        );
-        let (_, body) = http(tracker.http4(), &target);
-        (has(&body, "5:peers6:"), has(&body, "Rate limit exceeded. Please wait."))
-    };
-    assert_eq!(announce("b", 1001, 0), (false, false), "the first gets no peers");
-    for expected in [(true, false), (true, false), (false, true), (false, true)] {
-        assert_eq!(announce("a", 1002, 1), expected);
-    }
-    // Seeding clients have windows of their own: none.
-    for _ in 0..5 {
-        assert_eq!(announce("b", 1001, 0), (true, false));
-    }
-    assert_eq!(api.expect(200, "GET /site", None)["lists_withheld"], 2);
 }
 
 /// An address that the tracker may probe: a public one, of a network that exists for the test only.
@@ -208,7 +151,7 @@ fn clients_are_probed_from_the_address_that_the_operator_names() {
         let secrets = format!(
             "{UNIT3D_SECRETS}connectable_from = [\"{from}\"]\nconnectable_required = true\n"
         );
-        let scene = network.tracker.run(|| Scene::new(UNIT3D, &secrets));
+        let scene = network.tracker.run(|| Scene::new(&secrets));
         let sql = |statements: &str| network.tracker.run(|| scene.sql(statements));
         let (tracker, api) = start_in(Directory::new(), &scene.more);
         let status = || api.expect(200, "GET /site", None);

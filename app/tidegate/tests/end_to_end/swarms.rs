@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use crate::api::{Caller, TOKEN};
+use crate::api::{Caller, start_in};
 use crate::clients::{Udp, announce_target, has, http, http_announce};
 use crate::process::{Directory, Signal, Tracker, is_alive, run, stderr, stdout, tidegate};
 
@@ -29,8 +29,7 @@ impl State {
 
     /// Serves with this directory and `more` in `[state]`.
     fn start(&self, more: &str) -> Tracker {
-        let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
-        Tracker::start_with(Directory::new(), &self.config(more), &variables)
+        start_in(Directory::new(), &self.config(more)).0
     }
 
     fn journal(&self) -> PathBuf {
@@ -93,14 +92,13 @@ fn wait_until_written(tracker: &Tracker) {
     });
 }
 
-fn stop(mut tracker: Tracker) {
+pub(crate) fn stop(mut tracker: Tracker) {
     tracker.stop();
     assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
 }
 
-fn kill(mut tracker: Tracker) {
-    tracker.signal(Signal::SIGKILL);
-    tracker.wait_for_end();
+pub(crate) fn kill(mut tracker: Tracker) {
+    tracker.kill();
 }
 
 #[test]

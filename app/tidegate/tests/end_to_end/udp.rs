@@ -68,16 +68,6 @@ pub(crate) fn announce(id: u64, say: Announce) -> Vec<u8> {
     packet
 }
 
-/// An announce with the options that carry a URL's path and query, one for each piece.
-pub(crate) fn announce_at(id: u64, pieces: &[&str]) -> Vec<u8> {
-    let mut packet = announce(id, LEECHER);
-    for piece in pieces {
-        packet.extend([2, piece.len() as u8]);
-        packet.extend(piece.as_bytes());
-    }
-    packet
-}
-
 /// Returns leechers, seeders and the peers' bytes of a reply to an announce.
 fn parse_announce(reply: &[u8]) -> (u32, u32, &[u8]) {
     let head = [u32_at(reply, 0), u32_at(reply, 4), u32_at(reply, 8)];

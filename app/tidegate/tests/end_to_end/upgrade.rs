@@ -68,11 +68,11 @@ impl Seen {
 }
 
 /// Stops the clients, even if the test fails.
-struct StopAtEnd<'a>(&'a Seen);
+struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
-        self.0.stop.store(true, Ordering::Relaxed);
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -82,7 +82,7 @@ fn upgrades_without_losing_requests_or_peers() {
     let seen = Seen::default();
     let first = tracker.pid();
     std::thread::scope(|scope| {
-        let _stop = StopAtEnd(&seen);
+        let _stop = StopAtEnd(&seen.stop);
         let v4 = (tracker.udp4(), tracker.http4());
         let v6 = (tracker.udp6(), tracker.http6());
         for (udp, http) in [v4, v6, v4, v6] {

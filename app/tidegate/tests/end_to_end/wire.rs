@@ -1,7 +1,6 @@
-//! Frames between a tracker and its clients: what an engine puts on the wire is what UDP sockets would, and what
-//! is not its business reaches the kernel.
+//! Frames between a tracker and its clients: where replies go in the link layer, and what is not the business of an
+//! engine reaches the kernel. What the program writes is compared with a model in edge/xdp.
 
-mod answers;
 mod frame;
 mod gateway;
 mod passing;

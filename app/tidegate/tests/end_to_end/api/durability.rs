@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{Caller, UNBOUND, hash, start_in};
 use crate::clients::{Udp, has, http_announce};
-use crate::process::{Directory, Signal, Tracker, config, tidegate};
+use crate::process::{Directory, Signal, config, tidegate};
 
 /// Entries of one import, which is one change.
 const LANE: u32 = 200;
@@ -174,13 +174,6 @@ fn ignores_only_the_changed_setting_that_is_invalid() {
     let (tracker, _) = start_in(Directory::new(), &in_folder(&folder));
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "intervali77e"));
     tracker.wait_for_log("set through the API: api: limits.exempt: `10.0.0.0/33` is neither");
-}
-
-/// The configuration of [`Tracker`] sets no state directory; this test notices if that changes.
-#[test]
-fn reports_records_as_not_durable_without_a_state_directory() {
-    let (_tracker, api): (Tracker, Caller) = start_in(Directory::new(), UNBOUND);
-    assert_eq!(api.expect(200, "GET /stats", None)["records"]["durable"], false);
 }
 
 #[test]

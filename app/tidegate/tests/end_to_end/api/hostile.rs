@@ -163,23 +163,6 @@ fn rejects_malformed_bodies() {
 }
 
 #[test]
-fn creates_a_contested_key_once() {
-    let (_tracker, api) = start("");
-    for round in 0..10 {
-        let body = json!({ "key": format!("the-same-key-{round:04}") });
-        let ask = || {
-            let (api, body) = (api.clone(), body.clone());
-            std::thread::spawn(move || api.ask("POST /keys", Some(&body)).0)
-        };
-        let asked = [ask(), ask(), ask()];
-        let mut statuses = asked.map(|thread| thread.join().unwrap());
-        statuses.sort_unstable();
-        assert_eq!(statuses, [201, 409, 409]);
-    }
-    assert_eq!(api.expect(200, "GET /keys", None)["total"], 10);
-}
-
-#[test]
 fn applies_cors_origins() {
     let (_tracker, api) = start("cors_origins = [\"https://panel.example\"]\n");
     let ask = |request: &str, origin: &str| {

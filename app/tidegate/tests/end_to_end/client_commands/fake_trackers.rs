@@ -7,7 +7,7 @@ use std::thread;
 use crate::process::PATIENCE;
 
 /// Runs `handle` for each connection to a port of the system's choice, until the test's process ends.
-pub(super) fn tcp(treat: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+pub(crate) fn tcp(treat: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -35,7 +35,7 @@ pub(super) fn answers(answer: impl Into<Vec<u8>>, closes: bool) -> SocketAddr {
 }
 
 /// Reads the next request and returns its target, or nothing at the end.
-pub(super) fn request(stream: &mut TcpStream) -> Option<String> {
+pub(crate) fn request(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -49,7 +49,7 @@ pub(super) fn request(stream: &mut TcpStream) -> Option<String> {
 }
 
 /// Returns an HTTP response with this body.
-pub(super) fn ok(body: &str) -> String {
+pub(crate) fn ok(body: &str) -> String {
     format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::{Cluster, wait_until_joined};
 use crate::accounting::{Ledger, MORE, Reader, add_records, client};
-use crate::api::{Caller, TOKEN};
-use crate::process::{Directory, Signal, Tracker};
+use crate::api::{Caller, start_in};
+use crate::process::{Directory, Tracker};
 
 /// Time in which a node surely has told the others of a batch, and they have it on their disks.
 const EXCHANGE: Duration = Duration::from_secs(4);
@@ -20,7 +20,7 @@ fn start(cluster: &Cluster, number: u8) -> Tracker {
     let state = cluster.state(number);
     let more =
         format!("{MORE}[cluster]\njoin = {join:?}\nflush_ms = 10\n[state]\ndir = {state:?}\n");
-    Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)])
+    start_in(Directory::new(), &more).0
 }
 
 /// Reads the feeds of all nodes until the ledger is as expected.
@@ -65,8 +65,7 @@ fn a_client_that_changes_nodes_is_accounted_once() {
     expect(&mut readers, &[&a, &b], &ledger([100, 10]));
     // A node that is killed has what it learned of others.
     sleep(EXCHANGE);
-    b.signal(Signal::SIGKILL);
-    b.wait_for_end();
+    b.kill();
     let b = start(&cluster, 2);
     wait_until_joined(&[&a, &b]);
     one.announce(b.http4(), [250, 25], "&left=1");

@@ -1,26 +1,13 @@
 //! Nodes, servers and streams that fail.
 
-use super::{Cluster, SWARMS, alive, wait_for_counts, wait_until_joined};
-use crate::api::Caller;
+use super::{
+    Cluster, SWARMS, is_connected, view, wait_for_counts, wait_until_joined, wait_until_stored,
+};
 use crate::clients::{Udp, announce_target, http, http_announce};
-use crate::process::{Signal, Tracker};
+use crate::swarms::{kill, stop};
 
 /// A node that does not wait for NATS.
 const IMPATIENT: &str = "warm_wait_s = 0\n";
-
-fn kill(mut node: Tracker) {
-    node.signal(Signal::SIGKILL);
-    node.wait_for_end();
-}
-
-fn stop(mut node: Tracker) {
-    node.stop();
-    assert_eq!(node.wait_for_end().code(), Some(0), "{}", node.log());
-}
-
-fn is_connected(node: &Tracker) -> bool {
-    node.metric("tidegate_cluster_connected") == 1.0
-}
 
 #[test]
 fn a_new_node_knows_what_the_others_know() {
@@ -34,7 +21,7 @@ fn a_new_node_knows_what_the_others_know() {
     // Its own changes are in the log. Before the next block is cut, no block waits either: another node must have heard of
     // all.
     wait_for_counts(&[&witness], 0xaa, [0, 0, 3]);
-    a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
+    wait_until_stored(&a);
     kill(witness);
     let b = cluster.node(2);
     // It is ready when it knows them.
@@ -64,22 +51,6 @@ fn a_node_that_restarts_knows_what_happened_meanwhile() {
         wait_until_joined(&[&a, &new]);
         b = Some(new);
     }
-}
-
-#[test]
-fn peers_of_a_killed_node_stay_and_go_on_elsewhere() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    let client = Udp::connect(a.udp4());
-    client.announce(0xaa, 1001);
-    client.announce(0xaa, 1002);
-    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
-    kill(a);
-    b.wait_until("one node", |it| alive(it) == 1.0);
-    let mut moved = Udp::unconnected(1, b.udp4());
-    moved.id = client.id;
-    moved.announce(0xaa, 1001);
-    assert_eq!(moved.scrape(0xaa), [0, 0, 2]);
 }
 
 #[test]
@@ -132,7 +103,7 @@ fn nodes_outlive_the_server_that_leads_the_stream() {
     cluster.nats.kill(leader.unwrap());
     http_announce(a.http4(), 0xaa, 1001);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
-    a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
+    wait_until_stored(&a);
     let c = cluster.node(3);
     assert_eq!(Udp::connect(c.udp4()).scrape(0xaa), [0, 0, 1], "{}", c.log());
 }
@@ -149,17 +120,15 @@ fn a_deleted_stream_is_named_and_can_be_made_again() {
     // The other node receives it live.
     wait_for_counts(&[&b], 0xaa, [0, 0, 2]);
     // Nodes have no right to make it.
-    let api = Caller::of(&a);
-    a.wait_until("the problem", |_| {
-        let cluster = api.expect(200, "GET /cluster", None);
-        cluster["problems"].to_string().contains("does not exist: run `tidegate cluster set`")
+    a.wait_until("the problem", |it| {
+        view(it)["problems"].to_string().contains("does not exist: run `tidegate cluster set`")
     });
     cluster.operator.run("set").unwrap();
-    a.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
+    wait_until_stored(&a);
     http_announce(b.http4(), 0xaa, 1003);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 3]);
     // The new stream has the announces made after the deletion.
-    b.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
+    wait_until_stored(&b);
     let c = cluster.node(3);
     let [_, _, leechers] = Udp::connect(c.udp4()).scrape(0xaa);
     assert!(leechers >= 2, "{leechers}: {}", c.log());

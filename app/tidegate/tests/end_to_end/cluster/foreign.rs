@@ -6,7 +6,7 @@ use harness::nats::{Client, Message};
 use replication::block::{self, Header, Kind};
 
 use super::{Cluster, NAME, alive, wait_for_counts, wait_until_joined};
-use crate::clients::{Udp, http_announce};
+use crate::clients::http_announce;
 use crate::process::Tracker;
 
 fn drops(node: &Tracker, reason: &str) -> f64 {
@@ -34,42 +34,6 @@ fn later_block() -> Vec<u8> {
     let mut bytes = Vec::new();
     block::write(&header, &[1, 2, 3], &mut bytes);
     bytes
-}
-
-#[test]
-fn a_node_with_another_secret_is_not_heard() {
-    let cluster = Cluster::start(1);
-    let a = cluster.node(1);
-    let stranger = cluster.stranger(2, "warm_wait_s = 0\n");
-    http_announce(stranger.http4(), 0xaa, 1001);
-    http_announce(a.http4(), 0xaa, 1002);
-    for node in [&a, &stranger] {
-        node.wait_until("drops", |it| drops(it, "secret") > 0.0);
-        assert_eq!(Udp::connect(node.udp4()).scrape(0xaa), [0, 0, 1]);
-        assert_eq!(alive(node), 1.0);
-    }
-    stranger.wait_for_log("another node has another secret");
-    let b = cluster.node(3);
-    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
-}
-
-#[test]
-fn the_younger_of_two_nodes_with_one_number_is_mute() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
-    let younger = cluster.node_with(1, "warm_wait_s = 1\n");
-    younger.wait_until("mute", |it| it.metric("tidegate_cluster_mute") == 1.0);
-    assert_eq!(a.metric("tidegate_cluster_mute"), 0.0);
-    http_announce(younger.http4(), 0xaa, 1001);
-    assert_eq!(Udp::connect(younger.udp4()).scrape(0xaa), [0, 0, 1]);
-    http_announce(a.http4(), 0xaa, 1002);
-    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
-    // It speaks when the older one has left.
-    a.stop();
-    younger.wait_until("heard", |it| it.metric("tidegate_cluster_mute") == 0.0);
-    http_announce(younger.http4(), 0xaa, 1003);
-    b.wait_until("peers", |it| Udp::connect(it.udp4()).scrape(0xaa)[2] >= 2);
 }
 
 #[test]

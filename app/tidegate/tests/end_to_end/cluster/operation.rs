@@ -5,9 +5,9 @@ use std::process::{Child, Stdio};
 
 use harness::nats::{Client, Operator};
 use harness::{PATIENCE, wait_for};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Cluster, start, wait_for_counts, wait_until_joined};
+use super::{Cluster, is_connected, start, view, wait_for_counts, wait_until_joined};
 use crate::api::{Caller, TOKEN};
 use crate::clients::{Udp, http_announce};
 use crate::process::{Tracker, run, stderr, stdout, tidegate};
@@ -17,15 +17,6 @@ impl Cluster {
     fn operate(&self, command: &str, node: &Tracker) -> String {
         self.operator.run_by_api(command, node.admin_address(), TOKEN).unwrap()
     }
-}
-
-/// Returns a node's view of the cluster.
-fn view(node: &Tracker) -> Value {
-    Caller::of(node).expect(200, "GET /cluster", None)
-}
-
-fn is_connected(node: &Tracker) -> bool {
-    node.metric("tidegate_cluster_connected") == 1.0
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Peers that announce to one node are known to all others.
 
-use super::{Cluster, wait_for_counts, wait_until_joined};
+use super::{Cluster, wait_for_counts};
 use crate::api::Caller;
 use crate::clients::{Udp, announce_target, has, http, http_announce};
 use crate::process::{Directory, Tracker};
@@ -39,20 +39,6 @@ fn peers_are_seen_at_all_nodes() {
         let reply = http(node.http4(), &announce_target(0xaa, port)).1;
         assert!(has(&reply, [127, 0, 0, 1, 0x03, 0xe9]), "{reply:?}");
     }
-}
-
-#[test]
-fn stopped_peers_are_gone_at_all_nodes() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    for port in [1001, 1002] {
-        http_announce(a.http4(), 0xaa, port);
-    }
-    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
-    // One where it announced, one where another node had heard of it.
-    http(a.http4(), &(announce_target(0xaa, 1001) + "&event=stopped"));
-    http(b.http4(), &(announce_target(0xaa, 1002) + "&event=stopped"));
-    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 0]);
 }
 
 #[test]
@@ -118,50 +104,4 @@ fn connection_ids_are_good_at_all_nodes() {
         let reason = [("reason", "bad_connection_id")];
         b.wait_until("drop", |it| it.sum("tidegate_drops_total", &reason) == dropped);
     }
-}
-
-/// Two nodes that replace the oldest peers of a host by different new ones must not add up. One may have fewer than the
-/// cap for a while: it has let go of a peer for one that the other node then took back.
-#[test]
-fn a_host_has_no_more_peers_than_its_cap_at_any_node() {
-    let cluster = Cluster::start(1);
-    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n\
-                 http.trusted_proxies = [\"127.0.0.0/8\"]\n";
-    let nodes = [1, 2].map(|number| cluster.node_with(number, table));
-    wait_until_joined(&nodes.each_ref());
-    let announce = |node: &Tracker, client: &str, port: u16| {
-        let request = format!("GET {}", announce_target(0xaa, port));
-        let headers = format!("X-Forwarded-For: {client}\r\n");
-        let at = node.listener("http", [127, 0, 0, 2]);
-        let reply = harness::http::request(at, &request, &headers, b"").unwrap();
-        assert!(has(&reply.body, "8:complete"), "{}", reply.text());
-    };
-    for round in 0..8 {
-        for (number, node) in (0..).zip(&nodes) {
-            (0..20).for_each(|port| {
-                announce(node, "20.9.9.9", 1000 + 40 * round + 20 * number + port)
-            });
-        }
-        // Once a node has the other's marker, it has merged everything that the other sent before.
-        for (number, node) in (0..).zip(&nodes) {
-            announce(node, &format!("40.{round}.{number}.1"), 6881);
-        }
-        for node in &nodes {
-            let mut held = Vec::new();
-            node.wait_until(&format!("the markers of round {round}"), |it| {
-                held = addresses_of(it, 0xaa);
-                (0..2).all(|number| held.contains(&format!("40.{round}.{number}.1:6881")))
-            });
-            let of_host = held.iter().filter(|address| address.starts_with("20.9.9.9:")).count();
-            assert!((1..=8).contains(&of_host), "{held:?}");
-        }
-    }
-}
-
-/// Returns the addresses of a torrent's peers at a node.
-fn addresses_of(node: &Tracker, torrent: u8) -> Vec<String> {
-    let hash = format!("{torrent:02x}").repeat(20);
-    let (_, body) = Caller::of(node).ask(&format!("GET /torrents/{hash}"), None);
-    let peers = body["peers"].as_array().cloned().unwrap_or_default();
-    peers.iter().filter_map(|peer| peer["address"].as_str().map(str::to_owned)).collect()
 }

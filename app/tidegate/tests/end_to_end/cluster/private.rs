@@ -22,7 +22,7 @@ struct Site {
 }
 
 impl Site {
-    fn start(quota: &Value) -> Self {
+    fn start() -> Self {
         let cluster = Cluster::start(1);
         let nodes = [1, 2].map(|number| {
             let node = cluster.node_with(number, MORE);
@@ -31,7 +31,7 @@ impl Site {
         });
         let [(a, api_a), (b, api_b)] = nodes;
         wait_until_joined(&[&a, &b]);
-        let key = api_a.expect(201, "POST /keys", Some(quota));
+        let key = api_a.expect(201, "POST /keys", Some(&json!({})));
         let get = format!("GET /keys/{}", key["id"]);
         b.wait_until("the key", |_| api_b.ask(&get, None).0 == 200);
         Self { nodes: [a, b], apis: [api_a, api_b], key, markers: MARKERS, _cluster: cluster }
@@ -50,19 +50,12 @@ impl Site {
     }
 
     /// Waits until the other node knows what was announced at `node`: a session that came later is there.
-    /// The key has no quota of torrents then.
     fn exchange(&mut self, node: usize) {
         let other = &self.nodes[1 - node];
         let before = sessions(other);
         self.markers += 1;
         assert!(self.announce(node, self.markers, 7, "event=started"));
         other.wait_until("sessions", |it| sessions(it) > before);
-    }
-
-    fn leechers(&self, node: usize, torrent: u8, count: u32) -> bool {
-        let hash = format!("%{torrent:02x}").repeat(20);
-        let target = format!("/{}/scrape?info_hash={hash}", self.key["key"].as_str().unwrap());
-        has(&http(self.nodes[node].http4(), &target).1, format!("10:incompletei{count}e"))
     }
 
     fn totals(&self, node: usize) -> [u64; 2] {
@@ -77,7 +70,7 @@ fn sessions(node: &Tracker) -> f64 {
 
 #[test]
 fn a_client_that_changes_nodes_is_counted_to_the_byte() {
-    let mut site = Site::start(&json!({}));
+    let mut site = Site::start();
     assert!(site.announce(0, 1, 1001, "uploaded=0&downloaded=0&event=started"));
     site.exchange(0);
     let mut bytes = [0_u64; 2];
@@ -103,32 +96,6 @@ fn a_client_that_changes_nodes_is_counted_to_the_byte() {
     site.exchange(0);
     site.exchange(1);
     assert_eq!([site.totals(0), site.totals(1)], [[uploaded, downloaded]; 2]);
-}
-
-#[test]
-fn quotas_hold_at_both_nodes() {
-    let site = Site::start(&json!({ "torrents": 2, "peers_per_torrent": 2 }));
-    assert!(site.announce(0, 1, 1001, "event=started"));
-    assert!(site.announce(1, 1, 1002, "event=started"));
-    assert!(site.announce(0, 2, 1001, "event=started"));
-    for node in &site.nodes {
-        node.wait_until("sessions", |it| sessions(it) == 3.0);
-    }
-    for node in 0..2 {
-        assert!(!site.announce(node, 1, 1003, "event=started"), "a third peer");
-        assert!(!site.announce(node, 3, 1001, "event=started"), "a third torrent");
-        assert!(site.announce(node, 1, 1001, "") && site.announce(node, 1, 1002, ""));
-    }
-    // It stops at the node where it did not start.
-    assert!(site.leechers(0, 2, 1));
-    assert!(site.announce(1, 2, 1001, "event=stopped"));
-    for (number, node) in site.nodes.iter().enumerate() {
-        node.wait_until("sessions", |it| sessions(it) == 2.0);
-        node.wait_until("its peer is gone", |_| site.leechers(number, 2, 0));
-    }
-    assert!(site.announce(0, 3, 1001, "event=started"));
-    site.nodes[1].wait_until("sessions", |it| sessions(it) == 3.0);
-    assert!(!site.announce(1, 4, 1001, "event=started"));
 }
 
 #[test]

@@ -1,17 +1,11 @@
 //! Streams and consumers that do what the cluster did not ask for.
 
 use harness::nats::Client;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Cluster, NAME, SWARMS, wait_for_counts, wait_until_joined};
-use crate::api::Caller;
+use super::{Cluster, NAME, SWARMS, view, wait_for_counts, wait_until_joined, wait_until_stored};
 use crate::clients::http_announce;
 use crate::process::Tracker;
-
-/// Returns a node's view of the cluster.
-fn view(node: &Tracker) -> Value {
-    Caller::of(node).expect(200, "GET /cluster", None)
-}
 
 fn wait_for_problem(node: &Tracker, text: &str) {
     node.wait_until(text, |it| view(it)["problems"].to_string().contains(text));
@@ -28,10 +22,6 @@ fn stored(client: &mut Client) -> [u64; 2] {
     let state = &info.unwrap()["state"];
     let own = state["subjects"][format!("tg.{NAME}.d.1")].as_u64().unwrap();
     [own, state["messages"].as_u64().unwrap() - own]
-}
-
-fn wait_until_stored(node: &Tracker) {
-    node.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use super::*;
 use crate::admin_command::VARIABLE;
-use crate::api::TOKEN;
+use crate::api::{TOKEN, start_in};
 use crate::clients::try_http;
 use crate::process::{PATIENCE, tidegate};
 
@@ -15,7 +15,7 @@ fn tracker(directory: Directory, name: &str) -> Tracker {
     let more = format!(
         "tls = true\n[tls]\nlisten = []\ncertificates = [{{ chain = {chain:?}, key = {key:?} }}]\n"
     );
-    Tracker::start_with(directory, &more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)])
+    start_in(directory, &more).0
 }
 
 #[test]

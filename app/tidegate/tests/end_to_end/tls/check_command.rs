@@ -3,16 +3,6 @@
 use super::*;
 use crate::process::run;
 
-/// Makes `NAME.pem` and `NAME.key` for an address of this machine.
-fn make_for_address(directory: &Directory, name: &str, address: &str, days: &str) {
-    let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
-    let address = format!("subjectAltName=IP:{address}");
-    let issuer = ["req", "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", days];
-    let subject = ["-subj", "/CN=x", "-addext", &address, "-addext", "basicConstraints=CA:FALSE"];
-    let files = ["-noenc", "-keyout", &key, "-out", &chain];
-    openssl(directory, &[&issuer, ECDSA, &subject, &files].concat());
-}
-
 fn start(address: &str, days: &str) -> Secure {
     start_with(address, days, &[])
 }
@@ -21,7 +11,7 @@ fn start(address: &str, days: &str) -> Secure {
 fn start_with(address: &str, days: &str, variables: &[(&str, &str)]) -> Secure {
     let directory = Directory::new();
     make_authority(&directory);
-    make_for_address(&directory, "host", address, days);
+    issue(&directory, "host", &format!("IP:{address}"), (ECDSA, days));
     let more = Secure::configuration(&directory, &["host"]);
     let tracker = Tracker::start_with(directory, &more, variables);
     let address = tracker.listener("https", [127, 0, 0, 1]);

@@ -1,4 +1,4 @@
-//! URLs in announces (BEP 41), the keys in them, and clients behind a proxy.
+//! Options of announces (BEP 41), and clients behind a proxy.
 
 use super::*;
 use crate::proxies::header;
@@ -6,7 +6,6 @@ use crate::site;
 
 crate::site::on_engines! {
     serves_announces_with_any_options,
-    knows_keys_by_urls,
     serves_clients_behind_a_proxy,
 }
 
@@ -27,40 +26,10 @@ fn serves_announces_with_any_options() {
     }
 }
 
-//= bep41#url-data-use
-//= type=test
-#[test]
-fn knows_keys_by_urls() {
-    let key = "user-key-012345678";
-    let directory = Directory::new();
-    let keys = directory.write("keys.txt", key);
-    let more = format!("[access]\nprivate = true\nkeys = {keys:?}\n");
-    let tracker = Tracker::start(directory, &more);
-    for to in both(&tracker) {
-        let client = Udp::connect(to);
-        let ask = |pieces: &[&str]| client.request(&announce_at(client.id, pieces));
-        for url in ["/announce/", "/announce?key=", "/announce?x=1&passkey="] {
-            parse_announce(&ask(&[&format!("{url}{key}")]));
-        }
-        parse_announce(&ask(&["/", key, "/announce"]));
-        for (pieces, why) in [
-            (&[][..], Refusal::KeyMissing),
-            (&["/announce"], Refusal::KeyMissing),
-            (&["/announce/", key, "9"], Refusal::KeyUnknown),
-        ] {
-            let reply = ask(pieces);
-            assert!(is_error(&reply, why), "{pieces:?}: {}", reply.escape_ascii());
-        }
-        let reply = client.request(&scrape(client.id, &[HASH]));
-        assert!(is_error(&reply, Refusal::ScrapeWithoutKey), "{}", reply.escape_ascii());
-    }
-}
-
 #[test]
 fn serves_clients_behind_a_proxy() {
     let proxy = site::client(1).to_string();
-    let variables =
-        [("TIDEGATE_UDP__SIMPLE_PROXY", "true"), ("TIDEGATE_UDP__TRUSTED_PROXIES", &proxy)];
+    let variables = [("TIDEGATE_UDP__TRUSTED_PROXIES", proxy.as_str())];
     let tracker = Tracker::start_with(Directory::new(), "", &variables);
     let to = tracker.udp4();
     let proxy = Udp::unconnected(1, to);

@@ -81,15 +81,6 @@ impl Stream {
     }
 }
 
-/// Stops the clients, even if the test fails.
-struct StopOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Sends connects and scrapes at a steady rate, whether or not answers come.
 fn run(mut stream: Stream, stop: &AtomicBool) -> (u32, usize) {
     while !stop.load(Ordering::Relaxed) {
@@ -122,7 +113,7 @@ fn loses_no_datagram_at_upgrades() {
     let streams = [tracker.udp4(), tracker.udp6()].map(Stream::open);
     thread::scope(|scope| {
         let clients = streams.map(|stream| scope.spawn(|| run(stream, &stop)));
-        let _stop = StopOnDrop(&stop);
+        let _stop = StopAtEnd(&stop);
         for _ in 0..3 {
             tracker.upgrade();
             thread::sleep(Duration::from_millis(300));

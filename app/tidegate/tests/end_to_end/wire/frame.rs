@@ -117,20 +117,6 @@ impl Frame {
             || self.ip()[12..16] == *octets(from.ip());
         is_from && protocol == UDP && datagram[..4] == ports(from, to)
     }
-
-    /// Returns true if all checksums are right and complete. A datagram must have one.
-    pub(super) fn has_right_checksums(&self) -> bool {
-        let packet = self.ip();
-        let (protocol, content) = self.ip_payload();
-        let (header, addresses) = if packet[0] >> 4 == 4 {
-            (checksum(&[&packet[..20]]), &packet[12..20])
-        } else {
-            (0, &packet[8..40])
-        };
-        let pseudo = [&[0, protocol][..], &(content.len() as u16).to_be_bytes()].concat();
-        let has_one = protocol != UDP || word(content, 6) != 0;
-        header == 0 && has_one && checksum(&[addresses, &pseudo, content]) == 0
-    }
 }
 
 /// An IP packet without options.

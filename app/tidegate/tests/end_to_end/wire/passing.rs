@@ -4,7 +4,7 @@
 use std::net::UdpSocket;
 use std::rc::Rc;
 
-use harness::network::{NetworkOptions, ROUTER_MAC, TRACKER_MAC};
+use harness::network::{NetworkOptions, ROUTER_MAC, SPARE_MAC, TRACKER_MAC};
 
 use super::frame::{ICMP, ICMPV6, OUTER_TAG, TAG, ip_packet, octets, seal};
 use super::*;
@@ -150,6 +150,22 @@ fn answer_large_packets(engine: Engine) {
                 let reply = client.exchange(&scrape(client.id, &vec![[1; 20]; hashes]));
                 assert_eq!(reply.payload().len(), 8 + 12 * hashes.min(most));
             }
+        }
+    });
+}
+
+#[test]
+fn tagged_frames_are_answered_with_their_tag() {
+    let options = NetworkOptions { tags: true, ..NetworkOptions::default() };
+    in_network(options, |site| {
+        site.engine.set(Engine::XdpDriver);
+        let _tracker = start("", &[("TIDEGATE_XDP__VLANS", "7")]);
+        let mut socket = site.network.packet_socket().unwrap();
+        let link = Link { mac: SPARE_MAC, vlan: Some(7) };
+        for is_v6 in [false, true] {
+            let mut client = Client::connect(&mut socket, link, is_v6);
+            let reply = client.exchange(&announce(client.id, LEECHER));
+            assert_eq!((reply.macs().0, reply.vlan()), (&SPARE_MAC[..], Some(7)));
         }
     });
 }
