@@ -50,9 +50,7 @@ pub use tables::counts::PendingCounts;
 pub use tables::lists::List;
 pub use writer::{ChangeSource, LiveState, Writer};
 
-use changes::Consequences;
-use stamp::{Clock, Stamp};
-use writer::{TypedTask, WriterRequest};
+use writer::{Call, WriterRequest};
 
 /// The name of the file in its folder.
 pub const FILE: &str = "tidegate.db";
@@ -70,13 +68,7 @@ pub struct Records {
     health: Arc<RecordsHealth>,
     /// True if changes are refused. Locked while one is sent, so that none is queued after a pause.
     is_paused: Mutex<bool>,
-    shared: Arc<Shared>,
-}
-
-/// State that the handle and the writer share for the replication.
-#[derive(Default)]
-struct Shared {
-    replication: ReplicationState,
+    replication: Arc<ReplicationState>,
 }
 
 impl Records {
@@ -94,19 +86,12 @@ impl Records {
         let connection = schema::open(file.as_deref())?;
         let (requests, queue) = sync_channel(QUEUE_MAX);
         let health = Arc::<RecordsHealth>::default();
-        let shared = Arc::<Shared>::default();
-        let fail =
-            |error: &_| OpenError { file: file.clone(), reason: failure::Reason::new(error) };
-        let data_version = writer::data_version(&connection).map_err(|error| fail(&error))?;
-        shared.replication.digests.load(&connection).map_err(|error| fail(&error))?;
-        let known = stamps::read_clock(&connection).map_err(|error| fail(&error))?;
-        let (node, last) = known.unwrap_or((0, Stamp::OLDEST));
-        let clock = Clock { node, last, now_ms: 0 };
-        let mut writer =
-            Writer::new(connection, queue, Arc::clone(&health), Arc::clone(&shared), clock);
-        writer.data_version = data_version;
+        let replication = Arc::<ReplicationState>::default();
+        let writer = Writer::new(connection, queue, Arc::clone(&health), Arc::clone(&replication));
+        let fail = |error| OpenError { file: file.clone(), reason: failure::Reason::new(&error) };
+        let writer = writer.map_err(fail)?;
         let (readers, is_paused) = Default::default();
-        Ok((Self { file, requests, readers, health, is_paused, shared }, writer))
+        Ok((Self { file, requests, readers, health, is_paused, replication }, writer))
     }
 
     /// Returns whether the records survive the process.
@@ -126,28 +111,19 @@ impl Records {
 
     /// Makes a change. When this returns, it is committed and applied.
     pub(crate) async fn change(&self, op: RecordOp) -> Result<Outcome, RecordsError> {
-        self.run(|db, to| op.apply(db, to)).await
+        self.make(vec![op]).await
     }
 
     /// Makes several changes together, or none. Returns the number of rows that were added or removed.
     pub async fn change_all(&self, ops: Vec<RecordOp>) -> Result<usize, RecordsError> {
-        self.run(|db, to| {
-            ops.into_iter().try_fold(0, |count, op| Ok(count + op.apply(db, to)?.changed))
-        })
-        .await
+        Ok(self.make(ops).await?.changed)
     }
 
-    /// Runs a change in a transaction. Its effects are applied to the memory once it is committed, in the
+    /// Makes changes in a transaction. Their effects are applied to the memory once it is committed, in the
     /// order of commits.
-    async fn run<T: Send + 'static>(
-        &self,
-        change: impl FnOnce(&Connection, &mut Consequences) -> Result<T, rusqlite::Error>
-        + Send
-        + 'static,
-    ) -> Result<T, RecordsError> {
+    async fn make(&self, ops: Vec<RecordOp>) -> Result<Outcome, RecordsError> {
         let (reply, answer) = oneshot::channel();
-        let task = WriterRequest::Change(Box::new(TypedTask::new(change, reply)));
-        self.send_unless_paused(task)?;
+        self.send_unless_paused(WriterRequest::Change(ops, reply))?;
         // The writer ends only with the process.
         answer.await.unwrap_or(Err(RecordsError::Stopped))
     }
@@ -159,11 +135,10 @@ impl Records {
     ) -> Result<T, RecordsError> {
         let Some(file) = self.file.clone() else {
             let (reply, answer) = oneshot::channel();
-            self.send(WriterRequest::Read(Box::new(TypedTask::new(
-                move |db: &Connection, _: &mut _| read(db),
-                reply,
-            ))))?;
-            return answer.await.unwrap_or(Err(RecordsError::Stopped));
+            // The requester may have gone.
+            let call: Call = Box::new(move |writer, _| drop(reply.send(read(writer.connection()))));
+            self.send(WriterRequest::Call(call))?;
+            return Ok(answer.await.map_err(|_| RecordsError::Stopped)??);
         };
         let reader = self.readers().pop();
         let result = tokio::task::spawn_blocking(move || {

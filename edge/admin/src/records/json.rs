@@ -12,9 +12,7 @@ pub(super) mod hashes {
         hashes: &[InfoHash],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let mut text = String::with_capacity(hashes.len() * 40);
-        hashes.iter().for_each(|hash| super::push_hex(&mut text, hash));
-        serializer.serialize_str(&text)
+        serializer.serialize_str(&hashes.iter().map(InfoHash::to_string).collect::<String>())
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
@@ -25,7 +23,7 @@ pub(super) mod hashes {
         if digits.len() > HASHES_MAX || !rest.is_empty() {
             return Err(D::Error::custom("expected up to 5000 times 40 hex digits"));
         }
-        digits.iter().map(|digits| super::parse(digits).map_err(D::Error::custom)).collect()
+        digits.iter().map(|digits| InfoHash::from_hex(digits).map_err(D::Error::custom)).collect()
     }
 }
 
@@ -39,31 +37,12 @@ pub(super) mod hash {
         hash: &InfoHash,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let mut text = String::with_capacity(40);
-        super::push_hex(&mut text, hash);
-        serializer.serialize_str(&text)
+        serializer.collect_str(hash)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<InfoHash, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        super::parse(text.as_bytes()).map_err(D::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
-}
-
-use types::InfoHash;
-
-fn push_hex(text: &mut String, hash: &InfoHash) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for byte in hash.0 {
-        for digit in [byte >> 4, byte & 15] {
-            text.push(char::from(DIGITS[usize::from(digit)]));
-        }
-    }
-}
-
-fn parse(digits: &[u8]) -> Result<InfoHash, &'static str> {
-    let text = std::str::from_utf8(digits).map_err(|_| "expected hex digits")?;
-    text.parse().map_err(|_| "expected 40 hex digits")
 }

@@ -133,7 +133,7 @@ impl Writer {
             Ok(stamps::set_node(db, to, node)?)
         })?;
         self.clock.node = node;
-        let state = &self.shared.replication;
+        let state = &self.replication;
         state.tombstones.store(stamps::tombstones(&self.connection)?, Ordering::Relaxed);
         state.is_on.store(true, Ordering::Relaxed);
         Ok(())
@@ -145,11 +145,10 @@ impl Writer {
         from: u8,
         body: &[u8],
     ) -> Result<(), RecordsError> {
-        let shared = std::sync::Arc::clone(&self.shared);
-        let state = &shared.replication;
+        let state = std::sync::Arc::clone(&self.replication);
         // No sync: rows that a crash of the machine loses are still at other nodes.
         let merged =
-            self.transact(false, |db, to| Ok(merge::merge_body(db, to, state, from, body)?));
+            self.transact(false, |db, to| Ok(merge::merge_body(db, to, &state, from, body)?));
         match merged {
             Ok(((), effects)) => {
                 self.apply_of_cluster(live, effects);
@@ -166,25 +165,25 @@ impl Writer {
 impl Records {
     /// Returns the state of the replication.
     pub fn replication(&self) -> &ReplicationState {
-        &self.shared.replication
+        &self.replication
     }
 
     /// Returns the digests of all kinds of rows, in the order of [`KINDS`](super::KINDS). Equal digests mean equal rows.
     pub fn digests(&self) -> Vec<u64> {
-        self.shared.replication.digests.of_kinds()
+        self.replication.digests.of_kinds()
     }
 
     /// Returns the digests of the 1,024 ranges of a kind: wrapping sums over the rows in each. Empty for an unknown kind.
     pub fn range_digests(&self, kind: u8) -> Vec<u64> {
-        self.shared.replication.digests.of_ranges(kind)
+        self.replication.digests.of_ranges(kind)
     }
 
     /// Waits for changes made here since the last call, and returns them: a body of at most 256 KiB for
     /// [`Self::merge`]. What there is no room for is left out: other nodes find it by digests.
     pub async fn next_changes(&self) -> Vec<u8> {
         loop {
-            let added = self.shared.replication.added.notified();
-            if let Some(changes) = self.shared.replication.take_changes() {
+            let added = self.replication.added.notified();
+            if let Some(changes) = self.replication.take_changes() {
                 return changes;
             }
             added.await;
@@ -236,7 +235,7 @@ impl Records {
     /// Makes a change that other nodes of the cluster must make, too, and that has been made here. Does
     /// nothing outside clusters.
     pub(crate) async fn tell(&self, op: RecordOp) -> Result<(), RecordsError> {
-        if self.shared.replication.is_on.load(Ordering::Relaxed) {
+        if self.replication.is_on.load(Ordering::Relaxed) {
             self.change(op).await?;
         }
         Ok(())

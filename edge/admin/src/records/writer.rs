@@ -13,12 +13,12 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tracing::{error, info};
 
-use super::Shared;
 use super::changes::Consequences;
 use super::failure::RecordsError;
 use super::health::RecordsHealth;
 use super::op::{Outcome, RecordOp};
-use super::stamp::Clock;
+use super::replication::ReplicationState;
+use super::stamp::{Clock, Stamp};
 use super::stamps;
 use super::tables::counts::{self, PendingCounts};
 use crate::clock::since_epoch;
@@ -59,54 +59,15 @@ pub enum ChangeSource<'a> {
 /// Runs on the writer's thread.
 pub(super) type Call = Box<dyn FnOnce(&mut Writer, &mut dyn LiveState) + Send>;
 
+/// Where the outcome of a change is sent, after the commit.
+pub(super) type ChangeReply = oneshot::Sender<Result<Outcome, RecordsError>>;
+
 /// A request to the writer.
 pub(super) enum WriterRequest {
-    Change(Box<dyn Task>),
-    Read(Box<dyn Task>),
+    /// Makes all of these changes or, if one fails, none.
+    Change(Vec<RecordOp>, ChangeReply),
     Call(Call),
     Close(oneshot::Sender<()>),
-}
-
-/// A type-erased change or read.
-pub(super) trait Task: Send {
-    /// Runs it in the present transaction.
-    fn run(&mut self, connection: &Connection, to: &mut Consequences) -> Result<(), RecordsError>;
-    /// Sends the result to the requester, after the commit.
-    fn complete(self: Box<Self>, outcome: Result<(), RecordsError>);
-}
-
-/// A change or read with the channel for its result.
-pub(super) struct TypedTask<T, C> {
-    change: Option<C>,
-    result: Option<T>,
-    reply: oneshot::Sender<Result<T, RecordsError>>,
-}
-
-impl<T, C> TypedTask<T, C> {
-    pub(super) fn new(change: C, reply: oneshot::Sender<Result<T, RecordsError>>) -> Self {
-        Self { change: Some(change), result: None, reply }
-    }
-}
-
-impl<T, C> Task for TypedTask<T, C>
-where
-    T: Send,
-    C: FnOnce(&Connection, &mut Consequences) -> Result<T, rusqlite::Error> + Send,
-{
-    fn run(&mut self, connection: &Connection, to: &mut Consequences) -> Result<(), RecordsError> {
-        let change = self.change.take();
-        debug_assert!(change.is_some(), "a task runs once");
-        let change = change.ok_or(RecordsError::Stopped)?;
-        self.result = Some(change(connection, to).map_err(RecordsError::new)?);
-        Ok(())
-    }
-
-    fn complete(self: Box<Self>, outcome: Result<(), RecordsError>) {
-        let result = self.result.ok_or(RecordsError::Stopped);
-        let answer = outcome.and(result);
-        // The requester may have gone; the change stays.
-        let _ = self.reply.send(answer);
-    }
 }
 
 /// The owner of the only connection that writes.
@@ -117,7 +78,7 @@ pub struct Writer {
     last_error_logged: Option<Instant>,
     /// True if anything was committed since the last checkpoint.
     pub(super) is_dirty: bool,
-    pub(super) shared: Arc<Shared>,
+    pub(super) replication: Arc<ReplicationState>,
     /// Returns the time, unix ms.
     pub(super) now: Box<dyn Fn() -> u64 + Send>,
     pub(super) clock: Clock,
@@ -126,24 +87,26 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// Takes over the records of a connection, and reads the state that is kept in memory.
     pub(super) fn new(
         connection: Connection,
         queue: Receiver<WriterRequest>,
         health: Arc<RecordsHealth>,
-        shared: Arc<Shared>,
-        clock: Clock,
-    ) -> Self {
-        Self {
+        replication: Arc<ReplicationState>,
+    ) -> Result<Self, rusqlite::Error> {
+        replication.digests.load(&connection)?;
+        let (node, last) = stamps::read_clock(&connection)?.unwrap_or((0, Stamp::OLDEST));
+        Ok(Self {
+            data_version: data_version(&connection)?,
             connection,
             queue,
             health,
             last_error_logged: None,
             is_dirty: false,
-            shared,
+            replication,
             now: Box::new(|| since_epoch(SystemTime::now()).as_millis() as u64),
-            clock,
-            data_version: 0,
-        }
+            clock: Clock { node, last, now_ms: 0 },
+        })
     }
 
     /// Returns the connection, to restore the tracker's memory from before the thread starts.
@@ -205,60 +168,53 @@ impl Writer {
         first: WriterRequest,
         live: &mut dyn LiveState,
     ) -> Option<oneshot::Sender<()>> {
-        let mut tasks = Vec::new();
+        let mut changes = Vec::new();
         let mut next = Some(first);
         let mut closed = None;
         while let Some(request) = next {
             match request {
-                WriterRequest::Change(task) => tasks.push(task),
-                WriterRequest::Read(mut task) => {
-                    // Reads come here for records in memory. They see committed changes only, as in a file.
-                    self.commit(std::mem::take(&mut tasks), live);
-                    self.health.changes_pending.fetch_sub(1, Ordering::Relaxed);
-                    let outcome = task.run(&self.connection, &mut Consequences::new(self.clock));
-                    task.complete(outcome);
-                }
+                WriterRequest::Change(ops, reply) => changes.push((ops, reply)),
                 WriterRequest::Call(call) => {
-                    self.commit(std::mem::take(&mut tasks), live);
+                    // It sees what is committed.
+                    self.commit(std::mem::take(&mut changes), live);
                     call(self, live);
                     self.health.changes_pending.fetch_sub(1, Ordering::Release);
                 }
                 WriterRequest::Close(reply) => closed = Some(reply),
             }
-            next = if tasks.len() < BATCH_MAX { self.queue.try_recv().ok() } else { None };
+            next = if changes.len() < BATCH_MAX { self.queue.try_recv().ok() } else { None };
         }
-        self.commit(tasks, live);
+        self.commit(changes, live);
         closed
     }
 
-    /// Commits changes together. Then applies and completes each.
-    fn commit(&mut self, mut tasks: Vec<Box<dyn Task>>, live: &mut dyn LiveState) {
-        if tasks.is_empty() {
+    /// Commits changes together. Then applies each, and replies to its requester.
+    fn commit(&mut self, changes: Vec<(Vec<RecordOp>, ChangeReply)>, live: &mut dyn LiveState) {
+        if changes.is_empty() {
             return;
         }
-        let count = tasks.len() as u64;
-        let outcomes = match self.transact(true, |db, to| run_tasks(db, to, &mut tasks)) {
-            Ok((outcomes, _)) => {
+        let (changes, replies): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
+        let results = match self.transact(true, |db, to| run_changes(db, to, changes)) {
+            Ok((results, _)) => {
                 self.health.commits.fetch_add(1, Ordering::Relaxed);
                 self.health.set_failing(None);
-                outcomes
+                results
             }
-            Err(error) => tasks.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => replies.iter().map(|_| Err(error.clone())).collect(),
         };
         // Release: a thread that sees the queue empty sees the changes on the disk.
-        self.health.changes_pending.fetch_sub(count, Ordering::Release);
-        for (task, outcome) in tasks.into_iter().zip(outcomes) {
-            match outcome {
-                Ok(effects) => {
-                    self.health.changes.fetch_add(1, Ordering::Relaxed);
-                    effects.into_iter().for_each(|effect| live.apply(effect, ChangeSource::Here));
-                    task.complete(Ok(()));
-                }
-                Err(error) => {
-                    self.report(&error, "change not recorded");
-                    task.complete(Err(error));
-                }
+        self.health.changes_pending.fetch_sub(replies.len() as u64, Ordering::Release);
+        for (reply, result) in replies.into_iter().zip(results) {
+            let answer = result.map(|(outcome, effects)| {
+                self.health.changes.fetch_add(1, Ordering::Relaxed);
+                effects.into_iter().for_each(|effect| live.apply(effect, ChangeSource::Here));
+                outcome
+            });
+            if let Err(error) = &answer {
+                self.report(error, "change not recorded");
             }
+            // The requester may have gone; the change stays.
+            let _ = reply.send(answer);
         }
     }
 
@@ -292,7 +248,7 @@ impl Writer {
         }
         let (result, digests) = done?;
         let Consequences { effects, told, clock, merged, stale, .. } = to;
-        let state = &self.shared.replication;
+        let state = &self.replication;
         state.digests.set(&digests);
         state.merged.fetch_add(merged, Ordering::Relaxed);
         state.stale.fetch_add(stale, Ordering::Relaxed);
@@ -345,7 +301,7 @@ impl Writer {
         });
         match cleaned {
             Ok((tombstones, _)) => {
-                self.shared.replication.tombstones.store(tombstones, Ordering::Relaxed);
+                self.replication.tombstones.store(tombstones, Ordering::Relaxed);
             }
             Err(error) => self.report(&error, "expired records not removed yet"),
         }
@@ -356,7 +312,7 @@ impl Writer {
     pub(super) fn take_over(&mut self, live: &mut dyn LiveState) {
         let taken = data_version(&self.connection).and_then(|version| {
             if version != self.data_version {
-                self.shared.replication.digests.load(&self.connection)?;
+                self.replication.digests.load(&self.connection)?;
                 live.take_over(&self.connection)?;
             }
             Ok(version)
@@ -407,24 +363,40 @@ pub(super) fn data_version(db: &Connection) -> Result<i64, rusqlite::Error> {
     db.query_row("PRAGMA data_version", [], |row| row.get(0))
 }
 
-/// Runs tasks in the present transaction, each with a savepoint. Returns the effects of each, or why it failed.
-fn run_tasks(
+/// The outcome of a change, and its effects on the memory.
+type Applied = (Outcome, Vec<RecordOp>);
+
+/// Makes changes in the present transaction, each with a savepoint.
+fn run_changes(
     db: &Connection,
     to: &mut Consequences,
-    tasks: &mut [Box<dyn Task>],
-) -> Result<Vec<Result<Vec<RecordOp>, RecordsError>>, RecordsError> {
-    let mut outcomes = Vec::with_capacity(tasks.len());
-    for task in tasks {
-        db.execute_batch("SAVEPOINT task")?;
+    changes: Vec<Vec<RecordOp>>,
+) -> Result<Vec<Result<Applied, RecordsError>>, RecordsError> {
+    let mut results = Vec::with_capacity(changes.len());
+    for ops in changes {
+        db.execute_batch("SAVEPOINT change")?;
         let mut part = Consequences::new(to.clock);
-        let outcome = task.run(db, &mut part);
+        let outcome = run_ops(db, &mut part, ops).map_err(RecordsError::new);
         // Some errors, such as a full disk, roll back the whole transaction.
         if db.is_autocommit() {
             return Err(outcome.err().unwrap_or(RecordsError::Stopped));
         }
-        let end = if outcome.is_ok() { "RELEASE task" } else { "ROLLBACK TO task; RELEASE task" };
+        let end =
+            if outcome.is_ok() { "RELEASE change" } else { "ROLLBACK TO change; RELEASE change" };
         db.execute_batch(end)?;
-        outcomes.push(outcome.map(|()| to.absorb(part)));
+        results.push(outcome.map(|outcome| (outcome, to.absorb(part))));
     }
-    Ok(outcomes)
+    Ok(results)
+}
+
+/// Applies ops one after the other. Returns the outcome of the last one, with the rows that all have changed.
+fn run_ops(
+    db: &Connection,
+    to: &mut Consequences,
+    ops: Vec<RecordOp>,
+) -> Result<Outcome, rusqlite::Error> {
+    ops.into_iter().try_fold(Outcome::default(), |before, op| {
+        let outcome = op.apply(db, to)?;
+        Ok(Outcome { changed: before.changed + outcome.changed, ..outcome })
+    })
 }

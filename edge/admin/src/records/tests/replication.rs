@@ -5,6 +5,7 @@ use tokio::time::timeout;
 
 use super::super::changes::Stamped;
 use super::super::rows::Kind;
+use super::super::stamp::Stamp;
 use super::super::tables::bans;
 use super::*;
 
