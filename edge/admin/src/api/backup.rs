@@ -7,7 +7,6 @@ use std::pin::Pin;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
-use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -15,7 +14,7 @@ use tracing::{info, warn};
 use utoipa::IntoParams;
 
 use super::auth::Caller;
-use super::input::Query;
+use super::input::{Query, Raw};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -47,19 +46,13 @@ struct BackupQuery {
 }
 
 /// A tar file.
-pub(super) struct ArchiveResponse(Body);
-
-impl IntoResponse for ArchiveResponse {
-    fn into_response(self) -> Response {
-        (HEADERS, self.0).into_response()
-    }
-}
+pub(super) enum ArchiveFile {}
 
 async fn backup(
     State(api): State<Shared>,
     caller: Caller,
     Query(query): Query<BackupQuery>,
-) -> Result<ArchiveResponse, Problem> {
+) -> Result<Raw<ArchiveFile>, Problem> {
     let folder = api.records().directory().ok_or_else(|| {
         Problem::not_found(
             "nothing to back up: the tracker keeps its state in memory (state.dir is empty)",
@@ -79,7 +72,7 @@ async fn backup(
         let chunk = state.next().await?;
         Some((chunk, state))
     });
-    Ok(ArchiveResponse(Body::from_stream(stream)))
+    Ok(Raw::new((HEADERS, Body::from_stream(stream))))
 }
 
 /// A response that is being sent.

@@ -10,13 +10,13 @@ use types::limits::BANS_MAX;
 
 use super::auth::Caller;
 use super::input::{
-    Body, Created, Json, NoContent, PathParam, PathSegment, Query, check_expiry, check_name,
-    page_limit, search_text,
+    Body, Created, Json, NoContent, PathParam, PathSegment, Query, check_count, check_expiry,
+    check_name, check_room, page_limit, search_text,
 };
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
-use super::state::Shared;
+use super::state::{Api, Shared};
 use crate::events::EventKind;
 use crate::records::RecordOp;
 use crate::records::tables::bans::{self, BanRow};
@@ -39,26 +39,10 @@ pub(super) fn routes() -> Vec<Route> {
     ]
 }
 
-/// A banned network.
-#[derive(Serialize, ToSchema)]
-struct Ban {
-    /// In CIDR notation.
-    network: String,
-    /// Free text; of an automatic ban, the offence.
-    reason: String,
-    /// True if the tracker banned it automatically.
-    automatic: bool,
-    /// Unix time, seconds.
-    created: i64,
-    /// Unix time in seconds; absent: never.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<i64>,
-}
-
 /// A page of bans.
 #[derive(Serialize, ToSchema)]
 struct BanPage {
-    bans: Vec<Ban>,
+    bans: Vec<BanRow>,
     /// The cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
@@ -125,13 +109,6 @@ struct BanPageQuery {
     q: Option<String>,
 }
 
-impl From<BanRow> for Ban {
-    fn from(row: BanRow) -> Self {
-        let BanRow { network, reason, automatic, created, expires } = row;
-        Self { network, reason, automatic, created, expires }
-    }
-}
-
 impl PathSegment for IpPrefix {
     const NAME: &'static str = "network";
 
@@ -140,8 +117,9 @@ impl PathSegment for IpPrefix {
     }
 }
 
-fn ban_limit() -> Problem {
-    Problem::conflict(format!("the limit of {BANS_MAX} bans is reached: remove some first"))
+/// Checks that there is room for `more` bans.
+fn check_bans(api: &Api, more: usize) -> Result<(), Problem> {
+    check_room(api.tracker().bans().len() + more, BANS_MAX, "bans", "remove some first")
 }
 
 /// Refuses to ban a large part of the internet by mistake.
@@ -170,29 +148,27 @@ async fn list(
     };
     let next = rows.last().filter(|_| rows.len() == limit as usize);
     let next = next.map(|row| row.network.clone());
-    Ok(Json(BanPage { bans: rows.into_iter().map(Ban::from).collect(), next, total }))
+    Ok(Json(BanPage { bans: rows, next, total }))
 }
 
 async fn create(
     State(api): State<Shared>,
     caller: Caller,
     Body(new): Body<NewBan>,
-) -> Result<Created<Ban>, Problem> {
+) -> Result<Created<BanRow>, Problem> {
     check_name("reason", &new.reason)?;
     check_expiry(new.expires, api.now())?;
     let network = IpPrefix::parse(&new.network)
         .map_err(|error| Problem::bad_request(format!("network: {error}")))?;
     check_size(network, new.force)?;
-    if api.tracker().bans().len() >= BANS_MAX {
-        return Err(ban_limit());
-    }
+    check_bans(&api, 1)?;
     let (reason, created, expires) = (new.reason, api.now(), new.expires);
     let row = BanRow { network: network.to_string(), reason, automatic: false, created, expires };
     api.records().change(RecordOp::BansPut(vec![row.clone()])).await?;
     api.audit(&caller, format_args!("banned {}", row.network));
     let data = json!({ "network": row.network, "reason": row.reason, "automatic": false, "expires": row.expires });
     api.hub().publish(EventKind::Ban, data);
-    Ok(Created(row.into()))
+    Ok(Created(row))
 }
 
 /// For published block lists. Publishes no events: a thousand at once would drown the others.
@@ -203,21 +179,14 @@ async fn create_many(
 ) -> Result<Json<BulkBanOutcome>, Problem> {
     check_name("reason", &new.reason)?;
     check_expiry(new.expires, api.now())?;
-    if new.networks.is_empty() || new.networks.len() > MANY_MAX {
-        let found = new.networks.len();
-        return Err(Problem::bad_request(format!(
-            "networks: expected 1 to {MANY_MAX} networks, found {found}"
-        )));
-    }
+    check_count("networks", new.networks.len(), MANY_MAX)?;
     let parse = |text: &String| {
         IpPrefix::parse(text)
             .map_err(|error| Problem::bad_request(format!("networks: `{text}`: {error}")))
     };
     let networks: BTreeSet<IpPrefix> = new.networks.iter().map(parse).collect::<Result<_, _>>()?;
     networks.iter().try_for_each(|network| check_size(*network, new.force))?;
-    if api.tracker().bans().len() + networks.len() > BANS_MAX {
-        return Err(ban_limit());
-    }
+    check_bans(&api, networks.len())?;
     let (requested, created) = (networks.len() as u64, api.now());
     let row = |network: &IpPrefix| BanRow {
         network: network.to_string(),
@@ -237,9 +206,7 @@ async fn remove(
     PathParam(network): PathParam<IpPrefix>,
 ) -> Result<NoContent, Problem> {
     let removal = RecordOp::BanRemoved { network: network.to_string() };
-    if api.records().change(removal).await?.changed == 0 {
-        return Err(Problem::not_found(format!("no ban of exactly {network}")));
-    }
+    api.remove(removal, || format!("no ban of exactly {network}")).await?;
     api.audit(&caller, format_args!("removed the ban of {network}"));
     Ok(NoContent)
 }

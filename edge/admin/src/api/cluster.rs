@@ -1,14 +1,12 @@
 //! `/cluster`: this node's view of the cluster, and what operators may tell it.
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::Value;
 use subsystem::Subsystem;
 use utoipa::ToSchema;
 
 use super::auth::Caller;
-use super::input::{Body, Json, NoContent, PathParam, PathSegment};
+use super::input::{Body, Json, NoContent, PathParam, PathSegment, Raw};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -40,13 +38,7 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 /// The cluster as this node sees it.
-pub(super) struct ClusterJson(Value);
-
-impl IntoResponse for ClusterJson {
-    fn into_response(self) -> Response {
-        Json(self.0).into_response()
-    }
-}
+pub(super) enum ClusterState {}
 
 /// Returns the state of the cluster, if this node is in one.
 fn cluster(api: &Api) -> Result<Box<dyn Subsystem>, Problem> {
@@ -55,8 +47,8 @@ fn cluster(api: &Api) -> Result<Box<dyn Subsystem>, Problem> {
     })
 }
 
-async fn show(State(api): State<Shared>) -> Result<ClusterJson, Problem> {
-    Ok(ClusterJson(cluster(&api)?.to_json()))
+async fn show(State(api): State<Shared>) -> Result<Raw<ClusterState>, Problem> {
+    Ok(Raw::new(Json(cluster(&api)?.to_json())))
 }
 
 /// The number of a node.
@@ -98,9 +90,7 @@ async fn heed(
 ) -> Result<NoContent, Problem> {
     cluster(&api)?;
     let change = RecordOp::NodeIgnored { node, is_ignored: false };
-    if api.records().change(change).await?.changed == 0 {
-        return Err(Problem::not_found(format!("node {node} is not ignored")));
-    }
+    api.remove(change, || format!("node {node} is not ignored")).await?;
     api.audit(&caller, format_args!("told the cluster to heed node {node} again"));
     Ok(NoContent)
 }

@@ -1,14 +1,12 @@
 //! `/events`: a live stream of events (server-sent events, HTML Living Standard).
 
 use std::collections::HashSet;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::sse::{Event as Line, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream::{StreamExt, unfold};
+use axum::response::sse::Event as Line;
+use futures_util::stream::unfold;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
@@ -17,7 +15,7 @@ use tokio::time::MissedTickBehavior;
 use tracker::TorrentEvent;
 
 use super::auth::Caller;
-use super::input::Query;
+use super::input::{Query, Raw};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -27,8 +25,6 @@ use utoipa::IntoParams;
 
 /// Concurrent streams: fewer than of statistics, which every page of the dashboard reads.
 pub(super) const STREAMS_MAX: usize = 16;
-/// Interval of keep-alive comments. Shorter than the idle timeout of connections.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route("GET /events", Scope::EventsRead, "Stream events as they happen", listen)]
@@ -43,13 +39,7 @@ struct EventsQuery {
 }
 
 /// A stream of events.
-pub(super) struct EventStream(Response);
-
-impl IntoResponse for EventStream {
-    fn into_response(self) -> Response {
-        self.0
-    }
-}
+pub(super) enum EventStream {}
 
 /// Parses kinds separated by commas.
 fn parse_kinds(names: &str) -> Result<HashSet<EventKind>, Problem> {
@@ -66,7 +56,7 @@ async fn listen(
     State(api): State<Shared>,
     caller: Caller,
     Query(EventsQuery { kinds: names }): Query<EventsQuery>,
-) -> Result<EventStream, Problem> {
+) -> Result<Raw<EventStream>, Problem> {
     let wanted = match names {
         Some(names) => parse_kinds(&names)?,
         None => EventKind::ALL.into(),
@@ -75,12 +65,9 @@ async fn listen(
     let events = api.hub().subscribe();
     let lines = unfold((events, wanted), |(mut events, wanted)| async move {
         let line = next_line(&mut events, &wanted).await?;
-        Some((Ok::<_, Infallible>(line), (events, wanted)))
+        Some((line, (events, wanted)))
     });
-    let lines = lines.take_until(Box::pin(permit.ended(api, caller)));
-    Ok(EventStream(
-        Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response(),
-    ))
+    Ok(Raw::new(permit.respond(api, caller, lines)))
 }
 
 /// Period at which events of torrents are fetched from the tracker.

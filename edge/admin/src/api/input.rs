@@ -1,5 +1,7 @@
 //! Arguments and results of handlers. A request that does not fit is answered with a [`Problem`].
 
+use std::marker::PhantomData;
+
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
@@ -154,6 +156,21 @@ impl IntoResponse for NoContent {
     }
 }
 
+/// A response of the kind `K`, which the OpenAPI document describes.
+pub(super) struct Raw<K>(Response, PhantomData<K>);
+
+impl<K> Raw<K> {
+    pub(super) fn new(response: impl IntoResponse) -> Self {
+        Self(response.into_response(), PhantomData)
+    }
+}
+
+impl<K> IntoResponse for Raw<K> {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
 /// Characters of a name or another text shown in lists and logs.
 const NAME_MAX: usize = 100;
 
@@ -205,6 +222,27 @@ pub(super) fn search_text(requested: Option<String>) -> Result<String, Problem> 
         )));
     }
     Ok(text)
+}
+
+/// Checks the number of items in a request.
+pub(super) fn check_count(field: &str, found: usize, max: usize) -> Result<(), Problem> {
+    if (1..=max).contains(&found) {
+        return Ok(());
+    }
+    Err(Problem::bad_request(format!("{field}: expected 1 to {max} {field}, found {found}")))
+}
+
+/// Checks that a table of at most `max` things has room for `wanted`, those that it has included.
+pub(super) fn check_room(
+    wanted: usize,
+    max: usize,
+    things: &str,
+    remedy: &str,
+) -> Result<(), Problem> {
+    if wanted <= max {
+        return Ok(());
+    }
+    Err(Problem::conflict(format!("the limit of {max} {things} is reached: {remedy}")))
 }
 
 /// Returns the size of a page, checked against `max`.

@@ -7,8 +7,8 @@ use types::limits::USER_KEYS_MAX;
 
 use super::auth::{Caller, random_text};
 use super::input::{
-    Body, Created, Id, Json, NoContent, PathParam, Query, check_expiry, check_name, check_time,
-    page_limit, search_text,
+    Body, Created, Id, Json, NoContent, PathParam, Query, check_expiry, check_name, check_room,
+    check_time, page_limit, search_text,
 };
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -204,7 +204,7 @@ async fn get(
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<Json<Key>, Problem> {
     let row = api.records().read(move |db| keys::get(db, id)).await?;
-    row.map(|row| Json(Key::with_urls(row, &api))).ok_or_else(|| not_found(id))
+    row.map(|row| Json(Key::with_urls(row, &api))).ok_or_else(|| Problem::not_found(absent(id)))
 }
 
 async fn create(
@@ -215,11 +215,8 @@ async fn create(
     check_name("name", &new.name)?;
     check_expiry(new.expires, api.now())?;
     check_slots(new.download_slots, &api)?;
-    if api.tracker().passkeys().keys() >= USER_KEYS_MAX {
-        return Err(Problem::conflict(format!(
-            "the limit of {USER_KEYS_MAX} keys is reached: revoke some first"
-        )));
-    }
+    let wanted = api.tracker().passkeys().keys() + 1;
+    check_room(wanted, USER_KEYS_MAX, "keys", "revoke some first")?;
     let key = match new.key {
         Some(key) => key,
         None => random_text(LEN).map_err(|_| Problem::no_random())?,
@@ -269,7 +266,8 @@ async fn change(
     check_expiry(update.expires.flatten(), api.now())?;
     check_slots(update.download_slots.unwrap_or_default(), &api)?;
     let change = RecordOp::KeyChanged { id, update };
-    let row = api.records().change(change).await?.key.ok_or_else(|| not_found(id))?;
+    let row = api.records().change(change).await?.key;
+    let row = row.ok_or_else(|| Problem::not_found(absent(id)))?;
     api.audit(&caller, format_args!("changed key {id}"));
     // A token that may only change keys does not learn them.
     Ok(Json(match caller.scopes.allow(Scope::KeysRead) {
@@ -283,9 +281,7 @@ async fn revoke(
     caller: Caller,
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<NoContent, Problem> {
-    if api.records().change(RecordOp::KeyRemoved { id }).await?.changed == 0 {
-        return Err(not_found(id));
-    }
+    api.remove(RecordOp::KeyRemoved { id }, || absent(id)).await?;
     api.audit(&caller, format_args!("revoked key {id}"));
     Ok(NoContent)
 }
@@ -306,6 +302,6 @@ fn check_slots(slots: u32, api: &Shared) -> Result<(), Problem> {
     Ok(())
 }
 
-fn not_found(id: u32) -> Problem {
-    Problem::not_found(format!("no key with id {id}"))
+fn absent(id: u32) -> String {
+    format!("no key with id {id}")
 }

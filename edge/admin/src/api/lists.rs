@@ -11,14 +11,15 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::try_unfold;
 use futures_util::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tracker::Tracker;
 use tracker::access::HashList;
 use types::InfoHash;
 use types::limits::ACCESS_ENTRIES_MAX;
 
 use super::auth::Caller;
-use super::input::{Json, NoContent, PathParam, PathSegment, Query, media_type, page_limit};
+use super::input::{
+    Json, NoContent, PathParam, PathSegment, Query, Raw, check_room, media_type, page_limit,
+};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -154,33 +155,15 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for WantsText {
 }
 
 /// A page as JSON, or all entries as text.
-pub(super) enum Entries {
-    Page(EntryPage),
-    Text(Response),
-}
-
-impl IntoResponse for Entries {
-    fn into_response(self) -> Response {
-        match self {
-            Self::Page(page) => Json(page).into_response(),
-            Self::Text(response) => response,
-        }
-    }
-}
+pub(super) enum Entries {}
 
 /// The state of the lists that the configuration names.
-pub(super) struct ListsJson(Value);
+pub(super) enum ListsState {}
 
-impl IntoResponse for ListsJson {
-    fn into_response(self) -> Response {
-        Json(self.0).into_response()
-    }
-}
-
-async fn show(State(api): State<Shared>) -> Result<ListsJson, Problem> {
+async fn show(State(api): State<Shared>) -> Result<Raw<ListsState>, Problem> {
     let lists = api.sources().subsystems.read("lists");
     let lists = lists.ok_or_else(|| Problem::unavailable("the tracker is starting"))?;
-    Ok(ListsJson(lists.to_json()))
+    Ok(Raw::new(Json(lists.to_json())))
 }
 
 async fn read(
@@ -188,23 +171,20 @@ async fn read(
     PathParam(list): PathParam<List>,
     WantsText(wants_text): WantsText,
     Query(query): Query<EntryPageQuery>,
-) -> Result<Entries, Problem> {
+) -> Result<Raw<Entries>, Problem> {
     let limit = page_limit(query.limit, 1000, PAGE_MAX)?;
     let after = query.cursor.map(|hash| InfoHash::parse(&hash)).transpose();
     let after = after.map_err(|error| Problem::bad_request(format!("cursor: {error}")))?;
     let prefix = query.q.unwrap_or_default().parse::<HashPrefix>();
     let prefix = prefix.map_err(|_| Problem::bad_request("q: expected up to 40 hex digits"))?;
     if query.format.map_or(wants_text, |format| format == EntryFormat::Text) {
-        return Ok(Entries::Text(export(api, list, prefix.bounds(), after)));
+        return Ok(Raw::new(export(api, list, prefix.bounds(), after)));
     }
     let range = prefix.bounds();
     let is_all = prefix == HashPrefix::default();
     let total = is_all.then(|| list.entries(api.tracker()) as u64);
-    let shared = Arc::clone(&api);
-    let find = move || FilePage::find(shared.tracker(), list, range, after, limit as usize);
-    // Files with millions of entries take a while.
-    let in_files = tokio::task::spawn_blocking(find).await;
-    let in_files = in_files.map_err(|_| Problem::unavailable("the tracker is shutting down"))?;
+    let find = move |api: &Api| FilePage::find(api.tracker(), list, range, after, limit as usize);
+    let in_files = api.blocking(find).await?;
     let read = move |db: &rusqlite::Connection| {
         let total = total.map_or_else(|| lists::count(db, list, range), Ok)?;
         Ok((lists::search(db, list, range, after, limit)?, total))
@@ -221,7 +201,7 @@ async fn read(
     let next = hashes.last().filter(|_| hashes.len() == limit as usize);
     let next = next.map(InfoHash::to_string);
     let entries = hashes.iter().map(InfoHash::to_string).collect();
-    Ok(Entries::Page(EntryPage { entries, files, next, total: total + in_files.total }))
+    Ok(Raw::new(Json(EntryPage { entries, files, next, total: total + in_files.total })))
 }
 
 /// Streams all entries of `range` after `after`: those of the API one page per read, so that no read delays the
@@ -313,7 +293,7 @@ async fn add_many(
     PathParam(list): PathParam<List>,
     InfoHashes(hashes): InfoHashes,
 ) -> Result<Json<ListChange>, Problem> {
-    check_room(&api, list, hashes.len())?;
+    check_entries(&api, list, hashes.len())?;
     let outcome = edit(&api, list, hashes, true).await?;
     let (count, list) = (outcome.changed, list.label());
     api.audit(&caller, format_args!("added {count} entries to the {list} list"));
@@ -338,7 +318,7 @@ async fn put(
     PathParam(list): PathParam<List>,
     PathParam(hash): PathParam<InfoHash>,
 ) -> Result<NoContent, Problem> {
-    check_room(&api, list, 1)?;
+    check_entries(&api, list, 1)?;
     edit(&api, list, vec![hash], true).await?;
     api.audit(&caller, format_args!("added {hash} to the {} list", list.label()));
     Ok(NoContent)
@@ -357,11 +337,7 @@ async fn remove(
     Ok(NoContent)
 }
 
-fn check_room(api: &Api, list: List, more: usize) -> Result<(), Problem> {
-    if list.entries(api.tracker()) + more > ACCESS_ENTRIES_MAX {
-        return Err(Problem::conflict(format!(
-            "the limit of {ACCESS_ENTRIES_MAX} entries is reached: remove some first"
-        )));
-    }
-    Ok(())
+fn check_entries(api: &Api, list: List, more: usize) -> Result<(), Problem> {
+    let wanted = list.entries(api.tracker()) + more;
+    check_room(wanted, ACCESS_ENTRIES_MAX, "entries", "remove some first")
 }

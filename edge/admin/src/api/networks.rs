@@ -1,11 +1,10 @@
 //! `/stats/networks`: peers by autonomous system and by country.
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::input::{Json, Query, page_limit};
+use super::input::{Json, Query, Raw, page_limit};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -33,18 +32,12 @@ struct NetworkLimitQuery {
 }
 
 /// Peers by network.
-pub(super) struct NetworksJson(Value);
-
-impl IntoResponse for NetworksJson {
-    fn into_response(self) -> Response {
-        Json(self.0).into_response()
-    }
-}
+pub(super) enum NetworkState {}
 
 async fn networks(
     State(api): State<Shared>,
     Query(NetworkLimitQuery { limit }): Query<NetworkLimitQuery>,
-) -> Result<NetworksJson, Problem> {
+) -> Result<Raw<NetworkState>, Problem> {
     let limit = page_limit(limit, 100, ROWS_MAX)? as usize;
     let mut networks =
         api.sources().subsystems.read("geo").map_or_else(no_networks, |it| it.to_json());
@@ -53,7 +46,7 @@ async fn networks(
             rows.truncate(limit);
         }
     }
-    Ok(NetworksJson(networks))
+    Ok(Raw::new(Json(networks)))
 }
 
 /// Returns the response of a build without the feature `geo`.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -82,24 +81,13 @@ fn address(text: &str) -> Result<IpAddr, Problem> {
     text.parse().map_err(|_| Problem::bad_request("address: expected an IP address"))
 }
 
-/// Runs a walk over all peers on a blocking thread.
-async fn walk<T: Send + 'static>(
-    api: &Shared,
-    walk: impl FnOnce(&Api) -> T + Send + 'static,
-) -> Result<T, Problem> {
-    let shared = Arc::clone(api);
-    let walked = tokio::task::spawn_blocking(move || walk(&shared)).await;
-    walked.map_err(|_| Problem::unavailable("the tracker is shutting down"))
-}
-
 async fn find(
     State(api): State<Shared>,
     Query(query): Query<AddressQuery>,
 ) -> Result<Json<Peers>, Problem> {
     let ip = address(&query.address)?;
-    let found =
-        walk(&api, move |api| api.tracker().store().peers_at(api.tick(), ip, INSPECT_PEERS_MAX))
-            .await?;
+    let walk = move |api: &Api| api.tracker().store().peers_at(api.tick(), ip, INSPECT_PEERS_MAX);
+    let found = api.blocking(walk).await?;
     let found = found
         .iter()
         .map(|(hash, peer)| TorrentPeer { info_hash: hash.to_string(), peer: peer.into() });
@@ -112,7 +100,7 @@ async fn remove(
     Query(query): Query<AddressQuery>,
 ) -> Result<Json<RemovedPeers>, Problem> {
     let ip = address(&query.address)?;
-    let removed = walk(&api, move |api| api.tracker().store().remove_peers_at(ip)).await?;
+    let removed = api.blocking(move |api| api.tracker().store().remove_peers_at(ip)).await?;
     api.records().tell(RecordOp::PeersRemoved { address: ip }).await?;
     api.audit(&caller, format_args!("removed {removed} peers of {ip}"));
     Ok(Json(RemovedPeers { removed }))

@@ -110,6 +110,11 @@ impl Problem {
         Self { retry_s: Some(1), ..problem }
     }
 
+    /// 503: the tracker ends.
+    pub(crate) fn shutting_down() -> Self {
+        Self::unavailable("the tracker is shutting down")
+    }
+
     /// 503: a secret cannot be generated.
     pub(crate) fn no_random() -> Self {
         Self::unavailable("the system returns no random numbers")

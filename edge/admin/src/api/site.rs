@@ -1,20 +1,17 @@
 //! `/site` and `/accounting`: the site whose users announce, and the feed of what they transferred.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::request::Parts;
-use axum::response::sse::{Event as Line, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream::{StreamExt, unfold};
+use axum::response::sse::Event as Line;
+use futures_util::stream::unfold;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::auth::Caller;
-use super::input::{Body, Json, NoContent, Query, page_limit};
+use super::input::{Body, Json, NoContent, Query, Raw, page_limit};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -30,8 +27,6 @@ const BYTES_MAX: usize = 16 << 20;
 const STREAM_BATCHES: usize = 16;
 /// The pause before a stream looks for the next batch.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Interval of keep-alive comments.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Bytes of a cursor.
 const CURSOR_LEN_MAX: usize = 64;
 
@@ -71,13 +66,7 @@ struct Confirmation {
 }
 
 /// Batches as lines of JSON, or a stream of them.
-pub(super) struct FeedResponse(Response);
-
-impl IntoResponse for FeedResponse {
-    fn into_response(self) -> Response {
-        self.0
-    }
-}
+pub(super) enum Feed {}
 
 /// Says whether the client follows the feed, and from where on it does if its connection was interrupted.
 pub(super) struct FeedClient {
@@ -99,17 +88,11 @@ impl<S: Sync> axum::extract::FromRequestParts<S> for FeedClient {
 }
 
 /// The state of the site's part of the tracker.
-pub(super) struct SiteJson(Value);
+pub(super) enum SiteState {}
 
-impl IntoResponse for SiteJson {
-    fn into_response(self) -> Response {
-        Json(self.0).into_response()
-    }
-}
-
-async fn show(State(api): State<Shared>) -> Result<SiteJson, Problem> {
+async fn show(State(api): State<Shared>) -> Result<Raw<SiteState>, Problem> {
     let site = api.sources().subsystems.read("site").ok_or_else(no_site)?;
-    Ok(SiteJson(site.to_json()))
+    Ok(Raw::new(Json(site.to_json())))
 }
 
 async fn read(
@@ -117,7 +100,7 @@ async fn read(
     caller: Caller,
     client: FeedClient,
     Query(query): Query<FeedQuery>,
-) -> Result<FeedResponse, Problem> {
+) -> Result<Raw<Feed>, Problem> {
     let limit = page_limit(query.limit, 100, BATCHES_MAX)?;
     let after = query.after.or(client.last_event_id);
     if client.wants_stream {
@@ -132,15 +115,11 @@ async fn read(
             break;
         }
     }
-    Ok(FeedResponse(([(CONTENT_TYPE, "application/x-ndjson")], text).into_response()))
+    Ok(Raw::new(([(CONTENT_TYPE, "application/x-ndjson")], text)))
 }
 
 /// Streams batches as they are made.
-async fn follow(
-    api: Shared,
-    caller: Caller,
-    after: Option<String>,
-) -> Result<FeedResponse, Problem> {
+async fn follow(api: Shared, caller: Caller, after: Option<String>) -> Result<Raw<Feed>, Problem> {
     let source = source(&api)?;
     // Mistakes get an answer before the stream begins.
     let first = batches(&source, after.clone(), STREAM_BATCHES).await?;
@@ -149,11 +128,9 @@ async fn follow(
     let lines = unfold(state, |mut state| async move {
         let batch = state.next().await?;
         let line = Line::default().event("batch").id(batch.cursor).data(batch.json);
-        Some((Ok::<_, Infallible>(line), state))
+        Some((line, state))
     });
-    let lines = lines.take_until(Box::pin(permit.ended(api, caller)));
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    Ok(FeedResponse(Sse::new(lines).keep_alive(keep_alive).into_response()))
+    Ok(Raw::new(permit.respond(api, caller, lines)))
 }
 
 /// A stream of batches.
@@ -203,7 +180,7 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FeedError> + Send + 'static,
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(work).await;
-    let done = done.map_err(|_| Problem::unavailable("the tracker is shutting down"))?;
+    let done = done.map_err(|_| Problem::shutting_down())?;
     done.map_err(|error| match error {
         FeedError::NoFeed => Problem::not_found(
             "no feed: the site's own database gets what users transferred; site.kind = \"feed\" has one",

@@ -255,7 +255,29 @@ impl Api {
     ) -> Result<T, Problem> {
         let (reply, answer) = oneshot::channel();
         (self.deps.control)(command(reply));
-        answer.await.map_err(|_| Problem::unavailable("the tracker is shutting down"))
+        answer.await.map_err(|_| Problem::shutting_down())
+    }
+
+    /// Removes a row from the records. `absent` says that there is none.
+    pub(super) async fn remove(
+        &self,
+        removal: RecordOp,
+        absent: impl FnOnce() -> String,
+    ) -> Result<(), Problem> {
+        match self.records().change(removal).await?.changed {
+            0 => Err(Problem::not_found(absent())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Does work that takes a while on a blocking thread.
+    pub(super) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let api = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&api)).await;
+        done.map_err(|_| Problem::shutting_down())
     }
 
     /// Has the application apply settings that another node has set.

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Value;
 use tracker::access::Mode;
@@ -14,7 +13,7 @@ use tracker::counters::{Counters, DropReason, Listener as ListenerKey, Protocol}
 use tracker::{ListenerPolicyId, RequestKind};
 use types::Refusal;
 
-use super::input::Json;
+use super::input::{Json, Raw};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -271,24 +270,15 @@ pub(super) struct Health {
     records: bool,
 }
 
-/// Status 200 if healthy, 503 if not.
-pub(super) struct HealthResponse(Health);
+/// Health with status 200 if healthy, 503 if not.
+pub(super) enum HealthState {}
 
-impl IntoResponse for HealthResponse {
-    fn into_response(self) -> Response {
-        let is_healthy = self.0.ready && self.0.records;
-        let mut response = Json(self.0).into_response();
-        if !is_healthy {
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        }
-        response
-    }
-}
-
-async fn health(State(api): State<Shared>) -> Result<HealthResponse, Problem> {
+async fn health(State(api): State<Shared>) -> Result<Raw<HealthState>, Problem> {
     let ready = api.sources().status.ready.load(Ordering::Relaxed);
     let begun = Instant::now();
     let read = api.records().read(|db| db.query_row("SELECT 1", [], |_| Ok(()))).await;
     let records = read.is_ok() && begun.elapsed().as_secs() < 1;
-    Ok(HealthResponse(Health { ready, records }))
+    let is_healthy = ready && records;
+    let status = if is_healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    Ok(Raw::new((status, Json(Health { ready, records }))))
 }

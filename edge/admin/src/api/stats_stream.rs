@@ -1,16 +1,14 @@
 //! `/stats/stream`: recent statistics and live updates (server-sent events).
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::sse::{Event as Line, KeepAlive, Sse};
-use axum::response::{IntoResponse, Response};
+use axum::response::sse::Event as Line;
 use futures_util::stream::{StreamExt, iter, unfold};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::auth::Caller;
+use super::input::Raw;
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -19,8 +17,6 @@ use crate::recorder::StatsMessage;
 
 /// Concurrent streams: a quarter of the connections of the admin listeners.
 pub(super) const STREAMS_MAX: usize = 32;
-/// Interval of keep-alive comments. Samples come each second anyway.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route(
@@ -32,19 +28,13 @@ pub(super) fn routes() -> Vec<Route> {
 }
 
 /// A stream of statistics.
-pub(super) struct StatsStream(Response);
+pub(super) enum StatsStream {}
 
-impl IntoResponse for StatsStream {
-    fn into_response(self) -> Response {
-        self.0
-    }
+fn line(message: &StatsMessage) -> Line {
+    Line::default().event(message.name).data(&message.data)
 }
 
-fn line(message: &StatsMessage) -> Result<Line, Infallible> {
-    Ok(Line::default().event(message.name).data(&message.data))
-}
-
-async fn listen(State(api): State<Shared>, caller: Caller) -> Result<StatsStream, Problem> {
+async fn listen(State(api): State<Shared>, caller: Caller) -> Result<Raw<StatsStream>, Problem> {
     let permit = api.stats_streams.open(caller.token)?;
     let (history, receiver) = api.recorder.subscribe();
     let first = iter(history.into_iter().map(|message| line(&message)));
@@ -59,8 +49,5 @@ async fn listen(State(api): State<Shared>, caller: Caller) -> Result<StatsStream
             return Some((line(&message), receiver));
         }
     });
-    let lines = first.chain(rest).take_until(Box::pin(permit.ended(api, caller)));
-    Ok(StatsStream(
-        Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response(),
-    ))
+    Ok(Raw::new(permit.respond(api, caller, first.chain(rest))))
 }

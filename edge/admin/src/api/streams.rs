@@ -4,14 +4,22 @@
 //! the token with the most.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use axum::response::sse::{Event as Line, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{Stream, StreamExt};
 use tokio::sync::Notify;
 
 use super::access_end::access_end;
 use super::auth::Caller;
 use super::problem::Problem;
 use super::state::Shared;
+
+/// Interval of keep-alive comments. Shorter than the idle timeout of connections.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The open streams of one kind.
 pub(super) struct Streams {
@@ -62,6 +70,18 @@ impl Streams {
 }
 
 impl StreamPermit {
+    /// Returns a response that sends `lines` as server-sent events until the stream is to end.
+    pub(super) fn respond(
+        self,
+        api: Shared,
+        caller: Caller,
+        lines: impl Stream<Item = Line> + Send + 'static,
+    ) -> Response {
+        let lines = lines.take_until(Box::pin(self.ended(api, caller)));
+        let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+        Sse::new(lines.map(Ok::<_, Infallible>)).keep_alive(keep_alive).into_response()
+    }
+
     /// Completes when the stream is to end: another token takes its place, or `caller` loses its access.
     pub(super) async fn ended(self, api: Shared, caller: Caller) {
         tokio::select! {

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::{self, Caller, TOKENS_MAX};
 use super::input::{
-    Body, Created, Id, Json, NoContent, PathParam, Query, check_expiry, check_name, page_limit,
-    search_text,
+    Body, Created, Id, Json, NoContent, PathParam, Query, check_count, check_expiry, check_name,
+    check_room, page_limit, search_text,
 };
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -121,10 +121,7 @@ async fn create(
     check_name("name", &new.name)?;
     check_expiry(new.expires, api.now())?;
     let scopes = Scopes::of(&new.scopes);
-    if new.scopes.is_empty() || new.scopes.len() > Scope::COUNT {
-        let (max, found) = (Scope::COUNT, new.scopes.len());
-        return Err(Problem::bad_request(format!("scopes: expected 1 to {max}, found {found}")));
-    }
+    check_count("scopes", new.scopes.len(), Scope::COUNT)?;
     if !caller.scopes.cover(scopes) {
         return Err(Problem::forbidden("scopes: a token cannot grant scopes that it lacks itself"));
     }
@@ -135,11 +132,8 @@ async fn create(
             "expires: a token cannot create tokens that outlive it: expected at most {last}"
         )));
     }
-    if api.authenticator().tokens().len() >= TOKENS_MAX {
-        return Err(Problem::conflict(format!(
-            "the limit of {TOKENS_MAX} tokens is reached: revoke some first"
-        )));
-    }
+    let wanted = api.authenticator().tokens().len() + 1;
+    check_room(wanted, TOKENS_MAX, "tokens", "revoke some first")?;
     let secret = auth::generate_token().map_err(|_| Problem::no_random())?;
     let mut row = TokenRow {
         id: 0,
@@ -176,9 +170,7 @@ async fn revoke(
         api.records().change(RecordOp::WebhookRemoved { id: row.id }).await?;
         api.audit(&caller, format_args!("removed webhook {} of token {id}", row.id));
     }
-    if api.records().change(RecordOp::TokenRemoved { id }).await?.changed == 0 {
-        return Err(Problem::not_found(format!("no token with id {id}")));
-    }
+    api.remove(RecordOp::TokenRemoved { id }, || format!("no token with id {id}")).await?;
     api.audit(&caller, format_args!("revoked token {id}"));
     Ok(NoContent)
 }

@@ -63,10 +63,8 @@ pub(super) async fn of_torrent(
     api: &Shared,
     hash: InfoHash,
 ) -> Result<Vec<TorrentAccess>, Problem> {
-    let shared = Shared::clone(api);
     // A list file is read for the number of the line.
-    let ways = tokio::task::spawn_blocking(move || ways(&shared, &hash)).await;
-    ways.map_err(|_| Problem::unavailable("the tracker is shutting down"))
+    api.blocking(move |api| ways(api, &hash)).await
 }
 
 fn ways(api: &Api, hash: &InfoHash) -> Vec<TorrentAccess> {

@@ -8,7 +8,7 @@ use types::{InfoHash, Notice};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::Caller;
-use super::input::{Body, Json, NoContent, PathParam, Query, page_limit};
+use super::input::{Body, Json, NoContent, PathParam, Query, check_count, check_room, page_limit};
 use super::lists::InfoHashes;
 use super::problem::Problem;
 use super::route::{Route, route};
@@ -135,7 +135,7 @@ async fn refuse(
     Body(Reason { reason }): Body<Reason>,
 ) -> Result<NoContent, Problem> {
     check_reason("reason", &reason)?;
-    check_room(&api, 1)?;
+    check_reasons(&api, 1)?;
     api.records().change(RecordOp::ReasonsPut(vec![ReasonRow { info_hash, reason }])).await?;
     api.audit(&caller, format_args!("refused torrent {info_hash} with a reason"));
     Ok(NoContent)
@@ -158,19 +158,14 @@ async fn refuse_many(
     caller: Caller,
     Body(RefusedTorrents { torrents }): Body<RefusedTorrents, BYTES_MAX>,
 ) -> Result<Json<ReasonChange>, Problem> {
-    if torrents.is_empty() || torrents.len() > MANY_MAX {
-        let found = torrents.len();
-        return Err(Problem::bad_request(format!(
-            "torrents: expected 1 to {MANY_MAX} torrents, found {found}"
-        )));
-    }
+    check_count("torrents", torrents.len(), MANY_MAX)?;
     let mut rows = Vec::with_capacity(torrents.len());
     for (number, RefusedTorrent { info_hash, reason }) in torrents.into_iter().enumerate() {
         let info_hash = parse(&format!("torrents[{number}].info_hash"), &info_hash)?;
         check_reason(&format!("torrents[{number}].reason"), &reason)?;
         rows.push(ReasonRow { info_hash, reason });
     }
-    check_room(&api, rows.len())?;
+    check_reasons(&api, rows.len())?;
     let ops = rows.chunks(CHUNK).map(|rows| RecordOp::ReasonsPut(rows.to_vec())).collect();
     api.records().change_all(ops).await?;
     let changed = rows.len() as u64;
@@ -219,12 +214,8 @@ fn check_reason(field: &str, reason: &str) -> Result<(), Problem> {
     )))
 }
 
-fn check_room(api: &Api, more: usize) -> Result<(), Problem> {
-    if api.tracker().torrent_reasons().len() + more > TORRENT_REASONS_MAX {
-        return Err(Problem::conflict(format!(
-            "the limit of {TORRENT_REASONS_MAX} torrents with reasons is reached: remove some first, or put torrents on \
-             the deny list"
-        )));
-    }
-    Ok(())
+fn check_reasons(api: &Api, more: usize) -> Result<(), Problem> {
+    let wanted = api.tracker().torrent_reasons().len() + more;
+    let remedy = "remove some first, or put torrents on the deny list";
+    check_room(wanted, TORRENT_REASONS_MAX, "torrents with reasons", remedy)
 }

@@ -6,7 +6,7 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
 use super::auth::{AuthError, Caller, random_text};
-use super::input::{Body, Created, Id, Json, NoContent, PathParam};
+use super::input::{Body, Created, Id, Json, NoContent, PathParam, check_count, check_room};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::{Scope, Scopes};
@@ -125,18 +125,9 @@ async fn create(
     Body(new): Body<NewWebhook>,
 ) -> Result<Created<CreatedWebhook>, Problem> {
     let host = check_url(&new.url, &api.options)?;
-    let kinds_max = EventKind::ALL.len();
-    if new.events.is_empty() || new.events.len() > kinds_max {
-        let found = new.events.len();
-        return Err(Problem::bad_request(format!(
-            "events: expected 1 to {kinds_max} kinds, found {found}"
-        )));
-    }
-    if api.webhooks().rows().len() >= WEBHOOKS_MAX {
-        return Err(Problem::conflict(format!(
-            "the limit of {WEBHOOKS_MAX} webhooks is reached: remove one first"
-        )));
-    }
+    check_count("events", new.events.len(), EventKind::ALL.len())?;
+    let wanted = api.webhooks().rows().len() + 1;
+    check_room(wanted, WEBHOOKS_MAX, "webhooks", "remove one first")?;
     if new.events.contains(&EventKind::Accounting) {
         check_accounting(&api, &caller)?;
     }
@@ -176,9 +167,7 @@ async fn remove(
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<NoContent, Problem> {
     let id = i64::from(id);
-    if api.records().change(RecordOp::WebhookRemoved { id }).await?.changed == 0 {
-        return Err(not_found(id));
-    }
+    api.remove(RecordOp::WebhookRemoved { id }, || absent(id)).await?;
     api.audit(&caller, format_args!("removed webhook {id}"));
     Ok(NoContent)
 }
@@ -189,7 +178,7 @@ async fn test(
     PathParam(Id(id)): PathParam<Id>,
 ) -> Result<Json<Delivery>, Problem> {
     let row = api.webhooks().rows().into_iter().find(|row| row.id == i64::from(id));
-    let row = row.ok_or_else(|| not_found(id))?;
+    let row = row.ok_or_else(|| Problem::not_found(absent(id.into())))?;
     if !api.webhooks().is_active(&row) {
         return Err(Problem::conflict(
             "the token that created this webhook has ended: create another",
@@ -206,13 +195,13 @@ async fn deliveries(
 ) -> Result<Json<DeliveryList>, Problem> {
     let id = i64::from(id);
     if !api.webhooks().contains(id) {
-        return Err(not_found(id));
+        return Err(Problem::not_found(absent(id)));
     }
     Ok(Json(DeliveryList { deliveries: api.webhooks().log.of(id) }))
 }
 
-fn not_found(id: impl std::fmt::Display) -> Problem {
-    Problem::not_found(format!("no webhook with id {id}"))
+fn absent(id: i64) -> String {
+    format!("no webhook with id {id}")
 }
 
 /// Checks that events may be posted to `url`, and returns its host: the rest may contain secrets. A name is

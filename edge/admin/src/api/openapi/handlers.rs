@@ -11,17 +11,16 @@ use utoipa::{IntoParams, ToSchema};
 use super::networks::{address_schema, network_schema};
 use super::operation::{Input, Operation, Output};
 use crate::api::auth::Caller;
-use crate::api::backup::ArchiveResponse;
-use crate::api::cluster::{ClusterJson, NodeNumber};
+use crate::api::backup::ArchiveFile;
+use crate::api::cluster::{ClusterState, NodeNumber};
 use crate::api::events::EventStream;
-use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query};
-use crate::api::lists::ListsJson;
-use crate::api::lists::{Entries, EntryPage, InfoHashes, WantsText};
-use crate::api::networks::NetworksJson;
+use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query, Raw};
+use crate::api::lists::{Entries, EntryPage, InfoHashes, ListsState, WantsText};
+use crate::api::networks::NetworkState;
 use crate::api::peers::AddressQuery;
-use crate::api::site::{FeedClient, FeedResponse, SiteJson};
+use crate::api::site::{Feed, FeedClient, SiteState};
 use crate::api::state::Shared;
-use crate::api::stats::{Health, HealthResponse};
+use crate::api::stats::{Health, HealthState};
 use crate::api::stats_stream::StatsStream;
 use crate::events::Event;
 use crate::records::tables::lists::List;
@@ -133,25 +132,25 @@ impl<T: ToSchema> Output for Created<T> {
     }
 }
 
-impl Output for ClusterJson {
+impl Output for Raw<ClusterState> {
     fn describe(operation: &mut Operation) {
         Json::<cluster::ClusterStatus>::describe(operation);
     }
 }
 
-impl Output for NetworksJson {
+impl Output for Raw<NetworkState> {
     fn describe(operation: &mut Operation) {
         Json::<geo::NetworkStatus>::describe(operation);
     }
 }
 
-impl Output for ListsJson {
+impl Output for Raw<ListsState> {
     fn describe(operation: &mut Operation) {
         Json::<::lists::ListsStatus>::describe(operation);
     }
 }
 
-impl Output for SiteJson {
+impl Output for Raw<SiteState> {
     fn describe(operation: &mut Operation) {
         Json::<site::SiteStatus>::describe(operation);
     }
@@ -163,7 +162,7 @@ impl Output for NoContent {
     }
 }
 
-impl Output for Entries {
+impl Output for Raw<Entries> {
     fn describe(operation: &mut Operation) {
         let page = operation.schema::<EntryPage>();
         let text = json!({ "type": "string", "description": "All entries, one per line" });
@@ -172,7 +171,7 @@ impl Output for Entries {
     }
 }
 
-impl Output for HealthResponse {
+impl Output for Raw<HealthState> {
     fn describe(operation: &mut Operation) {
         let schema = operation.schema::<Health>();
         operation.response(200, "Healthy.", &[("application/json", schema.clone())]);
@@ -180,7 +179,7 @@ impl Output for HealthResponse {
     }
 }
 
-impl Output for EventStream {
+impl Output for Raw<EventStream> {
     fn describe(operation: &mut Operation) {
         let event = operation.schema::<Event>();
         let text = json!({
@@ -197,7 +196,7 @@ impl Output for EventStream {
     }
 }
 
-impl Output for FeedResponse {
+impl Output for Raw<Feed> {
     fn describe(operation: &mut Operation) {
         let line = json!({
             "type": "string",
@@ -218,7 +217,7 @@ impl Output for FeedResponse {
     }
 }
 
-impl Output for ArchiveResponse {
+impl Output for Raw<ArchiveFile> {
     fn describe(operation: &mut Operation) {
         let file = json!({
             "type": "string",
@@ -230,7 +229,7 @@ impl Output for ArchiveResponse {
     }
 }
 
-impl Output for StatsStream {
+impl Output for Raw<StatsStream> {
     fn describe(operation: &mut Operation) {
         let text = json!({
             "type": "string",

@@ -5,16 +5,24 @@ use std::net::IpAddr;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use tracker::IpPrefix;
+use utoipa::ToSchema;
 
-/// A row.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A banned network.
+// A row, what the API shows of it, and what nodes tell each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Ban)]
 pub struct BanRow {
-    /// In CIDR notation, with no bits set behind the prefix.
+    /// In CIDR notation.
+    // With no bits set behind the prefix.
     pub(crate) network: String,
+    /// Free text; of an automatic ban, the offence.
     pub(crate) reason: String,
     /// True if the tracker banned it automatically.
     pub(crate) automatic: bool,
+    /// Unix time, seconds.
     pub(crate) created: i64,
+    /// Unix time in seconds; absent: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<i64>,
 }
 
