@@ -9,16 +9,18 @@
 //! snapshot, so none is kept for it: the next page continues behind that position in the current snapshot,
 //! and a torrent whose value does not change is returned exactly once.
 
-use std::cmp::Ordering;
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
-use std::sync::atomic::{self, AtomicBool};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use tracker::{TorrentStats, Tracker};
 use types::{InfoHash, Tick};
+use utoipa::ToSchema;
 
 /// A torrent in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,10 +36,12 @@ pub(crate) struct TorrentRow {
     pub(crate) first_seen: Tick,
 }
 
-/// Sort key of the list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// Sort key of the list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum SortKey {
     /// Seeders.
+    #[default]
     Seeders,
     /// Leechers.
     Leechers,
@@ -92,7 +96,7 @@ pub(crate) struct ListPage {
 }
 
 /// A position in the list: the sort value and the info hash. Its text form has 48 hex digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cursor {
     value: u32,
     info_hash: InfoHash,
@@ -129,12 +133,10 @@ struct Cache {
 
 /// All torrents at one moment.
 struct Snapshot {
-    /// In the order of the store. A torrent that moved during the walk may be there twice.
+    /// Sorted by info hash.
     rows: Vec<TorrentRow>,
-    /// Row numbers sorted by info hash, each torrent once.
-    by_hash: Vec<u32>,
-    /// Row numbers sorted by other keys, ascending; each is made at the first request for it.
-    orders: [OnceLock<Vec<u32>>; 4],
+    /// Row numbers sorted by each key, ascending; each is made at the first request for it.
+    orders: [OnceLock<Vec<u32>>; SortKey::ALL.len()],
     omitted: u64,
     taken_at: Instant,
     /// Time that the walk and the sorting took.
@@ -143,11 +145,8 @@ struct Snapshot {
 
 /// Rows in one page.
 pub(crate) const ROWS_PER_PAGE_MAX: usize = 1000;
-/// Torrents in the list: 160 MB, and 16 MB for each order.
+/// Torrents in the list: 144 MB, and 16 MB for each order.
 const ROWS_MAX: usize = 4_000_000;
-/// Low bits of a 64-bit word that hold a row number.
-const INDEX_MASK: u64 = (1 << 23) - 1;
-const _: () = assert!((ROWS_MAX + ROWS_MAX / 8) as u64 <= INDEX_MASK);
 /// A request refreshes a snapshot older than this.
 const REFRESH_AFTER: Duration = Duration::from_secs(5);
 /// A refresh that took 1 s is not repeated within 20 s: refreshing takes at most 5 % of a core.
@@ -206,12 +205,12 @@ impl TorrentList {
         drop(cache);
         let is_old = snapshot.taken_at.elapsed()
             >= REFRESH_AFTER.max(snapshot.duration * REFRESH_PAUSE_FACTOR);
-        if is_old && !self.refreshing.swap(true, atomic::Ordering::AcqRel) {
+        if is_old && !self.refreshing.swap(true, Ordering::AcqRel) {
             let (own, old) = (Arc::clone(self), Arc::clone(&snapshot));
             // The task is detached.
             drop(tokio::task::spawn_blocking(move || {
                 own.refresh(Some(old));
-                own.refreshing.store(false, atomic::Ordering::Release);
+                own.refreshing.store(false, Ordering::Release);
             }));
         }
         Some(snapshot)
@@ -220,7 +219,7 @@ impl TorrentList {
     /// Makes a new snapshot, with the orders that were used of the old one.
     fn refresh(&self, old: Option<Arc<Snapshot>>) -> Arc<Snapshot> {
         let mut snapshot = Snapshot::take(&self.tracker, self.rows_max);
-        for sort in SortKey::WITH_ORDER {
+        for sort in SortKey::ALL {
             if old.as_ref().is_some_and(|old| old.is_sorted(sort)) {
                 snapshot.order(sort);
             }
@@ -261,130 +260,69 @@ impl Snapshot {
             rows.push(TorrentRow::from(stats));
         });
         omitted += drop_smallest(&mut rows, rows_max);
-        let by_hash = by_hash(&rows);
-        Self {
-            rows,
-            by_hash,
-            orders: Default::default(),
-            omitted,
-            taken_at,
-            duration: Duration::ZERO,
-        }
+        rows.sort_unstable_by_key(|row| row.info_hash);
+        // A torrent that moved during the walk may be there twice.
+        rows.dedup_by_key(|row| row.info_hash);
+        Self { rows, orders: Default::default(), omitted, taken_at, duration: Duration::ZERO }
     }
 
     fn is_sorted(&self, sort: SortKey) -> bool {
-        sort.order().is_none_or(|at| self.orders[at].get().is_some())
+        self.orders[sort as usize].get().is_some()
     }
 
-    /// Returns row numbers sorted by `sort`, ascending; equal values are sorted by info hash. `None` for the order
-    /// by info hash, which is `by_hash`.
-    fn order(&self, sort: SortKey) -> Option<&[u32]> {
-        let order = self.orders[sort.order()?].get_or_init(|| {
-            // Values beside the numbers: comparisons touch no rows.
-            let pair = |number: &u32| (sort.value(&self.rows[*number as usize]), *number);
-            let mut pairs: Vec<(u32, u32)> = self.by_hash.iter().map(pair).collect();
-            // Stable; fast for few distinct values, as torrents have.
-            pairs.sort_by_key(|(value, _)| *value);
-            pairs.into_iter().map(|(_, number)| number).collect()
-        });
-        Some(order)
+    /// Returns the numbers of all rows, sorted by `sort`.
+    fn order(&self, sort: SortKey) -> &[u32] {
+        self.orders[sort as usize].get_or_init(|| self.sorted(0..self.rows.len(), sort))
     }
 
-    fn page(&self, request: &PageRequest) -> ListPage {
-        let range = request.prefix.range(&self.rows, &self.by_hash);
-        let only = request.only.as_ref().map(|only| self.chosen(range.clone(), only, request.sort));
-        let total = only.as_ref().map_or_else(|| range.len(), Vec::len);
-        let limit = request.limit.clamp(1, ROWS_PER_PAGE_MAX);
-        let numbers = match self.order(request.sort) {
-            _ if only.is_some() => {
-                let only = only.unwrap_or_default();
-                self.after(0..total, request, limit + 1, |at| only[at])
-            }
-            // One row more than the page, to see whether there is a next page.
-            None => self.after(range, request, limit + 1, |at| self.by_hash[at]),
-            Some(order) if total == order.len() => {
-                self.after(0..total, request, limit + 1, |at| order[at])
-            }
-            Some(_) => {
-                let mut numbers = self.by_hash[range].to_vec();
-                numbers.sort_by_key(|number| request.sort.value(&self.rows[*number as usize]));
-                self.after(0..total, request, limit + 1, |at| numbers[at])
-            }
-        };
-        let mut rows: Vec<TorrentRow> =
-            numbers.iter().map(|number| self.rows[*number as usize]).collect();
-        let has_more = rows.len() > limit;
-        rows.truncate(limit);
-        let next = rows.last().filter(|_| has_more).map(|row| Cursor::at(request.sort, row));
-        ListPage { rows, next, total, age: self.taken_at.elapsed(), omitted: self.omitted }
-    }
-
-    /// Returns the row numbers of those torrents of `only` that are among the positions `range` of the order by
-    /// info hash, sorted by `sort`, ascending.
-    fn chosen(&self, range: Range<usize>, only: &[InfoHash], sort: SortKey) -> Vec<u32> {
-        let hash = |number: &u32| self.rows[*number as usize].info_hash;
-        let by_hash = &self.by_hash[range];
-        let find = |wanted: &InfoHash| by_hash.binary_search_by_key(wanted, hash).ok();
-        let mut numbers: Vec<u32> = only.iter().filter_map(find).map(|at| by_hash[at]).collect();
-        // Stable: equal values stay sorted by info hash.
-        numbers.sort_by_key(|number| sort.value(&self.rows[*number as usize]));
+    /// Returns row numbers sorted by `sort`, ascending. Equal values stay sorted by info hash.
+    fn sorted(&self, numbers: impl Iterator<Item = usize>, sort: SortKey) -> Vec<u32> {
+        let mut numbers: Vec<u32> = numbers.map(|number| number as u32).collect();
+        numbers.sort_by_cached_key(|number| sort.value(self.row(*number)));
         numbers
     }
 
-    /// Returns `count` row numbers behind the cursor, among the positions `range` of an ascending order.
-    /// `number` returns the row number at a position.
-    fn after(
-        &self,
-        range: Range<usize>,
-        request: &PageRequest,
-        count: usize,
-        number: impl Fn(usize) -> u32,
-    ) -> Vec<u32> {
-        // Binary search: the first position of `range` whose row `is_past` holds for.
-        let first_snapshot = |is_past: &dyn Fn(Ordering) -> bool, cursor: Cursor| {
-            let (mut low, mut high) = (range.start, range.end);
-            while low < high {
-                let middle = usize::midpoint(low, high);
-                let row = &self.rows[number(middle) as usize];
-                let position = Cursor::at(request.sort, row);
-                if is_past(position.key().cmp(&cursor.key())) {
-                    high = middle
-                } else {
-                    low = middle + 1
-                }
+    fn row(&self, number: u32) -> &TorrentRow {
+        &self.rows[number as usize]
+    }
+
+    fn page(&self, request: &PageRequest) -> ListPage {
+        let range = request.prefix.range(&self.rows);
+        let numbers: Cow<'_, [u32]> = match &request.only {
+            None if range.len() == self.rows.len() => self.order(request.sort).into(),
+            None => self.sorted(range, request.sort).into(),
+            Some(only) => {
+                let rows = &self.rows[range.clone()];
+                let find =
+                    |wanted: &InfoHash| rows.binary_search_by_key(wanted, |row| row.info_hash);
+                let found = only.iter().filter_map(|wanted| find(wanted).ok());
+                self.sorted(found.map(|at| range.start + at), request.sort).into()
             }
-            low
         };
+        let limit = request.limit.clamp(1, ROWS_PER_PAGE_MAX);
+        // One row more than the page, to see whether there is a next page.
+        let mut rows = self.behind(request, &numbers, limit + 1);
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| has_more).map(|row| Cursor::at(request.sort, row));
+        let age = self.taken_at.elapsed();
+        ListPage { rows, next, total: numbers.len(), age, omitted: self.omitted }
+    }
+
+    /// Returns up to `count` rows behind the cursor of a request, of which `numbers` has the ascending order.
+    fn behind(&self, request: &PageRequest, numbers: &[u32], count: usize) -> Vec<TorrentRow> {
+        let at = |number: &u32| Cursor::at(request.sort, self.row(*number));
+        let row = |number: &u32| *self.row(*number);
         if request.ascending {
-            let start = request
-                .after
-                .map_or(range.start, |cursor| first_snapshot(&Ordering::is_gt, cursor));
-            (start..range.end).take(count).map(number).collect()
+            let start = request.after.map_or(0, |it| numbers.partition_point(|one| at(one) <= it));
+            numbers[start..].iter().take(count).map(row).collect()
         } else {
-            let end =
-                request.after.map_or(range.end, |cursor| first_snapshot(&Ordering::is_ge, cursor));
-            (range.start..end).rev().take(count).map(number).collect()
+            let end = request.after.map_or(numbers.len(), |cursor| {
+                numbers.partition_point(|number| at(number) < cursor)
+            });
+            numbers[..end].iter().rev().take(count).map(row).collect()
         }
     }
-}
-
-/// Returns row numbers sorted by info hash, each torrent once. Sorts words that hold the first bits of a hash
-/// and the row number: that costs a fraction of comparing and moving rows, and the first bits nearly always
-/// differ. Words with equal first bits are sorted by the whole hash then.
-fn by_hash(rows: &[TorrentRow]) -> Vec<u32> {
-    let hash = |word: u64| rows[(word & INDEX_MASK) as usize].info_hash;
-    let is_same = |a: u64, b: u64| (a ^ b) <= INDEX_MASK;
-    let word = |(number, row): (u64, &TorrentRow)| {
-        let [a, b, c, d, e, f, g, h, ..] = row.info_hash.0;
-        (u64::from_be_bytes([a, b, c, d, e, f, g, h]) & !INDEX_MASK) | number
-    };
-    let mut words: Vec<u64> = (0..).zip(rows).map(word).collect();
-    words.sort_unstable();
-    for alike in words.chunk_by_mut(|a, b| is_same(*a, *b)).filter(|alike| alike.len() > 1) {
-        alike.sort_unstable_by_key(|word| hash(*word));
-    }
-    words.dedup_by(|a, b| is_same(*a, *b) && hash(*a) == hash(*b));
-    words.into_iter().map(|word| (word & INDEX_MASK) as u32).collect()
 }
 
 /// Keeps the `kept` rows with the most peers and returns how many it dropped.
@@ -401,12 +339,8 @@ fn drop_smallest(rows: &mut Vec<TorrentRow>, kept: usize) -> u64 {
 }
 
 impl SortKey {
-    const WITH_ORDER: [Self; 4] = [Self::Seeders, Self::Leechers, Self::Downloads, Self::Age];
-
-    /// Returns the index among a snapshot's orders; `None` for the info hash, whose order always exists.
-    fn order(self) -> Option<usize> {
-        Self::WITH_ORDER.iter().position(|sort| *sort == self)
-    }
+    const ALL: [Self; 5] =
+        [Self::Seeders, Self::Leechers, Self::Downloads, Self::Age, Self::InfoHash];
 
     fn value(self, row: &TorrentRow) -> u32 {
         match self {
@@ -431,10 +365,6 @@ impl From<&TorrentStats> for TorrentRow {
 impl Cursor {
     fn at(sort: SortKey, row: &TorrentRow) -> Self {
         Self { value: sort.value(row), info_hash: row.info_hash }
-    }
-
-    fn key(&self) -> (u32, InfoHash) {
-        (self.value, self.info_hash)
     }
 }
 
@@ -470,19 +400,11 @@ impl HashPrefix {
         (InfoHash(self.bytes), InfoHash(last))
     }
 
-    /// Returns the range of the positions in `by_hash` whose rows have this prefix.
-    fn range(&self, rows: &[TorrentRow], by_hash: &[u32]) -> Range<usize> {
-        let compare = |number: &u32| {
-            let whole = self.digits / 2;
-            let (row, own) = (rows[*number as usize].info_hash.0, self.bytes);
-            let order = row[..whole].cmp(&own[..whole]);
-            match row.get(whole).zip(own.get(whole)) {
-                Some((row, own)) if self.digits % 2 == 1 => order.then((row >> 4).cmp(&(own >> 4))),
-                _ => order,
-            }
-        };
-        let start = by_hash.partition_point(|number| compare(number).is_lt());
-        let end = by_hash.partition_point(|number| compare(number).is_le());
+    /// Returns the range of the rows with this prefix. They are sorted by info hash.
+    fn range(&self, rows: &[TorrentRow]) -> Range<usize> {
+        let (first, last) = self.bounds();
+        let start = rows.partition_point(|row| row.info_hash < first);
+        let end = rows.partition_point(|row| row.info_hash <= last);
         start..end
     }
 }

@@ -10,7 +10,7 @@ use types::{FamilyCounts, InfoHash, Role, Tick};
 
 use super::auth::Caller;
 use super::breakdown::Breakdown;
-use super::input::{Json, NoContent, PathParam, Query, page_limit};
+use super::input::{Json, NoContent, PathParam, Query, check_room, page_limit};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -157,7 +157,7 @@ struct TorrentPageQuery {
     limit: Option<u32>,
     /// The sort key. Only the order by info hash returns each torrent exactly once while values change.
     #[param(inline, nullable = false)]
-    sort: Option<SortName>,
+    sort: Option<SortKey>,
     /// Descending by default.
     #[param(inline, nullable = false)]
     order: Option<Order>,
@@ -167,17 +167,6 @@ struct TorrentPageQuery {
     /// A part of torrents' names, in any case. Torrents without a name are left out.
     #[param(min_length = 1, max_length = 255, nullable = false)]
     name: Option<String>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum SortName {
-    #[default]
-    Seeders,
-    Leechers,
-    Downloads,
-    Age,
-    InfoHash,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -194,18 +183,6 @@ struct PeerLimitQuery {
     /// Peers, at most.
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     peers: Option<u32>,
-}
-
-impl From<SortName> for SortKey {
-    fn from(name: SortName) -> Self {
-        match name {
-            SortName::Seeders => Self::Seeders,
-            SortName::Leechers => Self::Leechers,
-            SortName::Downloads => Self::Downloads,
-            SortName::Age => Self::Age,
-            SortName::InfoHash => Self::InfoHash,
-        }
-    }
 }
 
 impl From<FamilyCounts> for RoleCounts {
@@ -245,11 +222,7 @@ fn label(names: &TorrentNames, info_hash: &InfoHash) -> (Option<String>, Option<
 
 /// Returns the torrents whose names contain `text`.
 async fn named(api: &Shared, text: String) -> Result<Arc<[InfoHash]>, Problem> {
-    // Millions of names take a while.
-    let shared = Arc::clone(api);
-    let search = move || shared.sources().status.torrent_names.search(&text).into();
-    let found = tokio::task::spawn_blocking(search).await;
-    found.map_err(|_| Problem::unavailable("the tracker is shutting down"))
+    api.blocking(move |api| api.sources().status.torrent_names.search(&text).into()).await
 }
 
 async fn list(
@@ -269,7 +242,7 @@ async fn list(
         Some(_) => return Err(bad("name", "1 to 255 characters")),
     };
     let request = PageRequest {
-        sort: query.sort.unwrap_or_default().into(),
+        sort: query.sort.unwrap_or_default(),
         ascending: query.order == Some(Order::Asc),
         prefix: prefix.map_err(|_| bad("filter", "up to 40 hex digits"))?,
         after: query.cursor.map(parse).transpose()?,
@@ -348,10 +321,8 @@ async fn remove(
     caller: Caller,
     PathParam(hash): PathParam<InfoHash>,
 ) -> Result<NoContent, Problem> {
-    // A torrent with millions of peers takes a while.
-    let shared = Arc::clone(&api);
-    let removed = tokio::task::spawn_blocking(move || shared.tracker().store().remove(&hash)).await;
-    if !removed.map_err(|_| Problem::unavailable("the tracker is shutting down"))? {
+    // It may have millions of peers.
+    if !api.blocking(move |api| api.tracker().store().remove(&hash)).await? {
         return Err(not_found(&hash));
     }
     api.records().tell(RecordOp::TorrentRemoved { hash }).await?;
@@ -365,11 +336,8 @@ async fn freeze(
     PathParam(hash): PathParam<InfoHash>,
 ) -> Result<NoContent, Problem> {
     let frozen = api.tracker().frozen();
-    if frozen.len() >= FROZEN_MAX && !frozen.contains(&hash) {
-        return Err(Problem::conflict(format!(
-            "the limit of {FROZEN_MAX} frozen torrents is reached: unfreeze some first"
-        )));
-    }
+    let wanted = frozen.len() + usize::from(!frozen.contains(&hash));
+    check_room(wanted, FROZEN_MAX, "frozen torrents", "unfreeze some first")?;
     set_frozen(&api, hash, true).await?;
     api.audit(&caller, format_args!("froze torrent {hash}"));
     Ok(NoContent)
