@@ -14,43 +14,39 @@ use axum::routing::get;
 /// A file of the dashboard.
 struct Asset {
     path: &'static str,
-    kind: &'static str,
     bytes: &'static [u8],
 }
 
-macro_rules! file {
-    ($path:literal, $kind:literal, $name:literal) => {
-        Asset { path: $path, kind: $kind, bytes: include_bytes!(concat!("../assets/", $name)) }
-    };
-}
-
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-
-macro_rules! scripts {
+macro_rules! files {
     ($($name:literal)*) => {
-        [$(Asset {
-            path: concat!("/", $name),
-            kind: SCRIPT,
-            bytes: include_bytes!(concat!("../assets/", $name)),
-        }),*]
+        [$(Asset { path: concat!("/", $name), bytes: include_bytes!(concat!("../assets/", $name)) }),*]
     };
 }
 
-static DOCUMENTS: [Asset; 6] = [
-    file!("/", "text/html; charset=utf-8", "index.html"),
-    file!("/style.css", "text/css; charset=utf-8", "style.css"),
-    file!("/pages.css", "text/css; charset=utf-8", "pages.css"),
-    file!("/vendor/uplot.css", "text/css; charset=utf-8", "vendor/uplot.css"),
-    file!("/icon.svg", "image/svg+xml", "icon.svg"),
-    file!("/licences.json", "application/json", "licences.json"),
-];
-
-static SCRIPTS: [Asset; 21] = scripts![
+static FILES: [Asset; 27] = files![
+    "index.html" "style.css" "pages.css" "vendor/uplot.css" "icon.svg" "licences.json"
     "main.js" "client.js" "dom.js" "charts.js" "format.js" "names.js" "components.js" "forms.js"
     "pages/overview.js" "pages/torrents.js" "pages/lists.js" "pages/access.js" "pages/settings.js"
     "pages/log.js" "pages/nodes.js" "pages/peers.js" "pages/site.js" "pages/webhooks.js" "pages/about.js"
     "vendor/uplot.js" "vendor/lean-qr.js"
 ];
+
+impl Asset {
+    /// Returns the path in URLs.
+    fn url(&self) -> &'static str {
+        if self.path == "/index.html" { "/" } else { self.path }
+    }
+
+    fn content_type(&self) -> &'static str {
+        match self.path.rsplit('.').next() {
+            Some("html") => "text/html; charset=utf-8",
+            Some("css") => "text/css; charset=utf-8",
+            Some("svg") => "image/svg+xml",
+            Some("json") => "application/json",
+            _ => "text/javascript; charset=utf-8",
+        }
+    }
+}
 
 /// Permits no resources from other origins, no inline code, no framing by other sites, and no markup made from
 /// text by scripts.
@@ -80,23 +76,23 @@ struct Prepared {
 
 /// Returns the routes of all files.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    let paths = DOCUMENTS.iter().chain(&SCRIPTS).map(|file| file.path);
-    paths.enumerate().fold(Router::new(), |router, (at, path)| {
+    FILES.iter().enumerate().fold(Router::new(), |router, (at, file)| {
         let serve = move |headers: HeaderMap| async move { respond(&prepared()[at], &headers) };
-        router.route(path, get(serve))
+        router.route(file.url(), get(serve))
     })
 }
 
 /// Returns all files, prepared when the first is asked for.
 fn prepared() -> &'static [Prepared] {
     static PREPARED: OnceLock<Vec<Prepared>> = OnceLock::new();
-    PREPARED.get_or_init(|| DOCUMENTS.iter().chain(&SCRIPTS).map(prepare).collect())
+    PREPARED.get_or_init(|| FILES.iter().map(prepare).collect())
 }
 
 fn prepare(file: &Asset) -> Prepared {
     let digest = digest(&SHA256, file.bytes);
     let tag = digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    Prepared { kind: file.kind, plain: file.bytes, gzip: compress(file.bytes), tag }
+    let kind = file.content_type();
+    Prepared { kind, plain: file.bytes, gzip: compress(file.bytes), tag }
 }
 
 fn compress(bytes: &[u8]) -> Vec<u8> {
@@ -180,7 +176,7 @@ mod tests {
     /// The policy would block it and break the page.
     #[test]
     fn files_contain_no_inline_code_and_no_foreign_urls() {
-        for file in DOCUMENTS.iter().chain(&SCRIPTS) {
+        for file in &FILES {
             let text = std::str::from_utf8(file.bytes).unwrap();
             for word in ["innerHTML", "onclick=", "style=\"", "eval("] {
                 assert!(!text.contains(word), "{}: {word}", file.path);
@@ -195,7 +191,7 @@ mod tests {
     /// Limits the compressed bytes that a browser loads: see docs/dashboard.md.
     #[test]
     fn files_are_small() {
-        let files = DOCUMENTS.iter().chain(&SCRIPTS).zip(prepared());
+        let files = FILES.iter().zip(prepared());
         // Files that only other pages need are fetched when those are opened.
         let (later, first): (Vec<_>, Vec<_>) = files.partition(|(file, _)| {
             let is_page = file.path.starts_with("/pages/") && file.path != "/pages/overview.js";
@@ -214,7 +210,8 @@ mod tests {
     fn scripts_of_the_first_page_are_fetched_at_once() {
         let page = include_str!("../assets/index.html");
         let is_first = |file: &&Asset| page.contains(&format!("\"{}\"", file.path));
-        let first = SCRIPTS.iter().filter(is_first).filter(|file| !is_library(file));
+        let is_script = |file: &&Asset| file.path.ends_with(".js") && !is_library(file);
+        let first = FILES.iter().filter(is_first).filter(is_script);
         assert!(first.clone().count() > 5);
         for file in first {
             let text = std::str::from_utf8(file.bytes).unwrap();
@@ -229,7 +226,7 @@ mod tests {
     #[test]
     fn libraries_are_unchanged() {
         let listed = include_str!("../assets/vendor/README.md");
-        let libraries = DOCUMENTS.iter().chain(&SCRIPTS).filter(|file| is_library(file));
+        let libraries = FILES.iter().filter(|file| is_library(file));
         for file in libraries {
             let digest = digest(&SHA256, file.bytes);
             let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
