@@ -15,13 +15,3 @@ pub(crate) fn nullable<'de, T: serde::Deserialize<'de>, D: serde::Deserializer<'
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn serializes() {
-        assert_eq!(json_text(&[1]), "[1]");
-    }
-}

@@ -294,9 +294,16 @@ mod tests {
         runtime.enable_time().build().unwrap().block_on(future)
     }
 
+    /// The outcome of the delivery of an event to a webhook.
+    struct Delivered {
+        posts: Vec<PostRequest>,
+        /// Events that were delivered, attempts that failed, and events that were dropped.
+        counts: [u64; 3],
+        log: Vec<Delivery>,
+    }
+
     /// Delivers an event to a webhook whose posts get these answers, and then the last of them again.
-    /// Returns the posts, and how many were delivered, failed and were dropped.
-    fn deliver(answers: &[Result<u16, String>]) -> (Vec<PostRequest>, [u64; 3]) {
+    fn deliver(answers: &[Result<u16, String>]) -> Delivered {
         let posts = Arc::<Mutex<Vec<PostRequest>>>::default();
         let (sink, answers) = (Arc::clone(&posts), answers.to_vec());
         let send_post: SendPost = Arc::new(move |post| {
@@ -309,63 +316,32 @@ mod tests {
         run(webhooks.deliver(&row(1, "ban"), &event(7)));
         let Webhooks { delivered, failed, dropped, .. } = &*webhooks;
         let counts = [delivered, failed, dropped].map(|count| count.load(Ordering::Relaxed));
-        (std::mem::take(&mut *posts.lock().unwrap()), counts)
+        let posts = std::mem::take(&mut *posts.lock().unwrap());
+        Delivered { posts, counts, log: webhooks.log.of(1) }
     }
 
     #[test]
-    fn posts_an_event_until_it_is_accepted() {
-        let (posts, counts) = deliver(&[Ok(503), Err("timed out".into()), Ok(302), Ok(204)]);
-        assert_eq!((posts.len(), counts), (4, [1, 3, 0]));
+    fn posts_an_event_until_it_is_accepted_and_logs_every_attempt() {
+        let done = deliver(&[Ok(503), Err("timed out".into()), Ok(302), Ok(204)]);
+        assert_eq!((done.posts.len(), done.counts), (4, [1, 3, 0]));
         let expected = event(7).to_json();
-        assert!(posts.iter().all(|post| post.url == row(1, "").url && post.body == expected));
+        assert!(done.posts.iter().all(|post| post.url == row(1, "").url && post.body == expected));
+        assert!(done.log.iter().all(|it| (it.event_id, it.kind) == (7, "ban")));
+        let attempt = |it: &Delivery| (it.attempt, it.outcome, it.status, it.error.clone());
+        let failed = DeliveryOutcome::Failed;
+        let expected = [
+            (4, DeliveryOutcome::Delivered, Some(204), None),
+            (3, failed, Some(302), None),
+            (2, failed, None, Some("timed out".into())),
+            (1, failed, Some(503), None),
+        ];
+        assert_eq!(done.log.iter().map(attempt).collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn drops_an_event_after_the_last_attempt() {
-        let (posts, counts) = deliver(&[Err("refused".into())]);
-        assert_eq!((posts.len(), counts), (6, [0, 6, 1]));
-    }
-
-    #[test]
-    fn logs_every_attempt() {
-        let answers = Mutex::new(vec![Ok(204), Err("timed out".to_owned()), Ok(503)]);
-        let send_post: SendPost = Arc::new(move |_| {
-            let answer = answers.lock().unwrap().pop().unwrap();
-            Box::pin(async { answer })
-        });
-        let webhooks = webhooks(vec![row(1, "ban")], send_post);
-        run(webhooks.deliver(&row(1, "ban"), &event(7)));
-        let log = webhooks.log.of(1);
-        let found: Vec<_> = log
-            .iter()
-            .map(|it| (it.event_id, it.kind, it.attempt, it.outcome, it.status, it.error.clone()))
-            .collect();
-        let failed = DeliveryOutcome::Failed;
-        let expected = [
-            (7, "ban", 3, DeliveryOutcome::Delivered, Some(204), None),
-            (7, "ban", 2, failed, None, Some("timed out".into())),
-            (7, "ban", 1, failed, Some(503), None),
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn posts_a_test_once() {
-        let posts = Arc::<Mutex<Vec<PostRequest>>>::default();
-        let sink = Arc::clone(&posts);
-        let send_post: SendPost = Arc::new(move |post| {
-            sink.lock().unwrap().push(post);
-            Box::pin(async { Ok(500) })
-        });
-        let webhooks = webhooks(vec![row(1, "ban")], send_post);
-        let delivery = run(webhooks.test(&row(1, "ban")));
-        assert_eq!((delivery.outcome, delivery.status), (DeliveryOutcome::Failed, Some(500)));
-        assert_eq!(webhooks.log.of(1), [delivery]);
-        let posts = posts.lock().unwrap();
-        let [post] = &posts[..] else { panic!("{posts:?}") };
-        assert_eq!(post.signature, sign("secret", 12, &post.body));
-        let body: serde_json::Value = serde_json::from_str(&post.body).unwrap();
-        assert_eq!((&body["id"], &body["kind"]), (&json!(0), &json!("test")));
+        let done = deliver(&[Err("refused".into())]);
+        assert_eq!((done.posts.len(), done.counts), (6, [0, 6, 1]));
     }
 
     #[test]

@@ -435,20 +435,9 @@ mod tests {
     }
 
     #[test]
-    fn limits_wrong_tokens_of_all_addresses_together() {
-        let token = generate_token().unwrap();
-        let authenticator = gate_with(&token, "*", None, 0);
-        let authorize = |header: &str, from| {
-            authenticator.authorize(Some(header.as_bytes()), from, Scopes::ALL, 0).map(|_| ())
-        };
+    fn the_addresses_of_a_64_count_as_one() {
+        let authenticator = gate_with(&generate_token().unwrap(), "*", None, 0);
         let wrong = format!("Bearer {}", generate_token().unwrap());
-        let guess = |number: u16| authorize(&wrong, [0x2001, 0xdb8, 0, number, 7, 7, 7, 7].into());
-        let guesses: Vec<_> = (0..300).map(guess).collect();
-        let unknown = guesses.iter().filter(|one| **one == Err(AuthError::UnknownToken)).count();
-        assert!((200..210).contains(&unknown), "{unknown}");
-        assert_eq!(authorize(&format!("Bearer {token}"), HOME), Ok(()));
-        // The addresses of a /64 count as one.
-        let authenticator = gate_with(&token, "*", None, 0);
         let guess = |number: u16| {
             let from = [0x2001, 0xdb8, 0, 0, 0, 0, 0, number].into();
             authenticator.authorize(Some(wrong.as_bytes()), from, Scopes::ALL, 0).map(|_| ())

@@ -215,11 +215,13 @@ mod tests {
         }
         assert!(is_open(&other.0) && is_open(&last.0));
         assert_eq!(all.table().open.len(), 5);
-        // The addresses of a /64 are one host.
+        // The addresses of a /64 are one host, and the hosts of a /48 one network.
         for number in 0..100 {
             all.admit([0x2001, 0xdb8, 0, 0, 0, 0, 0, number].into());
         }
         assert_eq!(all.table().open.len(), 9);
+        let networks = [1, 2].map(|subnet| network([0x2001, 0xdb8, 1, subnet, 0, 0, 0, 7].into()));
+        assert_eq!(networks.map(|it| it.to_string()), ["2001:db8:1::/48"; 2]);
     }
 
     #[test]

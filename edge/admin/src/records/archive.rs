@@ -432,6 +432,10 @@ mod tests {
         assert_eq!(names(&least), [FILE, END]);
         let left = fs::read_dir(directory.root()).unwrap().count();
         assert_eq!(left, 5, "the copy of the records is removed");
+        let copy = directory.path("copy");
+        copies::backup(directory.root(), &copy).unwrap();
+        assert_eq!(fs::metadata(&copy).unwrap().mode() & 0o777, 0o600);
+        assert!(copies::backup(directory.root(), &copy).is_err(), "nothing is overwritten");
     }
 
     #[test]
@@ -440,6 +444,10 @@ mod tests {
         to.write("secret", "of the other machine").unwrap();
         to.write("swarms/0007.tgj", "older").unwrap();
         let bytes = archive(&from, ALL);
+        let running = Records::open(Some(to.root())).unwrap();
+        let refused = restore_archive(&mut &bytes[..], to.root()).unwrap_err().to_string();
+        assert!(refused.contains("is locked by another process"), "{refused}");
+        drop(running);
         let summary = restore_archive(&mut &bytes[..], to.root()).unwrap();
         assert_eq!((summary.counts.bans, summary.others.len()), (1, 3));
         assert_eq!(fs::read_to_string(to.path("secret")).unwrap(), "s");
@@ -454,6 +462,10 @@ mod tests {
         copies::backup(from.root(), &plain).unwrap();
         let summary = restore_archive(&mut File::open(plain).unwrap(), to.root()).unwrap();
         assert!(summary.others.is_empty() && summary.counts.bans == 1);
+        // Over damaged records, which are put aside.
+        fs::write(to.path(FILE), "damaged").unwrap();
+        let replaced = restore_archive(&mut &bytes[..], to.root()).unwrap().replaced.unwrap();
+        assert_eq!((replaced.counts, fs::read(replaced.file).unwrap()), (None, b"damaged".into()));
     }
 
     #[test]
@@ -488,6 +500,14 @@ mod tests {
         bad.push([&good[..good.len() - 1024], &good[good.len() - 2048..]].concat());
         bad.push(Vec::new());
         bad.push(b"no archive".repeat(100));
+        // Records of a later version, and half of a plain copy.
+        let newer = to.path("newer");
+        copies::backup(to.root(), &newer).unwrap();
+        let db = rusqlite::Connection::open(&newer).unwrap();
+        db.pragma_update(None, "user_version", 1000).unwrap();
+        drop(db);
+        bad.push(fs::read(newer).unwrap());
+        bad.push(before[..before.len() / 2].to_vec());
         for bytes in bad {
             let refused = restore_archive(&mut &bytes[..], to.root());
             assert!(refused.is_err(), "{refused:?}");

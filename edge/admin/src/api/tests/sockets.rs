@@ -58,11 +58,10 @@ pub(super) struct TestApi {
 
 impl TestApi {
     pub(super) fn start(idle_timeout: Duration) -> Self {
-        Self::start_at(HOME, idle_timeout, 60_000)
+        Self::start_with(idle_timeout, 60_000)
     }
 
-    /// Listens at `ip`.
-    fn start_at(ip: IpAddr, idle_timeout: Duration, wrong_tokens_per_min: u32) -> Self {
+    fn start_with(idle_timeout: Duration, wrong_tokens_per_min: u32) -> Self {
         let clocks = Arc::new(Clocks::default());
         clocks.time.store(1_000_000, Ordering::SeqCst);
         clocks.tick.store(100, Ordering::SeqCst);
@@ -99,7 +98,7 @@ impl TestApi {
         let api = Arc::new(api);
         let mut live = Live::new(Arc::clone(&api));
         thread::spawn(move || writer.run(&mut live, Duration::from_millis(20)));
-        let listener = TcpListener::bind((ip, 0)).unwrap();
+        let listener = TcpListener::bind((HOME, 0)).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
@@ -126,29 +125,31 @@ impl TestApi {
 
     fn send(&self, request: &str, token: &str, body: Option<&Value>) -> TcpStream {
         let (method, path) = request.split_once(' ').unwrap();
-        let body = body.map(Value::to_string).unwrap_or_default();
-        let request = format!(
-            "{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-             Connection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
+        let headers = format!(
+            "Host: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
         );
-        self.connect(None, &request)
+        let body = body.map(Value::to_string).unwrap_or_default();
+        self.request(&format!("{method} /api/v1{path}"), &headers, &body)
     }
 
-    /// Connects, from this address if there is one, and sends a request.
-    fn connect(&self, from: Option<IpAddr>, request: &str) -> TcpStream {
-        let mut stream = match from {
-            Some(from) => connect_from(from, self.address),
-            None => TcpStream::connect(self.address).unwrap(),
-        };
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
+    /// Sends a request with these headers on a connection of its own.
+    fn request(&self, request: &str, headers: &str, body: &str) -> TcpStream {
+        self.request_from(HOME, request, headers, body)
+    }
+
+    /// The same from this address.
+    fn request_from(&self, from: IpAddr, request: &str, headers: &str, body: &str) -> TcpStream {
+        let mut stream = connect_from(from, self.address);
+        let length = body.len();
+        let head = format!(
+            "{request} HTTP/1.1\r\n{headers}Connection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        stream.write_all((head + body).as_bytes()).unwrap();
         stream
     }
 
     pub(super) fn ask_as(&self, token: &str, request: &str, body: Option<&Value>) -> (u16, Value) {
-        let mut answer = String::new();
-        self.send(request, token, body).read_to_string(&mut answer).unwrap();
+        let answer = read(self.send(request, token, body));
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap_or(Value::Null))
     }
@@ -304,13 +305,8 @@ impl TestApi {
 
     /// Opens a stream with one more header.
     fn stream(&self, path: &str, header: &str) -> TcpStream {
-        let request = format!(
-            "GET /api/v1{path} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n{header}\r\n\r\n",
-            self.address.port()
-        );
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
+        let headers = format!("Host: localhost:{}\r\n{header}\r\n", self.address.port());
+        let mut stream = self.request(&format!("GET /api/v1{path}"), &headers, "");
         let mut status = [0; 12];
         stream.read_exact(&mut status).unwrap();
         assert_eq!(&status, b"HTTP/1.1 200");
@@ -324,19 +320,12 @@ impl TestApi {
 
     /// Sends a request of the dashboard. Returns the response.
     fn dashboard(&self, request: &str, cookie: &str, body: &str) -> String {
-        let request = format!(
-            "{request} HTTP/1.1\r\nHost: localhost:{port}\r\nOrigin: http://localhost:{port}\r\n\
-             X-Tidegate: 1\r\nConnection: close\r\nContent-Type: application/json\r\nCookie: {cookie}\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len(),
-            port = self.address.port()
+        let port = self.address.port();
+        let headers = format!(
+            "Host: localhost:{port}\r\nOrigin: http://localhost:{port}\r\nX-Tidegate: 1\r\n\
+             Content-Type: application/json\r\nCookie: {cookie}\r\n"
         );
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
-        response
+        read(self.request(request, &headers, body))
     }
 
     /// Signs in to the dashboard. Returns the cookie.
@@ -369,6 +358,13 @@ fn errors_of_the_sign_in_form_do_not_mention_headers() {
 /// Reads until the server ends the stream. Panics if it does not.
 fn read_to_end(stream: &mut TcpStream) {
     stream.read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// Reads a response to its end.
+fn read(mut stream: TcpStream) -> String {
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }
 
 #[test]
@@ -444,12 +440,7 @@ fn tokens_make_and_revoke_only_what_they_may_do_themselves() {
 impl TestApi {
     /// Returns the status of the response to a GET with these headers.
     fn status(&self, target: &str, headers: &str) -> u16 {
-        let request = format!("GET {target} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n");
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut response = String::new();
-        stream.read_to_string(&mut response).unwrap();
+        let response = read(self.request(&format!("GET {target}"), headers, ""));
         if response.starts_with("HTTP/1.1 421") {
             assert!(response.contains("add the name to [admin] hosts"), "{response}");
         }

@@ -93,9 +93,7 @@ fn finds_entries_of_lists_by_their_beginning() {
     assert_eq!(find("q=")["total"], 300);
     assert_eq!(find("q=ff")["entries"], json!([]));
     server.expect(400, "GET /lists/deny?q=xyz", None);
-    let mut answer = String::new();
-    let mut stream = server.send("GET /lists/deny?q=012&format=text", TOKEN, None);
-    stream.read_to_string(&mut answer).unwrap();
+    let answer = read(server.send("GET /lists/deny?q=012&format=text", TOKEN, None));
     assert!(answer.contains("attachment; filename=\"tidegate-deny.txt\""), "{answer}");
     assert_eq!(answer.matches(&"0".repeat(32)).count(), 12, "{answer}");
 }

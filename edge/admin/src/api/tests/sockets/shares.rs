@@ -1,8 +1,6 @@
 //! Tests of limits that all tokens share, of the part that one token can take, and of webhooks that end with their
 //! token.
 
-use harness::network::{Namespace, Network};
-
 use super::*;
 use crate::api::session_store::SESSIONS_PER_TOKEN_MAX;
 use crate::api::{events, stats_stream};
@@ -17,12 +15,8 @@ impl TestApi {
 
     /// Returns the status of the response to a request from this address.
     fn status_from(&self, from: IpAddr, target: &str, token: &str) -> u16 {
-        let request = format!(
-            "GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-             Connection: close\r\n\r\n"
-        );
-        let mut response = String::new();
-        self.connect(Some(from), &request).read_to_string(&mut response).unwrap();
+        let headers = format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n");
+        let response = read(self.request_from(from, &format!("GET {target}"), &headers, ""));
         response[9..12].parse().unwrap()
     }
 
@@ -35,26 +29,10 @@ impl TestApi {
     }
 }
 
-/// Calls `test` where all addresses of 2001:db8::/32 are this machine's, if such a network can be set up.
-fn with_ipv6_networks(test: impl FnOnce() + Send) {
-    if let Some(obstacle) = Network::obstacle() {
-        return eprintln!("skipped {obstacle}");
-    }
-    let namespace = Namespace::new().unwrap();
-    namespace.ip("link set lo up\nroute add local 2001:db8::/32 dev lo\n").unwrap();
-    namespace.set("net/ipv6/ip_nonlocal_bind", "1").unwrap();
-    namespace.run(test);
-}
-
-/// Returns the address `host` of the /64 `network` of 2001:db8:1::/48.
-fn in_network(network: u16, host: u16) -> IpAddr {
-    [0x2001, 0xdb8, 1, network, 0, 0, 0, host].into()
-}
-
 #[test]
 fn guesses_are_limited_by_address_and_in_all_while_valid_tokens_are_served() {
     // Attempts that are used up do not come back.
-    let api_server = TestApi::start_at(HOME, PATIENCE, 0);
+    let api_server = TestApi::start_with(PATIENCE, 0);
     let host = |number: u8| IpAddr::from([127, 0, 1, number]);
     let judged = |from: IpAddr| (0..30).filter(|_| api_server.is_guess_judged(from)).count();
     // 20 of each address, and 200 in all.
@@ -62,39 +40,6 @@ fn guesses_are_limited_by_address_and_in_all_while_valid_tokens_are_served() {
     assert_eq!(by_address, [[20; 10].as_slice(), &[0, 0]].concat());
     assert_eq!(api_server.status_from(host(1), "/api/v1/stats", TOKEN), 200);
     assert!(api_server.is_signed_in(&api_server.sign_in(TOKEN)));
-}
-
-#[test]
-fn guesses_of_a_network_of_64_bits_count_together() {
-    with_ipv6_networks(|| {
-        let api_server = TestApi::start_at("::1".parse().unwrap(), PATIENCE, 0);
-        let judged = (1..=30).filter(|host| api_server.is_guess_judged(in_network(1, *host)));
-        assert_eq!(judged.count(), 20);
-        assert!(api_server.is_guess_judged(in_network(2, 1)));
-        assert_eq!(api_server.status_from(in_network(1, 1), "/api/v1/stats", TOKEN), 200);
-    });
-}
-
-#[test]
-fn connections_of_a_network_of_48_bits_lock_no_other_out() {
-    with_ipv6_networks(|| {
-        let own = "::1".parse().unwrap();
-        let api_server = TestApi::start_at(own, 10 * PATIENCE, 0);
-        let (_, prometheus) = api_server.token(&["stats:read"], None);
-        // It has not sent its request when the others come: each from a /64 of its own.
-        let mut probe = api_server.connect(Some(own), "");
-        let more = u16::try_from(3 * CONNECTION_LIMITS.connections).unwrap();
-        let held: Vec<_> =
-            (0..more).map(|network| api_server.connect(Some(in_network(network, 1)), "")).collect();
-        probe.write_all(b"GET /health/live HTTP/1.1\r\nConnection: close\r\n\r\n").unwrap();
-        let mut response = String::new();
-        probe.read_to_string(&mut response).unwrap();
-        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
-        for (target, token) in [("/metrics", prometheus.as_str()), ("/api/v1/stats", TOKEN)] {
-            assert_eq!(api_server.status_from(own, target, token), 200, "{target}");
-        }
-        drop(held);
-    });
 }
 
 #[test]
