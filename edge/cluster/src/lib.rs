@@ -31,7 +31,7 @@ pub use host::{
 };
 pub use node::{DropReason, Figures, Input, Node, Options, Output, Start, Time};
 pub use rows::{Neighbour, Repaired, answer, repair};
-pub use snapshot::{Heartbeat, NodeSnapshot, Snapshot, Traffic, Warmth};
+pub use snapshot::{Heartbeat, NodeSnapshot, SentCounts, Snapshot, Warmth};
 pub use status::{
     ClusterConnection, ClusterDigest, ClusterEvent, ClusterNode, ClusterProblem, ClusterQueue,
     ClusterRecords, ClusterState, ClusterStatus, ClusterStream, ClusterTraffic, Identity, LogState,

@@ -39,7 +39,7 @@ pub use operator::{Made, make_stream, update_account};
 pub use options::{NatsOptions, NatsUser, SecretIds};
 pub use rights::Rights;
 pub use rows::fetch_rows;
-pub use status::{LetterFigures, Order, Overview, Status};
+pub use status::{Order, Overview, Status};
 pub use streams::{StreamChanges, StreamSettings};
 
 use crate::host::{Host, Letters, Rows};

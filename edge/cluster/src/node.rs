@@ -17,7 +17,7 @@ use crate::lacks::Lacks;
 use crate::members::Members;
 use crate::outbound::{HOLD_MS, Outbound};
 pub use crate::seam::{DropReason, Figures, Input, Options, Output, Start, Time};
-use crate::snapshot::{Snapshot, Traffic, Warmth};
+use crate::snapshot::{Snapshot, Warmth};
 
 /// From connecting until anything is published and the log is read: heartbeats of all nodes come, which say
 /// whether another process has this node's number.
@@ -48,7 +48,6 @@ pub struct Node {
     ignored: Vec<u8>,
     is_connected: bool,
     is_leaving: bool,
-    disconnections: u64,
     /// When the connection was lost, until the log is looked up again.
     cut_ms: Option<u64>,
     /// True if the node was apart from the others for longer than [`HOLD_MS`], until it knows what they know.
@@ -78,7 +77,8 @@ pub struct Node {
     /// The youngest block of an earlier process of this node that the log has: when it was cut.
     own_cut_ms: u64,
     figures: Figures,
-    traffic: Traffic,
+    /// Bytes of the messages of other nodes that were applied.
+    applied_bytes: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
 
@@ -99,7 +99,6 @@ impl Node {
             ignored: Vec::new(),
             is_connected: false,
             is_leaving: false,
-            disconnections: 0,
             cut_ms: None,
             is_behind: false,
             settling: 0,
@@ -118,7 +117,7 @@ impl Node {
             shorter: None,
             own_cut_ms: 0,
             figures: Figures::default(),
-            traffic: Traffic::default(),
+            applied_bytes: 0,
             dropped: [0; DropReason::ALL.len()],
         }
     }
@@ -176,7 +175,6 @@ impl Node {
 
     fn disconnected(&mut self, now: Time, out: &mut Vec<Output>) {
         if std::mem::take(&mut self.is_connected) {
-            self.disconnections += 1;
             self.cut_ms.get_or_insert(now.steady_ms);
             self.events.warn(now, "the connection to NATS is lost".to_owned(), out);
         }
@@ -311,10 +309,7 @@ impl Node {
         let stream_ms = self.clock.stream_time(now).unix_ms;
         let applied = accepted.and_then(|it| self.apply(now, from, &it, stream_ms, out));
         match applied {
-            Ok(()) => {
-                self.traffic.applied_live_messages += 1;
-                self.traffic.applied_live_bytes += message.len() as u64;
-            }
+            Ok(()) => self.applied_bytes += message.len() as u64,
             Err(reason) => self.drop_message(reason),
         }
     }
@@ -349,10 +344,7 @@ impl Node {
             self.apply(now, from, &accepted, stored_ms, out)
         });
         match applied {
-            Ok(()) => {
-                self.traffic.applied_log_messages += 1;
-                self.traffic.applied_log_bytes += message.len() as u64;
-            }
+            Ok(()) => self.applied_bytes += message.len() as u64,
             Err(reason) => self.drop_message(reason),
         }
         self.check_current(out);
@@ -473,7 +465,6 @@ impl Node {
 
     /// Returns what there is to see, for metrics and the API. Not for every input: it copies.
     pub fn snapshot(&self, now: Time) -> Snapshot {
-        let counts = self.outbound.counts();
         let (unstored_blocks, queue_bytes) = self.outbound.queue();
         let [unstored_ms, dirty_ms] = self.outbound.ages_ms(now);
         let mut nodes =
@@ -485,13 +476,9 @@ impl Node {
             node.differs_ms = self.differences.lasting_ms(now, number);
         }
         Snapshot {
-            node: self.options.node,
-            boot: self.options.boot,
             warmth: self.warmth(),
             warm_ms: self.warm_ms,
             is_mute: self.members.is_mute(),
-            is_connected: self.is_connected,
-            disconnections: self.disconnections,
             outbound: self.outbound.state(),
             queue_bytes: queue_bytes as u64,
             queue_bytes_max: self.options.queue_bytes as u64,
@@ -501,18 +488,9 @@ impl Node {
             position: self.position,
             log_last: self.log_last,
             lag_ms: self.members.lag_ms(now),
-            traffic: Traffic {
-                cut_blocks: counts.cut_blocks,
-                logged_messages: counts.messages,
-                logged_bytes: counts.bytes,
-                stored_blocks: counts.stored_blocks,
-                live_blocks: counts.live_blocks,
-                ..self.traffic
-            },
+            sent: self.outbound.counts(),
+            applied_bytes: self.applied_bytes,
             dropped: self.dropped,
-            retries: counts.retries,
-            dropped_blocks: counts.dropped_blocks,
-            walks: counts.walks,
             clock_ahead_ms: self.clock.ahead_ms(now),
             nodes,
             refused: self.members.refused(now),

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::seam::{Output, Time};
+use crate::snapshot::SentCounts;
 use crate::status::LogState;
 use gone::Gone;
 use replication::block::{self, Block, Header, Kind};
@@ -103,22 +104,6 @@ enum CatchUp {
     Ended { number: u64 },
 }
 
-/// Totals since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OutboundCounts {
-    pub(crate) cut_blocks: u64,
-    /// Messages published to the log, again ones included, and their bytes.
-    pub(crate) messages: u64,
-    pub(crate) bytes: u64,
-    pub(crate) stored_blocks: u64,
-    /// Messages published again.
-    pub(crate) retries: u64,
-    pub(crate) dropped_blocks: u64,
-    /// Blocks published live.
-    pub(crate) live_blocks: u64,
-    pub(crate) walks: u64,
-}
-
 /// A node's own blocks on their way to the log.
 #[derive(Debug)]
 pub(crate) struct Outbound {
@@ -160,7 +145,7 @@ pub(crate) struct Outbound {
     /// The same for what a walk under way may have missed.
     dirty_again_ms: Option<i64>,
     catch_up: CatchUp,
-    counts: OutboundCounts,
+    counts: SentCounts,
 }
 
 impl Outbound {
@@ -188,7 +173,7 @@ impl Outbound {
             dirty_ms: None,
             dirty_again_ms: None,
             catch_up: CatchUp::Idle,
-            counts: OutboundCounts::default(),
+            counts: SentCounts::default(),
         }
     }
 
@@ -353,8 +338,7 @@ impl Outbound {
     fn publish(&mut self, now: Time, out: &mut Vec<Output>) {
         let Some(InFlight { message, ticket, .. }) = &self.in_flight else { return };
         self.published_ms = now.steady_ms;
-        self.counts.messages += 1;
-        self.counts.bytes += message.len() as u64;
+        self.counts.logged_bytes += message.len() as u64;
         out.push(Output::PublishLog { ticket: *ticket, message: Arc::clone(message) });
     }
 
@@ -506,7 +490,7 @@ impl Outbound {
         (self.queue.len(), self.bytes)
     }
 
-    pub(crate) fn counts(&self) -> OutboundCounts {
+    pub(crate) fn counts(&self) -> SentCounts {
         self.counts
     }
 }

@@ -9,20 +9,12 @@ use crate::status::{ClusterEvent, LogState, NodeState};
 /// State of a node, and of the others as it knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The node's number.
-    pub node: u8,
-    /// Its boot.
-    pub boot: u64,
     /// Its progress in learning what the others know.
     pub warmth: Warmth,
     /// Milliseconds from the start until it was warm.
     pub warm_ms: Option<u64>,
     /// True if it publishes nothing, because an older process has its number.
     pub is_mute: bool,
-    /// True if it is connected to NATS.
-    pub is_connected: bool,
-    /// Connections to NATS that ended.
-    pub disconnections: u64,
     /// State of its own blocks on their way to the log.
     pub outbound: LogState,
     /// Bytes of its blocks that are not stored.
@@ -41,16 +33,12 @@ pub struct Snapshot {
     pub log_last: u64,
     /// The largest of the nodes' `lag_ms`, milliseconds.
     pub lag_ms: u64,
-    /// Blocks, messages and bytes since the start.
-    pub traffic: Traffic,
+    /// Blocks and bytes sent since the start.
+    pub sent: SentCounts,
+    /// Bytes of the messages of other nodes that were applied since the start.
+    pub applied_bytes: u64,
     /// Messages dropped since the start, by [`crate::DropReason::ALL`].
     pub dropped: [u64; crate::DropReason::ALL.len()],
-    /// Messages that were published again, because they were not acknowledged in time.
-    pub retries: u64,
-    /// Own blocks that were dropped: they had waited for too long, or the queue was full.
-    pub dropped_blocks: u64,
-    /// Walks that told the others what dropped blocks reported.
-    pub walks: u64,
     /// By how much this machine's wall clock is ahead of the stream's, milliseconds.
     pub clock_ahead_ms: i64,
     /// The other nodes, by number. Those that left are there for an hour.
@@ -104,25 +92,21 @@ pub struct NodeSnapshot {
     pub lag_ms: u64,
 }
 
-/// Blocks, messages and bytes since the start.
+/// Blocks and bytes that a node has sent since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub struct SentCounts {
     /// Blocks cut.
     pub cut_blocks: u64,
-    /// Messages published to the log, again ones included.
-    pub logged_messages: u64,
-    /// Bytes published to the log.
+    /// Bytes published to the log, those of repeated messages included.
     pub logged_bytes: u64,
     /// Blocks stored.
     pub stored_blocks: u64,
     /// Blocks published live, because they were not stored in time.
     pub live_blocks: u64,
-    /// Messages applied that came by the log.
-    pub applied_log_messages: u64,
-    /// Bytes of them.
-    pub applied_log_bytes: u64,
-    /// Messages applied that came live.
-    pub applied_live_messages: u64,
-    /// Bytes of them.
-    pub applied_live_bytes: u64,
+    /// Blocks that were dropped: they had waited for too long, or the queue was full.
+    pub dropped_blocks: u64,
+    /// Messages that were published again, because they were not acknowledged in time.
+    pub retries: u64,
+    /// Walks that told the others what dropped blocks reported.
+    pub walks: u64,
 }

@@ -317,9 +317,8 @@ impl Identity {
         let is_warm = overview.node.warmth == Warmth::Warm;
         let so_far_s = self.started.elapsed().as_secs_f64();
         let own = self.own_node(&overview);
-        let Overview { node, applied: (applied_blocks, apply_s), letters, .. } = overview;
-        let traffic = node.traffic;
-        let received_bytes = traffic.applied_log_bytes + traffic.applied_live_bytes;
+        let Overview { node, applied: (applied_blocks, apply_s), .. } = overview;
+        let sent = node.sent;
         let drops = DropReason::ALL.into_iter().map(DropReason::name).zip(node.dropped);
         ClusterStatus {
             name: self.cluster.clone(),
@@ -339,29 +338,29 @@ impl Identity {
                 bytes_max: node.queue_bytes_max,
                 dirty_s: node.dirty_s as f64,
                 log_behind: node.log_behind(),
-                retries: node.retries,
-                walks: node.walks,
+                retries: sent.retries,
+                walks: sent.walks,
             },
             traffic: ClusterTraffic {
                 blocks: BTreeMap::from([
                     (
                         "sent",
                         BTreeMap::from([
-                            ("cut", traffic.cut_blocks),
-                            ("stored", traffic.stored_blocks),
-                            ("live", traffic.live_blocks),
-                            ("dropped", node.dropped_blocks),
+                            ("cut", sent.cut_blocks),
+                            ("stored", sent.stored_blocks),
+                            ("live", sent.live_blocks),
+                            ("dropped", sent.dropped_blocks),
                         ]),
                     ),
                     ("received", BTreeMap::from([("applied", applied_blocks)])),
                 ]),
                 bytes: BTreeMap::from([
-                    ("sent", traffic.logged_bytes),
-                    ("received", received_bytes),
+                    ("sent", sent.logged_bytes),
+                    ("received", node.applied_bytes),
                 ]),
                 letters: BTreeMap::from([
-                    ("sent", BTreeMap::from([("unpublished_bodies", letters.unsent)])),
-                    ("received", BTreeMap::from([("damaged_bodies", letters.damaged)])),
+                    ("sent", BTreeMap::from([("unpublished_bodies", overview.unsent_letters)])),
+                    ("received", BTreeMap::from([("damaged_bodies", overview.damaged_letters)])),
                 ]),
                 drops: drops.chain([("slow", overview.slow)]).collect(),
                 apply_s,

@@ -12,7 +12,7 @@ use std::{io, thread};
 use bytes::Bytes;
 use primitives::Random;
 use replication::block::{Block, Kind};
-use replication::{MergeTime, Merged, Now, ReplayClock};
+use replication::{MergeTime, Now, ReplayClock};
 use tokio::sync::mpsc;
 
 use super::inputs::Report;
@@ -74,10 +74,6 @@ pub(super) struct Applied {
     pub(super) blocks: AtomicU64,
     /// Nanoseconds that applying took, summed over all threads.
     pub(super) ns: AtomicU64,
-    /// Peers that there was no memory for.
-    pub(super) full: AtomicU64,
-    /// Blocks that did not add up.
-    pub(super) damaged: AtomicU64,
 }
 
 impl Applied {
@@ -115,10 +111,8 @@ pub(super) fn run(
                     let work: Arc<Work> = work;
                     let started = Instant::now();
                     if let Work::Blocks(blocks) = &*work {
-                        for block in blocks.iter() {
-                            // The calling thread counts damaged blocks.
-                            let _ = merger.merge_peers(&block, blocks.shift_ms);
-                        }
+                        let merge = |block| merger.merge_peers(&block, blocks.shift_ms);
+                        blocks.iter().for_each(merge);
                     }
                     applied.add_time(started);
                 }
@@ -166,43 +160,37 @@ impl<'a> BlockMerger<'a> {
 
     /// Applies a block: its peers to these shards, and all the rest of it.
     fn apply(&mut self, block: &Block<'_>, blocks: &Blocks) {
-        let is_whole = match block.header.kind {
+        match block.header.kind {
             Kind::SESSIONS if blocks.takes_sessions => {
                 let (now, time) = self.times(block, blocks.shift_ms);
                 self.host.import_sessions(now, time.cut_ago_s, block.body);
-                true
             }
             Kind::ACCOUNTS if blocks.takes_sessions => {
                 self.host.import_accounts(block.body);
-                true
             }
             Kind::CHANGES | Kind::WALK => self.merge_peers(block, blocks.shift_ms),
             Kind::WEB if blocks.takes_web => self.merge_web(block, blocks.shift_ms),
-            _ => true,
-        };
-        self.applied.damaged.fetch_add(u64::from(!is_whole), Ordering::Relaxed);
+            _ => {}
+        }
         self.applied.blocks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Merges the peers of a block that go to these shards. Returns false if the block does not add up.
-    fn merge_peers(&mut self, block: &Block<'_>, shift_ms: i64) -> bool {
+    /// Merges the peers of a block that go to these shards. A block that does not add up is left out.
+    fn merge_peers(&mut self, block: &Block<'_>, shift_ms: i64) {
         if !matches!(block.header.kind, Kind::CHANGES | Kind::WALK) {
-            return true;
+            return;
         }
-        let Ok(groups) = block.groups() else { return false };
+        let Ok(groups) = block.groups() else { return };
         let ((_, time), shards) = (self.times(block, shift_ms), self.shards.clone());
         let (store, random) = (self.host.store(), &mut self.random);
-        let merged = store.merge(time, random, groups, shards);
-        self.add(merged);
-        true
+        store.merge(time, random, groups, shards);
     }
 
-    fn merge_web(&mut self, block: &Block<'_>, shift_ms: i64) -> bool {
-        let Ok(groups) = block.web_groups() else { return false };
+    fn merge_web(&self, block: &Block<'_>, shift_ms: i64) {
+        let Ok(groups) = block.web_groups() else { return };
         let (_, time) = self.times(block, shift_ms);
         let store = self.host.store();
-        self.add(store.merge_web(time, groups, 0..store.shards()));
-        true
+        store.merge_web(time, groups, 0..store.shards());
     }
 
     /// Returns the time, and when a block was cut on the store's clock.
@@ -210,9 +198,5 @@ impl<'a> BlockMerger<'a> {
         let now = self.host.now();
         let clock = ReplayClock::new(now).in_whole_seconds().shifted(shift_ms);
         (now, clock.time(now, block.header.cut_ms))
-    }
-
-    fn add(&self, merged: Merged) {
-        self.applied.full.fetch_add(merged.full, Ordering::Relaxed);
     }
 }

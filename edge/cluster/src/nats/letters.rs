@@ -16,21 +16,11 @@ pub(super) async fn send(link: Link, letters: Arc<dyn Letters>, status: Arc<Stat
     loop {
         letters.wait().await;
         for (to, body) in letters.take() {
-            let bytes = body.len() as u64;
-            let sent = if status.is_mute() {
-                false
-            } else {
-                link.publish(link.subjects.letters(to), None, Bytes::from(body)).await.is_ok()
-            };
-            status.change(|overview| {
-                let counts = &mut overview.letters;
-                if sent {
-                    counts.sent += 1;
-                    counts.sent_bytes += bytes;
-                } else {
-                    counts.unsent += 1;
-                }
-            });
+            let is_sent = !status.is_mute()
+                && link.publish(link.subjects.letters(to), None, Bytes::from(body)).await.is_ok();
+            if !is_sent {
+                status.change(|overview| overview.unsent_letters += 1);
+            }
         }
     }
 }
@@ -48,12 +38,9 @@ pub(super) async fn receive(
             Err(reason) => drop(reason),
             Ok(from) if status.is_ignored(from) => drop(DropReason::Ignored),
             Ok(from) => {
-                let is_good = letters.deliver(from, &message.payload);
-                status.change(|overview| {
-                    let counts = &mut overview.letters;
-                    let count = if is_good { &mut counts.delivered } else { &mut counts.damaged };
-                    *count += 1;
-                });
+                if !letters.deliver(from, &message.payload) {
+                    status.change(|overview| overview.damaged_letters += 1);
+                }
             }
         }
     }

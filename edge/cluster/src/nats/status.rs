@@ -61,27 +61,12 @@ pub struct Overview {
     pub open_doors: Vec<String>,
     /// Blocks applied, and the seconds that took.
     pub applied: (u64, f64),
-    /// Peers of blocks that there was no memory for.
-    pub full: u64,
-    /// Letters.
-    pub letters: LetterFigures,
+    /// Bodies of letters that were dropped, because NATS is away or the node is mute.
+    pub unsent_letters: u64,
+    /// Bodies of letters that were received, and dropped because they did not add up.
+    pub damaged_letters: u64,
     /// Replicated rows, without what the records count themselves.
     pub rows: ClusterRecords,
-}
-
-/// Letters since the start: bodies with any number of WebTorrent messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LetterFigures {
-    /// Published.
-    pub sent: u64,
-    /// Bytes of them.
-    pub sent_bytes: u64,
-    /// Dropped, because NATS is away or the node is mute.
-    pub unsent: u64,
-    /// Received and delivered.
-    pub delivered: u64,
-    /// Received, and dropped because they did not add up.
-    pub damaged: u64,
 }
 
 impl Status {
@@ -130,7 +115,6 @@ impl Status {
         let mut overview = shared.overview.clone();
         overview.connection_age_s = shared.connected_at.elapsed().as_secs_f64();
         overview.applied = (load(&self.applied.blocks), load(&self.applied.ns) as f64 / 1e9);
-        overview.full = load(&self.applied.full);
         for stream in &mut overview.streams {
             stream.age_s = shared.streams_at.elapsed().as_secs_f64();
         }
