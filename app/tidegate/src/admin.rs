@@ -133,8 +133,10 @@ impl Admin {
             AdminCommand::Torrents(torrents) => torrents.run(&session),
             AdminCommand::Peers(peers) => peers.run(&session),
             AdminCommand::Stats => session.show("GET /stats", None),
-            AdminCommand::Listeners => process::listeners(&session),
-            AdminCommand::Clients => process::clients(&session),
+            AdminCommand::Listeners => {
+                session.list("/listeners", "listeners", 0, process::LISTENERS)
+            }
+            AdminCommand::Clients => session.list("/clients", "clients", 0, process::CLIENTS),
             AdminCommand::Site => session.show("GET /site", None),
             AdminCommand::Status(status) => status.run(&session),
             AdminCommand::Upgrade => status::upgrade(&session),
@@ -153,17 +155,6 @@ impl Admin {
 struct Session {
     api: Api,
     json: bool,
-}
-
-/// A list that the API returns page by page.
-struct Pages<'a> {
-    path: &'a str,
-    /// More of the query: `&name=value…`, escaped.
-    query: String,
-    /// The member of a page that holds its items.
-    of: &'a str,
-    /// Maximum number of items on a page.
-    size: usize,
 }
 
 impl Session {
@@ -190,26 +181,19 @@ impl Session {
         self.print_value(&self.api.request(request, body)?, table::lines)
     }
 
-    /// Prints the items of a list, one row each.
-    fn list(&self, request: &str, of: &str, columns: &'static [Column]) -> Result<(), ApiError> {
-        let mut table = Table::new(columns);
-        self.rows(&self.api.request(request, None)?, of, usize::MAX, &mut table)?;
-        Ok(())
-    }
-
-    /// Prints up to `limit` items of a list that has pages.
-    fn pages(
+    /// Prints up to `limit` items of a list, 0 = all, one row each. `path` is that of the first page.
+    fn list(
         &self,
-        pages: &Pages<'_>,
+        path: &str,
+        of: &str,
         limit: usize,
         columns: &'static [Column],
     ) -> Result<(), ApiError> {
-        let Pages { path, query, of, size } = pages;
-        let (mut table, mut left, mut cursor) = (Table::new(columns), limit, String::new());
+        let mut table = Table::new(columns);
+        let mut left = if limit == 0 { usize::MAX } else { limit };
+        let mut cursor = String::new();
         loop {
-            let size = left.min(*size);
-            let page =
-                self.api.request(&format!("GET {path}?limit={size}{query}{cursor}"), None)?;
+            let page = self.api.request(&format!("GET {path}{cursor}"), None)?;
             left -= self.rows(&page, of, left, &mut table)?;
             match &page["next"] {
                 Value::Null => return Ok(()),

@@ -79,25 +79,14 @@ impl Api {
 
     /// Sends a request, method and path such as `GET /keys`. Returns the response; null if it is empty.
     pub(crate) fn request(&self, request: &str, body: Option<&Value>) -> Result<Value, ApiError> {
-        let (_, value) = self.request_with_status(request, body, StatusCode::is_success)?;
-        Ok(value)
-    }
-
-    /// Sends a request whose response may have any status for which `is_good` returns true.
-    pub(crate) fn request_with_status(
-        &self,
-        request: &str,
-        body: Option<&Value>,
-        is_good: impl Fn(&StatusCode) -> bool,
-    ) -> Result<(StatusCode, Value), ApiError> {
         self.runtime.block_on(async {
-            let response = self.send_request(request, body, is_good).await?;
+            let response = self.send_request(request, body).await?;
             let status = response.status();
             let bytes = self.read_body(response).await?;
             if bytes.is_empty() {
-                return Ok((status, Value::Null));
+                return Ok(Value::Null);
             }
-            Ok((status, serde_json::from_slice(&bytes).map_err(|_| self.not_tidegate(status))?))
+            serde_json::from_slice(&bytes).map_err(|_| self.not_tidegate(status))
         })
     }
 
@@ -118,7 +107,7 @@ impl Api {
                     return Err(fault.take().unwrap_or_else(|| self.upload_broken(&error)));
                 }
             };
-            let response = self.check_status(response, StatusCode::is_success).await?;
+            let response = self.check_status(response).await?;
             let (status, bytes) = (response.status(), self.read_body(response).await?);
             serde_json::from_slice(&bytes).map_err(|_| self.not_tidegate(status))
         })
@@ -134,8 +123,8 @@ impl Api {
         request.headers_mut().insert(ACCEPT, TEXT);
         self.runtime.block_on(async {
             let response = self.with_timeout(self.pool.request(request)).await?;
-            let mut body = self.check_status(response, StatusCode::is_success).await?.into_body();
-            while let Some(chunk) = self.chunk(&mut body).await? {
+            let mut body = self.check_status(response).await?.into_body();
+            while let Some(chunk) = self.next_chunk(&mut body, self.endpoint.timeout).await? {
                 take(&chunk)?;
             }
             Ok(())
@@ -144,45 +133,31 @@ impl Api {
 
     /// Opens a stream of server-sent events.
     pub(crate) fn stream_events(&self, request: &str) -> Result<EventStream<'_>, ApiError> {
-        let response =
-            self.runtime.block_on(self.send_request(request, None, StatusCode::is_success))?;
+        let response = self.runtime.block_on(self.send_request(request, None))?;
         Ok(EventStream { api: self, body: response.into_body(), parser: SseParser::default() })
     }
 
-    /// Returns the next chunk of a body; `None` at its end. Fails after `wait`.
-    pub(super) fn next_chunk(
+    /// Returns the next chunk of a body; `None` at its end. Fails if no part of it comes for `wait`.
+    async fn next_chunk(
         &self,
         body: &mut Incoming,
         wait: Duration,
     ) -> Result<Option<Bytes>, ApiError> {
-        self.runtime.block_on(async {
-            let chunk = tokio::time::timeout(wait, self.next_chunk_untimed(body)).await;
-            chunk.map_err(|_| self.timed_out())?
-        })
-    }
-
-    async fn chunk(&self, body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
-        let chunk =
-            tokio::time::timeout(self.endpoint.timeout, self.next_chunk_untimed(body)).await;
-        chunk.map_err(|_| self.timed_out())?
-    }
-
-    async fn next_chunk_untimed(&self, body: &mut Incoming) -> Result<Option<Bytes>, ApiError> {
         loop {
-            let Some(frame) = body.frame().await else { return Ok(None) };
+            let frame = tokio::time::timeout(wait, body.frame()).await;
+            let Some(frame) = frame.map_err(|_| self.timed_out())? else { return Ok(None) };
             if let Ok(data) = frame.map_err(|error| self.broken(&error))?.into_data() {
                 return Ok(Some(data));
             }
         }
     }
 
-    /// Sends a request and returns the response if its status is good. If there are too many requests, it
+    /// Sends a request and returns the response if it is no error. If there are too many requests, it
     /// waits as long as the API says and retries, within the timeout.
     async fn send_request(
         &self,
         request: &str,
         body: Option<&Value>,
-        is_good: impl Fn(&StatusCode) -> bool,
     ) -> Result<Response<Incoming>, ApiError> {
         let start = Instant::now();
         loop {
@@ -197,7 +172,7 @@ impl Api {
             let wait = wait.flatten().map(Duration::from_secs);
             match wait.filter(|wait| start.elapsed() + *wait < self.endpoint.timeout) {
                 Some(wait) => tokio::time::sleep(wait).await,
-                None => return self.check_status(response, is_good).await,
+                None => return self.check_status(response).await,
             }
         }
     }
@@ -220,17 +195,18 @@ impl Api {
         response.map_err(|_| self.timed_out())?.map_err(|error| self.unreachable(&error))
     }
 
-    /// Returns the response if its status is good, or the API's error.
+    /// Returns the response, or the API's error. Bad health has a status of errors, and is none.
     async fn check_status(
         &self,
         response: Response<Incoming>,
-        is_good: impl Fn(&StatusCode) -> bool,
     ) -> Result<Response<Incoming>, ApiError> {
         let status = response.status();
-        if is_good(&status) {
+        let kind = response.headers().get(CONTENT_TYPE);
+        let is_health = status == StatusCode::SERVICE_UNAVAILABLE
+            && kind.is_some_and(|kind| kind == "application/json");
+        if status.is_success() || is_health {
             return Ok(response);
         }
-        let kind = response.headers().get(CONTENT_TYPE);
         if kind.is_none_or(|kind| kind != "application/problem+json") {
             return Err(self.not_tidegate(status));
         }
@@ -309,8 +285,8 @@ impl EventStream<'_> {
             if let Some(message) = self.parser.next() {
                 return Ok(Some(message));
             }
-            let chunk = self.api.next_chunk(&mut self.body, SILENCE_MAX)?;
-            let Some(chunk) = chunk else { return Ok(None) };
+            let chunk = self.api.next_chunk(&mut self.body, SILENCE_MAX);
+            let Some(chunk) = self.api.runtime.block_on(chunk)? else { return Ok(None) };
             if !self.parser.push(&chunk) {
                 let url = self.api.url();
                 return Err(ApiError::Failed(format!("{url}: an event is too long")));

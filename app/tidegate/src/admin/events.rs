@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::Session;
 use super::api::escape;
 use super::error::ApiError;
-use super::rules::id_of;
+use super::rules::remove_each;
 use super::table::{Column, Format, column, date, plain};
 use crate::cli::{self, printable};
 
@@ -42,7 +42,7 @@ const WEBHOOKS: &[Column] = &[
 impl WebhooksCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
-            Self::List => session.list("GET /webhooks", "webhooks", WEBHOOKS),
+            Self::List => session.list("/webhooks", "webhooks", 0, WEBHOOKS),
             Self::Create { target, event } => {
                 let body = json!({ "url": target, "events": event });
                 let made = session.api.request("POST /webhooks", Some(&body))?;
@@ -51,11 +51,7 @@ impl WebhooksCommand {
                     format!("Webhook {}  {secret}  (shown once)\n", plain(&made["id"]))
                 })
             }
-            Self::Remove { webhooks } => webhooks.iter().try_for_each(|webhook| {
-                let id = id_of(session, "webhooks", webhook)?;
-                session.api.request(&format!("DELETE /webhooks/{id}"), None)?;
-                session.print_done(format_args!("Webhook {id} removed"))
-            }),
+            Self::Remove { webhooks } => remove_each(session, "webhooks", "Webhook", webhooks),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use admin::LogLevels;
 use clap::Subcommand;
-use hyper::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
@@ -13,7 +12,7 @@ use super::table::{Column, Format, column, date, lines, plain};
 use super::{Session, items_of};
 use crate::cli::printable;
 
-const LISTENERS: &[Column] = &[
+pub(super) const LISTENERS: &[Column] = &[
     column("protocol", "/protocol", Format::Text),
     column("address", "/address", Format::Text),
     column("mode", "/mode", Format::Text),
@@ -26,7 +25,7 @@ const LISTENERS: &[Column] = &[
     column("sent", "/traffic/bytes_out", Format::Bytes),
 ];
 
-const CLIENTS: &[Column] = &[
+pub(super) const CLIENTS: &[Column] = &[
     column("samples", "/samples", Format::Count),
     column("peer id", "/prefix", Format::Text),
     column("client", "/name", Format::Text),
@@ -36,20 +35,11 @@ const CLIENTS: &[Column] = &[
 const CERTIFICATES: &[Column] =
     &[column("expires", "/expires", Format::Date), column("name", "/name", Format::Text)];
 
-pub(super) fn listeners(session: &Session) -> Result<(), ApiError> {
-    session.list("GET /listeners", "listeners", LISTENERS)
-}
-
-pub(super) fn clients(session: &Session) -> Result<(), ApiError> {
-    session.list("GET /clients", "clients", CLIENTS)
-}
-
 /// Prints the health, and fails if the tracker does not serve.
 pub(super) fn health(session: &Session) -> Result<(), ApiError> {
-    let is_known = |status: &StatusCode| matches!(status.as_u16(), 200 | 503);
-    let (status, health) = session.api.request_with_status("GET /health", None, is_known)?;
+    let health = session.api.request("GET /health", None)?;
     session.print_value(&health, lines)?;
-    if status.is_success() {
+    if health["ready"] == true && health["records"] == true {
         return Ok(());
     }
     Err(ApiError::Failed(format!("{}: the tracker does not serve", session.api.url())))
@@ -198,7 +188,7 @@ pub(super) enum CertificatesCommand {
 impl CertificatesCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
-            Self::List => session.list("GET /certificates", "certificates", CERTIFICATES),
+            Self::List => session.list("/certificates", "certificates", 0, CERTIFICATES),
             Self::Reload => {
                 session.api.request("POST /certificates/reload", None)?;
                 session.print_done("Reloaded certificates and lists")

@@ -14,7 +14,7 @@ use super::api::escape;
 use super::error::ApiError;
 use super::table::{Column, Format, column, date, lines, plain};
 use super::upload::Upload;
-use super::{Pages, Session, items_of};
+use super::{Session, items_of};
 use crate::dates::Expiry;
 
 /// When something expires.
@@ -35,12 +35,27 @@ impl ExpiryArg {
     }
 }
 
+/// Removes keys, tokens or webhooks, which `words` name, one after the other. `all` is their list in the API, `one` the
+/// name of each in messages.
+pub(super) fn remove_each(
+    session: &Session,
+    all: &str,
+    one: &str,
+    words: &[String],
+) -> Result<(), ApiError> {
+    words.iter().try_for_each(|word| {
+        let id = id_of(session, all, word)?;
+        session.api.request(&format!("DELETE /{all}/{id}"), None)?;
+        session.print_done(format_args!("{one} {id} removed"))
+    })
+}
+
 /// Stands for a key or token in the help.
 const ID_OR_NAME: &str = "ID|NAME";
 
 /// Returns the id of the key, token or webhook that `word` names: by its id, or by its name or URL if no other has the
 /// same. `all` is the list in the API: `keys`, `tokens` or `webhooks`.
-pub(super) fn id_of(session: &Session, all: &str, word: &str) -> Result<u64, ApiError> {
+fn id_of(session: &Session, all: &str, word: &str) -> Result<u64, ApiError> {
     if let Ok(id) = word.parse::<u32>() {
         return Ok(id.into());
     }
@@ -159,17 +174,10 @@ const KEYS: &[Column] = &[
 impl KeysCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
-            Self::List => {
-                let pages = Pages { path: "/keys", query: String::new(), of: "keys", size: 1000 };
-                session.pages(&pages, usize::MAX, KEYS)
-            }
+            Self::List => session.list("/keys?limit=1000", "keys", 0, KEYS),
             Self::Create { key_file, rules } => {
-                let mut body = rules.body();
-                if let Some(file) = key_file {
-                    body.insert("key".into(), read_key(file)?.into());
-                }
-                let key = session.api.request("POST /keys", Some(&body.into()))?;
-                session.print_value(&key, with_urls)
+                let body = rules.body(key_file.as_deref())?;
+                session.print_value(&session.api.request("POST /keys", Some(&body))?, with_urls)
             }
             Self::Show { key } => {
                 let id = id_of(session, "keys", key)?;
@@ -177,30 +185,23 @@ impl KeysCommand {
                 session.print_value(&key, with_urls)
             }
             Self::Change { key, key_file, rules } => {
-                let id = id_of(session, "keys", key)?;
-                let mut body = rules.body();
-                if let Some(file) = key_file {
-                    body.insert("key".into(), read_key(file)?.into());
-                }
-                let key = session.api.request(&format!("PATCH /keys/{id}"), Some(&body.into()))?;
-                session.print_value(&key, with_urls)
+                let request = format!("PATCH /keys/{}", id_of(session, "keys", key)?);
+                let body = rules.body(key_file.as_deref())?;
+                session.print_value(&session.api.request(&request, Some(&body))?, with_urls)
             }
-            Self::Remove { keys } => keys.iter().try_for_each(|key| {
-                let id = id_of(session, "keys", key)?;
-                session.api.request(&format!("DELETE /keys/{id}"), None)?;
-                session.print_done(format_args!("Key {id} removed"))
-            }),
+            Self::Remove { keys } => remove_each(session, "keys", "Key", keys),
         }
     }
 }
 
 impl KeyRulesArgs {
-    /// Returns a request body with the options that are given.
-    fn body(&self) -> Map<String, Value> {
+    /// Returns a request body with the options that are given, and with the key in a file.
+    fn body(&self, key_file: Option<&Path>) -> Result<Value, ApiError> {
         let mut body = Map::new();
         let mut put = |name: &str, value: Option<Value>| {
             value.map(|value| body.insert(name.into(), value));
         };
+        put("key", key_file.map(read_key).transpose()?.map(Value::from));
         put("name", self.name.clone().map(Value::from));
         put("torrents", self.torrents.map(Value::from));
         put("peers_per_torrent", self.peers_per_torrent.map(Value::from));
@@ -209,7 +210,7 @@ impl KeyRulesArgs {
         put("seed_only", self.seed_only.map(Value::from));
         put("download_slots", self.download_slots.map(Value::from));
         self.expiry.body(&mut body);
-        body
+        Ok(body.into())
     }
 }
 
@@ -297,16 +298,13 @@ impl ListsArgs {
         };
         match &self.command {
             ListCommand::Add { torrents } => {
-                let hashes = hashes(torrents)?;
-                let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
-                let outcome = session.api.request(&format!("POST {path}"), Some(&json!(hashes)))?;
+                let body = as_json(&hashes(torrents)?);
+                let outcome = session.api.request(&format!("POST {path}"), Some(&body))?;
                 session.print_value(&outcome, |outcome| changed(outcome, "Added"))
             }
             ListCommand::Remove { torrents } => {
-                let hashes = hashes(torrents)?;
-                let hashes: Vec<_> = hashes.iter().map(InfoHash::to_string).collect();
-                let outcome =
-                    session.api.request(&format!("DELETE {path}"), Some(&json!(hashes)))?;
+                let body = as_json(&hashes(torrents)?);
+                let outcome = session.api.request(&format!("DELETE {path}"), Some(&body))?;
                 session.print_value(&outcome, |outcome| changed(outcome, "Removed"))?;
                 if outcome["changed"] != outcome["requested"] {
                     return Err(ApiError::Failed(
@@ -333,6 +331,10 @@ pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, ApiError> {
         hashes.extend(Torrent::read(text).map_err(|bad| ApiError::Usage(bad.to_string()))?.hashes);
     }
     Ok(hashes)
+}
+
+fn as_json(hashes: &[InfoHash]) -> Value {
+    hashes.iter().map(InfoHash::to_string).collect()
 }
 
 fn changed(outcome: &Value, done: &str) -> String {
@@ -427,10 +429,7 @@ const BANS: &[Column] = &[
 impl BansCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
-            Self::List => {
-                let pages = Pages { path: "/bans", query: String::new(), of: "bans", size: 1000 };
-                session.pages(&pages, usize::MAX, BANS)
-            }
+            Self::List => session.list("/bans?limit=1000", "bans", 0, BANS),
             Self::Add { network, reason, expiry, force } => {
                 let mut body = Map::new();
                 body.insert("network".into(), network.to_string().into());
@@ -487,7 +486,7 @@ const TOKENS: &[Column] = &[
 impl TokensCommand {
     pub(super) fn run(&self, session: &Session) -> Result<(), ApiError> {
         match self {
-            Self::List => session.list("GET /tokens", "tokens", TOKENS),
+            Self::List => session.list("/tokens?limit=1000", "tokens", 0, TOKENS),
             Self::Create { name, scope, expiry } => {
                 let mut body = Map::new();
                 body.insert("name".into(), name.as_str().into());
@@ -499,11 +498,7 @@ impl TokensCommand {
                     format!("Token {}  {secret}  (shown once)\n", plain(&token["id"]))
                 })
             }
-            Self::Remove { tokens } => tokens.iter().try_for_each(|token| {
-                let id = id_of(session, "tokens", token)?;
-                session.api.request(&format!("DELETE /tokens/{id}"), None)?;
-                session.print_done(format_args!("Token {id} removed"))
-            }),
+            Self::Remove { tokens } => remove_each(session, "tokens", "Token", tokens),
         }
     }
 }

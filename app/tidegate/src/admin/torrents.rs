@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use clap::{Subcommand, ValueEnum, value_parser};
 use serde_json::{Value, json};
 
+use super::Session;
 use super::api::escape;
 use super::error::ApiError;
 use super::rules::hashes;
 use super::table::{Column, Format, Table, column, lines, plain};
-use super::{Pages, Session};
 
 #[derive(Subcommand)]
 pub(super) enum TorrentsCommand {
@@ -130,8 +130,8 @@ impl TorrentsCommand {
                 if let Some(filter) = filter {
                     query += &format!("&filter={}", escape(&filter.to_ascii_lowercase()));
                 }
-                let pages = Pages { path: "/torrents", query, of: "torrents", size: 1000 };
-                session.pages(&pages, if *limit == 0 { usize::MAX } else { *limit }, TORRENTS)
+                let path = format!("/torrents?limit={}{query}", page_size(*limit));
+                session.list(&path, "torrents", *limit, TORRENTS)
             }
             Self::Show { torrent, peers } => {
                 for hash in hashes(std::slice::from_ref(torrent))? {
@@ -156,12 +156,16 @@ impl TorrentsCommand {
                 change_each(session, torrents, "DELETE", "/access", "served again")
             }
             Self::Refused { limit } => {
-                let pages =
-                    Pages { path: "/reasons", query: String::new(), of: "torrents", size: 10_000 };
-                session.pages(&pages, if *limit == 0 { usize::MAX } else { *limit }, REASONS)
+                let path = format!("/reasons?limit={}", page_size(*limit));
+                session.list(&path, "torrents", *limit, REASONS)
             }
         }
     }
+}
+
+/// Returns the number of items to request at a time, if up to `limit` are printed, 0 = all.
+fn page_size(limit: usize) -> usize {
+    if limit == 0 { 1000 } else { limit.min(1000) }
 }
 
 /// Sends a request for each torrent, and prints what was done.
@@ -216,7 +220,7 @@ impl PeersCommand {
         let query = |address: &IpAddr| escape(&address.to_string());
         match self {
             Self::List { address } => {
-                session.list(&format!("GET /peers?address={}", query(address)), "peers", FOUND)
+                session.list(&format!("/peers?address={}", query(address)), "peers", 0, FOUND)
             }
             Self::Remove { address } => {
                 let request = format!("DELETE /peers?address={}", query(address));
