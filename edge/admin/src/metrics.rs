@@ -124,16 +124,12 @@ fn render_access(page: &mut Page, sources: &MetricSources, listeners: &[(Listene
 
 fn render_limits(page: &mut Page, sources: &MetricSources) {
     let usages = sources.tracker.limiter().table_usages((sources.clock)());
-    let name = "tidegate_rate_limit_buckets";
-    page.family(name, "gauge", "Prefixes that the rate limiter can track.");
-    for usage in &usages {
-        page.sample(name, ("kind", usage.label), usage.buckets);
-    }
-    let name = "tidegate_rate_limit_buckets_used";
-    page.family(name, "gauge", "Prefixes that the rate limiter tracks now.");
-    for usage in &usages {
-        page.sample(name, ("kind", usage.label), usage.in_use);
-    }
+    let help = "Prefixes that the rate limiter can track.";
+    let buckets = usages.iter().map(|usage| (usage.label, usage.buckets));
+    page.by_label("tidegate_rate_limit_buckets", "gauge", help, "kind", buckets);
+    let help = "Prefixes that the rate limiter tracks now.";
+    let in_use = usages.iter().map(|usage| (usage.label, usage.in_use));
+    page.by_label("tidegate_rate_limit_buckets_used", "gauge", help, "kind", in_use);
 }
 
 /// Renders what the configuration refuses, tokens, and names of torrents.
@@ -143,13 +139,10 @@ fn render_approval(page: &mut Page, sources: &MetricSources) {
     let ranges = tracker.bans().network_ranges();
     page.single("tidegate_refused_network_ranges", "gauge", help, ranges);
     let stats = tracker.tokens().stats();
-    let name = "tidegate_jwt_verifications_total";
-    page.family(name, "counter", "Tokens of announces that were not remembered, by result.");
-    for (result, count) in
-        [("valid", stats.valid), ("refused", stats.refused), ("deferred", stats.deferred)]
-    {
-        page.sample(name, ("result", result), count);
-    }
+    let help = "Tokens of announces that were not remembered, by result.";
+    let results =
+        [("valid", stats.valid), ("refused", stats.refused), ("deferred", stats.deferred)];
+    page.by_label("tidegate_jwt_verifications_total", "counter", help, "result", results);
     let help = "Verified tokens that are remembered.";
     page.single("tidegate_jwt_remembered", "gauge", help, stats.remembered);
     let help = "Requests for the keys of tokens that failed.";
@@ -161,21 +154,20 @@ fn render_approval(page: &mut Page, sources: &MetricSources) {
 
 fn render_certificates(page: &mut Page, sources: &MetricSources) {
     let name = "tidegate_certificate_expiry_timestamp_seconds";
-    page.family(name, "gauge", "Expiry of a host name's certificate, in Unix time.");
-    for (host, validity) in (sources.certificates)() {
-        // A certificate may name anything.
-        page.sample(name, ("name", &escape(&host)), since_epoch(validity.end).as_secs());
-    }
-    let name = "tidegate_acme_attempts_total";
-    page.family(name, "counter", "Attempts to obtain a certificate, by result.");
+    let help = "Expiry of a host name's certificate, in Unix time.";
+    let certificates = (sources.certificates)().into_iter();
+    // A certificate may name anything.
+    let ends =
+        certificates.map(|(host, validity)| (escape(&host), since_epoch(validity.end).as_secs()));
+    page.by_label(name, "gauge", help, "name", ends);
+    let help = "Attempts to obtain a certificate, by result.";
     let acme = &sources.acme;
-    for (result, count) in [
-        ("obtained", &acme.obtained),
-        ("unreachable", &acme.unreachable),
-        ("refused", &acme.refused),
-    ] {
-        page.sample(name, ("result", result), load(count));
-    }
+    let results = [
+        ("obtained", load(&acme.obtained)),
+        ("unreachable", load(&acme.unreachable)),
+        ("refused", load(&acme.refused)),
+    ];
+    page.by_label("tidegate_acme_attempts_total", "counter", help, "result", results);
 }
 
 /// The `process_*` names and their help texts are those of Prometheus' own client libraries.
@@ -234,33 +226,27 @@ fn render_records(page: &mut Page, api: &Api) {
     let help = "Duration of the last flush of counts, in seconds.";
     let flush_s = load(&health.last_flush_us) as f64 / 1e6;
     page.single("tidegate_records_last_flush_duration_seconds", "gauge", help, flush_s);
-    let name = "tidegate_records_failures_total";
-    page.family(name, "counter", "Changes and flushes that failed, by reason.");
-    for (reason, count) in RecordsError::LABELS.into_iter().zip(&health.failures) {
-        page.sample(name, ("reason", reason), load(count));
-    }
+    let help = "Changes and flushes that failed, by reason.";
+    let failures = RecordsError::LABELS.into_iter().zip(health.failures.iter().map(load));
+    page.by_label("tidegate_records_failures_total", "counter", help, "reason", failures);
 }
 
 fn render_api(page: &mut Page, api: &Api) {
     let (authenticator, webhooks) = (api.authenticator(), api.webhooks());
     let help = "API requests accepted.";
     page.single("tidegate_api_requests_total", "counter", help, load(&authenticator.accepted));
-    let name = "tidegate_api_refusals_total";
-    page.family(name, "counter", "API requests refused, by reason.");
-    for (reason, count) in AuthError::LABELS.into_iter().zip(&authenticator.refused) {
-        page.sample(name, ("reason", reason), load(count));
-    }
+    let help = "API requests refused, by reason.";
+    let refusals = AuthError::LABELS.into_iter().zip(authenticator.refused.iter().map(load));
+    page.by_label("tidegate_api_refusals_total", "counter", help, "reason", refusals);
     let help = "Events published to streams and webhooks.";
     page.single("tidegate_events_total", "counter", help, api.hub().published());
-    let name = "tidegate_webhook_posts_total";
-    page.family(name, "counter", "Posts to webhooks, by result.");
-    for (result, count) in [
-        ("delivered", &webhooks.delivered),
-        ("failed", &webhooks.failed),
-        ("dropped", &webhooks.dropped),
-    ] {
-        page.sample(name, ("result", result), load(count));
-    }
+    let help = "Posts to webhooks, by result.";
+    let results = [
+        ("delivered", load(&webhooks.delivered)),
+        ("failed", load(&webhooks.failed)),
+        ("dropped", load(&webhooks.dropped)),
+    ];
+    page.by_label("tidegate_webhook_posts_total", "counter", help, "result", results);
 }
 
 fn load(count: &AtomicU64) -> u64 {

@@ -26,6 +26,21 @@ impl Page {
         self.plain_sample(name, value);
     }
 
+    /// Writes a family with a sample for each value of a label.
+    pub fn by_label(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        label: &str,
+        samples: impl IntoIterator<Item = (impl AsRef<str>, impl Display)>,
+    ) {
+        self.family(name, kind, help);
+        for (text, value) in samples {
+            self.sample(name, (label, text.as_ref()), value);
+        }
+    }
+
     /// Writes a sample without labels.
     pub fn plain_sample(&mut self, name: &str, value: impl Display) {
         let _ = writeln!(self.text, "{name} {value}");

@@ -101,11 +101,9 @@ pub(super) fn render_latency(page: &mut Page, listeners: &[(Listener, Counters)]
 }
 
 pub(super) fn render_clients(page: &mut Page, listeners: &[(Listener, Counters)]) {
-    let name = "tidegate_clients_sampled";
-    page.family(name, "gauge", "Recent announces, by client software.");
-    for (client, count) in samples_by_name(listeners) {
-        page.sample(name, ("client", client), count);
-    }
+    let help = "Recent announces, by client software.";
+    let samples = samples_by_name(listeners);
+    page.by_label("tidegate_clients_sampled", "gauge", help, "client", samples);
 }
 
 /// Writes a sample of a listener, with further labels.

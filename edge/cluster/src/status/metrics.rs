@@ -35,18 +35,16 @@ fn render_self(page: &mut Page, stats: &ClusterStatus) {
 }
 
 fn render_nodes(page: &mut Page, stats: &ClusterStatus) {
-    let name = "tidegate_cluster_nodes";
-    page.family(name, "gauge", "Nodes, this one included, by state.");
+    let help = "Nodes, this one included, by state.";
     let states = [
         ("alive", NodeState::Alive),
         ("suspect", NodeState::Suspect),
         ("gone", NodeState::Gone),
         ("left", NodeState::Left),
     ];
-    for (label, state) in states {
-        let nodes = stats.nodes.iter().filter(|it| it.state == state).count();
-        page.sample(name, ("state", label), nodes);
-    }
+    let count = |state| stats.nodes.iter().filter(|it| it.state == state).count();
+    let nodes = states.map(|(label, state)| (label, count(state)));
+    page.by_label("tidegate_cluster_nodes", "gauge", help, "state", nodes);
     // The lag behind a node that is gone has no meaning.
     let is_there = |it: &&ClusterNode| matches!(it.state, NodeState::Alive | NodeState::Suspect);
     let others = stats.nodes.iter().filter(|it| it.node != stats.node).filter(is_there);
@@ -70,17 +68,14 @@ fn render_nodes(page: &mut Page, stats: &ClusterStatus) {
         ),
     ];
     for (name, help, value) in tables {
-        page.family(name, "gauge", help);
-        for (node, it) in &others {
-            page.sample(name, ("node", node), value(it));
-        }
+        let values = others.iter().map(|(node, it)| (node, value(it)));
+        page.by_label(name, "gauge", help, "node", values);
     }
     let name = "tidegate_cluster_clock_offset_seconds";
     let help = "The clock of a node, this one included, minus that of the NATS server, in seconds.";
-    page.family(name, "gauge", help);
-    for it in stats.nodes.iter().filter(is_there) {
-        page.sample(name, ("node", &it.node.to_string()), it.clock_offset_s);
-    }
+    let there = stats.nodes.iter().filter(is_there);
+    let offsets = there.map(|it| (it.node.to_string(), it.clock_offset_s));
+    page.by_label(name, "gauge", help, "node", offsets);
 }
 
 fn render_log(page: &mut Page, stats: &ClusterStatus) {
@@ -124,16 +119,10 @@ fn render_traffic(page: &mut Page, stats: &ClusterStatus) {
             }
         }
     }
-    let name = "tidegate_cluster_bytes_total";
-    page.family(name, "counter", "Bytes of blocks, by direction.");
-    for (direction, count) in &traffic.bytes {
-        page.sample(name, ("direction", direction), count);
-    }
-    let name = "tidegate_cluster_drops_total";
-    page.family(name, "counter", "Messages dropped, by reason.");
-    for (reason, count) in &traffic.drops {
-        page.sample(name, ("reason", reason), count);
-    }
+    let help = "Bytes of blocks, by direction.";
+    page.by_label("tidegate_cluster_bytes_total", "counter", help, "direction", &traffic.bytes);
+    let help = "Messages dropped, by reason.";
+    page.by_label("tidegate_cluster_drops_total", "counter", help, "reason", &traffic.drops);
     let name = "tidegate_cluster_apply_seconds";
     page.family(name, "summary", "Seconds that applying blocks took.");
     page.plain_sample(&format!("{name}_sum"), traffic.apply_s);
@@ -170,10 +159,7 @@ fn render_records(page: &mut Page, stats: &ClusterStatus) {
         ),
     ];
     for (name, help, counts) in tables {
-        page.family(name, "counter", help);
-        for (result, count) in counts {
-            page.sample(name, ("result", result), count);
-        }
+        page.by_label(name, "counter", help, "result", counts);
     }
     let help = "Changes of records that were not sent, because too many waited.";
     page.single("tidegate_cluster_records_left_out_total", "counter", help, records.left_out);
@@ -183,19 +169,15 @@ fn render_records(page: &mut Page, stats: &ClusterStatus) {
 
 fn render_streams(page: &mut Page, stats: &ClusterStatus) {
     let streams: Vec<_> = stats.streams.iter().map(|it| (escape(&it.name), it)).collect();
-    let name = "tidegate_cluster_stream_bytes";
-    page.family(name, "gauge", "Size of the streams.");
-    for (stream, it) in &streams {
-        page.sample(name, ("stream", stream), it.bytes);
-    }
+    let bytes = streams.iter().map(|(stream, it)| (stream, it.bytes));
+    let help = "Size of the streams.";
+    page.by_label("tidegate_cluster_stream_bytes", "gauge", help, "stream", bytes);
     let problems = stats.problems.iter().filter(|it| it.kind == ProblemKind::Stream);
     let help = "Faults that this node finds with the stream.";
     page.single("tidegate_cluster_stream_problems", "gauge", help, problems.count() as u64);
-    let name = "tidegate_cluster_stream_has_leader";
-    page.family(name, "gauge", "1 if a stream has a leader, 0 if not: it stores nothing.");
-    for (stream, it) in &streams {
-        page.sample(name, ("stream", stream), u8::from(it.has_leader));
-    }
+    let help = "1 if a stream has a leader, 0 if not: it stores nothing.";
+    let leaders = streams.iter().map(|(stream, it)| (stream, u8::from(it.has_leader)));
+    page.by_label("tidegate_cluster_stream_has_leader", "gauge", help, "stream", leaders);
 }
 
 #[cfg(test)]
