@@ -71,7 +71,8 @@ fn a_reader_gets_each_record_once_through_restarts() {
     let feed = site.subsystem.feed();
     assert_eq!(feed.info_hash(record.torrent), Some(InfoHash([1; 20])));
     let mut watch = feed.watch();
-    assert_eq!(*watch.borrow_and_update(), first.sequence);
+    // Readers are notified of a batch after they could have read it.
+    wait_until("a notice of the batch", || *watch.borrow_and_update() == first.sequence);
     feed.confirm(first.sequence).unwrap();
     // The end of the process writes what no batch has yet.
     site.announce(&Client { uploaded: 25, downloaded: 90, left: 10, at_s: 90, ..client });

@@ -11,6 +11,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{CheckOptions, Findings, Verdict};
 use crate::Url;
+use crate::tls::describe;
 
 const DAY_S: i64 = 24 * 3600;
 /// DNS names of a certificate that are listed at most.
@@ -115,7 +116,7 @@ impl Presented<'_> {
                     _ => "the chain does not lead to a trusted CA".into(),
                 }
             }
-            Err(error) => error.to_string(),
+            Err(error) => describe(&error),
         };
         Some(format!("{why} (issued by {})", self.issuer()))
     }

@@ -88,6 +88,21 @@ fn fails_a_certificate_of_an_unknown_issuer() {
     assert_eq!(unseen, (Some(0), "n/a: certificate verification is off".into()));
 }
 
+/// `openssl req -x509` makes such certificates unless it is told otherwise.
+#[test]
+fn says_that_servers_may_not_use_the_certificate_of_an_authority() {
+    let directory = Directory::new();
+    let file = ["-noenc", "-keyout", "host.key", "-out", "host.pem", "-subj", "/CN=host"];
+    let host = ["-addext", "subjectAltName=IP:127.0.0.1"];
+    openssl(&directory, &[&["req", "-x509"], ECDSA, &file, &host].concat());
+    let secure = Secure::start(directory, &["host"]);
+    let ca = secure.file("host.pem");
+    let item = check(&secure, "https", &["--ca", ca.to_str().unwrap()], "certificate");
+    let why = "failed: the server's certificate is that of an authority (CA), which servers may not use \
+               (issued by CN=host)";
+    assert_eq!(item, (Some(1), why.into()));
+}
+
 #[test]
 fn explains_tls_errors() {
     let secure = start("127.0.0.1", "30");
