@@ -18,8 +18,12 @@ struct Source {
     name: &'static str,
 }
 
-/// The tracker's program.
-const SOURCES: [Source; 1] = [Source { folder: "edge/xdp/src", name: "program" }];
+/// The tracker's program, and those of the benchmarks on a veth pair.
+const SOURCES: [Source; 3] = [
+    Source { folder: "edge/xdp/src", name: "program" },
+    Source { folder: "tools/bench/src/xdp", name: "sender" },
+    Source { folder: "tools/bench/src/xdp", name: "counter" },
+];
 /// Another version makes other instructions of the same source.
 const COMPILER: &str = "clang-14";
 const FLAGS: &[&str] = &[

@@ -45,6 +45,7 @@ cargo xtask TASK
   api clients            generate clients of the API in Python and PHP, and run a script with each
   mysql                  run the tests of sites with MySQL instead of MariaDB (makes a system of Debian unstable)
   crash [TIMES]          kill a tracker under load, and compare its swarms with what it acknowledged (default: 50)
+  restart                stop and start a tracker with ten million peers, and measure how long that takes
   cluster [STEP...]      let nodes, NATS servers, links and clocks of a cluster fail under load, and check that
                          all nodes agree (--full: long failures)
   sim SEED [NAME]        simulate a cluster in virtual time, and print what happens (NAME: a scenario of
@@ -111,7 +112,7 @@ fn run(words: &[&str]) -> Result<()> {
         }
         ["mysql"] => report(mysql::run_tests()),
         ["cluster", words @ ..] => built(|| cluster::run(words)),
-        ["crash", ..] => bench(words),
+        ["crash" | "restart", ..] => bench(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
         ["screenshots", words @ ..] => built(|| screenshots::run(words)),

@@ -33,6 +33,7 @@ const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
 const XDP_FLAGS_GENERIC: u32 = 1 << 1;
 const XDP_FLAGS_DRIVER: u32 = 1 << 2;
+const TEST_RUN_LIVE_FRAMES: u32 = 1 << 1;
 
 const LOG_INSTRUCTIONS: u32 = 1;
 /// More than a verifier's last words need. If the log is longer, the kernel keeps its end (6.4 and
@@ -318,6 +319,30 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8]) -> io::Result<TestRun> {
     unsafe { bpf(command::PROG_TEST_RUN, &mut attributes) }?;
     out.truncate(attributes.data_len_out as usize);
     Ok(TestRun { action: attributes.result, frame: out })
+}
+
+/// Runs a program on `repeat` copies of a frame, which really go where the program sends them: this is
+/// the kernel's packet generator. The kernel takes up to `batch` frames (at most 256) at a time, and
+/// keeps this thread until all are through.
+///
+/// Frames are recycled: the program must write all that it expects to find in them.
+///
+/// # Errors
+///
+/// `Interrupted` if a signal arrived; the frames up to then are through. `InvalidInput` before Linux
+/// 5.18.
+pub fn run_live(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, batch: u32) -> io::Result<()> {
+    let mut attributes = ProgTestRun {
+        program: program.as_raw_fd(),
+        data_len_in: frame.len() as u32,
+        data_in: address(frame.as_ptr()),
+        repeat,
+        flags: TEST_RUN_LIVE_FRAMES,
+        batch_len: batch,
+        ..ProgTestRun::default()
+    };
+    // SAFETY: the frame lives until the call returns; the kernel reads no more bytes than its length.
+    unsafe { bpf(command::PROG_TEST_RUN, &mut attributes) }.map(drop)
 }
 
 /// The attributes of `MAP_CREATE`, as far as Linux 5.10 has them. The layout of all of these structures

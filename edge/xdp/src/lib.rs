@@ -4,7 +4,7 @@
 //! Of BitTorrent it knows what the program answers and checks: the connect request and the connection ID of UDP.
 //!
 //! On a veth pair, measured from outside, the engine answers 1.95 times the announces of sockets, and 2.1 to 3.2 times
-//! those of other trackers. `tidegate-bench compare veth` measures engines on such a pair. No physical
+//! those of other trackers. `tidegate-bench xdp loads` measures it; `docs/benchmarks.md` has the records. No physical
 //! network card has run it yet.
 //!
 //! | part | what it does |

@@ -99,7 +99,8 @@ impl Target<'_> {
         let mut all = vec![("TIDEGATE_ADMIN__LISTEN", &*listen)];
         all.extend(TOKEN_VARIABLES);
         all.extend(settings);
-        let place = Place { address: free_address()?, processors: &self.split.tracker };
+        let place =
+            Place { namespace: None, address: free_address()?, processors: &self.split.tracker };
         let tracker = self.lab.start_at(&self.subject, Protocol::Udp, place, &all)?;
         // It answers once the tracker is ready.
         Api::open(self.admin)?;

@@ -79,7 +79,6 @@ impl Compare {
     fn run_in(&self, mut lab: Lab) -> Result<ExitCode> {
         let only = lab.definitions.add_builds(&self.beside, &self.only)?;
         lab.give(&self.beside);
-        lab.connect(self.protocol)?;
         let loads = lab.loads(self.protocol)?;
         let load = loads.find(self.load.as_deref())?;
         let (subjects, missing) = lab.subjects((self.protocol, &load.name), &only)?;

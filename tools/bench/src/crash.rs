@@ -1,7 +1,6 @@
 //! `tidegate-bench crash`: kills while peers come, go, complete and announce again as fast as the tracker answers.
 //! Of the peers that it has acknowledged, all but those of the last moments must be there after the
-//! next start, and none that had stopped. How soon the tracker has them again is measured, too, and what its journal
-//! takes on the disk.
+//! next start, and none that had stopped.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -28,8 +27,8 @@ pub(crate) struct Crash {
     /// Kills.
     #[arg(default_value_t = 50, value_parser = value_parser!(u32).range(1..=100_000))]
     times: u32,
-    /// Peers. Of more than two millions only the counts of torrents are compared.
-    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = value_parser!(u32).range(100..=50_000_000))]
+    /// Peers.
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = value_parser!(u32).range(100..=2_000_000))]
     peers: u32,
     /// Kills after more than one round of the journal. All others come within seconds.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -45,8 +44,6 @@ pub(crate) struct Crash {
     output: ResultArgs,
 }
 
-/// Of more peers, torrents may have more than the API lists.
-const LISTED_MAX: u32 = 2_000_000;
 /// `swarms_round_s`: the shortest that a configuration may have.
 const ROUND_S: u32 = 60;
 /// The shortest and the longest time until a kill, in milliseconds.
@@ -68,8 +65,6 @@ struct Victim<'a> {
     /// Since when no process has lived longer than a round. Until one does, refreshes are in no journal,
     /// and ages may be too high by all of that time.
     unwritten_since: Instant,
-    /// Time that the last start took, if the tracker restored first.
-    ready: Option<Duration>,
 }
 
 impl Crash {
@@ -81,7 +76,6 @@ impl Crash {
             folder: folder.root(),
             roster: self.roster.roster(self.peers)?,
             unwritten_since: Instant::now(),
-            ready: None,
         };
         let (mut random, mut totals) = (Random::new(7), [SwarmComparison::default(); 2]);
         let mut tracker = victim.start(false)?;
@@ -95,8 +89,7 @@ impl Crash {
             tracker = next;
             let case = ["serves while it restores", "restores first"][usize::from(waits)];
             let text = format!("killed after {:.1} s: {found}", f64::from(life_ms) / 1000.0);
-            let figures = victim.figures(&found, &tracker)?;
-            session.add(RunKey::tidegate(case, 2, kill), figures, &text)?;
+            session.add(RunKey::tidegate(case, 2, kill), figures(&found), &text)?;
             totals[usize::from(waits)].add(&found);
             if session.is_stopped() {
                 break;
@@ -131,7 +124,7 @@ impl Crash {
 
     /// Starts the tracker, which serves at once or after it has restored.
     fn start(&self, folder: &Path, waits: bool) -> Result<Tracker> {
-        let wait_s = if waits { 600 } else { 0 };
+        let wait_s = if waits { 60 } else { 0 };
         let more = format!("swarms_round_s = {ROUND_S}\nswarms_restore_wait_s = {wait_s}\n");
         self.program.start(folder, &swarms::configuration(folder, &more))
     }
@@ -167,9 +160,7 @@ impl Victim<'_> {
             self.unwritten_since =
                 ended.checked_sub(Duration::from_secs(ROUND_S.into())).unwrap_or(began);
         }
-        let starting = Instant::now();
         let tracker = self.command.start(self.folder, waits)?;
-        self.ready = waits.then(|| starting.elapsed());
         swarms::connect(&mut self.roster, &tracker)?;
         if !waits {
             // Some peers announce and stop while the journal is being read.
@@ -181,32 +172,21 @@ impl Victim<'_> {
             })?;
             swarms::wait_until_restored(&tracker)?;
         }
-        let mut found = match self.roster.len() {
-            ..=LISTED_MAX => swarms::compare(&mut self.roster, swarms::api(&tracker)?, ended)?,
-            _ => swarms::compare_counts(&self.roster)?,
-        };
+        let mut found = swarms::compare(&mut self.roster, swarms::api(&tracker)?, ended)?;
         // Reported is what is beyond the time that no journal has.
         let unwritten_s = ended.saturating_duration_since(self.unwritten_since).as_secs_f64();
         found.older_s = (found.older_s - unwritten_s.max(ROUND_S.into())).max(0.0);
         Ok((found, tracker))
     }
+}
 
-    /// Returns what was found after a start, and what the tracker takes.
-    fn figures(&self, found: &SwarmComparison, tracker: &Tracker) -> Result<Figures> {
-        let bytes = swarms::journal_bytes(self.folder)? as f64;
-        let mut figures = Figures::default()
-            .with(figure::KEPT, found.kept_percent())
-            .with(figure::LOST, found.lost as f64)
-            .with(figure::OLDEST_S, found.oldest_lost_s)
-            .with(figure::GHOSTS, found.ghosts as f64)
-            .with(figure::OLDER_S, found.older_s)
-            .with(figure::BYTES_PER_PEER, bytes / f64::from(self.command.peers))
-            .with(figure::RESIDENT_BYTES, swarms::resident_bytes(tracker)? as f64);
-        if let Some(ready) = self.ready {
-            figures.set(figure::READY_S, ready.as_secs_f64());
-        }
-        Ok(figures)
-    }
+fn figures(found: &SwarmComparison) -> Figures {
+    Figures::default()
+        .with(figure::KEPT, found.kept_percent())
+        .with(figure::LOST, found.lost as f64)
+        .with(figure::OLDEST_S, found.oldest_lost_s)
+        .with(figure::GHOSTS, found.ghosts as f64)
+        .with(figure::OLDER_S, found.older_s)
 }
 
 /// Reports the kills.

@@ -8,9 +8,10 @@ use anyhow::{Context, Result};
 /// Bytes of an announce.
 pub(crate) const ANNOUNCE: usize = 98;
 /// Asks for a connection id.
-const CONNECT: [u8; 16] = [0, 0, 4, 0x17, 0x27, 0x10, 0x19, 0x80, 0, 0, 0, 0, 0, 0, 0, 0];
+pub(crate) const CONNECT: [u8; 16] =
+    [0, 0, 4, 0x17, 0x27, 0x10, 0x19, 0x80, 0, 0, 0, 0, 0, 0, 0, 0];
 /// The action of an announce and of its response, but not of an error.
-const ANNOUNCED: [u8; 4] = [0, 0, 0, 1];
+pub(crate) const ANNOUNCED: [u8; 4] = [0, 0, 0, 1];
 
 /// Asks for a connection id. The socket must be connected to the tracker.
 pub(crate) fn connect(socket: &UdpSocket) -> Result<u64> {

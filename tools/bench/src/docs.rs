@@ -1,7 +1,7 @@
 //! `tidegate-bench docs`: writes the tables of documents from the records.
 //!
 //! A table stands between `<!-- figures: BENCHMARK -->` and `<!-- end of figures -->`, for example
-//! `compare udp announces` or `attacks | Response times of honest clients`: behind bars are the headings of the report whose tables are
+//! `compare udp announces` or `xdp loads | Goals`: behind bars are the headings of the report whose tables are
 //! shown, if not all are. It is of the benchmark's last entry in its record. `overview` is the README's table, from
 //! several records.
 

@@ -14,7 +14,6 @@ mod program;
 mod template;
 mod tester;
 mod tracker;
-mod veth;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -38,7 +37,6 @@ pub(crate) use tracker::{Place, RunningTracker, free_address};
 pub(crate) use tester::tests::FIGURES;
 
 use cores::Processor;
-use veth::VethPair;
 
 /// Where definitions and programs are.
 #[derive(Args, Clone, Debug)]
@@ -68,8 +66,6 @@ pub(crate) struct Lab {
     /// Folder for the files of runs, removed on drop.
     pub(crate) folder: PathBuf,
     certificate: Certificate,
-    /// Between tracker and load, instead of the loopback device.
-    veth: Option<VethPair>,
 }
 
 impl Lab {
@@ -97,21 +93,12 @@ impl Lab {
             processors,
             folder,
             certificate,
-            veth: None,
         })
     }
 
     /// Returns the loads and fills of a protocol.
     pub(crate) fn loads(&self, protocol: Protocol) -> Result<Loads> {
         Loads::read(&self.bench, protocol)
-    }
-
-    /// Sets up the network that a protocol needs.
-    pub(crate) fn connect(&mut self, protocol: Protocol) -> Result<()> {
-        if protocol == Protocol::Veth {
-            self.veth = Some(VethPair::new()?);
-        }
-        Ok(())
     }
 
     /// Adds the paths of more programs.

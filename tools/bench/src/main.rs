@@ -5,8 +5,8 @@
 //! tables of documents from the records.
 //!
 //! ```text
-//! bench/*.toml ─▶ lab ─▶ compare, attacks ─┐
-//!            swarms ─▶ crash ──────────────┴▶ session ─▶ record ─▶ report ─▶ docs
+//! bench/*.toml ─▶ lab ─▶ compare, attacks, xdp ───────────┐
+//!                      swarms ─▶ crash, restart ───────┴▶ session ─▶ record ─▶ report ─▶ docs
 //! ```
 #![forbid(unsafe_code)]
 
@@ -22,9 +22,11 @@ mod load;
 mod program;
 mod record;
 mod report;
+mod restart;
 mod session;
 mod swarms;
 mod table;
+mod xdp;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -55,6 +57,8 @@ enum Command {
     Compare(compare::Compare),
     Attacks(attacks::Attacks),
     Crash(crash::Crash),
+    Restart(restart::Restart),
+    Xdp(xdp::XdpCommand),
     Cluster(cluster::ClusterCommand),
     Docs(docs::Docs),
 }
@@ -68,6 +72,8 @@ fn main() -> ExitCode {
         Command::Compare(command) => command.run(),
         Command::Attacks(command) => command.run(),
         Command::Crash(command) => command.run(),
+        Command::Restart(command) => command.run(),
+        Command::Xdp(command) => command.run(),
         Command::Cluster(command) => command.run(),
         Command::Docs(command) => command.run(),
     };

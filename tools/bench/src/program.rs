@@ -1,4 +1,4 @@
-//! The tidegate that `crash` and `cluster` start themselves.
+//! The tidegate that `crash` and `restart` start themselves.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -61,6 +61,13 @@ impl Figures {
         self
     }
 
+    /// Removes a figure.
+    #[must_use]
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.0.remove(name);
+        self
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<Figure> {
         self.0.get(name).copied()
     }

@@ -11,7 +11,7 @@ use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
-use crate::{attacks, cluster, compare, crash};
+use crate::{attacks, cluster, compare, crash, restart, xdp};
 
 pub(crate) use document::{Block, Document};
 
@@ -25,7 +25,9 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
         ["compare", protocol, load] => compare::report(&runs, definitions, (protocol, load))?,
         ["attacks"] => attacks::report(&runs),
         ["crash", "swarms"] => crash::report(&runs),
+        ["restart"] => restart::report(&runs),
         ["cluster", "lag"] => cluster::report(&runs),
+        ["xdp", "loads"] => xdp::report(&runs),
         _ => bail!("unknown benchmark `{benchmark}` in a record"),
     };
     let mut all = vec![Block::Text(format!("{text} {}", runs.origin()))];
@@ -150,6 +152,7 @@ pub(crate) type Column = (&'static str, fn(&Row<'_>) -> Cell);
 pub(crate) const SUBJECT: Column = ("", |row| Cell::Text(row.subject.to_owned()));
 pub(crate) const CASE: Column = ("", |row| Cell::Text(row.case.to_owned()));
 pub(crate) const CORES: Column = ("cores", |row| Cell::Number(row.cores.to_string()));
+pub(crate) const RESPONSES_S: Column = ("responses/s", |row| row.cell("responses_s", count));
 pub(crate) const PER_CPU_S: Column = ("per CPU-s", |row| row.cell("per_cpu_s", count));
 pub(crate) const RELATIVE: Column = ("relative", |row| row.relative("per_cpu_s"));
 pub(crate) const PAIRS: Column = ("pairs", |row| row.pairs("per_cpu_s"));

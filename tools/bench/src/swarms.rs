@@ -1,8 +1,8 @@
-//! Code that `crash` and `cluster check` share: a tracker with a journal, and a roster of peers that announce to
+//! Code that `crash`, `restart` and `cluster check` share: a tracker with a journal, and a roster of peers that announce to
 //! it.
 //!
 //! ```text
-//! roster ── announces ─▶ tracker ─▶ kill, start ─▶ tracker
+//! roster ── announces ─▶ tracker ─▶ kill, restart ─▶ tracker
 //!    └──── what was acknowledged ─▶ comparison ◀── API, scrapes ─┘
 //! ```
 
@@ -176,11 +176,12 @@ pub(crate) mod figure {
     pub(crate) const OLDEST_S: &str = "oldest_lost_s";
     pub(crate) const OLDER_S: &str = "older_s";
     pub(crate) const READY_S: &str = "ready_s";
+    pub(crate) const ENDED_S: &str = "ended_s";
     pub(crate) const BYTES_PER_PEER: &str = "bytes_per_peer";
     pub(crate) const RESIDENT_BYTES: &str = "resident_bytes";
 }
 
-/// Reports runs of `crash`.
+/// Reports runs of `crash` and `restart`.
 pub(crate) fn report(title: &str, text: &str, runs: &Runs<'_>) -> Content {
     const COLUMNS: &[Column] = &[
         CASE,
@@ -194,6 +195,7 @@ pub(crate) fn report(title: &str, text: &str, runs: &Runs<'_>) -> Content {
         ("too old by, s", |row| row.most(figure::OLDER_S, count)),
         ("new one serves after, s", |row| row.cell(figure::READY_S, seconds)),
         ("at most", |row| row.most(figure::READY_S, seconds)),
+        ("old one ends after, s", |row| row.cell(figure::ENDED_S, seconds)),
         ("bytes a peer on the disk", |row| {
             row.cell(figure::BYTES_PER_PEER, |bytes| format!("{bytes:.1}"))
         }),

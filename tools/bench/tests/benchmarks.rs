@@ -60,7 +60,7 @@ fn a_flood_is_measured_beside_honest_clients() {
     }
 }
 
-/// The program of the shield answers half of the requests, on a network of namespaces.
+/// The program of the shield answers connects, on a network of namespaces.
 #[test]
 fn engines_are_measured_on_a_veth_pair() {
     if let Some(obstacle) = harness::network::Network::obstacle() {
@@ -68,12 +68,12 @@ fn engines_are_measured_on_a_veth_pair() {
         return;
     }
     let directory = directory();
-    let words = "compare veth --load pairs --measure throughput --cores 1 --runs 1";
-    let length = ["--seconds", "1", "--only", "tidegate, shield"];
-    let output = run_for(words, &length, &directory);
+    let words = "xdp loads --runs 1 --only shield --case V1 --load connects";
+    let output = run_for(words, &["--milliseconds", "200"], &directory);
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("# Trackers over veth: pairs"), "{text}{errors}");
-    let figures = figures(&directory, "throughput");
-    assert!(figures["per_cpu_s"].as_f64() > Some(1.0), "{figures}");
+    assert!(text.contains("# Engines and trackers on a veth pair"), "{text}{errors}");
+    let figures = figures(&directory, "V1: connects");
+    assert!(figures["responses_s"].as_f64() > Some(1.0), "{figures}");
+    assert!(figures["verified"].as_f64() >= Some(1.0), "{figures}");
 }

@@ -1,4 +1,4 @@
-//! Kills of a real tidegate with a few peers. How fast they are is not looked at.
+//! Kills and restarts of a real tidegate with a few peers. How fast they are is not looked at.
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
 
 use std::path::Path;
@@ -26,4 +26,15 @@ fn peers_survive_kills() {
     // 99 % is the promise: on a busy machine the journal is written a little later.
     let text = run("crash 3 --peers 2000 --late 0 --kept 99");
     assert!(text.contains("# Swarms after kill -9"), "{text}");
+}
+
+#[test]
+fn peers_survive_restarts() {
+    for words in [
+        "restart --peers 2000 --settle 1 --runs 1",
+        "restart --peers 2000 --settle 1 --runs 1 --kill",
+    ] {
+        let text = run(words);
+        assert!(text.contains("100.0000 % of the peers kept"), "{text}");
+    }
 }

@@ -262,7 +262,6 @@ impl<'a> Comparison<'a> {
         // If the tracker has exited, report that rather than the load tester's error.
         tracker.check()?;
         let Some(result) = result? else { return Ok(None) };
-        tracker.check_receivers()?;
         let tester_s = children_cpu_s()? - children_s;
         let used = tracker.usage()?.since(&before);
         let noise = monitor.noise(used.cpu_s() + tester_s)?;

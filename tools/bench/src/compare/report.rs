@@ -25,11 +25,9 @@ pub(crate) fn report(
     let loads = Loads::read(definitions, spoken)?;
     let text = loads.find(Some(load))?.description.clone();
     let under_load = runs.filter(|run| run.case == THROUGHPUT).rows();
-    let device = if spoken == Protocol::Veth { "a veth pair" } else { "the loopback device" };
-    let explanation = format!(
-        "Each run has a freshly started tracker; tracker and load run on different processors; all traffic uses {device}."
-    );
-    let mut blocks = vec![trackers(runs, definitions)?, Block::Explanation(explanation)];
+    let explanation = "Each run has a freshly started tracker; tracker and load run on different \
+                       processors; all traffic uses the loopback device.";
+    let mut blocks = vec![trackers(runs, definitions)?, Block::Explanation(explanation.into())];
     blocks.extend(noise_notice(&under_load));
     blocks.extend(limit_notice(&under_load));
     blocks.extend(throughput(runs));
@@ -273,23 +271,25 @@ pub(crate) fn overview(folder: &Path) -> Result<Table> {
         let runs =
             record::last(folder, benchmark).with_context(|| format!("{title}: {benchmark}"))?;
         let runs = Runs::counted(&runs).filter(|run| run.case == *case && run.cores == 1);
-        let is_memory = *figure == "bytes_per_peer";
+        let better = if *figure == "bytes_per_peer" { f64::min } else { f64::max };
         let median = |name: &&str| {
             let rows = runs.filter(|run| run.subject.starts_with(name)).rows();
             let all = rows.iter().filter_map(|row| row.runs.median(figure));
-            all.reduce(if is_memory { f64::min } else { f64::max })
+            all.reduce(better)
         };
         let write = |figure: f64| match figure {
             small if small < 100.0 => format!("{small:.1}"),
             figure => count(figure),
         };
-        let cell = |name: &&str| match median(name).map(write) {
-            Some(text) if *name == "tidegate" => Cell::Best(text),
+        let medians: Vec<Option<f64>> = RIVALS.iter().map(median).collect();
+        let best = medians.iter().flatten().copied().reduce(better);
+        let cell = |median: &Option<f64>| match median.map(write) {
+            Some(text) if *median == best => Cell::Best(text),
             Some(text) => Cell::Number(text),
             None => Cell::Number(String::new()),
         };
         let title = Cell::Text((*title).to_owned());
-        rows.push(std::iter::once(title).chain(RIVALS.iter().map(cell)).collect());
+        rows.push(std::iter::once(title).chain(medians.iter().map(cell)).collect());
     }
     Ok(Table { head: head.collect(), rows })
 }

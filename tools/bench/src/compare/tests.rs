@@ -195,7 +195,7 @@ fn impossible_options_are_rejected_before_anything_is_started() {
 fn invalid_options_are_rejected() {
     let set = Set(Path::new("/nowhere").to_owned());
     for (line, what) in [
-        ("compare tcp", "possible values: udp, veth, http, https, ws, wss"),
+        ("compare tcp", "possible values: udp, http, https, ws, wss"),
         ("compare udp --cores 0", "found `0`"),
         ("compare udp --cores 4-2", "expected a list"),
         ("compare udp --cores 1,,2", "expected a list"),

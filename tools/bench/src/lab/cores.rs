@@ -16,22 +16,25 @@ pub(crate) struct Processor {
 pub(crate) struct Split {
     pub(crate) tracker: Vec<usize>,
     pub(crate) load: Vec<usize>,
+    /// True if tracker and load share cores as hyper-threads, because there are too few cores.
+    pub(crate) is_shared: bool,
 }
 
 impl Split {
     /// Assigns `count` processors to the tracker, each of its own core, and all other cores to the
-    /// load. With too few cores they share some as hyper-threads. Returns `None` if the load would get none.
+    /// load. Returns `None` if the load would get none.
     pub(crate) fn of(processors: &[Processor], count: usize) -> Option<Self> {
         let firsts: Vec<_> = processors.iter().filter(|one| one.number == one.core).collect();
         let tracker: Vec<_> = firsts.iter().take(count).map(|one| one.number).collect();
         let rest = processors.iter().filter(|one| !tracker.contains(&one.core));
         let load: Vec<_> = rest.map(|one| one.number).collect();
         if tracker.len() == count && !load.is_empty() {
-            return Some(Self { tracker, load });
+            return Some(Self { tracker, load, is_shared: false });
         }
         let numbers: Vec<_> = processors.iter().map(|one| one.number).collect();
         let (tracker, load) = numbers.split_at_checked(count)?;
-        (!load.is_empty()).then(|| Self { tracker: tracker.into(), load: load.into() })
+        let is_shared = true;
+        (!load.is_empty()).then(|| Self { tracker: tracker.into(), load: load.into(), is_shared })
     }
 }
 
@@ -97,24 +100,25 @@ mod tests {
         cores.iter().enumerate().map(|(number, core)| Processor { number, core: *core }).collect()
     }
 
-    fn split(cores: &[usize], count: usize) -> Option<(Vec<usize>, Vec<usize>)> {
-        Split::of(&processors(cores), count).map(|split| (split.tracker, split.load))
+    fn split(cores: &[usize], count: usize) -> Option<(Vec<usize>, Vec<usize>, bool)> {
+        Split::of(&processors(cores), count)
+            .map(|split| (split.tracker, split.load, split.is_shared))
     }
 
     #[test]
     fn cores_are_not_shared() {
-        assert_eq!(split(&[0, 1], 1), Some((vec![0], vec![1])));
+        assert_eq!(split(&[0, 1], 1), Some((vec![0], vec![1], false)));
         assert_eq!(split(&[0, 1], 2), None);
         // Two threads a core, numbered as Linux does on most machines, and as on others.
-        assert_eq!(split(&[0, 1, 0, 1], 1), Some((vec![0], vec![1, 3])));
-        assert_eq!(split(&[0, 0, 2, 2], 1), Some((vec![0], vec![2, 3])));
-        assert_eq!(split(&[0, 1, 2, 0, 1, 2], 2), Some((vec![0, 1], vec![2, 5])));
+        assert_eq!(split(&[0, 1, 0, 1], 1), Some((vec![0], vec![1, 3], false)));
+        assert_eq!(split(&[0, 0, 2, 2], 1), Some((vec![0], vec![2, 3], false)));
+        assert_eq!(split(&[0, 1, 2, 0, 1, 2], 2), Some((vec![0, 1], vec![2, 5], false)));
     }
 
     #[test]
-    fn cores_are_shared_if_there_are_too_few() {
-        assert_eq!(split(&[0, 0], 1), Some((vec![0], vec![1])));
-        assert_eq!(split(&[0, 1, 0, 1], 3), Some((vec![0, 1, 2], vec![3])));
+    fn reports_shared_cores() {
+        assert_eq!(split(&[0, 0], 1), Some((vec![0], vec![1], true)));
+        assert_eq!(split(&[0, 1, 0, 1], 3), Some((vec![0, 1, 2], vec![3], true)));
         assert_eq!(split(&[0], 1), None);
         assert_eq!(split(&[0, 1], 9), None);
     }

@@ -17,8 +17,6 @@ use serde::de::DeserializeOwned;
 pub(crate) enum Protocol {
     /// UDP (BEP 15).
     Udp,
-    /// The same over a veth pair, for engines before the socket (needs root).
-    Veth,
     /// HTTP (BEP 3).
     Http,
     /// HTTP over TLS.
@@ -30,11 +28,10 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// Returns the name.
+    /// Returns the URL scheme.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
-            Self::Veth => "veth",
             Self::Http => "http",
             Self::Https => "https",
             Self::Ws => "ws",
@@ -44,23 +41,17 @@ impl Protocol {
 
     /// Returns the load tester's name for the protocol, which also names its definitions: TLS is in
     /// the URL.
-    pub(crate) fn plain(self) -> Self {
+    pub(crate) fn without_tls(self) -> Self {
         match self {
-            Self::Veth => Self::Udp,
             Self::Https => Self::Http,
             Self::Wss => Self::Ws,
             plain => plain,
         }
     }
 
-    /// Returns the scheme of URLs.
-    pub(crate) fn scheme(self) -> &'static str {
-        if self.is_secure() { self.name() } else { self.plain().name() }
-    }
-
     /// Returns whether the protocol runs over TLS.
     pub(crate) fn is_secure(self) -> bool {
-        matches!(self, Self::Https | Self::Wss)
+        self != self.without_tls()
     }
 }
 
@@ -116,7 +107,6 @@ pub(crate) struct Definition {
 struct Variant {
     of: String,
     name: String,
-    speaks: Option<Vec<Protocol>>,
     variables: BTreeMap<String, String>,
     environment: BTreeMap<String, String>,
     behind_front: bool,
@@ -193,7 +183,7 @@ impl Definitions {
 
     /// Adds a tracker behind the one that it is a variant of.
     fn add_variant(&mut self, variant: Variant) -> Result<()> {
-        let Variant { of, name, speaks, variables, environment, .. } = variant;
+        let Variant { of, name, variables, environment, .. } = variant;
         ensure!(
             self.trackers.iter().all(|one| one.name != name),
             "{name}: a tracker has this name"
@@ -202,7 +192,6 @@ impl Definitions {
         let at = at.with_context(|| format!("{name}: no tracker {of}"))?;
         let mut one = self.trackers[at].clone();
         one.name = name;
-        one.speaks = speaks.unwrap_or(one.speaks);
         one.variables.extend(variables);
         one.environment.extend(environment);
         one.behind_front |= variant.behind_front;
@@ -235,7 +224,7 @@ impl Definitions {
 impl Loads {
     /// Reads `PROTOCOL.toml`.
     pub(crate) fn read(folder: &Path, protocol: Protocol) -> Result<Self> {
-        let (path, all) = read::<Self>(folder, &format!("{}.toml", protocol.plain()))?;
+        let (path, all) = read::<Self>(folder, &format!("{}.toml", protocol.without_tls()))?;
         ensure!(!all.loads.is_empty(), "{path}: expected at least one [[load]]");
         Ok(all)
     }

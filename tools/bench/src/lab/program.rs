@@ -88,7 +88,7 @@ impl Lab {
         let behind = tracker.behind_front;
         let front = match &self.definitions.front {
             _ if speaks(protocol) && !behind => None,
-            Some(front) if protocol.is_secure() && speaks(protocol.plain()) => {
+            Some(front) if protocol.is_secure() && speaks(protocol.without_tls()) => {
                 Some(self.find(front)?)
             }
             _ => return Ok(None),

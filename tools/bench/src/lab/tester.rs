@@ -77,12 +77,11 @@ impl Lab {
         let LoadRun { protocol, tracker, seconds, warm_up, processors, stop } = run;
         let mut all = self.load_words(protocol, tracker.address);
         all.extend_from_slice(words);
-        let length = [("--seconds", seconds), ("--warm-up", warm_up)];
-        let observed = tracker.processes().map(|process| ("--pid", process));
-        for (name, value) in length.into_iter().chain(observed) {
+        for (name, value) in
+            [("--seconds", seconds), ("--warm-up", warm_up), ("--pid", tracker.process())]
+        {
             all.extend([name.to_owned(), value.to_string()]);
         }
-        let _inside = self.veth.as_ref().map(|veth| veth.load.enter()).transpose()?;
         let process = LoadProcess::start(&all, processors, seconds + warm_up)?;
         process.output(stop)?.map(|text| parse(&text)).transpose()
     }
@@ -104,14 +103,14 @@ impl Lab {
 
     /// Returns the command of our own load tester: program, URL, seed.
     fn load_words(&self, protocol: Protocol, address: SocketAddr) -> Vec<String> {
-        let path = match protocol.plain() {
+        let path = match protocol.without_tls() {
             Protocol::Http => "/announce",
             Protocol::Ws => "/",
             _ => "",
         };
-        let url = format!("{}://{address}{path}", protocol.scheme());
+        let url = format!("{protocol}://{address}{path}");
         let own = self.own.display().to_string();
-        let words = [&own, "load", protocol.plain().name(), &url, "--seed", SEED];
+        let words = [&own, "load", protocol.without_tls().name(), &url, "--seed", SEED];
         words.map(str::to_owned).into()
     }
 }

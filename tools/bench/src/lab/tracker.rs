@@ -12,7 +12,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ::load::Usage;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
+use harness::network::Namespace;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -20,7 +21,6 @@ use super::certificate::Certificate;
 use super::definition::Protocol;
 use super::program::{Program, Subject};
 use super::template::TemplateVars;
-use super::veth::VethPair;
 use super::{Lab, cores};
 
 /// A running tracker, with its front if it has one; stopped on drop.
@@ -31,8 +31,6 @@ pub(crate) struct RunningTracker {
     /// The address to send requests to.
     pub(crate) address: SocketAddr,
     log: PathBuf,
-    /// Threads of the kernel that receive for it.
-    receivers: Vec<u32>,
 }
 
 /// A command and its environment.
@@ -44,12 +42,12 @@ struct Launch {
 /// Where a tracker runs, and where it listens.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
+    /// The network namespace, if it is another than this thread's.
+    pub(crate) namespace: Option<&'a Namespace>,
     pub(crate) address: SocketAddr,
     pub(crate) processors: &'a [usize],
 }
 
-/// A NAPI thread that has received something has run for longer.
-const RECEIVED_NS: u64 = 1_000_000;
 /// Time for a tracker to start listening.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time to settle after that.
@@ -63,14 +61,8 @@ impl Lab {
         protocol: Protocol,
         processors: &[usize],
     ) -> Result<RunningTracker> {
-        let Some(veth) = &self.veth else {
-            let address = free_address()?;
-            return self.start_at(subject, protocol, Place { address, processors }, &[]);
-        };
-        let place = Place { address: VethPair::ADDRESS, processors };
-        let mut running = self.start_at(subject, protocol, place, &[])?;
-        running.receivers = veth.receive_on(processors.first().copied().unwrap_or(0))?;
-        Ok(running)
+        let place = Place { namespace: None, address: free_address()?, processors };
+        self.start_at(subject, protocol, place, &[])
     }
 
     /// The same at a place, with more variables in its environment.
@@ -81,7 +73,7 @@ impl Lab {
         place: Place<'_>,
         environment: &[(&str, &str)],
     ) -> Result<RunningTracker> {
-        let Place { address, processors } = place;
+        let Place { namespace, address, processors } = place;
         let vars = self.vars_of(protocol, address, processors.len());
         let secure = protocol.is_secure();
         let mut listening = vec![address];
@@ -107,11 +99,11 @@ impl Lab {
         // process.
         command.envs(environment.iter().copied()).current_dir(&self.folder).process_group(0);
         let child = cores::on(processors, || {
-            let _inside = self.veth.as_ref().map(|veth| veth.tracker.enter()).transpose()?;
+            let _inside = namespace.map(Namespace::enter).transpose()?;
             command.spawn()
         })?;
         let child = child.with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        let mut running = RunningTracker { child, address, log, receivers: Vec::new() };
+        let mut running = RunningTracker { child, address, log };
         running.wait_until_it_listens(&listening, protocol)?;
         Ok(running)
     }
@@ -139,7 +131,7 @@ impl Lab {
         let vars = self.vars().with("address", address).with("host", address.ip());
         vars.with("port", address.port())
             .with("cores", cores)
-            .with("protocol", protocol.plain())
+            .with("protocol", protocol.without_tls())
             .with_path("folder", &self.folder)
             .with_path("chain", chain)
             .with_path("key", key)
@@ -153,7 +145,7 @@ impl RunningTracker {
     fn wait_until_it_listens(&mut self, places: &[SocketAddr], protocol: Protocol) -> Result<()> {
         let process = self.process();
         let is_ready = |place: &SocketAddr| match protocol {
-            Protocol::Udp | Protocol::Veth => has_udp_socket(process, place.port()),
+            Protocol::Udp => has_udp_socket(process, place.port()),
             _ => TcpStream::connect_timeout(place, Duration::from_millis(100)).is_ok(),
         };
         let deadline = Instant::now() + PATIENCE;
@@ -190,24 +182,9 @@ impl RunningTracker {
         self.child.id()
     }
 
-    /// Returns its process and the threads of the kernel that receive for it.
-    pub(crate) fn processes(&self) -> impl Iterator<Item = u32> {
-        std::iter::once(self.process()).chain(self.receivers.iter().copied())
-    }
-
-    /// Fails if a thread that should receive for it has not run: then another processor has paid for that.
-    pub(crate) fn check_receivers(&self) -> Result<()> {
-        let Some(napi) = self.receivers.first() else { return Ok(()) };
-        // Nanoseconds that it has run are the first number.
-        let text = fs::read_to_string(format!("/proc/{napi}/schedstat"))?;
-        let run_ns: u64 = text.split(' ').next().unwrap_or_default().parse()?;
-        ensure!(run_ns > RECEIVED_NS, "no frame came by the NAPI thread");
-        Ok(())
-    }
-
     /// Returns the resource usage of all its processes so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
-        Usage::of_all(self.process(), &self.receivers).context("the tracker has exited")
+        Usage::of(self.process()).context("the tracker has exited")
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct SwarmComparison {
     pub(crate) wrong_role: u64,
     /// Present, although they stopped more than a second before the end.
     pub(crate) ghosts: u64,
+    /// Seconds before the end at which the first of these stopped.
+    pub(crate) oldest_ghost_s: f64,
     /// Present, although they stopped in the last second before the end.
     pub(crate) recent_ghosts: u64,
     /// Present, and never announced.
@@ -33,6 +35,8 @@ pub(crate) struct SwarmComparison {
     pub(crate) oldest_lost_s: f64,
     /// The most seconds by which a peer's age is too high.
     pub(crate) older_s: f64,
+    /// The most seconds by which a peer's age is too low.
+    pub(crate) younger_s: f64,
 }
 
 /// A peer that stopped this long before the end must not be present.
@@ -45,11 +49,13 @@ impl SwarmComparison {
         self.lost += other.lost;
         self.wrong_role += other.wrong_role;
         self.ghosts += other.ghosts;
+        self.oldest_ghost_s = self.oldest_ghost_s.max(other.oldest_ghost_s);
         self.recent_ghosts += other.recent_ghosts;
         self.unknown += other.unknown;
         self.uncertain += other.uncertain;
         self.oldest_lost_s = self.oldest_lost_s.max(other.oldest_lost_s);
         self.older_s = self.older_s.max(other.older_s);
+        self.younger_s = self.younger_s.max(other.younger_s);
     }
 
     /// Returns the part of the peers that were kept, in percent.
@@ -72,7 +78,10 @@ impl SwarmComparison {
             _ if peer.is_uncertain => self.uncertain += 1,
             (PeerState::Absent, None) => {}
             (PeerState::Absent, Some(_)) if is_recent => self.recent_ghosts += 1,
-            (PeerState::Absent, Some(_)) => self.ghosts += 1,
+            (PeerState::Absent, Some(_)) => {
+                self.ghosts += 1;
+                self.oldest_ghost_s = self.oldest_ghost_s.max(before_end.as_secs_f64());
+            }
             (_, None) => {
                 (self.expected, self.lost) = (self.expected + 1, self.lost + 1);
                 self.oldest_lost_s = self.oldest_lost_s.max(before_end.as_secs_f64());
@@ -82,6 +91,9 @@ impl SwarmComparison {
                 self.wrong_role += u64::from(state != found && !is_recent);
                 let age = read.saturating_duration_since(peer.heard).as_secs_f64();
                 self.older_s = self.older_s.max(f64::from(age_s) - age);
+                if !peer.may_be_younger {
+                    self.younger_s = self.younger_s.max(age - f64::from(age_s));
+                }
             }
         }
     }
@@ -93,9 +105,13 @@ impl fmt::Display for SwarmComparison {
             self;
         write!(f, "of {expected} peers {lost} lost ({:.3} % kept", self.kept_percent())?;
         write!(f, ", none older than {:.2} s), {wrong_role} in another role", self.oldest_lost_s)?;
-        write!(f, "; stopped and present: {ghosts}, of the last second {recent_ghosts}")?;
+        write!(f, "; stopped and present: {ghosts}")?;
+        if *ghosts > 0 {
+            write!(f, " (the first stopped {:.2} s before the end)", self.oldest_ghost_s)?;
+        }
+        write!(f, ", of the last second {recent_ghosts}")?;
         write!(f, "; unknown {unknown}, uncertain {uncertain}")?;
-        write!(f, "; ages up to {:.0} s too high", self.older_s)
+        write!(f, "; ages up to {:.0} s too high, {:.0} s too low", self.older_s, self.younger_s)
     }
 }
 
@@ -155,28 +171,28 @@ fn read_peer(peer: &Value) -> Result<(SocketAddr, (PeerState, u32))> {
     Ok((address.parse()?, (state, u32::try_from(age_s)?)))
 }
 
-/// Compares the numbers of peers of all torrents by scrapes. Which peers differ, and how old they are, is not known.
-pub(crate) fn compare_counts(roster: &Roster) -> Result<SwarmComparison> {
+/// Compares the numbers of seeders and leechers of all torrents by scrapes. Returns in how many torrents
+/// they differ, and the tracker's number of peers.
+pub(crate) fn compare_counts(roster: &Roster) -> Result<(u64, u64)> {
     let scraped = roster.scrape()?;
-    let mut expected = vec![0_u32; scraped.len()];
-    let mut uncertain = vec![0_u32; scraped.len()];
+    let mut expected = vec![(0, 0); scraped.len()];
+    let mut uncertain = vec![0; scraped.len()];
     for peer in roster.peers() {
         let torrent = peer.torrent as usize;
-        let counts = if peer.is_uncertain { &mut uncertain } else { &mut expected };
-        counts[torrent] += u32::from(peer.is_uncertain || peer.state != PeerState::Absent);
+        match peer.state {
+            _ if peer.is_uncertain => uncertain[torrent] += 1,
+            PeerState::Seeder => expected[torrent].0 += 1,
+            PeerState::Leecher => expected[torrent].1 += 1,
+            PeerState::Absent => {}
+        }
     }
-    let mut total = SwarmComparison::default();
-    for ((seeders, leechers), (expected, uncertain)) in
-        scraped.into_iter().zip(expected.into_iter().zip(uncertain))
-    {
-        let found = seeders + leechers;
-        total.expected += u64::from(expected);
-        total.uncertain += u64::from(uncertain);
-        total.lost += u64::from(expected.saturating_sub(found));
-        // They may have stopped in the last second.
-        total.recent_ghosts += u64::from(found.saturating_sub(expected + uncertain));
-    }
-    Ok(total)
+    let differs = |torrent: &usize| {
+        let (found, expected) = (scraped[*torrent], expected[*torrent]);
+        found.0.abs_diff(expected.0) + found.1.abs_diff(expected.1) > uncertain[*torrent]
+    };
+    let different = (0..scraped.len()).filter(differs).count();
+    let peers = scraped.iter().map(|(seeders, leechers)| u64::from(seeders + leechers)).sum();
+    Ok((different as u64, peers))
 }
 
 #[cfg(test)]
@@ -193,6 +209,7 @@ mod tests {
             address: "127.0.0.1:1".parse().unwrap(),
             state,
             is_uncertain: false,
+            may_be_younger: false,
             heard: changed,
             changed,
         };
@@ -210,14 +227,14 @@ mod tests {
         use PeerState::{Absent, Leecher, Seeder};
         let kept = compared(peer(Seeder, 0), Some((Seeder, 30)));
         assert_eq!((kept.lost, kept.wrong_role, kept.kept_percent()), (0, 0, 100.0));
-        assert_eq!(kept.older_s, 18.0);
+        assert_eq!((kept.older_s, kept.younger_s), (18.0, 0.0));
         let lost = compared(peer(Leecher, 9_800), None);
         assert_eq!((lost.expected, lost.lost, lost.kept_percent()), (1, 1, 0.0));
         assert!((lost.oldest_lost_s - 0.2).abs() < 1e-9);
         assert_eq!(compared(peer(Leecher, 0), Some((Seeder, 0))).wrong_role, 1);
         assert_eq!(compared(peer(Leecher, 9_500), Some((Seeder, 0))).wrong_role, 0);
         let ghost = compared(peer(Absent, 8_000), Some((Seeder, 0)));
-        assert!(ghost.to_string().contains("stopped and present: 1, of the last second 0"));
+        assert!(ghost.to_string().contains("stopped and present: 1 (the first stopped 2.00 s"));
         assert_eq!(compared(peer(Absent, 9_500), Some((Seeder, 0))).recent_ghosts, 1);
         assert_eq!(compared(peer(Absent, 0), None), SwarmComparison::default());
         let mut unsure = peer(Leecher, 0);

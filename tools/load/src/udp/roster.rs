@@ -125,6 +125,8 @@ pub struct KnownPeer {
     pub state: PeerState,
     /// True if a later announce that changes the state may have been received, too.
     pub is_uncertain: bool,
+    /// True if a later announce may have been received that was not acknowledged.
+    pub may_be_younger: bool,
     /// When the tracker acknowledged its last announce.
     pub heard: Instant,
     /// When the tracker acknowledged the last announce that changed its state.
@@ -335,6 +337,7 @@ impl Roster {
                 address: SocketAddr::from(self.peers.address(number)),
                 state: peer.state,
                 is_uncertain: peer.is_uncertain,
+                may_be_younger: peer.may_be_younger,
                 heard: at(peer.heard_ms),
                 changed: at(peer.changed_ms),
             },

@@ -1,0 +1,324 @@
+//! The loads' frames. Connection ids come from the tracker under test, by ordinary sockets at the
+//! clients' addresses; so any tracker can be loaded.
+
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use primitives::Random;
+
+use super::frames::{client as client_address, frame};
+use super::generator::Slot;
+use super::maps::{CLASS_SHIFT, SLOTS};
+use super::network::{ADDRESS, Network};
+use crate::datagrams::{ANNOUNCED, CONNECT};
+
+/// Classes of frames.
+pub(super) const CONNECTS: u8 = 1;
+pub(super) const ANNOUNCES: u8 = 2;
+pub(super) const HOSTILE: u8 = 3;
+/// Announces among hostile ones.
+pub(super) const HONEST: u8 = 4;
+
+/// Every client is a peer of one of these torrents: 32 in each.
+const TORRENTS: u32 = 512;
+/// Peers that an announce asks for.
+pub(super) const WANT: u32 = 30;
+/// Ports of a class: from here on, this many.
+const FIRST_PORT: u16 = 1024;
+const PORTS: u16 = 1024;
+/// Clients whose ids are asked for at the same time.
+const AT_ONCE: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Kind of load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LoadKind {
+    Connects,
+    Announces,
+    /// As many connects as announces, in turn.
+    Pairs,
+    /// Announces with bad connection ids, and one honest one in 512 that shows how many are lost.
+    BadIds,
+}
+
+impl LoadKind {
+    pub(super) const ALL: [Self; 4] = [Self::Announces, Self::Connects, Self::Pairs, Self::BadIds];
+
+    /// Returns its name in records.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Announces => "announces",
+            Self::Connects => "connects",
+            Self::Pairs => "connects and announces, 1:1",
+            Self::BadIds => "bad connection ids",
+        }
+    }
+}
+
+/// Clients with their connection ids.
+pub(super) struct Clients {
+    ids: Vec<u64>,
+}
+
+impl Clients {
+    /// Has every client connect.
+    pub(super) fn connect(network: &Network) -> Result<Self> {
+        let ids = network.generator.run(|| -> Result<Vec<u64>> {
+            let mut ids = Vec::with_capacity(SLOTS);
+            for first in (0..SLOTS).step_by(AT_ONCE) {
+                let clients = (first..first + AT_ONCE).map(|client| client_address(client as u32));
+                ids.extend(connection_ids(clients)?);
+            }
+            Ok(ids)
+        })?;
+        Ok(Self { ids })
+    }
+
+    /// Returns the frames of a load.
+    pub(super) fn load(&self, load: LoadKind) -> Vec<Slot> {
+        let slot = |client: usize| match load {
+            LoadKind::Announces => self.announce(client, ANNOUNCES),
+            LoadKind::Connects => self.connect_of(client, CONNECTS),
+            LoadKind::Pairs if client.is_multiple_of(2) => self.connect_of(client, CONNECTS),
+            LoadKind::Pairs => self.announce(client, ANNOUNCES),
+            LoadKind::BadIds if client.is_multiple_of(512) => self.announce(client, HONEST),
+            LoadKind::BadIds => self.bad_id(client),
+        };
+        (0..SLOTS).map(slot).collect()
+    }
+
+    fn announce(&self, client: usize, class: u8) -> Slot {
+        self.slot(class, client, &announce(self.ids[client], client as u32))
+    }
+
+    fn connect_of(&self, client: usize, class: u8) -> Slot {
+        self.slot(class, client, &CONNECT)
+    }
+
+    fn bad_id(&self, client: usize) -> Slot {
+        let id = Random::new(client as u64 + 1).next();
+        self.slot(HOSTILE, client, &announce(id, client as u32))
+    }
+
+    fn slot(&self, class: u8, client: usize, payload: &[u8]) -> Slot {
+        let port = (u16::from(class) << CLASS_SHIFT) + FIRST_PORT + client as u16 % PORTS;
+        let from = SocketAddrV4::new(client_address(client as u32), port);
+        Slot { class, frame: frame(from, ADDRESS, payload) }
+    }
+}
+
+/// Returns the info hash of a client's torrent.
+pub(super) fn info_hash(client: u32) -> [u8; 20] {
+    let mut random = Random::new(u64::from(client % TORRENTS) + 1);
+    let mut hash = [0; 20];
+    hash.fill_with(|| random.next() as u8);
+    hash
+}
+
+/// Returns the info hashes of all torrents, in hex, one on each line.
+pub(super) fn info_hashes() -> String {
+    let hex = |torrent| info_hash(torrent).map(|byte| format!("{byte:02x}")).concat() + "\n";
+    (0..TORRENTS).map(hex).collect()
+}
+
+/// Writes the announce of a leecher.
+pub(super) fn announce(id: u64, client: u32) -> Vec<u8> {
+    let mut packet = crate::datagrams::announce(id, 0, info_hash(client));
+    packet[36..56].copy_from_slice(format!("-TG0001-{client:012}").as_bytes());
+    packet[92..96].copy_from_slice(&WANT.to_be_bytes());
+    packet
+}
+
+/// Asks for the connection ids of several addresses.
+fn connection_ids(from: impl Iterator<Item = Ipv4Addr>) -> Result<Vec<u64>> {
+    let sockets: Vec<UdpSocket> = from.map(socket).collect::<Result<_>>()?;
+    let mut ids = vec![None; sockets.len()];
+    let end = Instant::now() + PATIENCE;
+    while ids.contains(&None) {
+        for (socket, _) in sockets.iter().zip(&ids).filter(|(_, id)| id.is_none()) {
+            send(socket, &CONNECT)?;
+        }
+        let retry = Instant::now() + RETRY;
+        while ids.contains(&None) && Instant::now() < retry {
+            for (socket, id) in sockets.iter().zip(&mut ids).filter(|(_, id)| id.is_none()) {
+                *id = receive(socket)?.and_then(|reply| connection_id(&reply));
+            }
+        }
+        ensure!(
+            Instant::now() < end,
+            "no connection ids: the tracker does not answer at {ADDRESS}"
+        );
+    }
+    Ok(ids.into_iter().flatten().collect())
+}
+
+/// Returns a socket at one of the clients' addresses, which does not block.
+fn socket(from: Ipv4Addr) -> Result<UdpSocket> {
+    let socket = UdpSocket::bind((from, 0)).with_context(|| format!("cannot use {from}"))?;
+    socket.connect(ADDRESS)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn send(socket: &UdpSocket, packet: &[u8]) -> Result<()> {
+    match socket.send(packet) {
+        // It will be asked again.
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
+        sent => sent.map(drop).context("cannot send"),
+    }
+}
+
+fn receive(socket: &UdpSocket) -> Result<Option<Vec<u8>>> {
+    let mut buffer = [0; 2048];
+    match socket.recv(&mut buffer) {
+        Ok(len) => Ok(Some(buffer[..len].to_vec())),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionRefused) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error).context("cannot receive"),
+    }
+}
+
+fn connection_id(reply: &[u8]) -> Option<u64> {
+    let (head, id) = reply.split_at_checked(8)?;
+    let id: [u8; 8] = id.try_into().ok()?;
+    (head == [0; 8]).then(|| u64::from_be_bytes(id))
+}
+
+/// Ordinary sockets that announce a few times a second beside the generator and check whole replies, so
+/// that what is counted is known to be replies. The kernel has verified their checksums.
+pub(super) struct Witness {
+    sockets: Vec<UdpSocket>,
+    ids: Vec<u64>,
+    number: u32,
+    /// Replies that were right.
+    pub(super) verified: u64,
+}
+
+impl Witness {
+    /// Connects. Must be called, as the rest, in the generator's namespace.
+    pub(super) fn new() -> Result<Self> {
+        // Other addresses than those of the generator's frames.
+        let clients = || (SLOTS as u32..).map(client_address).take(4);
+        let ids = connection_ids(clients())?;
+        let sockets = clients().map(socket).collect::<Result<_>>()?;
+        Ok(Self { sockets, ids, number: 0, verified: 0 })
+    }
+
+    /// Announces once.
+    pub(super) fn ask(&mut self) -> Result<()> {
+        self.number += 1;
+        let at = self.number as usize % self.sockets.len();
+        let mut packet = announce(self.ids[at], self.number);
+        packet[12..16].copy_from_slice(&self.number.to_be_bytes());
+        send(&self.sockets[at], &packet)
+    }
+
+    /// Checks the replies that have arrived. Fails if one is wrong.
+    pub(super) fn check(&mut self) -> Result<()> {
+        for socket in &self.sockets {
+            while let Some(reply) = receive(socket)? {
+                check(&reply, self.number).context("the tracker sent a bad reply")?;
+                self.verified += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Announces until a reply has come. Fails if none does.
+    pub(super) fn confirm(&mut self) -> Result<()> {
+        let (before, end) = (self.verified, Instant::now() + PATIENCE);
+        while self.verified == before {
+            ensure!(Instant::now() < end, "the tracker does not answer after the load");
+            self.ask()?;
+            sleep(Duration::from_millis(20));
+            self.check()?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks the reply to one of the first `asked` announces.
+fn check(reply: &[u8], asked: u32) -> Result<()> {
+    let word = |at: usize| {
+        let bytes = reply.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(u32::from_be_bytes).context("it is too short")
+    };
+    if word(0)?.to_be_bytes() != ANNOUNCED {
+        bail!("expected an announce's reply, found action {}", word(0)?);
+    }
+    ensure!((1..=asked).contains(&word(4)?), "unknown transaction id {}", word(4)?);
+    let (interval, leechers, seeders) = (word(8)?, word(12)?, word(16)?);
+    ensure!(interval > 0, "it has no interval");
+    let all = reply.len() - 20;
+    ensure!(all.is_multiple_of(6), "{all} bytes are no whole peers");
+    let peers = all / 6;
+    ensure!(peers as u32 <= WANT, "{peers} peers, and {WANT} were asked for");
+    ensure!(peers as u32 <= leechers + seeders, "{peers} peers of {}", leechers + seeders);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clients() -> Clients {
+        Clients { ids: (0..SLOTS as u64).collect() }
+    }
+
+    #[test]
+    fn loads_have_the_frames_that_their_names_say() {
+        let clients = clients();
+        let count = |slots: &[Slot], class| slots.iter().filter(|slot| slot.class == class).count();
+        for (load, class, of_it) in [
+            (LoadKind::Connects, CONNECTS, SLOTS),
+            (LoadKind::Announces, ANNOUNCES, SLOTS),
+            (LoadKind::Pairs, CONNECTS, SLOTS / 2),
+            (LoadKind::Pairs, ANNOUNCES, SLOTS / 2),
+            (LoadKind::BadIds, HOSTILE, SLOTS - 32),
+            (LoadKind::BadIds, HONEST, 32),
+        ] {
+            assert_eq!(count(&clients.load(load), class), of_it, "{load:?}");
+        }
+        let pair = &clients.load(LoadKind::Pairs)[..2];
+        assert_eq!((pair[0].frame.len(), pair[1].frame.len()), (58, 140));
+        // Source ports tell classes apart.
+        assert!(pair.iter().all(|slot| slot.frame[34] >> 3 == slot.class));
+    }
+
+    #[test]
+    fn every_torrent_has_the_same_number_of_peers() {
+        assert_eq!(info_hash(3), info_hash(3 + TORRENTS));
+        assert_ne!(info_hash(3), info_hash(4));
+        assert_eq!(info_hashes().lines().count(), TORRENTS as usize);
+        assert!(info_hashes().lines().all(|line| line.len() == 40));
+        let announce = announce(1, 5);
+        assert_eq!((&announce[92..96], &announce[12..16]), (&[0, 0, 0, 30][..], &[0; 4][..]));
+    }
+
+    #[test]
+    fn replies_are_checked() {
+        let reply = |words: [u32; 5], peers: usize| {
+            let mut reply = words.map(u32::to_be_bytes).as_flattened().to_vec();
+            reply.extend(vec![1; 6 * peers]);
+            reply
+        };
+        check(&reply([1, 7, 1800, 30, 2], 30), 7).unwrap();
+        for (bad, why) in [
+            (reply([3, 7, 1800, 30, 2], 30), "found action 3"),
+            (reply([1, 8, 1800, 30, 2], 30), "unknown transaction id 8"),
+            (reply([1, 7, 0, 30, 2], 30), "no interval"),
+            (reply([1, 7, 1800, 1, 1], 3), "3 peers of 2"),
+            (vec![0, 0, 0, 1, 0, 0, 0, 1], "too short"),
+        ] {
+            let error = format!("{:#}", check(&bad, 7).unwrap_err());
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}
