@@ -88,7 +88,7 @@ fn fails_a_certificate_of_an_unknown_issuer() {
     assert_eq!(unseen, (Some(0), "n/a: certificate verification is off".into()));
 }
 
-/// `openssl req -x509` makes such certificates unless it is told otherwise.
+/// `openssl req -x509` makes such certificates by default.
 #[test]
 fn says_that_servers_may_not_use_the_certificate_of_an_authority() {
     let directory = Directory::new();
