@@ -136,8 +136,12 @@ fn compares_the_dns_record_with_listeners() {
 fn reads_long_dns_answers_over_tcp() {
     let tracker = start();
     let served = tracker.http4().port();
-    let resolver = udp(|query| vec![txt_response(query, None)]);
-    let listener = std::net::TcpListener::bind(resolver).unwrap();
+    // Another process may have the port that is free for UDP.
+    let bind = || {
+        let resolver = udp(|query| vec![txt_response(query, None)]);
+        Some((resolver, std::net::TcpListener::bind(resolver).ok()?))
+    };
+    let (resolver, listener) = (0..20).find_map(|_| bind()).unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut query = [0; 512];
