@@ -1,7 +1,7 @@
 //! Values by ranges of addresses.
 //!
-//! Plain form: the addresses at which the value changes, sorted, and searched in halves. Departure: an index by equal
-//! parts of what they span (`bench/record/2026-11-26-network-lists.md`).
+//! Plain form: the addresses at which the value changes, sorted, and searched in halves. Departures: an index by equal
+//! parts of what they span, and excerpts of wide addresses (`bench/record/2026-11-26-network-lists.md`).
 
 /// An address of one family, as a number.
 pub(crate) trait Address: Copy + Ord {
@@ -16,6 +16,9 @@ pub(crate) trait Address: Copy + Ord {
 
     /// Returns in which part of `1 << shift` addresses from `base` on this one is, which is not below `base`.
     fn part(self, base: Self, shift: u32) -> u128;
+
+    /// Returns the 32 bits of the distance from `base` that follow those of the part.
+    fn excerpt(self, base: Self, shift: u32) -> u32;
 }
 
 macro_rules! impl_address {
@@ -34,7 +37,12 @@ macro_rules! impl_address {
 
             #[inline]
             fn part(self, base: Self, shift: u32) -> u128 {
-                (self - base).checked_shr(shift).unwrap_or(0).into()
+                ((self - base) >> shift).into()
+            }
+
+            #[inline]
+            fn excerpt(self, base: Self, shift: u32) -> u32 {
+                ((self - base) >> shift.saturating_sub(32)) as u32
             }
         })+
     };
@@ -47,6 +55,8 @@ impl_address!(u32 u64 u128);
 pub(crate) struct Steps<A, V> {
     /// The addresses, sorted.
     starts: Box<[A]>,
+    /// The excerpt of each of them, if they are wide: most lookups need no more, so they read a quarter of the memory.
+    excerpts: Box<[u32]>,
     /// The value from each of them on.
     values: Box<[V]>,
     /// For each part of the span, the number of addresses before it; then the number of all.
@@ -59,10 +69,15 @@ pub(crate) struct Steps<A, V> {
 /// those of a part are in one or two cache lines.
 const IN_A_PART: usize = 4;
 
+/// Returns whether addresses are so wide that excerpts of them are kept.
+const fn is_wide<A>() -> bool {
+    size_of::<A>() > size_of::<u64>()
+}
+
 impl<A, V> Default for Steps<A, V> {
     fn default() -> Self {
-        let (starts, values, index) = Default::default();
-        Self { starts, values, index, shift: 0 }
+        let (starts, excerpts, values, index) = Default::default();
+        Self { starts, excerpts, values, index, shift: 0 }
     }
 }
 
@@ -73,7 +88,8 @@ impl<A: Address, V: Copy> Steps<A, V> {
         let (Some(first), Some(last)) = (starts.first().copied(), starts.last().copied()) else {
             return Self::default();
         };
-        let parts_max = starts.len().div_ceil(IN_A_PART) as u128;
+        // Of two parts at least, none is as wide as all addresses.
+        let parts_max = starts.len().div_ceil(IN_A_PART).max(2) as u128;
         let mut shift = 0;
         while last.part(first, shift) >= parts_max {
             shift += 1;
@@ -85,7 +101,9 @@ impl<A: Address, V: Copy> Steps<A, V> {
             }
         }
         index.push(starts.len() as u32);
-        Self { starts: starts.into(), values: values.into(), index: index.into(), shift }
+        let wide = if is_wide::<A>() { &*starts } else { &[] };
+        let excerpts = wide.iter().map(|start| start.excerpt(first, shift)).collect();
+        Self { starts: starts.into(), excerpts, values: values.into(), index: index.into(), shift }
     }
 
     /// Returns the value at an address; `None` before the first one that has a value.
@@ -95,13 +113,40 @@ impl<A: Address, V: Copy> Steps<A, V> {
         if address < first {
             return None;
         }
-        // Behind the last start there are no parts.
-        let parts = self.index.len() - 1;
-        let part = address.part(first, self.shift).min(parts as u128 - 1) as usize;
+        let part = address.part(first, self.shift);
+        if part >= self.index.len() as u128 - 1 {
+            // Behind the last start there are no parts.
+            return self.values.last().copied();
+        }
+        let part = part as usize;
         let (from, to) = (*self.index.get(part)? as usize, *self.index.get(part + 1)? as usize);
-        let within = self.starts.get(from..to)?.partition_point(|start| *start <= address);
+        let upto = match is_wide::<A>() {
+            true => self.search_wide(from, to, address, first)?,
+            false => self.search(from, to, address)?,
+        };
         // If the part has none at or below the address, the last one of an earlier part counts.
-        self.values.get(from + within - 1).copied()
+        self.values.get(upto - 1).copied()
+    }
+
+    /// Returns the number of addresses that are not above this one. `from` of them are in earlier parts; those from
+    /// `to` on are in later ones.
+    #[inline]
+    fn search(&self, from: usize, to: usize, address: A) -> Option<usize> {
+        let within = self.starts.get(from..to)?.partition_point(|start| *start <= address);
+        Some(from + within)
+    }
+
+    /// Does the same by excerpts, and by the addresses themselves where these are equal.
+    #[inline]
+    fn search_wide(&self, from: usize, to: usize, address: A, first: A) -> Option<usize> {
+        let excerpt = address.excerpt(first, self.shift);
+        let excerpts = self.excerpts.get(from..to)?;
+        let below = excerpts.partition_point(|other| *other < excerpt);
+        if excerpts.get(below) != Some(&excerpt) {
+            return Some(from + below);
+        }
+        let equal = excerpts.get(below..)?.partition_point(|other| *other == excerpt);
+        self.search(from + below, from + below + equal, address)
     }
 
     /// Iterates over the ranges, each with its first and last address and its value.
@@ -113,7 +158,8 @@ impl<A: Address, V: Copy> Steps<A, V> {
 
     /// Returns the bytes of memory that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.starts) + size_of_val(&*self.values) + size_of_val(&*self.index)
+        let places = size_of_val(&*self.index) + size_of_val(&*self.excerpts);
+        size_of_val(&*self.starts) + size_of_val(&*self.values) + places
     }
 }
 
@@ -140,7 +186,7 @@ mod tests {
                     (0..count).map(|value| (number(&mut random), value)).collect();
                 let steps =
                     Steps::new(map.keys().copied().collect(), map.values().copied().collect());
-                assert!(steps.index.len() <= map.len().div_ceil(IN_A_PART) + 1);
+                assert!(steps.index.len() <= map.len().div_ceil(IN_A_PART).max(2) + 1);
                 let known: Vec<u128> = map.keys().copied().collect();
                 let beside =
                     known.iter().flat_map(|it| [it.saturating_sub(1), *it, it.saturating_add(1)]);
