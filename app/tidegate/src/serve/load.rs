@@ -1,6 +1,7 @@
 //! Paces clients by load: every few seconds, takes what the workers have counted and the processor time that they have
 //! used, and puts longer intervals and budgets in force.
 
+use std::io;
 use std::num::NonZero;
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -10,7 +11,7 @@ use anyhow::Result;
 use net::process::thread_times;
 use pace::{DayFile, Pacer, Processors};
 use tracker::counters::MetricsRegistry;
-use tracker::{LoadTime, Tracker};
+use tracker::{BytesOfDay, LoadTime, Tracker};
 
 use super::module::{Loading, Module, Opening, Running};
 use super::time::unix_ms;
@@ -19,8 +20,6 @@ use config::{Config, worker_count};
 
 /// Beginnings of the names of UDP and TCP workers.
 const WORKERS: [&str; 2] = ["udp-", "http-"];
-/// A kill loses the bytes of this time.
-const WRITE: Duration = Duration::from_secs(60);
 
 /// Paces clients.
 pub(super) struct LoadModule {
@@ -33,7 +32,6 @@ pub(super) struct LoadModule {
     processors: Processors,
     /// The bytes of today, if there is a state directory.
     day: Option<DayFile>,
-    written: Instant,
 }
 
 struct Serving {
@@ -52,7 +50,6 @@ impl Default for LoadModule {
             last: now,
             processors: Processors::default(),
             day: None,
-            written: now,
         }
     }
 }
@@ -84,11 +81,11 @@ impl LoadModule {
         }
     }
 
-    fn write_day(&mut self) {
-        self.written = Instant::now();
-        let (Some(day), Some(pacer)) = (&self.day, &self.pacer) else { return };
+    /// Writes the bytes of today by `write`, if there are any to write.
+    fn write_day(&mut self, write: impl FnOnce(&mut DayFile, &BytesOfDay) -> io::Result<()>) {
+        let (Some(day), Some(pacer)) = (&mut self.day, &self.pacer) else { return };
         let Some(today) = pacer.bytes_of_day() else { return };
-        if let Err(error) = day.write(&today) {
+        if let Err(error) = write(day, &today) {
             tracing::warn!(
                 target: "load",
                 "cannot write {}: {error}; a restart renews the bytes of today",
@@ -134,12 +131,12 @@ impl Module for LoadModule {
     }
 
     fn tick(&mut self) {
-        if self.last.elapsed() >= self.step {
-            self.decide();
+        if self.last.elapsed() < self.step {
+            return;
         }
-        if self.written.elapsed() >= WRITE {
-            self.write_day();
-        }
+        self.decide();
+        let (now, step) = (self.started.elapsed(), self.step);
+        self.write_day(|day, today| day.keep(now, step, today));
     }
 
     fn configure(&mut self, config: &Config) {
@@ -151,12 +148,12 @@ impl Module for LoadModule {
 
     fn hand_over(&mut self) -> Result<()> {
         self.decide();
-        self.write_day();
+        self.write_day(|day, today| day.write(today));
         Ok(())
     }
 
     fn stop(&mut self, _deadline: Instant) {
         self.decide();
-        self.write_day();
+        self.write_day(|day, today| day.write(today));
     }
 }
