@@ -12,7 +12,6 @@ use types::Family;
 use crate::api::{Api, AuthError};
 use crate::clock::since_epoch;
 use crate::log_tail::LOG_TAIL;
-use crate::records::RecordsError;
 use crate::sources::MetricSources;
 
 /// Returns all metrics as they are now.
@@ -227,7 +226,7 @@ fn render_records(page: &mut Page, api: &Api) {
     let flush_s = load(&health.last_flush_us) as f64 / 1e6;
     page.single("tidegate_records_last_flush_duration_seconds", "gauge", help, flush_s);
     let help = "Changes and flushes that failed, by reason.";
-    let failures = RecordsError::LABELS.into_iter().zip(health.failures.iter().map(load));
+    let failures = health.failures_by_label();
     page.by_label("tidegate_records_failures_total", "counter", help, "reason", failures);
 }
 

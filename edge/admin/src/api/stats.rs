@@ -192,7 +192,6 @@ async fn stats(State(api): State<Shared>) -> Result<Json<Stats>, Problem> {
 }
 
 fn records(durable: bool, health: &RecordsHealth) -> Records {
-    let labels = crate::records::RecordsError::LABELS.into_iter().zip(&health.failures);
     let load = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
     Records {
         durable,
@@ -202,7 +201,7 @@ fn records(durable: bool, health: &RecordsHealth) -> Records {
         counts_written: load(&health.counts_written),
         counts_pending: load(&health.counts_pending),
         lag_s: load(&health.lag_s),
-        failures: labels.map(|(label, count)| (label.into(), load(count))).collect(),
+        failures: health.failures_by_label().map(|(label, count)| (label.into(), count)).collect(),
     }
 }
 

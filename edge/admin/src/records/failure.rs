@@ -29,6 +29,10 @@ impl RecordsError {
     pub const LABELS: [&str; 7] =
         ["disk_full", "locked", "queue_full", "conflict", "stopped", "upgrading", "other"];
 
+    /// Labels that 1.0.0 had besides. These failures do not exist any more, since changes of other nodes are merged one
+    /// by one, beside the node's own, and their counts stay at 0.
+    pub(super) const FORMER_LABELS: [&str; 2] = ["merging", "outbox_full"];
+
     /// Those that pass by themselves, or that the client of the API can avoid.
     pub(super) const HARMLESS: [Self; 3] = [Self::Conflict, Self::QueueFull, Self::Upgrading];
 

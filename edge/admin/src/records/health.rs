@@ -36,6 +36,13 @@ impl RecordsHealth {
         all.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
+    /// Returns the number of failures of each label.
+    pub(crate) fn failures_by_label(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.failures.iter().map(|count| count.load(Ordering::Relaxed));
+        let former = RecordsError::FORMER_LABELS.into_iter().map(|label| (label, 0));
+        RecordsError::LABELS.into_iter().zip(counts).chain(former)
+    }
+
     /// Returns why the last write failed, or `None` if it succeeded.
     pub(crate) fn failing(&self) -> Option<RecordsError> {
         self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
