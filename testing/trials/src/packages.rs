@@ -3,6 +3,7 @@
 
 mod ansible;
 mod chart;
+mod compose;
 mod debian;
 mod foreign;
 mod guest;
@@ -62,7 +63,6 @@ pub fn run(folder: &Path, names: &[&str]) -> Result<Tally> {
         }
     };
     test("chart", &|| chart::check(folder));
-    test("compose file with monitoring", &image::check_compose);
     test("recipes", &|| foreign::check_recipes(folder));
     for architecture in built(folder)? {
         let machine = architecture.machine;
@@ -82,6 +82,7 @@ pub fn run(folder: &Path, names: &[&str]) -> Result<Tally> {
             test("apt repository", &|| repository::check(folder, architecture));
             test("Ansible role", &|| ansible::check(folder, architecture));
             test("image", &|| image::check(folder, architecture));
+            test("compose file with monitoring", &|| compose::check(folder, architecture));
             test("pages about systems", &|| pages::check_systems(folder, architecture));
             test("page about containers", &|| pages::check_container(folder));
         }

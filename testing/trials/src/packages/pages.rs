@@ -76,8 +76,8 @@ const CONTAINER: Page = Page {
 /// with the values of the page; of other systems and of package managers that Debian lacks or that need their own
 /// servers: [`super::foreign`] does with the packages what the pages for RPM and Arch Linux say; of the source, because a
 /// release is built from it before all this; and of signatures, which is a walk-through. [`super::repository`] executes
-/// the page about the repository, [`super::ansible`] the role of its page. The images of the page about monitoring are in
-/// registries: [`super::image`] has the file read.
+/// the page about the repository, [`super::ansible`] the role of its page, [`super::compose`] the file of the page
+/// about monitoring, two of whose images are in registries only.
 #[cfg(test)]
 const PAGES: &[&str] = &[
     DEBIAN.name,
