@@ -49,6 +49,7 @@ mod upgrade;
 #[cfg_attr(not(feature = "webhooks"), path = "without/webhooks.rs")]
 mod webhooks;
 pub(crate) mod workers;
+#[cfg_attr(not(all(target_os = "linux", feature = "xdp")), path = "without/xdp.rs")]
 mod xdp;
 
 use std::io;

@@ -59,8 +59,6 @@ pub struct Limits {
     pub kernel_block_per_s: u32,
     /// Seconds for which the kernel drops it.
     pub kernel_block_s: u32,
-    /// Bits of an IPv4 address that make a prefix.
-    pub prefix_v4: u8,
     /// Bits of an IPv6 address that make a prefix.
     pub prefix_v6: u8,
     /// Prefixes remembered for each rate, 8 bytes each; rounded up to a power of two. Cannot be changed
@@ -84,7 +82,6 @@ impl Default for Limits {
             network_connections: 0,
             kernel_block_per_s: 10_000,
             kernel_block_s: 10,
-            prefix_v4: 32,
             prefix_v6: 64,
             buckets: 1 << 16,
             exempt: Networks::default(),
@@ -123,10 +120,10 @@ const OFFERS: Rate = Rate { per_s: limits::OFFERS_PER_S, burst: limits::OFFERS_B
 const _: () = assert!(OFFERS.burst <= Buckets::BURST_MAX);
 
 impl Limits {
-    /// Returns the prefix under which `ip` is counted.
+    /// Returns the prefix under which `ip` is counted: of IPv4, the address.
     #[inline]
     pub fn prefix(&self, ip: IpAddr) -> IpPrefix {
-        IpPrefix::of_client(ip, self.prefix_v4, self.prefix_v6)
+        IpPrefix::of_client(ip, 32, self.prefix_v6)
     }
 
     /// Returns the network of `ip`: many prefixes that one customer of a provider may have.

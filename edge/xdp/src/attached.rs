@@ -38,7 +38,6 @@ pub(super) struct Attached {
 /// The interface's record of an AF_XDP socket. The socket itself belongs to a worker.
 struct AttachedQueue {
     queue: u32,
-    zero_copy: bool,
     status: Arc<QueueStatus>,
 }
 
@@ -135,38 +134,23 @@ impl Attached {
     }
 
     fn add_queue(&mut self, number: u32, queue: Queue, status: QueueStatus) -> WorkerQueue {
-        let zero_copy = queue.is_zero_copy().unwrap_or(false);
         let status = Arc::new(status);
-        self.queues.push(AttachedQueue { queue: number, zero_copy, status: Arc::clone(&status) });
+        self.queues.push(AttachedQueue { queue: number, status: Arc::clone(&status) });
         WorkerQueue::new(queue, Arc::clone(&self.next_hops), status)
     }
 
-    /// Opens the AF_XDP socket of a queue. The text is about zero copy, if that is not to be had. The error
-    /// is a sentence about what stands in the way.
-    pub(super) fn open_socket(
-        &mut self,
-        queue: u32,
-        options: &XdpOptions,
-    ) -> Result<(WorkerQueue, Option<String>), String> {
+    /// Opens the AF_XDP socket of a queue. The error is a sentence about what stands in the way.
+    pub(super) fn open_socket(&mut self, queue: u32, frames: u32) -> Result<WorkerQueue, String> {
         let Interface { index, name, .. } = &self.interface;
-        let open = |zero_copy| Queue::open(*index, queue, options.frames, zero_copy);
-        let mut warning = None;
-        let opened = match options.zero_copy && self.mode == Mode::Driver {
-            false => open(false),
-            true => open(true).or_else(|error| {
-                warning = Some(format!("queue {queue} of {name} has no zero copy: {error}"));
-                open(false)
-            }),
-        };
         let cannot = |error: io::Error| match error.raw_os_error() {
             Some(libc::EBUSY) => {
                 format!("another program has an AF_XDP socket for queue {queue} of {name}")
             }
             _ => format!("cannot open an AF_XDP socket for queue {queue} of {name}: {error}"),
         };
-        let opened = opened.map_err(cannot)?;
+        let opened = Queue::open(*index, queue, frames).map_err(cannot)?;
         self.maps.set_socket(queue, opened.descriptors().0).map_err(cannot)?;
-        Ok((self.add_queue(queue, opened, QueueStatus::default()), warning))
+        Ok(self.add_queue(queue, opened, QueueStatus::default()))
     }
 
     /// Returns the status of the interface, with the counts of the last `Control::take_counts`.
@@ -182,7 +166,7 @@ impl Attached {
             name: self.interface.name.clone(),
             driver: self.interface.driver.clone(),
             mode: self.mode,
-            zero_copy: self.queues.iter().any(|it| it.zero_copy),
+            zero_copy: false,
             queues: self.interface.queues,
             is_up: self.state == State::Running,
             counts,

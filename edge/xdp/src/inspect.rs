@@ -34,9 +34,8 @@ impl Inspection {
         match Xdp::open(options, listeners, InheritedXdp::default()) {
             Ok(xdp) => {
                 for it in xdp.control.interfaces() {
-                    let zero_copy = if it.zero_copy { ", zero copy" } else { "" };
                     this.notes.push(format!(
-                        "{}: the program was attached and detached again: driver {}, {} mode{zero_copy}",
+                        "{}: the program was attached and detached again: driver {}, {} mode",
                         it.name,
                         it.driver,
                         it.mode.label(),

@@ -84,10 +84,7 @@ pub use run::{WorkerQueues, run};
 #[cfg(all(target_os = "linux", feature = "program"))]
 pub use setup::{Control, Xdp};
 #[cfg(not(all(target_os = "linux", feature = "program")))]
-pub use unsupported::{
-    Control, HandOver, InheritedXdp, TakeOver, WorkerQueues, Xdp, exchange_program, is_link_name,
-    run,
-};
+pub use unsupported::{WorkerQueues, exchange_program, run};
 
 pub use status::{InterfaceStatus, QueueState, XdpStatus};
 
@@ -104,8 +101,6 @@ pub struct XdpOptions {
     pub interfaces: Vec<String>,
     /// The place in the kernel where the program runs.
     pub mode: Mode,
-    /// True if the driver may write into our memory.
-    pub zero_copy: bool,
     /// Frames of 4 KiB for each queue.
     pub frames: u32,
     /// VLAN ids of frames that are ours.
@@ -228,8 +223,6 @@ pub struct ConnectRate {
     pub per_s: u32,
     /// Connects that may come at once.
     pub burst: u32,
-    /// Bits of an IPv4 address that make a prefix.
-    pub prefix_v4: u8,
     /// Bits of an IPv6 address that make a prefix.
     pub prefix_v6: u8,
 }

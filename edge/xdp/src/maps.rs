@@ -122,9 +122,7 @@ struct Config {
     rate_tolerance: AtomicU64,
     /// The key of the hash of prefixes.
     rate_secret: [AtomicU64; 3],
-    rate_mask_v4: AtomicU64,
     rate_mask_v6: [AtomicU64; 2],
-    unused: AtomicU64,
     lengths: Lengths,
     endpoints_v4: [[AtomicU64; 1]; ENDPOINTS_V4_MAX],
     endpoints_v6: [[AtomicU64; 3]; ENDPOINTS_V6_MAX],
@@ -297,8 +295,6 @@ impl Maps {
             return set(&config.rate_cost, 0);
         };
         let (cost, tolerance) = cost_and_tolerance(&rate);
-        let prefix = IpPrefix::v4(Ipv4Addr::BROADCAST, rate.prefix_v4);
-        set(&config.rate_mask_v4, network_words(&[prefix]).0[0][0] >> 32);
         let prefix = IpPrefix::v6(Ipv6Addr::from_bits(u128::MAX), rate.prefix_v6);
         let [_, _, high, low] = network_words(&[prefix]).1[0];
         set(&config.rate_mask_v6[0], high);
@@ -506,14 +502,14 @@ mod tests {
     fn costs_are_exact_to_two_percent() {
         for per_s in [1, 7, 1000, 2000, 30_000, 65_535, 100_000] {
             for burst in [1, per_s, 3 * per_s] {
-                let rate = ConnectRate { per_s, burst, prefix_v4: 32, prefix_v6: 64 };
+                let rate = ConnectRate { per_s, burst, prefix_v6: 64 };
                 let (cost, tolerance) = cost_and_tolerance(&rate);
                 let exact = 1e9 / 256.0 / f64::from(per_s);
                 assert!((cost as f64 / exact - 1.0).abs() < 0.02, "{per_s}/s: {cost} units");
                 assert_eq!(tolerance, cost * u64::from(burst - 1));
             }
         }
-        let rate = ConnectRate { per_s: 1, burst: u32::MAX, prefix_v4: 32, prefix_v6: 64 };
+        let rate = ConnectRate { per_s: 1, burst: u32::MAX, prefix_v6: 64 };
         assert_eq!(cost_and_tolerance(&rate).1, 1 << 42);
         let rate = ConnectRate { per_s: u32::MAX, burst: 0, ..rate };
         assert_eq!(cost_and_tolerance(&rate), (1, 0));

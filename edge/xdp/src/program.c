@@ -94,9 +94,7 @@ struct config {
 	u64 rate_cost;
 	u64 rate_tolerance;
 	u64 rate_secret[3];
-	u64 rate_mask4_be;
 	u64 rate_mask6_be[2];
-	u64 unused;
 	u64 endpoints4_len;
 	u64 endpoints6_len;
 	u64 passed4_len;
@@ -340,10 +338,10 @@ INLINE u64 prefix_hash(const struct datagram *datagram, const int is_v6)
 		u64 low_mask_be = config.rate_mask6_be[1];
 		// The last four bytes are an IPv4 address.
 		if (datagram->source6.high_be == TRANSLATED_BE)
-			low_mask_be = (u64)config.rate_mask4_be << 32;
+			low_mask_be = (u64)0xffffffff << 32;
 		hash += datagram->source6.low_be & low_mask_be;
 	} else {
-		hash = (datagram->source4_be & config.rate_mask4_be) + config.rate_secret[0];
+		hash = datagram->source4_be + config.rate_secret[0];
 	}
 	hash *= config.rate_secret[1];
 	hash ^= hash >> 32;

@@ -20,8 +20,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
-    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpRingOffset,
-    XdpUmemReg, XdpUmemRegFlags,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset, XdpUmemReg,
+    XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
@@ -47,14 +47,14 @@ pub struct Queue {
 
 impl Queue {
     /// Opens the socket of `queue` of the interface with number `ifindex`, with `chunks` of 4 KiB, rounded
-    /// up to a power of two. `zero_copy` lets the driver write into them. Needs CAP_NET_RAW. If the kernel
-    /// has not yet released the queue of a process that has ended, waits for a second.
+    /// up to a power of two. Needs CAP_NET_RAW. If the kernel has not yet released the queue of a process
+    /// that has ended, waits for a second.
     ///
     /// # Errors
     ///
     /// ResourceBusy if another socket has the queue. OutOfMemory, with a text that says so, if the chunks
     /// are more memory than the process may lock. Unsupported if the driver cannot do it.
-    pub fn open(ifindex: u32, queue: u32, chunks: u32, zero_copy: bool) -> io::Result<Self> {
+    pub fn open(ifindex: u32, queue: u32, chunks: u32) -> io::Result<Self> {
         let chunks = chunks.clamp(RX_TX_LEN, CHUNKS_MAX).next_power_of_two();
         // A file, so that it can be handed over.
         let memory = File::from(memfd_create(c"tidegate-frames", MemfdFlags::CLOEXEC)?);
@@ -69,7 +69,7 @@ impl Queue {
         sockopt::set_xdp_tx_ring_size(&socket, RX_TX_LEN)?;
         let mut this = Self::over(socket, memory, mapping, chunks)?;
         this.rings.fill_all(chunks);
-        this.bind(ifindex, queue, zero_copy)?;
+        this.bind(ifindex, queue)?;
         Ok(this)
     }
 
@@ -130,12 +130,8 @@ impl Queue {
         Self { socket, memory, batch: Batch::over(area), rings }
     }
 
-    fn bind(&self, ifindex: u32, queue: u32, zero_copy: bool) -> io::Result<()> {
-        let copying = match zero_copy {
-            true => SocketAddrXdpFlags::XDP_ZEROCOPY,
-            false => SocketAddrXdpFlags::XDP_COPY,
-        };
-        let flags = copying | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+    fn bind(&self, ifindex: u32, queue: u32) -> io::Result<()> {
+        let flags = SocketAddrXdpFlags::XDP_COPY | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
         let address = SocketAddrXdp::new(flags, ifindex, queue);
         let given_up = Instant::now() + RELEASE_TIME;
         loop {
@@ -151,11 +147,6 @@ impl Queue {
     /// Returns the descriptors of the socket and of its memory, for a process that takes over.
     pub(super) fn descriptors(&self) -> (BorrowedFd<'_>, BorrowedFd<'_>) {
         (self.socket.as_fd(), self.memory.as_fd())
-    }
-
-    /// Returns whether the driver writes into the chunks itself. Fails before Linux 5.3.
-    pub(super) fn is_zero_copy(&self) -> io::Result<bool> {
-        Ok(sockopt::xdp_options(&self.socket)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
     /// Returns what the kernel has dropped.

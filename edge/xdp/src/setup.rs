@@ -167,16 +167,11 @@ fn open_sockets(
         for queue in 0..attached.interface.queues {
             let old = inherited.take_socket(&attached.interface.name, queue);
             let old = old.and_then(|old| attached.take_over_socket(queue, old).ok());
-            let opened_now = match old {
-                Some(socket) => Ok((socket, None)),
-                None => attached.open_socket(queue, options),
-            };
-            match opened_now {
-                Ok((socket, warning)) => {
+            match old.map_or_else(|| attached.open_socket(queue, options.frames), Ok) {
+                Ok(socket) => {
                     let worker = opened % workers.len();
                     workers[worker].queues.push(socket);
                     opened += 1;
-                    warnings.extend(warning);
                 }
                 Err(reason) => warnings.push(reason),
             }

@@ -30,7 +30,7 @@ pub struct InterfaceStatus {
     #[serde(serialize_with = "label")]
     #[schema(value_type = String)]
     pub mode: Mode,
-    /// True if the driver writes into the tracker's memory, for one queue at least.
+    /// False: the driver never writes into the tracker's memory.
     pub zero_copy: bool,
     /// True if the interface is there, is up and has a carrier.
     #[serde(rename = "up")]
@@ -129,7 +129,7 @@ impl Subsystem for XdpStatus {
             let labels = [
                 ("interface", &**interface),
                 ("mode", it.mode.label()),
-                ("zero_copy", if it.zero_copy { "true" } else { "false" }),
+                ("zero_copy", "false"),
                 ("driver", &escape(&it.driver)),
             ];
             page.labelled_sample(name, &labels, 1);

@@ -12,6 +12,7 @@ const KEYWORDS: &[&str] = &["struct", "enum", "union", "trait", "type"];
 const ALTERNATIVES: &[&str] = &[
     "app/tidegate/src/without/systems.rs",
     "app/tidegate/src/without/token_keys.rs",
+    "app/tidegate/src/without/xdp.rs",
     "edge/admin/src/api/operation.rs",
     "edge/net/src/process/unsupported.rs",
     "edge/xdp/src/unsupported.rs",

@@ -169,7 +169,6 @@ fn options(config: &Config, workers: usize) -> Result<XdpOptions> {
     Ok(XdpOptions {
         interfaces: xdp.interfaces.clone(),
         mode: xdp.mode,
-        zero_copy: false,
         frames: xdp.frames,
         vlans: xdp.vlans.clone(),
         protocol: PROTOCOL_NUMBERS,
@@ -219,7 +218,6 @@ fn rules(config: &Config) -> Rules {
     let rate = ConnectRate {
         per_s: rate.per_s,
         burst: rate.burst.max(rate.per_s),
-        prefix_v4: limits.prefix_v4,
         prefix_v6: limits.prefix_v6,
     };
     Rules {

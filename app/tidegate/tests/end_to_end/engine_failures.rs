@@ -118,7 +118,7 @@ fn serves_queues_whose_socket_is_taken_by_udp_sockets() {
         let line = tracker.run_command("ip", &["-oneline", "link", "show", "eth0"]).unwrap();
         let index: u32 = line.split(':').next().unwrap().parse().unwrap();
         let take = |queue| {
-            let open = || xdp::Queue::open(index, queue, 64, false).unwrap();
+            let open = || xdp::Queue::open(index, queue, 64).unwrap();
             tracker.run(open)
         };
         let first = take(0);

@@ -106,16 +106,16 @@ fn clients_are_counted_by_prefix() {
     assert!(ask("192.0.2.2"));
     assert!(ask("2001:db8::1") && !ask("2001:db8::2") && !ask("2001:db8::ffff:0:0:0"));
     assert!(ask("2001:db8:0:1::1"));
-    for (prefix_v4, prefix_v6, own, other) in [
-        (24, 48, "10.0.0.255", "10.0.1.0"),
-        (0, 0, "255.0.0.1", "::1"),
-        (8, 128, "10.1.1.1", "11.0.0.0"),
+    for (prefix_v6, own, other) in [
+        (48, "2001:db8:0:ffff::", "2001:db8:1::"),
+        (0, "::1", "10.0.0.0"),
+        (128, "2001:db8::", "2001:db8::1"),
     ] {
-        let limits = Limits { prefix_v4, prefix_v6, ..announces(rate(1, 1)) };
+        let limits = Limits { prefix_v6, ..announces(rate(1, 1)) };
         let limiter = self::limiter(limits);
         let ask =
             |text: &str| limiter.admits(Tick(0), text.parse().unwrap(), RequestKind::Announce);
-        assert!(ask("10.0.0.0") && !ask(own) && ask(other), "/{prefix_v4} and /{prefix_v6}");
+        assert!(ask("2001:db8::") && !ask(own) && ask(other), "/{prefix_v6}");
     }
 }
 
@@ -287,12 +287,11 @@ fn one_network_holds_no_more_than_its_share_of_a_listener() {
 
 #[test]
 fn network_is_no_smaller_than_the_prefix() {
-    let limits =
-        Limits { network_connections: 1, prefix_v4: 16, prefix_v6: 32, ..Limits::default() };
-    let limiter = limiter(limits);
-    let held = limiter.permit(v4(1), None);
-    assert!(held.is_ok() && limiter.permit(v4(0xff00), None).is_err());
-    assert!(limiter.permit(v4(0x1_0000), None).is_ok());
+    let limiter = limiter(Limits { network_connections: 1, prefix_v6: 32, ..Limits::default() });
+    let permit = |text: &str| limiter.permit(text.parse().unwrap(), None);
+    let held = permit("2001:db8::1");
+    assert!(held.is_ok() && permit("2001:db8:ffff::1").is_err());
+    assert!(permit("2001:db9::1").is_ok());
 }
 
 #[test]

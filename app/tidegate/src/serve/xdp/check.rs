@@ -13,16 +13,7 @@ use config::{Config, Transport, worker_count};
 /// tidegate has the ports of `config`.
 pub(super) fn check(config: &Config, is_running: bool, findings: &mut Findings) {
     let addresses: Vec<_> = config.addresses(Transport::Udp).collect();
-    if addresses.is_empty() {
-        return;
-    }
-    let ports = addresses.iter().map(|address| address.port().to_string());
-    let mut ports: Vec<_> = ports.collect();
-    ports.dedup();
-    if let Some(note) = conntrack_note(&ports.join(", ")) {
-        findings.notes.push(note);
-    }
-    if !config.engine.has_program() {
+    if addresses.is_empty() || !config.engine.has_program() {
         return;
     }
     let options = match super::options(config, worker_count(config.udp_workers)) {
@@ -86,22 +77,6 @@ fn unseen(firewall: &str) -> String {
         "xdp: {firewall} has rules, which do not see what the XDP program answers, drops or takes: put bans \
          into tidegate (docs/xdp.md)"
     )
-}
-
-/// Returns a note if connections of UDP are tracked, which costs time and a place in a table for each client.
-fn conntrack_note(ports: &str) -> Option<String> {
-    let count = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").ok()?;
-    let count: u64 = count.trim().parse().ok()?;
-    // The table exists as soon as the module is there; connections are in it if a rule asks for them.
-    (count > 0).then(|| {
-        format!(
-            "the kernel tracks connections: each client of port {ports} takes a place in its table; to exempt \
-             them: nft 'add table inet tidegate; add chain inet tidegate in {{ type filter hook prerouting \
-             priority raw; }}; add rule inet tidegate in udp dport {{ {ports} }} notrack; add chain inet \
-             tidegate out {{ type filter hook output priority raw; }}; add rule inet tidegate out udp sport \
-             {{ {ports} }} notrack'"
-        )
-    })
 }
 
 /// Returns what a program prints, or `None` if it is not there or fails.
