@@ -15,9 +15,10 @@ use ::site::{
 use admin::{FeedBatch, FeedError, SiteSource};
 use anyhow::{Context, Result};
 use config::{Config, SiteFactors, SiteListWindow, SiteTls};
+use replication::{AccountBatch, SharedAccounts};
 use tracing::info;
 
-use crate::serve::module::{Findings, Module, Opening, Running, SharedAccounts, SharedBatch};
+use crate::serve::module::{Findings, Module, Opening, Running};
 use crate::serve::time::unix_offset_s;
 
 /// The folder within `state.dir`.
@@ -45,7 +46,7 @@ impl Module for SiteModule {
         // The tracker is new: it has no other site.
         opening.tracker.set_site(subsystem.site());
         let subsystem = Arc::new(subsystem);
-        opening.accounts = Some(Arc::<SiteSubsystem>::clone(&subsystem));
+        opening.accounts = Some(Arc::new(Source { subsystem: Arc::clone(&subsystem) }));
         self.0 = Some(subsystem);
         Ok(())
     }
@@ -71,33 +72,6 @@ impl Module for SiteModule {
     /// Writes everything that was counted, and frees the spool for the next process.
     fn stop(&mut self, _deadline: Instant) {
         self.0.iter().for_each(|subsystem| subsystem.stop());
-    }
-}
-
-impl SharedAccounts for SiteSubsystem {
-    fn take(&self) -> Option<Vec<u8>> {
-        self.take_shared()
-    }
-
-    fn learn(&self, body: &[u8]) {
-        Self::learn(self, body);
-    }
-
-    fn lost(&self) {
-        self.reload_everywhere();
-    }
-
-    fn next_batch(&self) -> Option<SharedBatch> {
-        if self.kind() != SiteKind::Feed {
-            return None;
-        }
-        // A batch that cannot be read now is read again soon.
-        feed::next_parts(&self.feed()).ok().flatten()
-    }
-
-    fn confirm(&self, cursor: &str) {
-        // If the disk cannot be written, the batch is sent again.
-        let _ = feed::confirm(&self.feed(), cursor);
     }
 }
 
@@ -182,7 +156,7 @@ fn secret(key: &str, file: &Path) -> Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// The feed as the management serves it.
+/// The accounts as the management and the other nodes of a cluster read them.
 struct Source {
     subsystem: Arc<SiteSubsystem>,
 }
@@ -205,6 +179,31 @@ impl SiteSource for Source {
     fn confirm_feed(&self, cursor: &str) -> Result<(), FeedError> {
         self.check_feed()?;
         feed::confirm(&self.subsystem.feed(), cursor)
+    }
+}
+
+impl SharedAccounts for Source {
+    fn take(&self) -> Option<Vec<u8>> {
+        self.subsystem.take_shared()
+    }
+
+    fn learn(&self, body: &[u8]) {
+        self.subsystem.learn(body);
+    }
+
+    fn lost(&self) {
+        self.subsystem.reload_everywhere();
+    }
+
+    fn next_batch(&self) -> Option<AccountBatch> {
+        self.check_feed().ok()?;
+        // A batch that cannot be read now is read again soon.
+        feed::next_parts(&self.subsystem.feed()).ok().flatten()
+    }
+
+    fn confirm(&self, cursor: &str) {
+        // If the disk cannot be written, the batch is sent again.
+        let _ = feed::confirm(&self.subsystem.feed(), cursor);
     }
 }
 

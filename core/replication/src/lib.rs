@@ -13,6 +13,7 @@
 //! This crate does no I/O and stores no peers: blocks go to a sink of the caller, and verdicts to the store, which applies them.
 #![forbid(unsafe_code)]
 
+mod accounts;
 pub mod block;
 mod clock;
 mod feed;
@@ -22,6 +23,7 @@ mod refresh;
 mod removals;
 mod store;
 
+pub use accounts::{AccountBatch, SharedAccounts};
 pub use clock::{CLOCK_STEP_MS, Clocks, Now, ReplayClock};
 pub use feed::{BlockSink, Encoder, Feed, Reservation, Step};
 pub use merge::{MergeClock, MergeTime, Merged, Report, Verdict};

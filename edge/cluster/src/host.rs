@@ -2,8 +2,9 @@
 //! records, protocols or configuration.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
-use replication::Now;
+use replication::{Now, SharedAccounts};
 use serde::{Deserialize, Serialize};
 
 pub use swarm::Store;
@@ -53,30 +54,8 @@ pub trait Host: Send + Sync + 'static {
     /// Applies sessions of another node, which were true `ago_s` seconds ago.
     fn import_sessions(&self, now: Now, ago_s: u32, body: &[u8]);
 
-    /// Returns accounts of a site that changed since the last call: at most what a block holds. `None` if there are no
-    /// more.
-    fn take_accounts(&self) -> Option<Vec<u8>>;
-
-    /// Applies accounts of another node.
-    fn import_accounts(&self, body: &[u8]);
-
-    /// Notes that this node was apart from the others, and knows peers as they do again: accounts were lost.
-    fn accounts_lost(&self);
-
-    /// Returns the oldest batch of accounts that no reader has confirmed, or `None` if there is none. May read the disk.
-    fn next_batch(&self) -> Option<AccountBatch>;
-
-    /// Notes that a reader has the batch with this cursor, and all before it. May write the disk.
-    fn confirm_batch(&self, cursor: &str);
-}
-
-/// A batch of accounts for a reader of the site.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccountBatch {
-    /// Names the batch, in each part and in the reader's answers.
-    pub cursor: String,
-    /// The messages that it is sent as: each is smaller than NATS allows.
-    pub parts: Vec<Vec<u8>>,
+    /// Returns the accounts of a site, if there is one.
+    fn accounts(&self) -> Option<&Arc<dyn SharedAccounts>>;
 }
 
 /// WebTorrent messages between browsers at different nodes. Losing them is allowed: browsers offer again.

@@ -26,9 +26,7 @@ mod seam;
 mod snapshot;
 mod status;
 
-pub use host::{
-    AccountBatch, BoxFuture, Host, Letters, PeerTimes, Position, Rows, RowsError, RowsPart, Store,
-};
+pub use host::{BoxFuture, Host, Letters, PeerTimes, Position, Rows, RowsError, RowsPart, Store};
 pub use node::{DropReason, Figures, Input, Node, Options, Output, Start, Time};
 pub use rows::{Neighbour, Repaired, answer, repair};
 pub use snapshot::{Heartbeat, NodeSnapshot, SentCounts, Snapshot, Warmth};

@@ -137,7 +137,9 @@ async fn run_with(
         set: JoinSet::new(),
     };
     tasks.set.spawn(doors::watch(options.clone(), Arc::clone(&status)));
-    tasks.set.spawn(batches::send(link.clone(), Arc::clone(&host), Arc::clone(&status)));
+    if let Some(accounts) = host.accounts() {
+        tasks.set.spawn(batches::send(link.clone(), Arc::clone(accounts), Arc::clone(&status)));
+    }
     if let Some(letters) = letters {
         tasks.start_letters(letters).await?;
     }

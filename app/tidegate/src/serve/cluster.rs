@@ -18,14 +18,12 @@ use anyhow::{Context, Result};
 use cluster::nats::{self, Finding, NatsOptions, Order, SecretIds, Setup, Status, Stop};
 use cluster::{Identity, Letters};
 use net::process::lower_priority;
-use replication::Reservation;
+use replication::{Reservation, SharedAccounts};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 use tracker::Access;
 
-use super::module::{
-    Findings, Loading, Membership, Module, Opening, Running, Shared, SharedAccounts,
-};
+use super::module::{Findings, Loading, Membership, Module, Opening, Running, Shared};
 use super::time::unix_ms;
 use super::workers::ends_by;
 use crate::cluster::secret::Secrets;

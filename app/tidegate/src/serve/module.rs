@@ -12,7 +12,7 @@ use front::Clock;
 use net::UdpWorker;
 use net::process::InheritedSockets;
 use net::tls::Certificates;
-use replication::Feed;
+use replication::{Feed, SharedAccounts};
 use tracker::{SharedSecrets, Tracker};
 
 use super::handoff::HandoffState;
@@ -135,31 +135,6 @@ pub(crate) struct Opening<'a> {
     pub(crate) engine: EngineStatus,
     /// Set by the site, for the cluster.
     pub(crate) accounts: Option<Arc<dyn SharedAccounts>>,
-}
-
-/// The accounts of a site, which the nodes of a cluster tell each other.
-pub(crate) trait SharedAccounts: Send + Sync {
-    /// Returns what changed here since the last call, or `None` if there is no more.
-    fn take(&self) -> Option<Vec<u8>>;
-
-    /// Takes over what another node sent. A body that does not add up is of another version.
-    fn learn(&self, body: &[u8]);
-
-    /// Notes that this node was apart from the others, and something was lost.
-    fn lost(&self);
-
-    /// Returns the oldest batch of the feed that no reader has confirmed, or `None` if there is none.
-    fn next_batch(&self) -> Option<SharedBatch>;
-
-    /// Notes that a reader has the batch with this cursor.
-    fn confirm(&self, cursor: &str);
-}
-
-/// A batch of the feed for readers.
-pub(crate) struct SharedBatch {
-    pub(crate) cursor: String,
-    /// Each has a part of its records.
-    pub(crate) messages: Vec<Vec<u8>>,
 }
 
 /// The engine of UDP, as users see it.

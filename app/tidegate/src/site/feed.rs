@@ -8,7 +8,7 @@ use ::site::{Feed, to_hex};
 use admin::{FeedBatch, FeedError};
 use serde_json::{Map, Value, json};
 
-use crate::serve::module::SharedBatch;
+use replication::AccountBatch;
 
 /// Bytes of records in a message: NATS takes 1 MiB by default, and one record has up to some 5 KiB.
 const PART_BYTES: usize = 512 << 10;
@@ -48,7 +48,7 @@ pub(super) fn next_unconfirmed(feed: &Feed) -> Result<Option<FeedBatch>, FeedErr
 /// # Errors
 ///
 /// If the disk cannot be read.
-pub(super) fn next_parts(feed: &Feed) -> Result<Option<SharedBatch>, FeedError> {
+pub(super) fn next_parts(feed: &Feed) -> Result<Option<AccountBatch>, FeedError> {
     let spool = spool(feed)?;
     let next = feed.after(feed.confirmed());
     let Some(batch) = next.map_err(|error| FeedError::Failed(error.to_string()))? else {
@@ -63,8 +63,8 @@ pub(super) fn next_parts(feed: &Feed) -> Result<Option<SharedBatch>, FeedError> 
         json["records"] = records.as_slice().into();
         json.to_string().into_bytes()
     };
-    let messages = parts.iter().enumerate().map(message).collect();
-    Ok(Some(SharedBatch { cursor: cursor_of(spool, batch.sequence), messages }))
+    let parts = parts.iter().enumerate().map(message).collect();
+    Ok(Some(AccountBatch { cursor: cursor_of(spool, batch.sequence), parts }))
 }
 
 /// Cuts records into parts that fit into messages of NATS.

@@ -166,7 +166,7 @@ impl<'a> BlockMerger<'a> {
                 self.host.import_sessions(now, time.cut_ago_s, block.body);
             }
             Kind::ACCOUNTS if blocks.takes_sessions => {
-                self.host.import_accounts(block.body);
+                self.host.accounts().inspect(|accounts| accounts.learn(block.body));
             }
             Kind::CHANGES | Kind::WALK => self.merge_peers(block, blocks.shift_ms),
             Kind::WEB if blocks.takes_web => self.merge_web(block, blocks.shift_ms),

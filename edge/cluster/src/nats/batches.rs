@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::link::Link;
 use super::status::Status;
-use crate::host::{AccountBatch, Host};
+use replication::{AccountBatch, SharedAccounts};
 
 /// Time between two looks for a batch.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -23,18 +23,18 @@ const PAUSES: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
 
 /// Sends batches until the task is dropped.
-pub(super) async fn send(link: Link, host: Arc<dyn Host>, status: Arc<Status>) {
+pub(super) async fn send(link: Link, accounts: Arc<dyn SharedAccounts>, status: Arc<Status>) {
     let mut failures = 0;
     loop {
-        let reading = Arc::clone(&host);
+        let reading = Arc::clone(&accounts);
         let Ok(Some(batch)) = spawn_blocking(move || reading.next_batch()).await else {
             sleep(PERIOD).await;
             continue;
         };
         if !status.is_mute() && is_taken(&link, &batch).await {
-            let confirming = Arc::clone(&host);
+            let confirming = Arc::clone(&accounts);
             // The runtime ends with the node: then it comes again.
-            let _ = spawn_blocking(move || confirming.confirm_batch(&batch.cursor)).await;
+            let _ = spawn_blocking(move || confirming.confirm(&batch.cursor)).await;
             failures = 0;
         } else {
             sleep(PAUSES[failures.min(PAUSES.len() - 1)]).await;

@@ -468,7 +468,7 @@ impl<'a> Driver<'a> {
                 Output::Behind(is_behind) => {
                     self.shared.host.store().set_behind(is_behind);
                     if !is_behind {
-                        self.shared.host.accounts_lost();
+                        self.shared.host.accounts().inspect(|accounts| accounts.lost());
                     }
                 }
                 Output::TellWeb => self.tell_web(),

@@ -3,13 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use cluster::{AccountBatch, Figures, Host, PeerTimes, Store};
+use cluster::{Figures, Host, PeerTimes, Store};
 use front::Clock;
-use replication::Now;
+use replication::{Now, SharedAccounts};
 use tracker::counters::MetricsRegistry;
 use tracker::{RequestKind, Service, SessionOrigin, SessionWalk, Tracker};
 
-use crate::serve::module::SharedAccounts;
 use crate::serve::time::unix_ms;
 
 /// Bytes of sessions in a block.
@@ -86,26 +85,7 @@ impl Host for TrackerHost {
         let _ = self.tracker.import_sessions(now.tick, ago_s, SessionOrigin::OtherNode, body);
     }
 
-    fn take_accounts(&self) -> Option<Vec<u8>> {
-        self.accounts.as_ref()?.take()
-    }
-
-    fn import_accounts(&self, body: &[u8]) {
-        if let Some(accounts) = &self.accounts {
-            accounts.learn(body);
-        }
-    }
-
-    fn accounts_lost(&self) {
-        self.accounts.iter().for_each(|accounts| accounts.lost());
-    }
-
-    fn next_batch(&self) -> Option<AccountBatch> {
-        let batch = self.accounts.as_ref()?.next_batch()?;
-        Some(AccountBatch { cursor: batch.cursor, parts: batch.messages })
-    }
-
-    fn confirm_batch(&self, cursor: &str) {
-        self.accounts.iter().for_each(|accounts| accounts.confirm(cursor));
+    fn accounts(&self) -> Option<&Arc<dyn SharedAccounts>> {
+        self.accounts.as_ref()
     }
 }

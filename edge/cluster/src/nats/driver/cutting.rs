@@ -22,7 +22,7 @@ impl<'a> Driver<'a> {
         if missed > 0 {
             self.input(Input::Missed, None);
         }
-        while let Some(body) = self.shared.host.take_accounts() {
+        while let Some(body) = self.shared.host.accounts().and_then(|accounts| accounts.take()) {
             self.cut(|encoder, now, sink| encoder.block(now, Kind::ACCOUNTS, &body, sink));
         }
     }
