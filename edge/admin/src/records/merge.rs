@@ -17,7 +17,6 @@ use super::stamp::Stamp;
 use super::stamps;
 use super::tables::bans;
 use super::tables::counts;
-use super::tables::ignored_nodes;
 use super::tables::key_totals;
 use super::tables::keys::{self, KeyRow};
 use super::tables::settings;
@@ -151,7 +150,7 @@ impl RecordOp {
     /// Makes room for a row whose id another row has, which this node made before it was in the cluster: that one gets
     /// a new id. An id of a cluster is assigned once, unless a backup was restored; then the later row replaces the other.
     fn make_room(&self, db: &Connection, to: &mut Consequences) -> Result<(), rusqlite::Error> {
-        let Some((removal, row)) = self.removal() else { return Ok(()) };
+        let Some((mut removal, row)) = self.removal() else { return Ok(()) };
         let known = stamps::get(db, row)?;
         let is_own = known.is_some_and(|known| known.stamp.node() == to.clock.node);
         if !is_own || !row.has_early_id() {
@@ -181,7 +180,7 @@ impl RecordOp {
     }
 
     /// Writes a newer row of another node. Returns false if the memory need not know.
-    fn write(&self, db: &Connection, to: &mut Consequences) -> Result<bool, rusqlite::Error> {
+    fn write(&mut self, db: &Connection, to: &mut Consequences) -> Result<bool, rusqlite::Error> {
         match self {
             Self::KeyPut(row) => {
                 if keys::get(db, row.id)?.is_some_and(|old| old.key != row.key) {
@@ -189,30 +188,22 @@ impl RecordOp {
                 }
                 keys::put(db, row)?;
             }
-            Self::KeyRemoved { id } => drop(keys::remove(db, *id)?),
             Self::ReasonsPut(rows) => torrent_reasons::put(db, rows)?,
-            Self::ReasonsRemoved { hashes } => drop(torrent_reasons::remove(db, hashes)?),
             Self::BansPut(rows) => {
-                for row in rows {
+                for row in &*rows {
                     bans::remove(db, &row.network)?;
                 }
                 bans::put(db, rows)?;
             }
-            Self::BanRemoved { network } => drop(bans::remove(db, network)?),
             Self::TokenPut(row) => {
                 if tokens::get(db, row.id)?.is_some_and(|old| old.digest != row.digest) {
                     to.effects.push(Self::TokenRemoved { id: row.id });
                 }
                 tokens::put(db, row)?;
             }
-            Self::TokenRemoved { id } => drop(tokens::remove(db, *id)?),
             Self::WebhookPut(row) => webhooks::put(db, row)?,
-            Self::WebhookRemoved { id } => drop(webhooks::remove(db, *id)?),
             Self::SettingsPut(values) => return settings::change(db, values),
-            Self::NodeIgnored { node, is_ignored } => {
-                ignored_nodes::set(db, *node, *is_ignored)?;
-            }
-            _ => {}
+            other => drop(other.remove_rows(db)?),
         }
         Ok(true)
     }

@@ -179,22 +179,9 @@ impl RecordOp {
             Self::TokenPut(row) => outcome.id = tokens::insert(db, row)?,
             Self::WebhookPut(row) => outcome.id = webhooks::insert(db, row)?,
             Self::ReasonsPut(rows) => torrent_reasons::put(db, rows)?,
-            Self::ReasonsRemoved { hashes } => {
-                *hashes = torrent_reasons::remove(db, hashes)?;
-                outcome.changed = hashes.len();
-            }
             Self::BansPut(rows) => *rows = bans::put(db, rows)?,
             Self::SettingsPut(values) => settings::put(db, values)?,
-            Self::KeyRemoved { id } => outcome.changed = keys::remove(db, *id)?.into(),
-            Self::BanRemoved { network } => outcome.changed = bans::remove(db, network)?.into(),
-            Self::TokenRemoved { id } => outcome.changed = tokens::remove(db, *id)?.into(),
-            Self::WebhookRemoved { id } => outcome.changed = webhooks::remove(db, *id)?.into(),
-            Self::NodeIgnored { node, is_ignored } => {
-                outcome.changed = ignored_nodes::set(db, *node, *is_ignored)?;
-            }
-            Self::ListAdded { .. } | Self::ListRemoved { .. } => {}
-            Self::KeyTotals { .. } | Self::Downloads { .. } | Self::DownloadsAdded(_) => {}
-            Self::TorrentRemoved { .. } | Self::PeersRemoved { .. } => {}
+            other => outcome.changed = other.remove_rows(db)?,
         }
         // The removal of a row that does not exist here changes nothing elsewhere. The token of the environment is not
         // recorded, and stays.
@@ -206,6 +193,23 @@ impl RecordOp {
         }
         to.effects.push(self);
         Ok(outcome)
+    }
+
+    /// Removes the rows that this op names, and leaves in it those that were there. Returns their number; 0 for an op
+    /// that removes none, or entries of lists.
+    pub(super) fn remove_rows(&mut self, db: &Connection) -> Result<usize, rusqlite::Error> {
+        Ok(match self {
+            Self::ReasonsRemoved { hashes } => {
+                *hashes = torrent_reasons::remove(db, hashes)?;
+                hashes.len()
+            }
+            Self::KeyRemoved { id } => keys::remove(db, *id)?.into(),
+            Self::BanRemoved { network } => bans::remove(db, network)?.into(),
+            Self::TokenRemoved { id } => tokens::remove(db, *id)?.into(),
+            Self::WebhookRemoved { id } => webhooks::remove(db, *id)?.into(),
+            Self::NodeIgnored { node, is_ignored } => ignored_nodes::set(db, *node, *is_ignored)?,
+            _ => 0,
+        })
     }
 
     /// Returns whether it removes rows other than entries of lists.
