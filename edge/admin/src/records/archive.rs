@@ -330,7 +330,9 @@ fn take(
     folder: &Path,
     others: Vec<String>,
 ) -> Result<ArchiveSummary, ArchiveError> {
-    let (counts, replaced) = copies::restore(&unpacked.join(FILE), folder)?;
+    let records = unpacked.join(FILE);
+    give_to_owner_of(folder, &records)?;
+    let (counts, replaced) = copies::restore(&records, folder)?;
     for name in &others {
         let (fresh, present) = (unpacked.join(name), folder.join(name));
         give_to_owner_of(folder, &fresh)?;

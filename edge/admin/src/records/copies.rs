@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
@@ -74,7 +74,8 @@ fn copy(db: &Connection, to: &Path) -> Result<CopyCounts, Reason> {
     counts(&copy).map_err(|error| Reason::new(&error))
 }
 
-/// Puts a copy in place of the records in `folder`, which are put aside. No tracker may use them.
+/// Moves a copy, which is on the same file system, in place of the records in `folder`, which are put aside. No tracker
+/// may use them.
 ///
 /// Returns what the copy has, and what was there before.
 ///
@@ -104,10 +105,6 @@ pub(super) fn restore(
             Err(reason) => return Err(fail(reason)),
         };
     }
-    let fresh = folder.join(format!("{FILE}.new"));
-    // An interrupted attempt may have left this file.
-    let _ = fs::remove_file(&fresh);
-    write_copy(from, &fresh, folder).map_err(other)?;
     let aside = folder.join(format!("{FILE}.replaced"));
     let mut replaced = None;
     if file.exists() {
@@ -119,7 +116,7 @@ pub(super) fn restore(
         // They belong to the file that was there, whose changes are in it.
         let _ = fs::remove_file(folder.join(format!("{FILE}{end}")));
     }
-    fs::rename(&fresh, &file).map_err(other)?;
+    fs::rename(from, &file).map_err(other)?;
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(other)?;
     Ok((copied, replaced))
 }
@@ -147,20 +144,6 @@ fn lock(db: Connection) -> Result<(Connection, CopyCounts), Reason> {
     };
     let counts = lock().map_err(|error| Reason::new(&error))?;
     Ok((db, counts))
-}
-
-/// Writes a copy for the owner of `folder`.
-fn write_copy(from: &Path, to: &Path, folder: &Path) -> io::Result<()> {
-    let mut source = File::open(from)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?;
-    io::copy(&mut source, &mut file)?;
-    file.sync_all()?;
-    let owner = fs::metadata(folder)?;
-    let present = file.metadata()?;
-    if (owner.uid(), owner.gid()) != (present.uid(), present.gid()) {
-        chown(to, Some(owner.uid()), Some(owner.gid()))?;
-    }
-    Ok(())
 }
 
 fn counts(db: &Connection) -> Result<CopyCounts, rusqlite::Error> {
