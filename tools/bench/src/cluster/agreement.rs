@@ -144,7 +144,9 @@ fn downloads(cluster: &TestCluster, roster: &Roster) -> Result<Vec<Vec<u32>>> {
     let mut counts = vec![Vec::new(); roster.torrents() as usize];
     for node in cluster.running() {
         let scraped = roster.scrape_at(TestCluster::udp(node)[0])?;
-        counts.iter_mut().zip(scraped).for_each(|(all, [_, count, _])| all.push(count));
+        for (all, stats) in counts.iter_mut().zip(scraped) {
+            all.push(u32::try_from(stats.downloads.unwrap_or_default())?);
+        }
     }
     Ok(counts)
 }

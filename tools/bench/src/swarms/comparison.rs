@@ -188,10 +188,11 @@ pub(crate) fn compare_counts(roster: &Roster) -> Result<(u64, u64)> {
     }
     let differs = |torrent: &usize| {
         let (found, expected) = (scraped[*torrent], expected[*torrent]);
-        found.0.abs_diff(expected.0) + found.1.abs_diff(expected.1) > uncertain[*torrent]
+        found.seeders.abs_diff(expected.0) + found.leechers.abs_diff(expected.1)
+            > uncertain[*torrent]
     };
     let different = (0..scraped.len()).filter(differs).count();
-    let peers = scraped.iter().map(|(seeders, leechers)| u64::from(seeders + leechers)).sum();
+    let peers = scraped.iter().map(|stats| stats.seeders + stats.leechers).sum();
     Ok((different as u64, peers))
 }
 
