@@ -3,24 +3,18 @@
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use time::UtcDateTime;
+use time::format_description::well_known::Rfc3339;
+
 /// Returns the present time in seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Returns seconds since 1970 as a date in RFC 3339 form. Internally, years begin in March, so that the
-/// leap day comes last.
+/// Returns seconds since 1970 as a date in RFC 3339 form, and those after the year 9999 as their number.
 pub(crate) fn utc(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year + era * 400 + next;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let date = i64::try_from(seconds).ok().and_then(|it| UtcDateTime::from_unix_timestamp(it).ok());
+    date.and_then(|date| date.format(&Rfc3339).ok()).unwrap_or_else(|| seconds.to_string())
 }
 
 /// When something expires: seconds since 1970, later than now, or never.
@@ -75,47 +69,22 @@ fn from_now(text: &str) -> Option<u64> {
 
 fn on_date(text: &str) -> Option<u64> {
     let whole = if text.contains('T') { text.to_owned() } else { format!("{text}T00:00:00Z") };
-    let (date, time) = whole.strip_suffix('Z')?.split_once('T')?;
-    let [year, month, day] = numbers(date, '-')?;
-    let [hour, minute, second] = numbers(time, ':')?;
-    if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
-        return None;
-    }
-    // The year begins in March.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    let days = days.checked_sub(719_468)?;
-    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second;
-    // A date that does not exist, such as February 30, has become another one.
-    Some(seconds).filter(|seconds| utc(*seconds) == whole)
-}
-
-fn numbers(text: &str, between: char) -> Option<[u64; 3]> {
-    let mut numbers = text.split(between).map(|number| number.parse::<u32>().ok().map(u64::from));
-    let all = [numbers.next()??, numbers.next()??, numbers.next()??];
-    numbers.next().is_none().then_some(all)
+    UtcDateTime::parse(&whole, &Rfc3339).ok()?.unix_timestamp().try_into().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const DATES: [(u64, &str); 7] = [
-        (0, "1970-01-01T00:00:00Z"),
-        (951_782_399, "2000-02-28T23:59:59Z"),
-        (951_782_400, "2000-02-29T00:00:00Z"),
-        (951_868_800, "2000-03-01T00:00:00Z"),
-        (1_709_164_800, "2024-02-29T00:00:00Z"),
-        (1_735_689_599, "2024-12-31T23:59:59Z"),
-        (4_107_542_400, "2100-03-01T00:00:00Z"),
-    ];
-
     #[test]
     fn converts_dates() {
-        for (seconds, date) in DATES {
+        for (seconds, date) in
+            [(0, "1970-01-01T00:00:00Z"), (1_735_689_599, "2024-12-31T23:59:59Z")]
+        {
             assert_eq!(utc(seconds), date);
             assert_eq!(on_date(date), Some(seconds), "{date}");
         }
+        assert_eq!(utc(u64::MAX), u64::MAX.to_string());
         assert_eq!("2100-02-28".parse(), Ok(Expiry(Some(4_107_456_000))));
     }
 
