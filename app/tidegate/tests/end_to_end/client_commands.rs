@@ -6,7 +6,7 @@ mod hostile_trackers;
 
 use std::process::Output;
 
-use crate::process::{Directory, Tracker, run, stderr, stdout};
+use crate::process::{Directory, Tracker, run, start, stderr, stdout};
 
 const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
 /// The info hashes, v1 and truncated v2, of the torrent of [`hybrid`].
@@ -42,13 +42,9 @@ fn urls(tracker: &Tracker) -> Vec<String> {
     [udp, http, [format!("ws://{v4}"), format!("ws://{v6}/")]].concat()
 }
 
-fn start() -> Tracker {
-    Tracker::start(Directory::new(), "")
-}
-
 #[test]
 fn announces_over_every_protocol_and_leaves_no_peer() {
-    let tracker = start();
+    let tracker = start("");
     for url in urls(&tracker) {
         let output = run(&["announce", &url, HASH]);
         assert_eq!(output.status.code(), Some(0), "{url}: {}", stderr(&output));
@@ -65,7 +61,7 @@ fn announces_over_every_protocol_and_leaves_no_peer() {
 
 #[test]
 fn lists_other_peers() {
-    let tracker = start();
+    let tracker = start("");
     for url in urls(&tracker).iter().take(4) {
         let stays = ["announce", url, HASH, "--stay", "--port"];
         let [id, seeder] = [["--peer-id", "-XX0001-abcdefghijkl"], ["--left", "0"]];
@@ -88,7 +84,7 @@ fn lists_other_peers() {
 
 #[test]
 fn announces_both_hashes_of_a_hybrid_torrent_to_its_trackers() {
-    let tracker = start();
+    let tracker = start("");
     let all = urls(&tracker);
     let trackers = [all[0].as_str(), "dht://x", &all[2]];
     let file = tracker.directory.write("hybrid.torrent", &hybrid(&trackers));
@@ -120,7 +116,7 @@ fn announces_both_hashes_of_a_hybrid_torrent_to_its_trackers() {
 
 #[test]
 fn scrapes_more_torrents_than_one_request_holds() {
-    let tracker = start();
+    let tracker = start("");
     let hashes: Vec<String> = (0..160).map(|n| format!("{n:040x}")).collect();
     let hashes: Vec<&str> = hashes.iter().map(String::as_str).collect();
     for url in urls(&tracker) {

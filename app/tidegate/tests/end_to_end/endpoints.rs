@@ -5,15 +5,11 @@ use std::net::SocketAddr;
 use harness::http::get;
 
 use crate::clients::{Udp, has, http, http_announce, upgrade};
-use crate::process::{Directory, Tracker};
+use crate::process::{Directory, Tracker, start};
 
 /// A further listener with these settings.
 fn listener(settings: &str) -> String {
     format!("[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.9:0\"]\n{settings}")
-}
-
-fn start(more: &str) -> Tracker {
-    Tracker::start(Directory::new(), more)
 }
 
 /// Where that listener is.

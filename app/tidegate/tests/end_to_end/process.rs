@@ -263,6 +263,11 @@ impl Tracker {
     }
 }
 
+/// Starts a tracker with `more` behind the listeners in its configuration.
+pub(crate) fn start(more: &str) -> Tracker {
+    Tracker::start(Directory::new(), more)
+}
+
 /// A configuration with listeners at the [`site`]'s addresses, those of IPv4 on these ports.
 pub(crate) fn config(port: u16, admin_port: u16, more: &str) -> String {
     site::configuration(port, admin_port) + more

@@ -6,16 +6,12 @@ use std::net::{TcpStream, UdpSocket};
 
 use crate::api::Caller;
 use crate::clients::{Udp, has, http, http_announce, u32_at};
-use crate::process::{Directory, PATIENCE, Signal, Tracker, tidegate_of_users};
+use crate::process::{Directory, PATIENCE, Signal, Tracker, start, tidegate_of_users};
 use crate::site;
 
 crate::site::on_engines! {
     shares_one_swarm_between_protocols_and_families,
     counts_requests_by_listener_and_family,
-}
-
-fn start(more: &str) -> Tracker {
-    Tracker::start(Directory::new(), more)
 }
 
 #[test]
@@ -75,11 +71,8 @@ fn counts_requests_by_listener_and_family() {
             tracker.wait_until(&series, |it| it.metric(&series) == value);
         }
     }
-    let drop = format!(
-        "tidegate_drops_total{{listener=\"{}\",protocol=\"udp\",reason=\"too_short\"}}",
-        tracker.udp4()
-    );
-    tracker.wait_until(&drop, |it| it.metric(&drop) == 1.0);
+    let drop = [("listener", &*tracker.udp4().to_string()), ("reason", "too_short")];
+    tracker.wait_until("the drop", |it| it.sum("tidegate_drops_total", &drop) == 1.0);
     assert_eq!(tracker.metric("tidegate_torrents"), 2.0);
     assert_eq!(tracker.metric("tidegate_peers{family=\"v4\",role=\"leecher\"}"), 1.0);
     assert_eq!(tracker.metric("tidegate_peers{family=\"v6\",role=\"leecher\"}"), 2.0);

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use types::Refusal;
 
 use crate::clients::{Udp, u32_at};
-use crate::process::{Directory, Tracker};
+use crate::process::{Directory, Tracker, start};
 #[cfg(target_os = "linux")]
 use crate::site;
 
@@ -106,10 +106,6 @@ impl Udp {
     pub(crate) fn say(&self, say: Announce) -> Vec<u8> {
         self.request(&announce(self.id, say))
     }
-}
-
-fn start(more: &str) -> Tracker {
-    Tracker::start(Directory::new(), more)
 }
 
 /// The UDP listeners' addresses.

@@ -10,15 +10,10 @@ use harness::wait_until;
 use serde_json::json;
 
 use super::{Caller, TOKEN, in_a_second, start_in};
-use crate::process::{Directory, Tracker, config, stderr, tidegate};
+use crate::process::{Directory, Tracker, config, start, stderr, tidegate};
 
 fn in_folder(state: &Path) -> String {
     format!("requests_per_s = 0\n[state]\ndir = {state:?}\n")
-}
-
-/// Starts a tracker without tokens in its environment.
-fn start(more: &str) -> Tracker {
-    Tracker::start(Directory::new(), more)
 }
 
 fn caller(tracker: &Tracker, token: &str) -> Caller {

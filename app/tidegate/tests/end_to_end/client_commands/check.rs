@@ -5,8 +5,8 @@ use std::process::Stdio;
 use std::sync::mpsc::channel;
 
 use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
-use super::{HASH, lines, start, urls};
-use crate::process::{Directory, run, stderr, stdout, tidegate, unused_address};
+use super::{HASH, lines, urls};
+use crate::process::{Directory, run, start, stderr, stdout, tidegate, unused_address};
 
 /// Returns the exit code and, for each URL, the items with verdict and text.
 fn check(arguments: &[&str]) -> (Option<i32>, Vec<Vec<[String; 3]>>) {
@@ -43,7 +43,7 @@ fn expect(items: &[[String; 3]], expected: &[(&str, &str, &str)]) {
 
 #[test]
 fn passes_our_own_tracker() {
-    let tracker = start();
+    let tracker = start("");
     let urls = urls(&tracker);
     let arguments: Vec<&str> = urls.iter().map(String::as_str).chain(["--thorough"]).collect();
     let (code, reports) = check(&arguments);
@@ -71,7 +71,7 @@ fn passes_our_own_tracker() {
 
 #[test]
 fn reports_names_and_address_families() {
-    let tracker = start();
+    let tracker = start("");
     // The other family listens on another port.
     let url = format!("http://localhost:{}/announce", tracker.http4().port());
     let (code, reports) = check(&[&url, "-4"]);
@@ -102,7 +102,7 @@ fn txt_response(query: &[u8], text: Option<&str>) -> Vec<u8> {
 
 #[test]
 fn compares_the_dns_record_with_listeners() {
-    let tracker = start();
+    let tracker = start("");
     let (served, gone) = (tracker.http4().port(), unused_address().port());
     let url = format!("http://localhost:{served}/announce");
     let udp_port = tracker.udp4().port();
@@ -134,7 +134,7 @@ fn compares_the_dns_record_with_listeners() {
 
 #[test]
 fn reads_long_dns_answers_over_tcp() {
-    let tracker = start();
+    let tracker = start("");
     let served = tracker.http4().port();
     // Another process may have the port that is free for UDP.
     let bind = || {
@@ -158,7 +158,7 @@ fn reads_long_dns_answers_over_tcp() {
 
 #[test]
 fn fails_unreachable_trackers_only() {
-    let tracker = start();
+    let tracker = start("");
     let directory = Directory::new();
     let gone = unused_address();
     let good = &urls(&tracker)[2];
@@ -393,7 +393,7 @@ fn repeats_announces_at_the_interval_of_the_tracker() {
 
 #[test]
 fn prints_changes_while_watching() {
-    let tracker = start();
+    let tracker = start("");
     let url = urls(&tracker)[2].clone();
     let mut child = tidegate(&["check", "--watch", "1", "--timeout", "60", &url])
         .stdout(Stdio::piped())
