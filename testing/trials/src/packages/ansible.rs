@@ -74,9 +74,25 @@ fn changes_without_restart(guest: &Running, variables: &str) -> Result<()> {
     ensure!(restarts.trim() == "0", "the change restarted the unit: {restarts}");
     // Another address for a port that is in use: the new process cannot have it.
     let refused = variables.replace("MORE", "").replace("127.0.0.1:443", "0.0.0.0:443");
-    let refused = play(guest, &refused).err().context("expected a failed upgrade")?;
-    ensure!(format!("{refused:#}").contains("Upgrade the tracker"), "{refused:#}");
-    guest.run("tidegate admin health").map(drop)
+    // A second run does not take the file for what runs.
+    for run in ["first", "second"] {
+        let failed = play(guest, &refused).err();
+        let failed = failed.with_context(|| format!("the {run} run sees no failed upgrade"))?;
+        ensure!(format!("{failed:#}").contains("Upgrade the tracker"), "{failed:#}");
+    }
+    guest.run("tidegate admin health").map(drop)?;
+    let variables = variables.replace("MORE", "");
+    ensure!(changes(&play(guest, &variables)?) > 0, "the old configuration is not in force again");
+    // As after a package whose new process did not come to serve.
+    guest.run("cd /usr/bin && cp tidegate tidegate.new && mv tidegate.new tidegate")?;
+    let upgraded = play(guest, &variables)?;
+    ensure!(changes(&upgraded) == 2, "the program is not upgraded:\n{upgraded}");
+    guest.run(
+        "test /proc/$(systemctl show -p MainPID --value tidegate)/exe -ef /usr/bin/tidegate",
+    )?;
+    let again = play(guest, &variables)?;
+    ensure!(changes(&again) == 0, "the last run changes something:\n{again}");
+    Ok(())
 }
 
 /// Runs the playbook, and returns what Ansible prints.
