@@ -21,6 +21,7 @@ pub(crate) mod context;
 mod letters;
 mod mailboxes;
 pub(crate) mod options;
+mod peer_list;
 mod session;
 
 use std::rc::Rc;

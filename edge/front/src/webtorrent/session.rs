@@ -8,14 +8,13 @@ use tracker::{
     BanReason, OfferBudget, Offers, RelayTargets, RequestKind, View, WebAnnounceOk,
     WebAnnounceRequest,
 };
-use types::{
-    ConnectionKey, Event, Family, InfoHash, PeerId, Refusal, SwarmCounts, Tick, WebPeer, limits,
-};
+use types::{ConnectionKey, Event, Family, InfoHash, Refusal, SwarmCounts, Tick, WebPeer, limits};
 use wire::webtorrent::{self, Action, Announce, Answer, Message, MessageError, Relay, Scrape};
 use wire::ws::{self, CloseCode, ProtocolError, Reader};
 
 use super::context::WsContext;
 use super::mailboxes::{Content, Envelope};
+use super::peer_list::{PeerList, TorrentPeer};
 use crate::buffer::InputBuffer;
 use crate::client::WsClient;
 use crate::connection_error::ConnectionError;
@@ -32,9 +31,8 @@ pub(crate) struct Session {
     /// The start of a frame, or input that waits for the next second.
     input: InputBuffer,
     //= webtorrent#shared-connection
-    /// The connection's torrents and its peer ids in them. Sorted, since most connections have one or
-    /// two.
-    peers: Vec<(InfoHash, PeerId)>,
+    /// The connection's torrents and its peer ids in them.
+    peers: PeerList,
     /// When peers that are no longer stored were last removed from `peers`.
     peers_checked: Tick,
     rate: MessageRate,
@@ -88,7 +86,7 @@ impl Session {
             client,
             reader: Reader::for_client_frames(),
             input,
-            peers: Vec::new(),
+            peers: PeerList::default(),
             peers_checked: Tick::default(),
             rate: MessageRate::default(),
             budget: OfferBudget::default(),
@@ -239,9 +237,10 @@ impl Session {
         let Announce { info_hash, peer_id, event, .. } = *announce;
         self.listener.ws().announced(1, || Some((peer_id, self.client.ip)));
         self.forget_expired(context);
-        let position = self.peers.binary_search(&(info_hash, peer_id));
-        if position.is_err() && event != Event::Stopped {
-            self.check_room(&info_hash)?;
+        let peer = TorrentPeer { info_hash, peer_id };
+        let is_new = !self.peers.contains(&peer);
+        if is_new && event != Event::Stopped {
+            self.check_room(info_hash)?;
         }
         let view = self.view(context);
         let ip = self.client.ip;
@@ -268,7 +267,9 @@ impl Session {
         let mut targets = RelayTargets::new();
         let accepted = view.announce_web(&mut context.relay.random, &request, &mut targets)?;
         self.admit_offers(context, announce, &mut targets);
-        self.keep_peer(context, (info_hash, peer_id), position, event);
+        if is_new != (event == Event::Stopped) {
+            self.keep_peer(context, peer, event);
+        }
         self.reply(context, |out| {
             let WebAnnounceOk { counts, interval_s, warning } = &accepted;
             webtorrent::announce_reply(out, &info_hash, counts, *interval_s, *warning);
@@ -323,60 +324,32 @@ impl Session {
         }
         self.peers_checked = context.now;
         let (connection, tracker) = (self.key, context.tracker);
-        self.peers.retain(|(info_hash, peer_id)| {
+        self.peers.retain(|TorrentPeer { info_hash, peer_id }| {
             tracker.has_web(info_hash, &WebPeer { connection, peer_id: *peer_id })
         });
-        if self.peers.len() < self.peers.capacity() / 2 {
-            self.peers.shrink_to_fit();
+        self.count_peers(context);
+    }
+
+    /// Adds or removes a peer of the connection.
+    fn keep_peer(&mut self, context: &mut WsContext<'_>, peer: TorrentPeer, event: Event) {
+        match event {
+            Event::Stopped => self.peers.remove(&peer),
+            _ => self.peers.insert(peer),
         }
         self.count_peers(context);
     }
 
-    /// Adds or removes a peer of the connection, which is at `position` of its peers, or would be.
-    fn keep_peer(
-        &mut self,
-        context: &mut WsContext<'_>,
-        peer: (InfoHash, PeerId),
-        position: Result<usize, usize>,
-        event: Event,
-    ) {
-        let capacity = self.peers.capacity();
-        match (position, event) {
-            (Ok(at), Event::Stopped) => {
-                self.peers.remove(at);
-                if self.peers.len() < capacity / 4 {
-                    self.peers.shrink_to_fit();
-                }
-            }
-            (Err(at), event) if event != Event::Stopped => {
-                if self.peers.len() == capacity {
-                    // Doubling would waste half of the memory of thousands of torrents.
-                    self.peers.reserve_exact((capacity / 16).max(1));
-                }
-                self.peers.insert(at, peer);
-            }
-            _ => {}
-        }
-        if self.peers.capacity() != capacity {
-            self.count_peers(context);
-        }
-    }
-
     /// Counts the memory of the connection's peers.
     fn count_peers(&self, context: &mut WsContext<'_>) {
-        let bytes = self.peers.capacity() * size_of::<(InfoHash, PeerId)>();
-        context.connections.hold_torrents(context.now, self.key, bytes);
+        context.connections.hold_torrents(context.now, self.key, self.peers.bytes());
     }
 
     /// Returns an error if the connection may not have another peer of a torrent.
-    fn check_room(&self, info_hash: &InfoHash) -> Result<(), Refusal> {
+    fn check_room(&self, info_hash: InfoHash) -> Result<(), Refusal> {
         if self.peers.len() >= self.listener.web_options.torrents_max {
             return Err(Refusal::TooManyTorrents);
         }
-        let first = self.peers.partition_point(|(torrent, _)| torrent < info_hash);
-        let is_here = |(torrent, _): &&(InfoHash, PeerId)| torrent == info_hash;
-        let here = self.peers.iter().skip(first).take_while(is_here).count();
-        if here >= limits::WEB_PEERS_PER_CONNECTION {
+        if self.peers.of_torrent(info_hash).count() >= limits::WEB_PEERS_PER_CONNECTION {
             return Err(Refusal::TooManyPeers);
         }
         Ok(())
@@ -470,7 +443,7 @@ impl Session {
     /// Removes the connection's peers from all torrents.
     //= webtorrent#leave
     pub(super) fn leave(&mut self, context: &WsContext<'_>) {
-        for (info_hash, peer_id) in take(&mut self.peers) {
+        for TorrentPeer { info_hash, peer_id } in take(&mut self.peers).iter() {
             let peer = WebPeer { connection: self.key, peer_id };
             context.tracker.leave_web(context.now, self.client.key(), &info_hash, peer);
         }
