@@ -29,8 +29,7 @@ impl Rows for ClusterRecords {
         cursor: Vec<u8>,
     ) -> BoxFuture<'_, Result<RowsPart, RowsError>> {
         Box::pin(async move {
-            let records::RowsPart { body, next } =
-                self.0.read_ranges(kind, ranges, cursor).await?;
+            let records::RowsPart { body, next } = self.0.read_ranges(kind, ranges, cursor).await?;
             Ok(RowsPart { body, next })
         })
     }
