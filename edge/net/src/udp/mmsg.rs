@@ -10,10 +10,12 @@
 #![allow(unsafe_code)]
 
 use super::control::ControlMessage;
+use super::socket::set_fragments;
 use super::{BATCH_MAX, Batch, Handler, REQUEST_MAX, UdpSocket};
 use crate::raw_sock_addr::RawSockAddr;
 use std::io;
 use std::mem::zeroed;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
@@ -139,24 +141,17 @@ impl MmsgIo {
     ) {
         let mut done = 0;
         while done < count {
-            let left = &mut self.headers[done..count];
-            // SAFETY: the socket is open; `send` filled each header with an address, one vector over a
-            // reply, and a control message or none, all owned by `self` and untouched since.
-            let sent = unsafe {
-                libc::syscall(
-                    libc::SYS_sendmmsg,
-                    socket.socket.as_raw_fd(),
-                    left.as_mut_ptr(),
-                    left.len(),
-                    libc::MSG_DONTWAIT,
-                )
-            };
-            if let Ok(sent) = usize::try_from(sent) {
-                done += sent;
-                continue;
-            }
-            match io::Error::last_os_error().raw_os_error() {
+            let sent = self.send_range(socket, done..count);
+            let Err(error) = sent.map(|sent| done += sent) else { continue };
+            match error.raw_os_error() {
                 Some(libc::EINTR) => {}
+                // Longer than the path, as routers have told the kernel.
+                Some(libc::EMSGSIZE) => {
+                    if self.send_fragments(socket, done).is_err() {
+                        handler.send_failed(at, 1, false);
+                    }
+                    done += 1;
+                }
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
                     return handler.send_failed(at, count - done, true);
                 }
@@ -166,6 +161,31 @@ impl MmsgIo {
                 }
             }
         }
+    }
+
+    /// Makes one system call that sends the datagrams of these headers. Returns how many it sent, at least one.
+    fn send_range(&mut self, socket: &UdpSocket, range: Range<usize>) -> io::Result<usize> {
+        let headers = &mut self.headers[range];
+        // SAFETY: the socket is open; `send` filled each header with an address, one vector over a
+        // reply, and a control message or none, all owned by `self` and untouched since.
+        let sent = unsafe {
+            libc::syscall(
+                libc::SYS_sendmmsg,
+                socket.socket.as_raw_fd(),
+                headers.as_mut_ptr(),
+                headers.len(),
+                libc::MSG_DONTWAIT,
+            )
+        };
+        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Sends the datagram of one header, cut into fragments.
+    fn send_fragments(&mut self, socket: &UdpSocket, at: usize) -> io::Result<()> {
+        set_fragments(&socket.socket, true)?;
+        let sent = self.send_range(socket, at..at + 1);
+        set_fragments(&socket.socket, false)?;
+        sent.map(drop)
     }
 }
 
@@ -195,6 +215,7 @@ mod tests {
     use super::*;
     use crate::udp::tests::Echo;
     use crate::{UdpOptions, bind_udp};
+    use harness::network::{Namespace, Network};
     use std::time::Duration;
 
     /// A forged source may have port 0, as empty addresses have, to which no datagram can be sent.
@@ -225,5 +246,39 @@ mod tests {
             assert_eq!(client.recv(&mut reply).unwrap(), 1);
             assert_eq!(reply[0], expected);
         }
+    }
+
+    #[test]
+    fn replies_longer_than_their_path_are_cut() {
+        if let Some(obstacle) = Network::obstacle() {
+            return eprintln!("skipped: {obstacle}");
+        }
+        let host = Namespace::new().unwrap();
+        host.ip("link set lo up\nlink set lo mtu 600\n").unwrap();
+        host.run(|| {
+            let here = "127.0.0.1:0".parse().unwrap();
+            let socket = bind_udp(here, Vec::new(), 1, &UdpOptions::default()).unwrap().remove(0);
+            let client = std::net::UdpSocket::bind(here).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            client.connect(socket.local_addr()).unwrap();
+            let (mut mmsg, mut handler) = (MmsgIo::new(), Echo::default());
+            let lens = [30, 1472, 572, 573, 1472];
+            for number in 0..lens.len() {
+                client.send(&[number as u8]).unwrap();
+            }
+            assert_eq!(mmsg.receive(&socket).unwrap(), lens.len());
+            for (slot, len) in lens.into_iter().enumerate() {
+                mmsg.batch.set_reply(slot, len);
+            }
+            mmsg.send(0, &socket, &mut handler);
+            assert_eq!((handler.refused, handler.blocked), (0, 0));
+            for len in lens {
+                assert_eq!(client.recv(&mut [0; 2000]).unwrap(), len);
+            }
+            let mut mode = [0];
+            crate::option::get(&socket.socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &mut mode)
+                .unwrap();
+            assert_eq!(mode, [libc::IP_PMTUDISC_DO as u32]);
+        });
     }
 }

@@ -67,6 +67,10 @@ impl UdpSocket {
         if reports_destination {
             enable_destination_info(&socket, address)?;
         }
+        #[cfg(target_os = "linux")]
+        if address.is_ipv4() && engine.of_sockets() == Engine::Mmsg {
+            set_fragments(&socket, false)?;
+        }
         // A previous owner of the socket may have left a filter when it ended during a flood.
         #[cfg(target_os = "linux")]
         super::source_filter::clear_filter(&socket)?;
@@ -155,6 +159,14 @@ fn too_much(error: io::Error) -> io::Result<()> {
 /// Converts a size that the kernel reports to the unit of requests: Linux reports twice the size.
 fn effective(reported: usize) -> usize {
     if cfg!(target_os = "linux") { reported / 2 } else { reported }
+}
+
+/// Sets if the kernel may cut replies that are too long for their path into fragments (the default). If not, sending them
+/// fails with EMSGSIZE, and the others have no IP ids, which the kernel draws from a table shared by all processors.
+#[cfg(target_os = "linux")]
+pub(super) fn set_fragments(socket: &impl std::os::fd::AsFd, allowed: bool) -> io::Result<()> {
+    let mode = if allowed { libc::IP_PMTUDISC_WANT } else { libc::IP_PMTUDISC_DO };
+    crate::option::set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, mode)
 }
 
 /// Makes the kernel report the destination address of each datagram.
