@@ -111,11 +111,20 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 #[derive(Debug)]
 pub(super) struct Running {
     leader: u32,
-    /// systemd-nspawn, which takes all processes of the system with it.
-    #[expect(dead_code, reason = "ends the system when it is dropped")]
+    #[expect(dead_code, reason = "systemd-nspawn ends when it is dropped")]
     process: Process,
     #[expect(dead_code, reason = "whose files these are")]
     guest: Guest,
+}
+
+impl Drop for Running {
+    /// Kills the first process of the system, and with it all others. They would outlive systemd-nspawn.
+    fn drop(&mut self) {
+        let killed = output(command(&["kill", "-KILL", &self.leader.to_string()]));
+        if let Err(error) = killed {
+            println!("a system in a container did not end: {error:#}");
+        }
+    }
 }
 
 impl Running {
