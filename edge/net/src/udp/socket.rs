@@ -161,8 +161,9 @@ fn effective(reported: usize) -> usize {
     if cfg!(target_os = "linux") { reported / 2 } else { reported }
 }
 
-/// Sets if the kernel may cut replies that are too long for their path into fragments (the default). If not, sending them
-/// fails with EMSGSIZE, and the others have no IP ids, which the kernel draws from a table shared by all processors.
+/// Allows the kernel to cut replies into fragments that are too long for their path (the default), or forbids it. Then
+/// sending such a reply fails with EMSGSIZE, and others have no IP ids, which the kernel draws from a table that all
+/// processors share.
 #[cfg(target_os = "linux")]
 pub(super) fn set_fragments(socket: &impl std::os::fd::AsFd, allowed: bool) -> io::Result<()> {
     let mode = if allowed { libc::IP_PMTUDISC_WANT } else { libc::IP_PMTUDISC_DO };
