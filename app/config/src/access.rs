@@ -8,8 +8,7 @@ use types::{Refusal, Scope};
 use super::key::Problem;
 use super::keys::{AccessSection, GeoSection, Sections, TrackerSection};
 use super::list_source::{ConfiguredList, ListKind, ListSource, fetch_port};
-use super::listeners::networks;
-use super::setting::Setting;
+use super::setting::{Setting, networks};
 
 /// Networks that are served, and networks whose clients are refused or get less.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -182,7 +182,7 @@ impl Config {
         let mut problems = Vec::new();
         let sections = &settings.sections;
         let Sections { udp, tls, admin, state, process, access, bans, .. } = sections;
-        let exempt = listeners::networks(&sections.limits.exempt, &mut problems);
+        let exempt = setting::networks(&sections.limits.exempt, &mut problems);
         let admin_listen = listeners::addresses(&admin.listen, &mut problems);
         let challenges = Arc::default();
         let groups = listeners::groups(settings, &challenges, &mut problems);
@@ -230,7 +230,7 @@ impl Config {
             wrong_tokens_per_min: admin.wrong_tokens_per_min.value,
             cors_origins: origins(&admin.cors_origins, &mut problems),
             webhook_ports: ports(&admin.webhook_ports, &mut problems),
-            webhook_private: listeners::networks(&admin.webhook_private, &mut problems),
+            webhook_private: setting::networks(&admin.webhook_private, &mut problems),
             state_dir: state.place().map(Path::to_owned),
             flush_s: state.flush_s.value,
             swarms: SwarmsConfig::from_sections(sections),

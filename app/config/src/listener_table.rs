@@ -11,9 +11,8 @@ use super::choices::{Choice, Transport};
 use super::constants;
 use super::key::{Key, Kind, Origin, PerListener, Problem};
 use super::keys::Sections;
-use super::read::Remarks;
 use super::setting::{AnySetting, Setting, refusal};
-use super::source::{File, is_section, json, unknown_key, unknown_section};
+use super::source::{File, Remarks, is_section, json, unknown_key, unknown_section};
 
 /// The protocol of a `[[listener]]`.
 pub(super) static PROTOCOL: Key = Key::new(

@@ -19,7 +19,7 @@ use super::key::Problem;
 use super::keys::{AccessSection, Sections};
 use super::list_source::{ConfiguredList, ListKind, ListSource};
 use super::read::Settings;
-use super::setting::{AnySetting, Setting};
+use super::setting::{AnySetting, Setting, networks};
 
 const PEER_ID_LEN: usize = size_of::<PeerId>();
 
@@ -416,15 +416,6 @@ fn web(sections: &Sections) -> WebOptions {
         messages_per_s: http.websocket_messages_per_s.value,
         ..WebOptions::default()
     }
-}
-
-/// Parses a list of networks.
-pub(super) fn networks(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Networks {
-    let networks = Networks::parse(list.value.iter().map(String::as_str));
-    networks.unwrap_or_else(|error| {
-        problems.push(list.problem(error.to_string()));
-        Networks::default()
-    })
 }
 
 /// Parses the addresses of a list of listeners.

@@ -12,7 +12,7 @@ use super::key::{Key, Kind, Origin, Problem};
 use super::keys::Sections;
 use super::listener_table::{self, ListenerTable};
 use super::place;
-use super::source::{File, is_section, json, unknown_key, unknown_section};
+use super::source::{File, Remarks, is_section, json, unknown_key, unknown_section};
 
 /// The settings of the sections, and of the `[[listener]]` tables.
 #[derive(Clone, Debug, Default)]
@@ -23,13 +23,6 @@ pub struct Settings {
     pub(super) warnings: Vec<Problem>,
     /// True if constants can be changed, for tests.
     pub(super) sets_constants: bool,
-}
-
-/// Remarks about a source of values.
-#[derive(Default)]
-pub(super) struct Remarks {
-    pub(super) problems: Vec<Problem>,
-    pub(super) warnings: Vec<Problem>,
 }
 
 /// Reads the configuration: `file`, if there is one, and `environment`, which overrides it.

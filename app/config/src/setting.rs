@@ -5,6 +5,7 @@
 
 use net::tls::CertificateFiles;
 use serde_json::{Value as Json, json};
+use tracker::Networks;
 
 use super::choices::Choice;
 use super::features;
@@ -180,6 +181,15 @@ impl<T: Choice> SettingValue for T {
     fn to_json(&self) -> Json {
         json!(self.word())
     }
+}
+
+/// Parses a list of networks.
+pub(super) fn networks(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Networks {
+    let networks = Networks::parse(list.value.iter().map(String::as_str));
+    networks.unwrap_or_else(|error| {
+        problems.push(list.problem(error.to_string()));
+        Networks::default()
+    })
 }
 
 /// Says what a key of this kind expects instead of `found`.

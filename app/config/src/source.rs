@@ -9,6 +9,13 @@ use super::constants;
 use super::key::{Origin, Problem};
 use super::keys::{SECTIONS, Sections};
 
+/// Remarks about a source of values.
+#[derive(Default)]
+pub(super) struct Remarks {
+    pub(super) problems: Vec<Problem>,
+    pub(super) warnings: Vec<Problem>,
+}
+
 /// A configuration file, to tell the line of what is in it.
 pub(super) struct File<'a> {
     pub(super) path: &'a Path,

@@ -10,7 +10,8 @@ use admin::records::{ArchiveParts, ArchiveSummary, restore_archive, write_archiv
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 
-use crate::{cli, serve};
+use crate::cli;
+use crate::permissions::create_state_directory;
 use config::Config;
 
 /// Stands for standard output or input.
@@ -102,7 +103,7 @@ impl Restore {
             }
         };
         if !folder.exists() {
-            serve::prepare_state(&config)?;
+            create_state_directory(&config)?;
         }
         let summary = restore_archive(&mut from, &folder)?;
         let mut text = describe("restored", &name.to_string(), &summary);

@@ -10,6 +10,8 @@ use net::process::{self, Identity};
 
 use config::Config;
 
+/// Begins the messages about the state directory.
+pub(crate) const STATE_DIRECTORY: &str = "state.dir";
 /// Permissions that a secret's file must not give: writing by its group, and anything by others.
 const FORBIDDEN_MODE: u32 = 0o027;
 
@@ -83,6 +85,14 @@ pub(crate) fn future_owner(config: &Config) -> Option<Identity> {
     let becomes_another = process::is_root() && !config.user.is_empty();
     // A user that does not exist is reported elsewhere.
     becomes_another.then(|| Identity::find(&config.user, &config.group).ok()).flatten()
+}
+
+/// Creates the state directory while the process is still root. Fails if other users may write to it.
+pub(crate) fn create_state_directory(config: &Config) -> Result<()> {
+    let Some(dir) = config.state_dir.as_deref() else { return Ok(()) };
+    let owner = future_owner(config);
+    create_directory(STATE_DIRECTORY, dir, owner)?;
+    check_directory(dir, owner).context(STATE_DIRECTORY)
 }
 
 /// Creates a directory that belongs to `owner`, if it does not exist. `name` begins error messages.

@@ -66,6 +66,7 @@ use signal_hook::iterator::Signals;
 use tracing::warn;
 
 use crate::ConfigSource;
+use crate::permissions::create_state_directory;
 use build::{check_leftover, new_tracker};
 pub(crate) use check::check;
 use config::{Config, Settings};
@@ -81,7 +82,6 @@ use serving::{Serving, Start};
 use signals::listen_to_signals;
 use sources::metric_sources;
 use startup::LocalHosts;
-pub(crate) use state::prepare as prepare_state;
 use supervisor::Supervisor;
 use time::unix_ms;
 use transfer::{SwarmSource, SwarmTarget};
@@ -179,7 +179,7 @@ impl Opened {
         mut inherited: InheritedSockets,
     ) -> Result<Self> {
         let is_upgrade = origin.old_process.is_some();
-        state::prepare(&reloader.config)?;
+        create_state_directory(&reloader.config)?;
         let mut opening = Opening {
             config: &mut reloader.config,
             bound: &bound,

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::broadcast;
 
+use crate::annotation::{Annotation, AnnotationKind};
 use crate::clock::since_epoch;
 use crate::json::json_text;
-use crate::recorder::{Annotation, AnnotationKind};
 use utoipa::ToSchema;
 
 /// Events queued for the slowest subscriber.

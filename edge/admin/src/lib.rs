@@ -6,6 +6,7 @@
 //! applied to the tracker then.
 #![forbid(unsafe_code)]
 
+mod annotation;
 mod announce_url;
 mod api;
 mod clients;
@@ -43,6 +44,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
 
+pub use annotation::{Annotation, AnnotationKind};
 pub use announce_url::AnnounceUrl;
 #[doc(hidden)]
 pub use api::ListReader;
@@ -57,7 +59,6 @@ pub use log_levels::{AUDIT, LogLevels, area_of};
 pub use log_tail::{LOG_TAIL, LogLine, LogTail};
 pub use outbound::{PostRequest, SendPost};
 pub use public_address::is_public_address;
-pub use recorder::{Annotation, AnnotationKind};
 pub use records::{OpenError, Records};
 pub use restore::{ignored_nodes, restore};
 pub use site::{FeedBatch, FeedError, SiteSource};

@@ -19,6 +19,7 @@ use tracker::IpPrefix;
 use tracker::counters::{BusyNetworks, Counters, DropReason, Listener, ServicesReport};
 use types::{InfoHash, Refusal};
 
+use crate::annotation::Annotation;
 use crate::clients::samples_by_name;
 use crate::clock::since_epoch;
 use crate::json::json_text;
@@ -29,8 +30,7 @@ use crate::sources::MetricSources;
 use endings::Endings;
 pub(crate) use endings::{Cause, CommonEnding};
 use history::History;
-pub(crate) use history::{ANNOTATIONS_MAX, HistorySpan, StatsHistory, TorrentHistory};
-pub use history::{Annotation, AnnotationKind};
+pub(crate) use history::{HistorySpan, StatsHistory, TorrentHistory};
 use losses::Losses;
 use sample::{CounterSnapshot, FIELDS, Sample, rounded, sample};
 use services::{Moment, Services};

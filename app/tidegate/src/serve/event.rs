@@ -3,7 +3,7 @@
 use admin::Command;
 
 use super::module::Notice;
-use super::reload::ReadOutcome;
+use super::reload::outcome::ReadOutcome;
 use super::workers::ThreadExit;
 
 /// An event that the main thread handles.

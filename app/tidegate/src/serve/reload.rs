@@ -3,6 +3,8 @@
 //! A separate thread reads the files: a list of millions of hashes takes seconds, in which the main
 //! thread must handle signals.
 
+pub(super) mod outcome;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -21,9 +23,10 @@ use super::log::Log;
 use super::modules::{Modules, modules};
 use super::{build, confine, overrides, places};
 use crate::ConfigSource;
-use crate::access::{self, AccessFiles, AccessState, TorrentFolders};
+use crate::access::{self, AccessState, TorrentFolders};
 use crate::certificates;
 use config::{Config, Problem, Settings};
+use outcome::{NewConfig, ReadFiles, ReadOutcome};
 
 /// The configuration in use, and everything that a reload changes.
 pub(super) struct Reloader {
@@ -80,33 +83,6 @@ enum ReadState {
     Running,
     /// Running, and the files must be read again, because they may have changed since.
     RunningStale,
-}
-
-/// Result of reading files: their contents, or the reasons why they could not be read.
-pub(super) enum ReadOutcome {
-    /// Configuration, lists and certificates.
-    Everything(Result<Box<NewConfig>, Vec<String>>),
-    /// Lists and certificates.
-    ReadFiles(Box<ReadFiles>),
-}
-
-/// Each is applied if it was read without a mistake.
-pub(super) struct ReadFiles {
-    access: Result<AccessFiles>,
-    certificates: Result<Vec<Certificate>>,
-}
-
-/// A configuration with its lists and certificates.
-pub(super) struct NewConfig {
-    /// The settings as read.
-    settings: Settings,
-    /// The settings in use after the reload: the old ones with the reloadable new ones.
-    running: Settings,
-    /// Made from the settings as read, with the listener policies of those in use.
-    config: Config,
-    watcher: access::FileWatcher,
-    access: AccessFiles,
-    certificates: Vec<Certificate>,
 }
 
 impl Reloader {

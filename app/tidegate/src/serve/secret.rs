@@ -8,8 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use net::process::Identity;
 
-use super::state;
-use crate::permissions::{future_owner, write_secret};
+use crate::permissions::{create_state_directory, future_owner, write_secret};
 use config::Config;
 
 /// The name of the file in `state.dir`.
@@ -21,7 +20,7 @@ const LEN: usize = 32;
 /// is none; otherwise it is `inherited` from the old process, or random.
 pub(super) fn session_key(config: &Config, inherited: [u8; 16]) -> Result<[u8; 16]> {
     let Some(directory) = config.state_dir.as_deref() else { return Ok(inherited) };
-    state::prepare(config)?;
+    create_state_directory(config)?;
     let secret = read_or_create(directory, future_owner(config))?;
     // The other half is for other keys.
     let (key, _) = secret.split_first_chunk().context("the secret is too short")?;

@@ -24,31 +24,20 @@ use super::tokens::{self, FirstToken};
 use super::webhooks;
 use super::workers::Workers;
 use crate::permissions::{
-    check_directory, check_writable, chown, create_directory, future_owner, may_write,
+    STATE_DIRECTORY, check_directory, check_writable, chown, future_owner, may_write,
 };
 use config::Config;
-
-/// Begins the messages about the directory.
-const KEY_NAME: &str = "state.dir";
-
-/// Creates the directory while the process is still root. Fails if other users may write to it.
-pub(crate) fn prepare(config: &Config) -> Result<()> {
-    let Some(dir) = config.state_dir.as_deref() else { return Ok(()) };
-    let owner = future_owner(config);
-    create_directory(KEY_NAME, dir, owner)?;
-    check_directory(dir, owner).context(KEY_NAME)
-}
 
 /// Returns what is wrong with the directory, if anything.
 pub(super) fn check(config: &Config) -> Option<String> {
     let dir = config.state_dir.as_deref()?;
     let owner = future_owner(config);
-    let mut checked = check_writable(KEY_NAME, dir, owner);
+    let mut checked = check_writable(STATE_DIRECTORY, dir, owner);
     if checked.is_ok() && dir.is_dir() {
         // Root checks what a service manager may start as another user, which the configuration does not name.
         let is_other = process::is_root() && config.user.is_empty();
         let owner_there = || is_other.then(|| Identity::owner_of(dir).ok()).flatten();
-        checked = check_directory(dir, owner.or_else(owner_there)).context(KEY_NAME);
+        checked = check_directory(dir, owner.or_else(owner_there)).context(STATE_DIRECTORY);
     }
     let remedy = || ownership_problem(dir, owner?);
     checked.err().map(|error| format!("{error:#}")).or_else(remedy)
@@ -74,7 +63,7 @@ fn ownership_problem(dir: &Path, user: Identity) -> Option<String> {
     let lacks = |path: &&Path| may_write(path, user).is_ok_and(|may| !may);
     let path = [dir, records.as_path()].into_iter().find(lacks)?;
     Some(format!(
-        "{KEY_NAME}: {}: process.user has no permission to write to it: {}",
+        "{STATE_DIRECTORY}: {}: process.user has no permission to write to it: {}",
         path.display(),
         chown(dir, user)
     ))
@@ -82,7 +71,7 @@ fn ownership_problem(dir: &Path, user: Identity) -> Option<String> {
 
 /// Returns the settings that were changed through the API.
 pub(super) fn settings(writer: &Writer) -> Result<Vec<(String, Value)>> {
-    writer.settings().context(KEY_NAME)
+    writer.settings().context(STATE_DIRECTORY)
 }
 
 /// Restores the recorded access entries, keys, bans and counters.
@@ -96,7 +85,7 @@ pub(super) fn fill(
     admin::restore(tracker, writer, moment(clock), is_durable).with_context(|| {
         let dir = config.state_dir.as_deref().unwrap_or_else(|| Path::new("memory"));
         format!(
-            "{KEY_NAME}: cannot read the records in {}: restore them from a backup",
+            "{STATE_DIRECTORY}: cannot read the records in {}: restore them from a backup",
             dir.display()
         )
     })
@@ -166,7 +155,7 @@ fn start_error(error: StartError) -> anyhow::Error {
     match error {
         StartError::Records(_) => error.into(),
         StartError::RecordedToken(..) => anyhow!("{}: {error}", tokens::BOOTSTRAP_VARIABLE),
-        StartError::FirstToken(_) => anyhow!("{KEY_NAME}: {error}"),
+        StartError::FirstToken(_) => anyhow!("{STATE_DIRECTORY}: {error}"),
     }
 }
 

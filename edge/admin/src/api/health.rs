@@ -11,8 +11,9 @@ use tracker::counters::DropReason;
 use types::Refusal;
 
 use super::state::Api;
+use crate::annotation::AnnotationKind;
 use crate::clock::since_epoch;
-use crate::recorder::{AnnotationKind, Cause, CommonEnding};
+use crate::recorder::{Cause, CommonEnding};
 use crate::sources::{MetricSources, ReloadFailure, is_renewal_late};
 
 /// Percent of the memory budget from which it is a warning.

@@ -13,6 +13,7 @@ use types::{InfoHash, Refusal};
 
 use super::sample::{CounterSnapshot, FIELDS, Sample, drop_label, refusal_label, rounded, sample};
 use super::torrents::{self, FollowedTorrents, TORRENT_FIELDS, TorrentSample};
+use crate::annotation::{ANNOTATIONS_MAX, Annotation};
 use crate::records::tables::history::{PendingHistory, StoredRow};
 use crate::sources::MetricSources;
 use utoipa::ToSchema;
@@ -26,8 +27,6 @@ const TIERS: [(u64, usize); 6] =
 const STORED_STEP_S: u64 = 60;
 /// Steps of at least this many seconds have the counts of torrents.
 const TORRENT_STEP_S: u64 = 300;
-/// Annotations kept, in memory and in the records.
-pub(crate) const ANNOTATIONS_MAX: usize = 500;
 
 /// A span of time until now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -63,39 +62,6 @@ impl HistorySpan {
         let (step_s, rows) = TIERS[self as usize];
         step_s * rows as u64
     }
-}
-
-/// Subject of an annotation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum AnnotationKind {
-    /// The tracker started.
-    Start,
-    /// The tracker was stopped.
-    Stop,
-    /// A new process took over without downtime.
-    Upgrade,
-    /// Configuration, lists and certificates were reloaded.
-    Reload,
-    /// A reload failed; the previous configuration stayed in force.
-    ReloadFailed,
-    /// Many networks were banned automatically within a minute.
-    BanWave,
-    /// The records could not be written.
-    RecordsFailed,
-    /// The journal of swarms could not be written.
-    JournalFailed,
-}
-
-/// Something that happened, to be shown beside statistics.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Annotation {
-    /// Unix time, seconds.
-    pub time: u64,
-    /// Subject of the annotation.
-    pub kind: AnnotationKind,
-    /// Description of the event in a few words.
-    pub text: String,
 }
 
 /// Figures of one step.
@@ -443,6 +409,7 @@ fn sums<'a>(counts: impl Iterator<Item = &'a (u8, u64)>) -> Vec<(u8, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::annotation::AnnotationKind;
 
     fn row(step_s: u64, time: u64) -> HistoryRow {
         let mut values = [0.0; FIELDS.len()];

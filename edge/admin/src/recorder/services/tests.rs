@@ -65,7 +65,7 @@ impl Process {
     fn write(&mut self) -> Vec<StoredRow> {
         let annotations = vec![super::super::Annotation {
             time: 1,
-            kind: super::super::AnnotationKind::Stop,
+            kind: crate::AnnotationKind::Stop,
             text: String::new(),
         }];
         let mut pending = PendingHistory { rows: Vec::new(), annotations };

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
-use crate::recorder::{ANNOTATIONS_MAX, Annotation, AnnotationKind};
+use crate::annotation::{ANNOTATIONS_MAX, Annotation, AnnotationKind};
 
 /// Rows that wait to be written, and annotations too, at most. Older ones are dropped.
 const PENDING_MAX: usize = 1000;
