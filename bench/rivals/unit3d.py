@@ -3,9 +3,11 @@
 
 Usage: unit3d.py --bench TIDEGATE_BENCH --tidegate TIDEGATE --rival UNIT3D_ANNOUNCE [--rounds N] [--seconds N] [--ddl FILE]
 
-Both trackers serve the same users and torrents of the same tables in turn, and write to them. The tracker runs on the
+Both trackers serve the same users and torrents of the same tables in turn, and write to them. A third one is tidegate
+with the users' keys in a file: it counts nothing for a site. The tracker runs on the
 first core; the load and the database run on the second one. Each round prints a line of JSON for each tracker; the
-last line has the medians of announces per CPU-second of the tracker, and their ratio with the range of the pairs.
+last lines have the medians of announces per CPU-second of the tracker, and the ratios of tidegate to UNIT3D-Announce with
+the range of the pairs.
 `written` are the rows of `history` when the load ends, `at_end` those when the tracker has stopped.
 The rival is built from its public repository; its queries are checked against the tables when it is built.
 """
@@ -112,6 +114,24 @@ def tidegate(options, folder, database):
     return process, port
 
 
+def keys_only(options, folder, _database):
+    """Starts tidegate without a site. Returns the process and its port."""
+    port = unused_port()
+    with open(f"{folder}/keys", "w", encoding="utf-8") as file:
+        file.writelines(f"{key}\n" for key in passkeys())
+    with open(f"{folder}/tidegate.toml", "w", encoding="utf-8") as file:
+        file.write(
+            f'[udp]\nlisten = []\n[http]\nlisten = ["127.0.0.1:{port}"]\nworkers = 1\n[admin]\nlisten = []\n'
+            f'[access]\nprivate = true\nkeys = "{folder}/keys"\n[state]\ndir = "{folder}/state"\n[log]\nlevel = "warn"\n'
+        )
+    command = [options.tidegate, "serve", "--config", f"{folder}/tidegate.toml"]
+    return on_core(options.core, command, stdout=subprocess.DEVNULL), port
+
+
+def passkeys():
+    return [f"{n:032}" for n in range(1, USERS + 1)]
+
+
 def rival(options, folder, database):
     """Starts UNIT3D-Announce. Returns the process and its port."""
     port = unused_port()
@@ -166,19 +186,20 @@ def main():
     parser.add_argument("--load-core", type=int, default=1)
     parser.add_argument("--ddl", default="edge/site/tests/site/unit3d.sql")
     options = parser.parse_args()
-    per_cpu_s = {"tidegate": [], "UNIT3D-Announce": []}
+    trackers = {"UNIT3D-Announce": rival, "tidegate": tidegate, "tidegate, keys only": keys_only}
+    per_cpu_s = {name: [] for name in trackers}
     with tempfile.TemporaryDirectory() as folder:
         hashes, keys = f"{folder}/hashes", f"{folder}/keys"
         write = [options.bench, "load", "http", "http://127.0.0.1:1/announce", "--torrents", str(TORRENTS)]
         subprocess.run([*write, "--write-hashes", hashes], check=True, stdout=subprocess.DEVNULL)
         with open(keys, "w", encoding="utf-8") as file:
-            file.writelines(f"{n:032}\n" for n in range(1, USERS + 1))
+            file.writelines(f"{key}\n" for key in passkeys())
         with open(hashes, encoding="utf-8") as file:
             info_hashes = file.read().split()
         database = Database(folder, options.load_core)
         try:
             for _ in range(options.rounds):
-                for name, start in (("UNIT3D-Announce", rival), ("tidegate", tidegate)):
+                for name, start in trackers.items():
                     database.fill(options.ddl, info_hashes)
                     figures = measure(options, name, start, database, keys)
                     responses = figures["load"]["responses"]
@@ -187,11 +208,14 @@ def main():
                     per_cpu_s[name].append(figures["load"]["tracker"]["responses_per_cpu_s"])
         finally:
             database.stop()
-    ours, theirs = per_cpu_s["tidegate"], per_cpu_s["UNIT3D-Announce"]
-    pairs = sorted(a / b for a, b in zip(ours, theirs))
-    medians = {name: round(statistics.median(values)) for name, values in per_cpu_s.items()}
-    ratio = statistics.median(ours) / statistics.median(theirs)
-    print(json.dumps({"per_cpu_s": medians, "ratio": round(ratio, 3), "pairs": [round(pairs[0], 3), round(pairs[-1], 3)]}))
+    theirs = per_cpu_s.pop("UNIT3D-Announce")
+    print(json.dumps({"tracker": "UNIT3D-Announce", "per_cpu_s": round(statistics.median(theirs))}))
+    for name, ours in per_cpu_s.items():
+        pairs = sorted(a / b for a, b in zip(ours, theirs))
+        median = statistics.median(ours)
+        ratio = median / statistics.median(theirs)
+        figures = {"per_cpu_s": round(median), "ratio": round(ratio, 3), "pairs": [round(pairs[0], 3), round(pairs[-1], 3)]}
+        print(json.dumps({"tracker": name, **figures}))
 
 
 if __name__ == "__main__":
