@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use hyper::Uri;
+use types::from_hex;
 
 use super::keys::AccessSection;
 use super::without_secrets;
@@ -78,7 +79,7 @@ impl ListSource {
             text.split_once('#').map_or((text, None), |(url, end)| (url, Some(end)));
         let sha256 = match fragment {
             None => None,
-            Some(fragment) => Some(fragment.strip_prefix("sha256=").and_then(digest).ok_or(
+            Some(fragment) => Some(fragment.strip_prefix("sha256=").and_then(from_hex).ok_or(
                 "expected nothing after # but `sha256=` and 64 hex digits, the digest of the list",
             )?),
         };
@@ -146,20 +147,6 @@ pub fn fetch_port(url: &str) -> Option<u16> {
         "http" if is_own => Some(uri.port_u16().unwrap_or(80)),
         _ => None,
     }
-}
-
-/// Parses 64 hex digits.
-fn digest(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    let digits = text.as_bytes();
-    if digits.len() != 64 {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let pair = str::from_utf8(pair).ok().filter(|pair| !pair.starts_with('+'))?;
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 /// FNV-1a: a name for a URL that later versions know, too. The copy's own record has the URL.

@@ -76,7 +76,3 @@ fn random<const N: usize>() -> Result<[u8; N]> {
     getrandom::fill(&mut bytes).context("cannot get random numbers from the system")?;
     Ok(bytes)
 }
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}

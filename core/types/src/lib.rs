@@ -7,6 +7,7 @@
 
 mod announce;
 mod hash;
+mod hex;
 pub mod limits;
 mod notice;
 mod peer;
@@ -19,6 +20,7 @@ mod web;
 
 pub use announce::{Announce, Event, Families, NumWant, Role};
 pub use hash::{InfoHash, OfferId, ParseInfoHashError, PeerId};
+pub use hex::{from_hex, to_hex};
 pub use notice::Notice;
 pub use peer::{Family, PackedV4, PackedV6, PeerKey};
 pub use refusal::{Refusal, Retry};

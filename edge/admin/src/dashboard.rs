@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use types::to_hex;
 
 /// A file of the dashboard.
 struct Asset {
@@ -90,7 +91,7 @@ fn prepared() -> &'static [Prepared] {
 
 fn prepare(file: &Asset) -> Prepared {
     let digest = digest(&SHA256, file.bytes);
-    let tag = digest.as_ref().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let tag = to_hex(&digest.as_ref()[..12]);
     let kind = file.content_type();
     Prepared { kind, plain: file.bytes, gzip: compress(file.bytes), tag }
 }
@@ -229,7 +230,7 @@ mod tests {
         let libraries = FILES.iter().filter(|file| is_library(file));
         for file in libraries {
             let digest = digest(&SHA256, file.bytes);
-            let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = to_hex(digest.as_ref());
             let name = file.path.trim_start_matches("/vendor/");
             let is_listed = |line: &str| line.contains(&format!("`{name}`")) && line.contains(&hex);
             assert!(listed.lines().any(is_listed), "{name} {hex}");

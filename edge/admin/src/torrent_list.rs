@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tracker::{TorrentStats, Tracker};
-use types::{InfoHash, Tick};
+use types::{InfoHash, Tick, from_hex};
 use utoipa::ToSchema;
 
 /// A torrent in a list.
@@ -381,10 +381,7 @@ impl FromStr for Cursor {
         let (value, hash) =
             text.split_at_checked(8).filter(|_| text.len() == 48).ok_or(ParseHexError)?;
         let info_hash = hash.parse().map_err(|_| ParseHexError)?;
-        // `from_str_radix` alone accepts a sign.
-        let value = Some(value).filter(|value| value.bytes().all(|byte| byte.is_ascii_hexdigit()));
-        let value =
-            value.and_then(|value| u32::from_str_radix(value, 16).ok()).ok_or(ParseHexError)?;
+        let value = from_hex(value).map(u32::from_be_bytes).ok_or(ParseHexError)?;
         Ok(Self { value, info_hash })
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinHandle;
 use tracing::{debug, warn};
+use types::to_hex;
 
 use crate::clock::UnixTime;
 use crate::events::{Event, EventHub, EventKind};
@@ -254,8 +255,7 @@ impl Drop for DeliveryTask {
 fn sign(secret: &str, now: i64, body: &str) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
     let tag = hmac::sign(&key, format!("{now}.{body}").as_bytes());
-    let hex: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("t={now},sha256={hex}")
+    format!("t={now},sha256={}", to_hex(tag.as_ref()))
 }
 
 /// Parses the kinds of a recorded webhook, separated by spaces. Kinds of a later version are ignored.

@@ -13,6 +13,7 @@ use flate2::bufread::MultiGzDecoder;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use types::limits::LIST_TEXT_MAX;
+use types::to_hex;
 
 /// The text of a list, inflated if need be.
 pub type ListText = Box<dyn BufRead + Send>;
@@ -75,7 +76,7 @@ pub fn record(path: &Path, url: &str, pinned: Option<&[u8; 32]>) -> Option<CopyR
     let file = open_regular(&beside(path, "json")).ok()?;
     file.take(RECORD_MAX).read_to_string(&mut text).ok()?;
     let record: CopyRecord = serde_json::from_str(&text).ok()?;
-    let is_wanted = record.url == url && pinned.is_none_or(|it| hex(it) == record.sha256);
+    let is_wanted = record.url == url && pinned.is_none_or(|it| to_hex(it) == record.sha256);
     (is_wanted && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file())).then_some(record)
 }
 
@@ -139,7 +140,7 @@ impl Incoming {
 
     /// Returns the SHA-256 of all parts, in hex.
     pub fn sha256(&self) -> String {
-        hex(self.digest.clone().finish().as_ref())
+        to_hex(self.digest.clone().finish().as_ref())
     }
 
     /// Returns what was received instead of a list, if that is known by its first bytes.
@@ -178,11 +179,6 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
-}
-
-/// Returns 64 lower-case digits for a digest.
-pub fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn beside(path: &Path, extension: &str) -> PathBuf {

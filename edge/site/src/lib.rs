@@ -18,7 +18,6 @@ pub mod contract;
 pub mod credit;
 mod database;
 mod gazelle;
-mod hex;
 mod id_map;
 mod keys;
 pub mod ledger;
@@ -45,7 +44,6 @@ pub use config::{DatabaseTls, DonorRule, SiteConfig, SiteError, SiteKind};
 #[doc(hidden)]
 pub use gazelle::calls::read_query;
 pub use gazelle::tokens::SiteUrl;
-pub use hex::to_hex;
 pub use lists::{ListWindow, ListWindows};
 pub use probes::{ProbeConfig, ProbeCounts};
 #[doc(hidden)]

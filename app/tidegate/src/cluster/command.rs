@@ -11,8 +11,8 @@ use anyhow::{Context, Error, Result, anyhow, ensure};
 use clap::{Args, Subcommand, value_parser};
 use cluster::nats::{self, StreamChanges, StreamSettings};
 use serde_json::json;
+use types::to_hex;
 
-use super::hex;
 use super::operator::{OperatorFolder, write_private};
 use super::secret::Secret;
 use super::server::Server;
@@ -298,7 +298,7 @@ fn rotate_secret(dir: &Path, api: &ClusterApi) -> Result<String> {
         folder.next_secret()?;
     }
     let Secret { number, bytes, .. } = folder.secret();
-    let digits = hex(&bytes);
+    let digits = to_hex(&bytes);
     api.change_secret(&json!({ "number": number, "secret": digits, "issue": false }))?;
     // Not before: nodes that are invited from now on have it. Not later: nodes may issue by it.
     folder.write()?;

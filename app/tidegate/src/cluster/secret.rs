@@ -7,8 +7,7 @@
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tracker::SharedSecrets;
-
-use super::hex;
+use types::{from_hex, to_hex};
 
 /// Bytes of a secret; as text it has two hex digits for each.
 pub(crate) const SECRET_LEN: usize = 32;
@@ -177,24 +176,12 @@ impl KeyType for Len {
     }
 }
 
-/// Reads hex digits: two for each byte.
-pub(crate) fn parse(text: &str) -> Option<[u8; SECRET_LEN]> {
-    let mut secret = [0; SECRET_LEN];
-    if text.len() != 2 * SECRET_LEN || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (byte, at) in secret.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(secret)
-}
-
 /// Writes a secret as hex digits.
 pub(super) fn write<S: Serializer>(
     bytes: &[u8; SECRET_LEN],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&hex(bytes))
+    serializer.serialize_str(&to_hex(bytes))
 }
 
 /// Reads what [`write()`] has written.
@@ -202,7 +189,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<[u8; SECRET_LEN], D::Error> {
     let text = String::deserialize(deserializer)?;
-    parse(&text).ok_or_else(|| {
+    from_hex(&text).ok_or_else(|| {
         serde::de::Error::custom(format!("expected a secret of {} hex digits", 2 * SECRET_LEN))
     })
 }
@@ -276,9 +263,9 @@ mod tests {
     #[test]
     fn reads_hex_digits_only() {
         let good = "ab".repeat(SECRET_LEN);
-        assert_eq!(parse(&good), Some([0xab; SECRET_LEN]));
+        assert_eq!(from_hex(&good), Some([0xab; SECRET_LEN]));
         for bad in ["", "ab", &good.replacen("ab", "+b", 1), &good.replacen("ab", "äb", 1)] {
-            assert_eq!(parse(bad), None, "{bad}");
+            assert_eq!(from_hex::<SECRET_LEN>(bad), None, "{bad}");
         }
     }
 }

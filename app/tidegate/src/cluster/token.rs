@@ -7,6 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use cluster::nats::Rights;
 use nkeys::{KeyPair, KeyPairType};
 use serde_json::{Value, json};
+use types::to_hex;
 
 /// The head of each token: signed by a key of NATS.
 const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
@@ -112,7 +113,7 @@ fn sign(subject: &Subject<'_>, issuer: &KeyPair, mut claims: Value) -> Result<St
     // Servers tell tokens of an account apart by their ids.
     let id: [u8; 16] = super::random()?;
     let mut body = json!({
-        "jti": super::hex(&id),
+        "jti": to_hex(&id),
         "iat": subject.issued,
         "iss": issuer.public_key(),
         "name": subject.name,

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 use tracker::Random;
 use types::limits::LIST_BYTES_MAX;
+use types::to_hex;
 
 use super::module::{Module, Running};
 use super::outbound::{FetchRequest, HttpsFetcher, Validators};
@@ -202,7 +203,7 @@ impl Refresher {
 
     /// Returns the number of entries of a list, if it may be used.
     fn check(&self, incoming: &Incoming) -> Result<usize, FetchFault> {
-        let pinned = self.list.sha256.map(|digest| copy::hex(&digest));
+        let pinned = self.list.sha256.map(|digest| to_hex(&digest));
         let found = incoming.sha256();
         if let Some(expected) = pinned.filter(|expected| *expected != found) {
             return Err(content(format_args!("expected SHA-256 {expected}, found {found}")));

@@ -3,10 +3,11 @@
 //! A cursor is `SPOOL-SEQUENCE`. The spool's number tells a feed from another one that began anew in its place, whose
 //! sequences mean other batches.
 
+use ::site::Feed;
 use ::site::batch::{Batch, Record, SessionChange};
-use ::site::{Feed, to_hex};
 use admin::{FeedBatch, FeedError};
 use serde_json::{Map, Value, json};
+use types::to_hex;
 
 use replication::AccountBatch;
 

@@ -10,12 +10,11 @@ use axum::routing::{MethodRouter, get, post, put};
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use types::InfoHash;
+use types::{InfoHash, from_hex, to_hex};
 
 use super::load::group_factors;
 use crate::answers;
 use crate::credit::Factors;
-use crate::hex::{from_hex, to_hex};
 use crate::model::{Group, Model, Passkey, User};
 use crate::server::{Caller, Calls};
 use crate::torrents::{Moderation, Torrent};

@@ -6,8 +6,9 @@ use admin::SecretStep;
 use cluster::nats::SecretIds;
 use tracing::{info, warn};
 use tracker::Tracker;
+use types::from_hex;
 
-use crate::cluster::secret::{self, Secret, Secrets, Step};
+use crate::cluster::secret::{Secret, Secrets, Step};
 use crate::serve::time::unix_ms;
 
 /// An old secret is accepted for this much longer than a peer's lifetime, seconds: the log has messages under it for five
@@ -49,7 +50,7 @@ impl LiveSecrets {
     ///
     /// If the step cannot be made: a sentence.
     pub(in crate::serve) fn changed(&self, step: &SecretStep) -> Result<String, String> {
-        let bytes = secret::parse(&step.secret).ok_or("secret: expected 64 hex digits")?;
+        let bytes = from_hex(&step.secret).ok_or("secret: expected 64 hex digits")?;
         let new = Secret::new(step.number, bytes);
         let step = match step.issue {
             false => Step::Accept,

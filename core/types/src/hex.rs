@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Returns the bytes of a text of hexadecimal digits, or `None` if it has another length or other characters.
-pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {
         return None;
