@@ -6,12 +6,10 @@
 // This program writes to the terminal.
 #![allow(clippy::print_stdout)]
 
-mod archive;
 mod book;
 mod bpf;
 mod deny;
 mod foreign;
-mod fuzz;
 mod mysql;
 mod nextest;
 mod release;
@@ -64,8 +62,8 @@ cargo xtask TASK
                          only tests whose names contain it)
   screenshots [SCENE...] take pictures of the dashboard in real states: empty, busy, broken, a partition
                          (--docs: also write those of the documentation)
-  fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz); NAME may be `all`: all
-                         parsers at once
+  fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
+  fuzz nightly SECONDS   search by all parsers at once, and add CPU time and coverage to bench/record/fuzz.jsonl
   fuzz add NAME FILE...  add inputs to the committed ones of a parser
   fuzz minimize [NAME...] keep the inputs found, as few as reach the same code
   help                   print this text
@@ -124,11 +122,11 @@ fn run(words: &[&str]) -> Result<()> {
         ["sim", "--seeds", seeds, name] => sim::run_many(seeds, name),
         ["sim", seed] => sim::run_one(seed, sim::MIXED),
         ["sim", seed, name] => sim::run_one(seed, name),
-        ["fuzz", "all", seconds] => report(fuzz::search_all(seconds.parse()?)),
-        ["fuzz", "add", name, files @ ..] => fuzz::add(name, files),
-        ["fuzz", "minimize", names @ ..] => report(fuzz::minimize(names)),
-        ["fuzz", name] => fuzz::search(name, None),
-        ["fuzz", name, seconds] => fuzz::search(name, Some(seconds.parse()?)),
+        ["fuzz", "nightly", seconds] => report(trials::fuzz::nightly(seconds.parse()?)),
+        ["fuzz", "add", name, files @ ..] => trials::fuzz::add(name, files),
+        ["fuzz", "minimize", names @ ..] => report(trials::fuzz::minimize(names)),
+        ["fuzz", name] => trials::fuzz::search(name, None),
+        ["fuzz", name, seconds] => trials::fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(())

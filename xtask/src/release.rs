@@ -16,10 +16,10 @@ mod sbom;
 mod stage;
 mod trust;
 
-use crate::archive;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::archive;
 use trials::artifacts::{ARCHITECTURES, Architecture, SUMS, version};
 use trials::command::{Tally, command, output, run};
 use trials::workspace::{root, target};

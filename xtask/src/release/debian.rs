@@ -1,11 +1,11 @@
 //! Debian packages of the static programs, by dpkg-deb.
 
 use super::{Architecture, Release, copy, stage};
-use crate::archive;
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use trials::archive;
 use trials::command::{command, output, run};
 use trials::workspace::root;
 

@@ -5,11 +5,11 @@
 //! architectures as an OCI layout, for `skopeo copy --all` into a registry.
 
 use super::{Architecture, PROGRAMS, Release, copy};
-use crate::archive;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::archive;
 use trials::command::{command, run};
 use trials::workspace::root;
 

@@ -2,10 +2,10 @@
 //! formula for Homebrew, with version and checksums.
 
 use super::Release;
-use crate::archive;
 use anyhow::Result;
 use std::fs;
 use std::path::Path;
+use trials::archive;
 use trials::command::{command, output};
 use trials::workspace::root;
 

@@ -4,11 +4,11 @@
 
 use super::dependencies::{Dependency, linked};
 use super::{PROGRAMS, Release};
-use crate::archive;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
+use trials::archive;
 use trials::workspace::root;
 
 /// Writes `tidegate-VERSION.cdx.json`.

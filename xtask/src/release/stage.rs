@@ -1,10 +1,10 @@
 //! The archive of the static programs, and the files in it. Its `install.sh` makes the files of other packages.
 
 use super::{Architecture, PROGRAMS, Release, copy, licences};
-use crate::archive;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
+use trials::archive;
 use trials::command::{command, output, run};
 use trials::workspace::root;
 

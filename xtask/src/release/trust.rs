@@ -1,11 +1,11 @@
 //! Proof of where a release comes from: a provenance statement, checksums of all files, and their signature.
 
 use super::Release;
-use crate::archive;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
+use trials::archive;
 use trials::artifacts::SUMS;
 use trials::command::{command, output, run};
 

@@ -2,11 +2,11 @@
 
 use super::{Program, found, pack, targets, unpack};
 use crate::archive;
+use crate::command::{Tally, run};
+use crate::workspace::root;
 use anyhow::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
-use trials::command::{Tally, run};
-use trials::workspace::root;
 
 /// Digits of the hash in a committed input's file name.
 const DIGITS: usize = 12;
@@ -15,7 +15,11 @@ const MAX_LEN: &str = "-max_len=1500";
 
 /// Replaces the committed inputs of targets, all if none is named, that have no names by those found: as few as
 /// reach the same edges. Not while a target searches.
-pub(crate) fn minimize(names: &[&str]) -> Result<Tally> {
+///
+/// # Errors
+///
+/// Fails without a nightly toolchain and cargo-fuzz, and if an input breaks a target.
+pub fn minimize(names: &[&str]) -> Result<Tally> {
     let program = Program::build(None)?;
     let mut tally = Tally::default();
     let named: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();

@@ -1,18 +1,18 @@
 //! Fuzzing: searching for new inputs, and packing the corpora, which the tests of `fuzz` replay.
 
 mod minimize;
-mod parallel;
+mod nightly;
 
-pub(crate) use minimize::minimize;
-pub(crate) use parallel::search_all;
+pub use minimize::minimize;
+pub use nightly::nightly;
 
 use crate::archive;
+use crate::command::{command, output, run};
+use crate::workspace::root;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use trials::command::{command, output, run};
-use trials::workspace::root;
 
 /// SQLite, compiled as several units, has constants of one name.
 const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "detect_odr_violation=0");
@@ -20,7 +20,11 @@ const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "detect_odr_violation=0");
 /// Searches for new inputs by cargo-fuzz on nightly, for 60 s by default. It starts from the committed
 /// corpus; new interesting inputs are stored in `fuzz/target`. No test depends on it, so the nightly toolchain is not
 /// pinned.
-pub(crate) fn search(name: &str, seconds: Option<u32>) -> Result<()> {
+///
+/// # Errors
+///
+/// Fails without a nightly toolchain and cargo-fuzz, and if the target finds a defect.
+pub fn search(name: &str, seconds: Option<u32>) -> Result<()> {
     let mut program = Program::build(Some(name))?.search(name, seconds.unwrap_or(60))?;
     program.arg("-print_final_stats=1");
     run(program)?;
@@ -108,7 +112,11 @@ fn pack(name: &str, folder: &str) -> Result<()> {
 }
 
 /// Adds files to the committed inputs of a target, under their names.
-pub(crate) fn add(name: &str, files: &[&str]) -> Result<()> {
+///
+/// # Errors
+///
+/// Fails if there is no such target or file.
+pub fn add(name: &str, files: &[&str]) -> Result<()> {
     ensure!(!files.is_empty(), "expected `fuzz add NAME FILE...`");
     let folder = unpack(name)?;
     for file in files {

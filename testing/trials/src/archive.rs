@@ -1,16 +1,20 @@
 //! Archives whose bytes depend on their files only: sorted, owned by root, with one time.
 
+use crate::command::{command, output, run};
 use anyhow::{Context, Result};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use trials::command::{command, output, run};
 
 /// Arguments of tar that all packers pass: owner and rights, and everything in the folder.
-pub(crate) const OWNED_BY_ROOT: &[&str] = &["--owner=0", "--group=0", "--mode=u=rwX,go=rX", "."];
+pub const OWNED_BY_ROOT: &[&str] = &["--owner=0", "--group=0", "--mode=u=rwX,go=rX", "."];
 
 /// Packs the file or folder `name` of `folder` into `archive`.
-pub(crate) fn tar_gz(folder: &Path, name: &str, archive: &Path, epoch: u64) -> Result<()> {
+///
+/// # Errors
+///
+/// Fails if tar does.
+pub fn tar_gz(folder: &Path, name: &str, archive: &Path, epoch: u64) -> Result<()> {
     let mut tar = tar(folder, archive, epoch);
     tar.args([
         "--use-compress-program=gzip -9n",
@@ -23,7 +27,11 @@ pub(crate) fn tar_gz(folder: &Path, name: &str, archive: &Path, epoch: u64) -> R
 }
 
 /// Packs what is in `folder`, without compression, with the owners and rights that `more` says.
-pub(crate) fn tar_plain(folder: &Path, archive: &Path, epoch: u64, more: &[&str]) -> Result<()> {
+///
+/// # Errors
+///
+/// Fails if tar does.
+pub fn tar_plain(folder: &Path, archive: &Path, epoch: u64, more: &[&str]) -> Result<()> {
     let mut tar = tar(folder, archive, epoch);
     tar.args(more);
     run(tar).map(drop)
@@ -36,7 +44,11 @@ fn tar(folder: &Path, archive: &Path, epoch: u64) -> std::process::Command {
 }
 
 /// Unpacks an archive into an empty folder.
-pub(crate) fn unpack(archive: &Path, folder: &Path) -> Result<()> {
+///
+/// # Errors
+///
+/// Fails if tar does.
+pub fn unpack(archive: &Path, folder: &Path) -> Result<()> {
     recreate(folder)?;
     let mut tar = command(&["tar", "--extract", "--file"]);
     tar.arg(archive).arg("--directory").arg(folder);
@@ -44,7 +56,11 @@ pub(crate) fn unpack(archive: &Path, folder: &Path) -> Result<()> {
 }
 
 /// Makes a folder empty.
-pub(crate) fn recreate(folder: &Path) -> Result<()> {
+///
+/// # Errors
+///
+/// Fails if the folder cannot be replaced.
+pub fn recreate(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
             return Err(error).context(folder.display().to_string());
@@ -55,14 +71,22 @@ pub(crate) fn recreate(folder: &Path) -> Result<()> {
 }
 
 /// Compresses files in place, as Debian wants its documents: `FILE.gz` without name and time.
-pub(crate) fn gzip(files: &[&Path]) -> Result<()> {
+///
+/// # Errors
+///
+/// Fails if gzip does.
+pub fn gzip(files: &[&Path]) -> Result<()> {
     let mut gzip = command(&["gzip", "-9n", "--force"]);
     gzip.args(files);
     output(gzip).map(drop)
 }
 
 /// Returns the SHA-256 of a file in hexadecimal digits.
-pub(crate) fn sha256(file: &Path) -> Result<String> {
+///
+/// # Errors
+///
+/// Fails if the file cannot be read.
+pub fn sha256(file: &Path) -> Result<String> {
     let mut sum = command(&["sha256sum"]);
     sum.arg(file);
     let printed = output(sum)?;
