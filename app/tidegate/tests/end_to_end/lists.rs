@@ -184,15 +184,16 @@ fn a_pinned_digest_decides() {
     assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
 }
 
-/// Returns the response to a UDP announce: interval, and number of peers.
+/// Returns the response to a UDP announce: interval, and number of peers. A list may come between the two requests.
 fn announced(tracker: &Tracker, client: u8, port: u16) -> Option<(u32, usize)> {
-    let udp = Udp::unconnected(client, tracker.udp4());
-    udp.socket.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
+    let mut udp = Udp::unconnected(client, tracker.udp4());
+    udp.socket.set_read_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
     let mut packet = udp.id.to_be_bytes().to_vec();
     packet.extend([0_u32, 7].map(u32::to_be_bytes).as_flattened());
     udp.socket.send(&packet).unwrap();
-    udp.receive().ok()?;
-    let reply = Udp::connect_as(client, tracker.udp4()).announce(0xaa, port);
+    let connected = udp.receive().ok()?;
+    udp.id = u64::from_be_bytes(connected[8..16].try_into().unwrap());
+    let reply = udp.try_announce(0xaa, port).ok()?;
     Some((u32_at(&reply, 8), (reply.len() - 20) / 6))
 }
 

@@ -73,6 +73,11 @@ fn nodes_serve_without_nats_and_catch_up() {
     let [a, b] = [1, 2].map(|number| cluster.node(number));
     http_announce(a.http4(), 0xaa, 1001);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
+    // A node applies its own messages, too: the announce would undo the stop below until that is in the log.
+    wait_until_stored(&a);
+    a.wait_until("its own block", |it| {
+        it.metric(r#"tidegate_cluster_blocks_total{direction="received",result="applied"}"#) > 0.0
+    });
     cluster.nats.kill(0);
     for node in [&a, &b] {
         node.wait_until("no connection", |it| !is_connected(it));

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use harness::nats::{Client, Message};
+use harness::nats::Message;
 use replication::block::{self, Header, Kind};
 
 use super::{Cluster, NAME, alive, wait_for_counts, wait_until_joined};
@@ -11,12 +11,6 @@ use crate::process::Tracker;
 
 fn drops(node: &Tracker, reason: &str) -> f64 {
     node.sum("tidegate_cluster_drops_total", &[("reason", reason)])
-}
-
-/// Returns a message as a node publishes them.
-fn record(client: &mut Client, subject: &str) -> Message {
-    client.subscribe(subject).unwrap();
-    client.next_message().unwrap()
 }
 
 /// The lines of a message's headers, without its id: the log stores each id once.
@@ -44,8 +38,9 @@ fn foreign_messages_are_counted_and_dropped() {
     let mut client = cluster.nats.client(0).unwrap();
     http_announce(a.http4(), 0xaa, 1001);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
+    client.subscribe(&format!("tg.{NAME}.d.1")).unwrap();
     http_announce(a.http4(), 0xaa, 1002);
-    let block = record(&mut client, &format!("tg.{NAME}.d.1"));
+    let block = client.next_message().unwrap();
     let good = headers(&block);
     let bad = good.replace(|digit: char| digit.is_ascii_digit(), "f");
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
