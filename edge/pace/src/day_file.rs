@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -105,7 +106,8 @@ impl DayFile {
         };
         let services = Service::ALL.into_iter().map(entry).collect();
         let content = Content { day: today.day, services };
-        let fresh = self.path.with_extension("new");
+        // A name for each process: both may write at once.
+        let fresh = self.path.with_extension(process::id().to_string());
         fs::write(&fresh, serde_json::to_vec(&content)?)?;
         fs::rename(&fresh, &self.path)
     }

@@ -279,13 +279,14 @@ impl Serving {
         };
         if let Err(error) = self.upgrader.start(done) {
             error!("upgrade failed: {error:#}");
-            self.shared.records.pause(false);
+            self.cancel_upgrade();
         }
     }
 
     fn cancel_upgrade(&mut self) {
         self.upgrader.cancel();
         self.shared.records.pause(false);
+        self.supervisor.upgrade_failed();
     }
 
     fn stop(mut self, end: End) -> Result<()> {

@@ -11,6 +11,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// The supervisor, if there is one.
 pub(super) struct Supervisor {
     notifier: Option<Notifier>,
+    failed_upgrades: u32,
     watchdog: Option<Watchdog>,
 }
 
@@ -22,7 +23,7 @@ impl Supervisor {
             None
         });
         let watchdog = watchdog_interval().filter(|_| notifier.is_some());
-        Self { notifier, watchdog: watchdog.map(Watchdog::new) }
+        Self { notifier, failed_upgrades: 0, watchdog: watchdog.map(Watchdog::new) }
     }
 
     /// Every listener serves.
@@ -44,6 +45,12 @@ impl Supervisor {
     /// The process `pid` is the main process from now on.
     pub(super) fn handed_over(&self, pid: u32) {
         self.notify(&format!("MAINPID={pid}\nSTATUS=handed over to process {pid}"));
+    }
+
+    /// An upgrade has failed. The text differs each time, so that `dist/hand-over` sees a second failure, too.
+    pub(super) fn upgrade_failed(&mut self) {
+        self.failed_upgrades += 1;
+        self.notify(&format!("STATUS=serving; failed upgrades: {}", self.failed_upgrades));
     }
 
     /// Returns how long the main thread may sleep.

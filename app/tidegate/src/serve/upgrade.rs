@@ -193,17 +193,14 @@ impl Upgrader {
         self.requested.is_some_and(|since| since.elapsed() >= RECORD_TIMEOUT)
     }
 
-    /// Starts the new process. `done` gets its id when it serves, or the reason why it does not.
+    /// Starts the new process. `done` gets its id when it serves, or the reason why it does not. If this fails, the
+    /// upgrade is to be cancelled.
     pub(super) fn start(
         &mut self,
         done: impl FnOnce(Result<u32, String>) + Send + 'static,
     ) -> Result<()> {
         self.requested = None;
-        let launched = self.launch(done);
-        if launched.is_err() {
-            self.cancel();
-        }
-        launched?;
+        self.launch(done)?;
         info!("upgrade: started a new process with the same sockets");
         Ok(())
     }

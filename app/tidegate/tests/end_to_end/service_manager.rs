@@ -4,7 +4,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::Command;
 
-use crate::process::{Directory, PATIENCE, Tracker, tidegate, unused_address};
+use crate::process::{Directory, PATIENCE, Signal, Tracker, tidegate, unused_address};
 
 /// A service manager.
 struct Watcher {
@@ -71,6 +71,11 @@ fn notifies_the_service_manager_of_every_change() {
     tracker.reload();
     assert!(watcher.hear_news().starts_with("RELOADING=1\n"));
     assert_eq!(watcher.hear_news(), "READY=1\nSTATUS=serving");
+    for number in ["1", "2"] {
+        tracker.signal(Signal::SIGUSR2);
+        let failed = watcher.hear_news();
+        assert_eq!(failed, "STATUS=serving; failed upgrades: ".to_owned() + number);
+    }
     tracker.configure("");
     tracker.upgrade();
     let pid = tracker.pid();
