@@ -140,8 +140,8 @@ pub const SOURCE_FILTER_MAX: usize = 32;
 /// Listeners that the XDP program knows. Its counts have a place for each, on every queue.
 pub const XDP_LISTENERS_MAX: usize = 16;
 
-/// Frames of 4 KiB for each queue of an interface: as many as may wait for the worker, for 2 ms at a million datagrams a
-/// second. With 4,096, a worker is not measurably faster (`bench/record/2026-11-27-amd.md`).
+/// Frames of 4 KiB for each queue of an interface. A million datagrams a second fill them in 2 ms, and the ring of
+/// received frames holds no more. A worker with 4,096 is not faster (`bench/record/2026-11-27-amd.md`).
 pub const XDP_FRAMES: u32 = XDP_FRAMES_MIN;
 
 /// As many as a queue's ring of received frames holds.
