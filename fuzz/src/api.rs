@@ -40,8 +40,6 @@ const OPERATIONS: [(&str, &str, &str); 13] = [
     ("POST", "/keys", "application/octet-stream"),
 ];
 
-/// Any body gets a response that the API documents, and what is created can be read and removed.
-///
 /// Sends a body to the operation that the first byte selects.
 pub fn check(bytes: &[u8]) {
     let Some((first, body)) = bytes.split_first() else { return };

@@ -14,8 +14,6 @@ const LIFETIME_S: u32 = 2700;
 /// Early enough that older marks are before tick 0.
 const NOW: Tick = Tick(100);
 
-/// Blocks are read as a plain reader reads them, and none breaks the store that they are merged into.
-///
 /// A block that is read is written again as the same bytes, and a changed byte is noticed. A body is read
 /// as its plain reader reads it, or refused. A store into which it is merged adds up, serves announces, and
 /// loses everything when lifetimes end.

@@ -6,8 +6,6 @@ use replication::block::{Header, Kind, write};
 /// Bytes of blocks that may wait.
 const QUEUE: usize = 4096;
 
-/// A node of a cluster takes any messages in any order, and what it keeps stays bounded.
-///
 /// No sequence of inputs breaks a node, and what it keeps stays bounded.
 ///
 /// Each input is a byte for its kind, two for time, node and length, and as many bytes of a message.
@@ -38,8 +36,7 @@ pub fn check(bytes: &[u8]) {
             0 => Input::Connected,
             1 => Input::Disconnected,
             2 => Input::Log { stream: number % 3, first: 1, last: number, last_ms: now.unix_ms },
-            3 | 4 => Input::Block(&block),
-            5 => Input::Walked(&block),
+            3..=5 => Input::Block(&block),
             6 => Input::WalkEnded,
             7 => Input::Missed,
             8 => Input::Stored { ticket: number, sequence: sequence + number },
@@ -83,7 +80,8 @@ fn block(now: Time, small: u8, message: &[u8]) -> Vec<u8> {
 
 fn check_bounds(node: &Node, now: Time, out: &[Output]) {
     let snapshot = node.snapshot(now);
-    assert!(snapshot.queue_bytes <= QUEUE as u64, "{} bytes wait", snapshot.queue_bytes);
+    let unstored_bytes = snapshot.queue.unstored_bytes;
+    assert!(unstored_bytes <= QUEUE as u64, "{unstored_bytes} bytes wait");
     assert!(snapshot.nodes.len() < 256 && snapshot.events.len() <= 20);
     assert!(
         snapshot
@@ -91,7 +89,7 @@ fn check_bounds(node: &Node, now: Time, out: &[Output]) {
             .iter()
             .all(|node| node.says.version.len() <= 256 && node.says.zone.len() <= 256)
     );
-    assert!(!snapshot.is_mute || snapshot.outbound != LogState::Flowing);
+    assert!(!snapshot.is_mute || snapshot.queue.log != LogState::Flowing);
     assert!(out.len() < 1000, "{} outputs", out.len());
     for output in out {
         if let Output::PublishHeartbeat { body } = output {

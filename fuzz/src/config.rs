@@ -9,8 +9,6 @@ use serde_json::Value as Json;
 
 use ::config::{Config, Problem, Settings, changes, load, show};
 
-/// Mistakes are sentences with their place, and valid settings round-trip through `config show`.
-///
 /// Checks three parts, separated by NUL bytes: a file; variables, `NAME=VALUE` per line; and a JSON
 /// object of values set through the API.
 pub fn check(bytes: &[u8]) {

@@ -8,8 +8,6 @@ use wire::http::{ForwardedHeader, ParsedRequest, read_head};
 /// The address that the nearest proxy appends.
 const APPENDED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// The addresses that proxies appended come first, whatever clients sent before them.
-///
 /// Checks `bytes` as the headers of a request, and as a value that a proxy appends to.
 pub fn check(bytes: &[u8]) {
     let head = [b"GET / HTTP/1.1\r\n", bytes, b"\r\n\r\n"].concat();

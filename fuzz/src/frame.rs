@@ -3,8 +3,6 @@
 use net::REPLY_MAX;
 use xdp::frame::{Datagram, HEADERS_MAX, UNFRAGMENTED_MAX};
 
-/// Frames of UDP datagrams are parsed within their bounds, and replies to them are right.
-///
 /// The first two bytes choose the length of the reply and where it goes; the rest is the frame.
 pub fn check(bytes: &[u8]) {
     let Some((&[high, low], frame)) = bytes.split_first_chunk::<2>() else { return };

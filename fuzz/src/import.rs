@@ -4,8 +4,6 @@ use std::io::Read;
 
 use ::import::{ImportError, Row, check_full_scrape, check_yaml, read_sql, read_table};
 
-/// Files of other trackers.
-///
 /// Checks `bytes` as each of them.
 pub fn check(bytes: &[u8]) {
     assert_eq!(dump(bytes, usize::MAX), dump(bytes, 1));

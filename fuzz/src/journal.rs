@@ -17,8 +17,6 @@ const LIFETIME_S: u32 = 2700;
 const START_MS: u64 = 1_800_000_000_000;
 const SEGMENT_HEADER: usize = 64;
 
-/// A journal of any bytes is read, and yields only what is in whole blocks.
-///
 /// Restoring reads any bytes without a panic, and stores no peer that is in no whole block. It does not
 /// depend on the number of threads.
 ///

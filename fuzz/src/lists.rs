@@ -18,8 +18,6 @@ fn read(is_json: bool, body: &[u8], size: usize) -> Result<Vec<InfoHash>, String
     Ok(hashes)
 }
 
-/// Imported lists do not depend on how the network splits them, and agree with `serde_json`.
-///
 /// Checks a body. The first byte says where it is split, the rest is read as text and as JSON.
 pub fn check(bytes: &[u8]) {
     let Some((size, body)) = bytes.split_first() else { return };

@@ -4,8 +4,6 @@ use std::net::IpAddr;
 
 use tracker::{IpPrefix, NetworkAction, NetworkTable, Networks};
 
-/// Lists of networks.
-///
 /// Checks a list.
 pub fn check(bytes: &[u8]) {
     let parsed = Networks::parse_list(bytes);

@@ -6,8 +6,6 @@ use client::Torrent;
 use client::codec::bencode::{Value, parse};
 use types::InfoHash;
 
-/// Torrent files have the right hashes, and round-trip as magnet links.
-///
 /// Checks `bytes` as a file and, if they are text, as a magnet link.
 pub fn check(bytes: &[u8]) {
     match Torrent::from_bytes(bytes) {

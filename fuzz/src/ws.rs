@@ -21,15 +21,6 @@ const MESSAGE_MAX: usize = 300;
 /// Maximum bytes of a header.
 const HEADER_MAX: usize = 14;
 
-/// An event before the end.
-#[derive(Debug, PartialEq)]
-enum Received {
-    Text(String),
-    Binary(Vec<u8>),
-    Ping(Vec<u8>),
-    Pong(Vec<u8>),
-}
-
 /// The end of a stream.
 #[derive(Debug)]
 enum End<F> {
@@ -39,8 +30,6 @@ enum End<F> {
     ProtocolError(F),
 }
 
-/// The reader returns the same events as tungstenite.
-///
 /// Checks `bytes`: flags, the sizes of pieces, and the stream that is split into these pieces.
 pub fn check(bytes: &[u8]) {
     let Some((flags, rest)) = bytes.split_first() else { return };
@@ -101,7 +90,8 @@ fn compare(ours: &Ours, theirs: &Theirs) {
 struct Ours {
     reader: ws::Reader,
     input: Vec<u8>,
-    received: Vec<Received>,
+    /// Events before the end.
+    received: Vec<Message>,
     end: End<ProtocolError>,
 }
 
@@ -132,10 +122,16 @@ impl Ours {
                     assert!(matches!(self.end, End::Open), "{event:?} after {:?}", self.end);
                     assert!((1..=had).contains(&consumed) || matches!(event, Event::Error(_)));
                     match event {
-                        Event::Text(text) => self.received.push(Received::Text(text.into())),
-                        Event::Binary(bytes) => self.received.push(Received::Binary(bytes.into())),
-                        Event::Ping(payload) => self.received.push(Received::Ping(payload.into())),
-                        Event::Pong(payload) => self.received.push(Received::Pong(payload.into())),
+                        Event::Text(text) => self.received.push(Message::text(text.into_owned())),
+                        Event::Binary(bytes) => {
+                            self.received.push(Message::binary(bytes.into_owned()));
+                        }
+                        Event::Ping(payload) => {
+                            self.received.push(Message::Ping(payload.to_vec().into()));
+                        }
+                        Event::Pong(payload) => {
+                            self.received.push(Message::Pong(payload.to_vec().into()));
+                        }
                         Event::Close(code) => self.end = End::Close(code.map(|code| code.0)),
                         Event::Error(fault) => self.end = End::ProtocolError(fault),
                         Event::Partial { .. } => {}
@@ -149,7 +145,7 @@ impl Ours {
 
 struct Theirs {
     socket: WebSocket<Pipe>,
-    received: Vec<Received>,
+    received: Vec<Message>,
     end: End<Error>,
 }
 
@@ -169,14 +165,11 @@ impl Theirs {
         self.socket.get_mut().0.extend(piece);
         while let End::Open = self.end {
             match self.socket.read() {
-                Ok(Message::Text(text)) => self.received.push(Received::Text(text.as_str().into())),
-                Ok(Message::Binary(bytes)) => self.received.push(Received::Binary(bytes.into())),
-                Ok(Message::Ping(payload)) => self.received.push(Received::Ping(payload.into())),
-                Ok(Message::Pong(payload)) => self.received.push(Received::Pong(payload.into())),
                 Ok(Message::Close(frame)) => {
                     self.end = End::Close(frame.map(|frame| frame.code.into()));
                 }
                 Ok(Message::Frame(frame)) => panic!("{frame}"),
+                Ok(message) => self.received.push(message),
                 Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => self.end = End::ProtocolError(error),
             }

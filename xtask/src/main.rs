@@ -110,7 +110,7 @@ fn run(words: &[&str]) -> Result<()> {
         }
         ["mysql"] => report(mysql::run_tests()),
         ["cluster", words @ ..] => built(|| cluster::run(words)),
-        ["crash" | "restart", ..] => bench(words),
+        ["crash" | "restart", ..] => under_load(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
         ["client-case", name, directory] => clients::run_case(name, directory.as_ref()),
         ["screenshots", words @ ..] => built(|| screenshots::run(words)),
@@ -141,11 +141,11 @@ fn built(task: impl FnOnce() -> Result<Tally>) -> Result<()> {
     report(task())
 }
 
-/// Builds tracker and benchmarks for release, and runs a benchmark that is also a test.
-fn bench(words: &[&str]) -> Result<()> {
+/// Builds the tracker and the trials under load for release, and runs one of them.
+fn under_load(words: &[&str]) -> Result<()> {
     let build = ["cargo", "build", "--release", "--quiet", "--locked", "--package", "tidegate"];
-    command::run(command::command(&[&build[..], &["--package", "tidegate-bench"]].concat()))?;
-    let program = workspace::target().join("release/tidegate-bench").display().to_string();
+    command::run(command::command(&[&build[..], &["--package", "tidegate-trials"]].concat()))?;
+    let program = workspace::target().join("release/tidegate-trials").display().to_string();
     command::run(command::command(&[&[&*program], words].concat()))?;
     Ok(())
 }

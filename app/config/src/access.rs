@@ -95,7 +95,6 @@ pub struct NearConfig {
 /// The longest interval of a quiet refusal, seconds.
 const QUIET_S_MAX: u32 = 7 * 24 * 3600;
 
-/// Returns the refusals that are quiet.
 pub(super) fn quiet_refusals(access: &AccessSection, problems: &mut Vec<Problem>) -> QuietRefusals {
     let mut quiet = QuietRefusals::default();
     for text in &access.quiet.value {
@@ -157,7 +156,6 @@ impl NetworkRules {
         self.allow.iter().chain(&self.deny)
     }
 
-    /// Returns the lists that the rules name.
     pub(super) fn lists(&self) -> impl Iterator<Item = ConfiguredList<'_>> {
         let allow = self.allow.iter().map(|rule| ("access.networks_allow", rule));
         let deny = self.deny.iter().map(|rule| ("access.networks_deny", rule));

@@ -9,7 +9,6 @@ use xdp::Mode as XdpMode;
 
 /// A type whose values have words in the configuration.
 pub(super) trait Choice: Copy + PartialEq + 'static {
-    /// All words.
     const WORDS: &'static [&'static str];
     /// The values they stand for, in the same order.
     const VALUES: &'static [Self];

@@ -44,22 +44,7 @@ pub fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::Config;
-    use crate::tests::{read, says};
-
-    #[test]
-    fn reads_a_cluster() {
-        let text = "[cluster]\njoin = \"/etc/tidegate/join\"\nflush_ms = 20\n";
-        let config = Config::from_settings(&read(text).unwrap()).unwrap().cluster.unwrap();
-        assert_eq!(config.join, Path::new("/etc/tidegate/join"));
-        assert_eq!((config.flush, config.queue_bytes), (Duration::from_millis(20), 64 << 20));
-        // Without a join file there is none.
-        let text = "[cluster]\nflush_ms = 20\n";
-        assert_eq!(Config::from_settings(&read(text).unwrap()).unwrap().cluster, None);
-    }
+    use crate::tests::says;
 
     #[test]
     fn keys_of_1_0_0_lead_to_what_takes_their_place() {

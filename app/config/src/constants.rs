@@ -11,7 +11,7 @@ use super::setting::{AnySetting, toml};
 const UNSTABLE: &str = "TIDEGATE_UNSTABLE_KEYS";
 
 /// Constants whose value depends on other keys, with a description of it.
-const DERIVED: [(&str, &str); 11] = [
+const DERIVED: [(&str, &str); 10] = [
     ("tracker.peer_lifetime_s", "one and a half times tracker.interval_s"),
     ("tracker.interval_jitter_s", "a twentieth of tracker.interval_s"),
     ("tracker.external_address_for", "every private, loopback and link-local network"),
@@ -20,7 +20,6 @@ const DERIVED: [(&str, &str); 11] = [
     ("limits.announces_burst", "a hundred times limits.announces_per_s"),
     ("limits.scrapes_burst", "a hundred times limits.scrapes_per_s"),
     ("limits.connects_burst", "a hundred times limits.connects_per_s"),
-    ("process.group", "the group of process.user"),
     ("tls.acme.cache", "the folder acme/ in state.dir"),
     (
         "tls.acme.challenge",
@@ -29,7 +28,7 @@ const DERIVED: [(&str, &str); 11] = [
 ];
 
 /// Keys that tests cannot set either, with the value that they had by default.
-const GONE: [(&str, &str); 34] = [
+const GONE: [(&str, &str); 35] = [
     ("access.jwt_verify_per_s", "2000"),
     ("access.torrent_names_mib", "64"),
     ("bans.bad_connection_ids_per_min", "0"),
@@ -53,6 +52,7 @@ const GONE: [(&str, &str); 34] = [
     ("http.write_timeout_s", "20"),
     ("limits.buckets", "65536"),
     ("limits.prefix_v4_bits", "32"),
+    ("process.group", "the group of process.user"),
     ("state.swarms_mib", "four times limits.memory_mib, at least 512,"),
     ("tls.acme.contact", "no address"),
     ("tls.acme.terms_of_service_agreed", "true"),

@@ -2,7 +2,6 @@
 
 use serde_json::Value as Json;
 
-/// A part of the tracker.
 struct Feature {
     /// The name of the cargo feature.
     name: &'static str,

@@ -100,7 +100,6 @@ pub(crate) enum Kind {
     Certificates,
 }
 
-/// A section of the configuration.
 pub(crate) struct Section {
     /// Its name, as between brackets.
     pub(crate) name: &'static str,

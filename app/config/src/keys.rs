@@ -405,8 +405,6 @@ settings! {
     ["process"] process: ProcessSection {
         /// User to switch to after binding the ports, if started as root. Empty = stay root.
         user: Text = "";
-        /// Group to switch to. Empty = the user's own group.
-        group: Text, constant = "";
         /// auto: after binding the ports, give up everything that serving does not need (Landlock
         /// and seccomp, as far as the kernel supports them). Files can then be read only in the
         /// directories where they were at startup. off: keep all rights.

@@ -162,8 +162,6 @@ pub struct Config {
     pub site: Option<SiteConfig>,
     /// The user to switch to, or an empty string.
     pub user: String,
-    /// The group to switch to. Empty = that of the user.
-    pub group: String,
     /// True if the process gives up the rights that it does not need.
     pub sandbox: bool,
     /// Seconds that responses in progress have at the end.
@@ -237,7 +235,6 @@ impl Config {
             cluster: ClusterConfig::from_section(&sections.cluster),
             site: SiteConfig::from_section(&sections.site, &mut problems),
             user: process.user.value.clone(),
-            group: process.group.value.clone(),
             sandbox: process.sandbox.value == Sandboxing::Auto,
             shutdown_timeout_s: process.shutdown_timeout_s.value,
             log: LogConfig::from_section(&sections.log, &mut problems),
@@ -292,15 +289,12 @@ impl Config {
 
     /// Checks for keys that contradict each other.
     fn cross_check(&self, sections: &Sections, problems: &mut Vec<Problem>) {
-        let Sections { process, tls, admin, acme, udp, .. } = sections;
+        let Sections { tls, admin, acme, udp, .. } = sections;
         if self.engine.has_program() && !features::XDP {
             problems.push(udp.engine.problem(features::lacks("xdp")));
         }
         sections.state.check(problems);
         self.check_site(sections, problems);
-        if self.user.is_empty() && !self.group.is_empty() {
-            problems.push(process.group.problem("requires process.user"));
-        }
         let lacks_path = |files: &CertificateFiles| {
             [&files.chain, &files.key].iter().any(|path| path.as_os_str().is_empty())
         };

@@ -24,7 +24,6 @@ pub(super) static PROTOCOL: Key = Key::new(
 pub(super) static LISTEN: Key =
     Key::new("listen", Kind::List, &[r#"addresses to listen on, e.g. ["127.0.0.1:8080"]"#]);
 
-/// A `[[listener]]`.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerTable {
     pub(super) origin: Origin,

@@ -89,9 +89,8 @@ impl ListenerPolicyConfig {
         }
         // With durable records, all entries may come from the API.
         let needs_file = sections.state.place().is_none();
-        for (is_used, file) in
-            [(config.uses_allow(), &access.allow), (config.uses_deny(), &access.deny)]
-        {
+        let uses_deny = matches!(config.mode, Mode::Deny | Mode::Both);
+        for (is_used, file) in [(config.uses_allow(), &access.allow), (uses_deny, &access.deny)] {
             let has_folder =
                 file.key.name == "access.allow" && !config.torrents.as_os_str().is_empty();
             if is_used && file.value.is_empty() && needs_file && !has_folder {
@@ -120,11 +119,6 @@ impl ListenerPolicyConfig {
     /// Returns true if only torrents of the allow list are served.
     pub fn uses_allow(&self) -> bool {
         matches!(self.mode, Mode::Allow | Mode::Both)
-    }
-
-    /// Returns true if torrents of the deny list are refused.
-    pub fn uses_deny(&self) -> bool {
-        matches!(self.mode, Mode::Deny | Mode::Both)
     }
 }
 
@@ -418,7 +412,6 @@ fn web(sections: &Sections) -> WebOptions {
     }
 }
 
-/// Parses the addresses of a list of listeners.
 pub(super) fn addresses(
     list: &Setting<Vec<String>>,
     problems: &mut Vec<Problem>,

@@ -3,7 +3,6 @@
 //! `TIDEGATE_WRITE_REFERENCE=1 cargo test -p tidegate-config reference` writes the page.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -47,7 +46,6 @@ http.trusted_proxies = [\"127.0.0.1\"]\n```
 ";
 
 /// Returns the page.
-// Writing to a `String` cannot fail, here and below.
 fn page() -> String {
     let mut page = String::from(HEAD);
     let defaults = Sections::default();
@@ -59,35 +57,30 @@ fn page() -> String {
         let first = help.concat();
         let first = first.split_once(". ").map_or(&*first, |(first, _)| first);
         let first = markdown(first.trim().trim_end_matches('.'), &[]);
-        let _ = writeln!(page, "- [`[{name}]`](#{}): {first}", anchor(name));
+        page += &format!("- [`[{name}]`](#{}): {first}\n", anchor(name));
     }
     page.push_str("- [`[[listener]]`](#listener): additional listeners with rules of their own\n");
     let names: Vec<&str> = defaults.settable().map(|setting| setting.key().name).collect();
     for Section { name, help } in &sections {
-        let _ = write!(page, "\n## `[{name}]`\n\n{}\n", paragraph(help, &names));
+        page += &format!("\n## `[{name}]`\n\n{}\n", paragraph(help, &names));
         for setting in defaults.settable() {
             let key = setting.key();
             if key.section() == *name {
-                let _ = write!(page, "\n### {}\n\n", key.name);
-                let _ = write!(page, "{}\n\n", facts(key, &toml(&setting.json())));
-                let _ = writeln!(page, "{}", paragraph(key.help, &names));
+                page += &format!("\n### {}\n\n", key.name);
+                page += &format!("{}\n\n", facts(key, &toml(&setting.json())));
+                page += &format!("{}\n", paragraph(key.help, &names));
             }
         }
     }
-    let _ = write!(page, "\n{LISTENER}");
+    page += &format!("\n{LISTENER}");
     for key in [&PROTOCOL, &LISTEN] {
-        let _ = writeln!(
-            page,
-            "- `{}`: {}; {}. Required.",
-            key.name,
-            key.help.concat(),
-            values(key.kind)
-        );
+        page +=
+            &format!("- `{}`: {}; {}. Required.\n", key.name, key.help.concat(), values(key.kind));
     }
     let own = defaults.settable().map(|setting| setting.key());
     let own = own.filter(|key| key.per_listener == PerListener::Yes);
     let own: Vec<String> = own.map(|key| link(key.name)).collect();
-    let _ = writeln!(page, "{}", wrapped(&format!("- Optional: {}", own.join(", "))));
+    page += &format!("{}\n", wrapped(&format!("- Optional: {}", own.join(", "))));
     page
 }
 
@@ -159,7 +152,7 @@ fn wrapped(text: &str) -> String {
         if line.is_empty() {
             line.push_str(word);
         } else if line.chars().count() + 1 + word.chars().count() <= LINE_MAX || is_marker {
-            let _ = write!(line, " {word}");
+            *line += &format!(" {word}");
         } else {
             lines.push(word.into());
         }

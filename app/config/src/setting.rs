@@ -11,7 +11,6 @@ use super::choices::Choice;
 use super::features;
 use super::key::{Key, Kind, Origin, Problem};
 
-/// The value of a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting<T> {
     pub(crate) key: &'static Key,
@@ -40,7 +39,6 @@ impl<T> Setting<T> {
 }
 
 impl Setting<u32> {
-    /// Returns the lower bound of the key.
     pub(super) fn low(&self) -> u32 {
         match self.key.kind {
             Kind::Int(low, _) => low,
@@ -48,7 +46,6 @@ impl Setting<u32> {
         }
     }
 
-    /// Returns the value as a size.
     pub(super) fn size(&self) -> usize {
         self.value as usize
     }
@@ -183,7 +180,6 @@ impl<T: Choice> SettingValue for T {
     }
 }
 
-/// Parses a list of networks.
 pub(super) fn networks(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Networks {
     let networks = Networks::parse(list.value.iter().map(String::as_str));
     networks.unwrap_or_else(|error| {
@@ -248,7 +244,6 @@ fn described(value: &Json) -> String {
     }
 }
 
-/// Returns a value as TOML.
 pub(crate) fn toml(value: &Json) -> String {
     match value {
         Json::String(text) => toml::Value::String(text.clone()).to_string(),

@@ -1,7 +1,5 @@
 //! Writes the configuration: the file that `config init` makes, and what `config show` prints.
 
-use std::fmt::Write;
-
 use serde_json::{Value as Json, json};
 
 use super::key::{Kind, PerListener, Section};
@@ -30,7 +28,6 @@ const SHORT_HEAD: &str = "
 
 /// Returns a file with the documentation of every key, and its default as a comment. If `is_short`, it has only the keys
 /// that most users set.
-// Writing to a `String` cannot fail, here and below.
 pub fn init(is_short: bool) -> String {
     let mut text = String::from(HEAD);
     if is_short {
@@ -40,7 +37,7 @@ pub fn init(is_short: bool) -> String {
     for Section { name, help } in used_sections(&defaults, is_short) {
         text.push('\n');
         comment(&mut text, help);
-        let _ = writeln!(text, "[{name}]");
+        text += &format!("[{name}]\n");
         for setting in written(&defaults, is_short) {
             let key = setting.key();
             if key.section() != *name {
@@ -48,7 +45,7 @@ pub fn init(is_short: bool) -> String {
             }
             comment(&mut text, key.help);
             let mark = if key.reloadable { "  # (reloadable)" } else { "" };
-            let _ = writeln!(text, "#{} = {}{mark}", key.short_name(), toml(&setting.json()));
+            text += &format!("#{} = {}{mark}\n", key.short_name(), toml(&setting.json()));
         }
     }
     if !is_short {
@@ -71,7 +68,7 @@ fn used_sections(defaults: &Sections, is_short: bool) -> impl Iterator<Item = &'
 
 fn comment(text: &mut String, lines: &[&str]) {
     for line in lines {
-        let _ = writeln!(text, "# {}", line.trim_start());
+        *text += &format!("# {}\n", line.trim_start());
     }
 }
 
@@ -79,7 +76,7 @@ fn comment(text: &mut String, lines: &[&str]) {
 fn init_listeners(text: &mut String, defaults: &Sections) {
     text.push_str(LISTENERS_HEAD);
     for (key, example) in [(&PROTOCOL, json!("http")), (&LISTEN, json!(["127.0.0.1:8080"]))] {
-        let _ = writeln!(text, "# {} = {}  # {}", key.name, toml(&example), key.help.concat());
+        *text += &format!("# {} = {}  # {}\n", key.name, toml(&example), key.help.concat());
     }
     text.push_str(
         "# http.trusted_proxies = [\"127.0.0.1\"]\n# access.mode = \"deny\"\n\
@@ -92,7 +89,7 @@ fn init_listeners(text: &mut String, defaults: &Sections) {
             .map(|key| key.short_name())
             .collect();
         if !names.is_empty() {
-            let _ = writeln!(text, "# {section}.: {}", names.join(", "));
+            *text += &format!("# {section}.: {}\n", names.join(", "));
         }
     }
 }
@@ -103,22 +100,22 @@ pub fn show(settings: &Settings) -> String {
     let memory_mib = &settings.sections.limits.memory_mib;
     for setting in settings.sections.settable() {
         let (name, value) = (setting.key().name, toml(&setting.json()));
-        let _ = write!(text, "{name} = {value}  # {}", setting.origin());
+        text += &format!("{name} = {value}  # {}", setting.origin());
         if name == memory_mib.key.name && memory_mib.value.is_none() {
             let budget = memory_budget(None, net::process::memory_bytes()).unwrap_or(0);
-            let _ = write!(text, ", {} here", budget >> 20);
+            text += &format!(", {} here", budget >> 20);
         }
         text.push('\n');
     }
     for table in &settings.listeners {
-        let _ = writeln!(text, "\n[[listener]]  # {}", table.origin);
+        text += &format!("\n[[listener]]  # {}\n", table.origin);
         let protocol = toml(&json!(table.transport.label()));
-        let _ = writeln!(text, "{} = {protocol}  # {}", PROTOCOL.name, table.origin);
+        text += &format!("{} = {protocol}  # {}\n", PROTOCOL.name, table.origin);
         let listen = toml(&json!(table.listen.value));
-        let _ = writeln!(text, "{} = {listen}  # {}", LISTEN.name, table.listen.origin);
+        text += &format!("{} = {listen}  # {}\n", LISTEN.name, table.listen.origin);
         for setting in table.overridden() {
             let (name, value) = (setting.key().name, toml(&setting.json()));
-            let _ = writeln!(text, "{name} = {value}  # {}", setting.origin());
+            text += &format!("{name} = {value}  # {}\n", setting.origin());
         }
     }
     text
@@ -193,7 +190,6 @@ pub fn without_secrets(url: &str) -> String {
     format!("{scheme}://{host}{path}{mark}")
 }
 
-/// Joins the lines of a documentation.
 fn paragraph(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }

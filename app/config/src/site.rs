@@ -189,7 +189,6 @@ impl SiteConfig {
     }
 }
 
-/// Returns the port that a URL names.
 fn port_of(url: &str) -> Option<u16> {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let place = rest.split(['/', '?']).next().unwrap_or_default();
@@ -209,7 +208,6 @@ fn read_windows(text: &str) -> Option<Vec<SiteListWindow>> {
     (windows.len() <= SITE_LIST_WINDOWS_MAX).then_some(windows)
 }
 
-/// Reads the addresses to probe from.
 fn read_sources(section: &SiteSection, problems: &mut Vec<Problem>) -> Vec<IpAddr> {
     let setting = &section.connectable_from;
     let mut sources: Vec<IpAddr> = Vec::new();
@@ -329,7 +327,7 @@ mod tests {
     fn reads_a_site() {
         let text = format!(
             "{PRIVATE}[site]\nkind = \"unit3d\"\ndatabase = \"mysql://a@h/d\"\nlisten = \"127.0.0.1:1\"\n\
-             tracker_key = \"/k\"\ndonor_download_factor = 50\n"
+             tracker_key = \"/k\"\ndonor_download_factor = 50\n[cluster]\njoin = \"/j\"\n"
         );
         let site = Config::from_settings(&read(&text).unwrap()).unwrap().site.unwrap();
         assert_eq!((site.flush_s, site.spool_mib), (3, 4096));
@@ -386,13 +384,5 @@ mod tests {
         let found = says("[site]\nkind = \"feed\"\n[state]\ndir = \"\"\n");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("requires state.dir") && found[1].contains("a private listener"));
-        let in_cluster = |kind: &str| {
-            format!(
-                "{PRIVATE}[site]\nkind = \"{kind}\"\ndatabase = \"mysql://a@h/d\"\nlisten = \"127.0.0.1:1\"\n\
-                 tracker_key = \"/k\"\n[cluster]\njoin = \"/j\"\n"
-            )
-        };
-        assert!(Config::from_settings(&read(&in_cluster("unit3d")).unwrap()).is_ok());
-        assert!(Config::from_settings(&read(&in_cluster("feed")).unwrap()).is_ok());
     }
 }

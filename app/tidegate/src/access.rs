@@ -60,7 +60,6 @@ fn serves_others(config: &Config) -> bool {
     config.groups.iter().any(is_open)
 }
 
-/// The contents of the files.
 pub(crate) struct AccessFiles {
     listener_policies: Vec<ListenerPolicy>,
     keys: Vec<UserKey>,

@@ -163,7 +163,6 @@ struct Renewer<'a> {
     lock: Option<File>,
 }
 
-/// A host and its certificate.
 struct Host {
     domain: String,
     certificate: Option<Certificate>,

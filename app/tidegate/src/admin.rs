@@ -32,7 +32,7 @@ use table::{Column, Table};
 pub(crate) use api::{Api, Endpoint};
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterApi, NodeArgs, NodeCommand};
-pub(crate) use endpoint::ApiArgs;
+pub(crate) use endpoint::{ApiArgs, here};
 pub(crate) use error::ApiError;
 pub(crate) use event_stream::SseMessage;
 pub(crate) use table::{bytes, date, span};

@@ -1,6 +1,5 @@
 //! `tidegate announce`: announces a torrent and prints the response.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -111,7 +110,6 @@ impl Announce {
         Ok(is_well)
     }
 
-    /// Announces once, and prints the response.
     fn announce(
         &self,
         announcer: &mut Announcer,
@@ -121,17 +119,15 @@ impl Announce {
         let answer = announcer.announce(self.connect.family(), config);
         let took = cli::milliseconds(start.elapsed());
         let said = &announcer.announce;
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = match &answer {
-            _ if self.connect.json => writeln!(text, "{}", announcer.json(took, &answer)),
+        let text = match &answer {
+            _ if self.connect.json => format!("{}\n", announcer.json(took, &answer)),
             Err(error) => {
                 cli::print_error(format_args!("{}: {}", announcer.url, cli::error_text(error)));
-                Ok(())
+                String::new()
             }
             // A final `stopped` that was not asked for is not printed.
-            Ok(_) if said.event == Event::Stopped && self.event.is_none() => Ok(()),
-            Ok(announced) => write(&mut text, announcer, took, announced),
+            Ok(_) if said.event == Event::Stopped && self.event.is_none() => String::new(),
+            Ok(announced) => announcer.text(took, announced),
         };
         // Even if the reader is gone, the peer must announce `stopped`.
         cli::print(&text)?;
@@ -208,6 +204,36 @@ impl Announcer {
         }
         line
     }
+
+    fn text(&self, took: f64, said: &AnnounceResponse) -> String {
+        let mut text = self.url.to_string();
+        if let Some(address) = self.address() {
+            text += &format!(" at {address}");
+        }
+        text += &format!(": {} in {took} ms\n", self.announce.info_hash);
+        let (seeders, leechers) =
+            (counted(said.seeders, "seeder"), counted(said.leechers, "leecher"));
+        text += &format!("  {seeders}, {leechers}");
+        if said.downloads.is_some() {
+            text += &format!(", {}", counted(said.downloads, "download"));
+        }
+        let interval = said.interval_s.map_or_else(|| "?".into(), |it| it.to_string());
+        text += &format!("; announce again in {interval} s");
+        if let Some(min) = said.min_interval_s {
+            text += &format!(" (at least {min} s)");
+        }
+        if let Some(ip) = said.external_ip {
+            text += &format!("; your address: {ip}");
+        }
+        text += "\n";
+        for (name, said) in [("warning", &said.warning), ("protocol violation", &said.violation)] {
+            if let Some(said) = said {
+                text += &format!("  {name}: {}\n", printable(said));
+            }
+        }
+        said.peers.iter().for_each(|peer| text += &format!("  {peer}\n"));
+        text
+    }
 }
 
 /// Returns how long the tracker asks to wait.
@@ -220,39 +246,6 @@ fn interval(announced: &AnnounceResponse) -> Duration {
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// The longest wait, after which no tracker still has the peer.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
-
-fn write(
-    out: &mut String,
-    announcer: &Announcer,
-    took: f64,
-    said: &AnnounceResponse,
-) -> std::fmt::Result {
-    write!(out, "{}", announcer.url)?;
-    if let Some(address) = announcer.address() {
-        write!(out, " at {address}")?;
-    }
-    writeln!(out, ": {} in {took} ms", announcer.announce.info_hash)?;
-    let number = |number: Option<u64>| number.map_or_else(|| "?".into(), |it| it.to_string());
-    let (seeders, leechers) = (counted(said.seeders, "seeder"), counted(said.leechers, "leecher"));
-    write!(out, "  {seeders}, {leechers}")?;
-    if said.downloads.is_some() {
-        write!(out, ", {}", counted(said.downloads, "download"))?;
-    }
-    write!(out, "; announce again in {} s", number(said.interval_s))?;
-    if let Some(min) = said.min_interval_s {
-        write!(out, " (at least {min} s)")?;
-    }
-    if let Some(ip) = said.external_ip {
-        write!(out, "; your address: {ip}")?;
-    }
-    writeln!(out)?;
-    for (name, text) in [("warning", &said.warning), ("protocol violation", &said.violation)] {
-        if let Some(text) = text {
-            writeln!(out, "  {name}: {}", printable(text))?;
-        }
-    }
-    said.peers.iter().try_for_each(|peer| writeln!(out, "  {peer}"))
-}
 
 impl From<EventArg> for Event {
     fn from(word: EventArg) -> Self {

@@ -45,7 +45,6 @@ pub(crate) struct Restore {
 }
 
 impl Backup {
-    /// Runs the command with the tracker's configuration.
     pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
         end(self.write(config), self.file == Path::new(STREAM))
     }
@@ -86,7 +85,6 @@ fn write_file(
 }
 
 impl Restore {
-    /// Runs the command with the tracker's configuration.
     pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
         end(self.read(config), false)
     }

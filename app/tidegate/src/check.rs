@@ -1,7 +1,6 @@
 //! `tidegate check`: checks trackers, once or periodically.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -235,17 +234,15 @@ fn json(report: &CheckReport) -> Value {
 }
 
 fn text(report: &CheckReport) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(text, "{}: {}", report.url, report.verdict());
+    let mut text = format!("{}: {}\n", report.url, report.verdict());
     let mut address = None;
     for item in &report.items {
         if item.address != address {
             address = item.address;
-            let _ = address.map(|address| writeln!(text, "  at {address}"));
+            text.extend(address.map(|address| format!("  at {address}\n")));
         }
         let (verdict, name) = (item.verdict, item.name);
-        let _ = writeln!(text, "  {verdict:<7}  {name:<13}  {}", printable(&item.text));
+        text += &format!("  {verdict:<7}  {name:<13}  {}\n", printable(&item.text));
     }
     text
 }

@@ -33,7 +33,6 @@ pub(crate) enum ClusterCommand {
 }
 
 impl ClusterCommand {
-    /// Runs the command. The configuration in `config` tells where the API is, unless the command does.
     pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
         match self {
             Self::Operator(command) => command.run(config),

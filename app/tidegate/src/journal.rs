@@ -1,6 +1,5 @@
 //! `tidegate journal`: what the journal of swarms on the disk contains.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -65,7 +64,6 @@ fn configured(file: Option<&Path>) -> Result<PathBuf, UsageError> {
     Ok(SwarmsConfig::directory(&dir))
 }
 
-// Writing to a `String` cannot fail, here and below.
 fn shown(found: &Inspection) -> String {
     let mut text = format!(
         "{:<21} {:>10}  {:<19} {:>8} {:>10} {:>10}  rounds\n",
@@ -74,14 +72,13 @@ fn shown(found: &Inspection) -> String {
     for segment in &found.segments {
         let SegmentInfo { file, blocks, changes, walked, .. } = segment;
         let (size, created) = (bytes(segment.bytes as f64), moment(segment.created_ms));
-        let _ = writeln!(
-            text,
-            "{file:<21} {size:>10}  {created:<19} {blocks:>8} {changes:>10} {walked:>10}  {}",
+        text += &format!(
+            "{file:<21} {size:>10}  {created:<19} {blocks:>8} {changes:>10} {walked:>10}  {}\n",
             rounds(segment)
         );
     }
     let size = bytes(found.bytes() as f64);
-    let _ = writeln!(text, "files: {}, {size}", found.segments.len());
+    text += &format!("files: {}, {size}\n", found.segments.len());
     text += &last_round(found);
     text += &damage(found);
     text
@@ -118,21 +115,20 @@ fn damage(found: &Inspection) -> String {
     for segment in &found.segments {
         let file = &segment.file;
         if let Some(why) = &segment.unreadable {
-            let _ = writeln!(text, "{file}: {why}");
+            text += &format!("{file}: {why}\n");
         }
         for offset in &segment.damage {
-            let _ = writeln!(text, "{file}: damaged at byte {offset}");
+            text += &format!("{file}: damaged at byte {offset}\n");
         }
         if let Some(offset) = segment.tail {
-            let _ =
-                writeln!(text, "{file}: ends within a block, at byte {offset}, which is no damage");
+            text += &format!("{file}: ends within a block, at byte {offset}, which is no damage\n");
         }
     }
     for pair in found.segments.windows(2) {
         if let [before, after] = pair
             && before.number + 1 < after.number
         {
-            let _ = writeln!(text, "files between {} and {} are missing", before.file, after.file);
+            text += &format!("files between {} and {} are missing\n", before.file, after.file);
         }
     }
     let first = found.round_segment;

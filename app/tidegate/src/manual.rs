@@ -28,7 +28,6 @@ pub(crate) struct Manual {
 }
 
 impl Completions {
-    /// Prints the script.
     pub(crate) fn run(&self, mut command: Command) -> Result<bool, UsageError> {
         let name = command.get_name().to_owned();
         let mut script = Vec::new();

@@ -63,23 +63,3 @@ fn tip(word: &str) -> Option<&'static str> {
         None
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn knows_the_words_of_other_programs() {
-        for (word, expected) in [
-            ("--port", Some(ADDRESSES)),
-            ("--listen=0.0.0.0:80", Some(ADDRESSES)),
-            ("--state-dir", Some(STATE)),
-            ("-c", Some(FILE)),
-            ("no/such/tidegate.toml", Some(FILE)),
-            ("--quiet", None),
-            ("sevre", None),
-        ] {
-            assert_eq!(tip(word), expected, "{word}");
-        }
-    }
-}

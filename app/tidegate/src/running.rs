@@ -10,7 +10,6 @@ use crate::{Command, CommandLine};
 
 /// Where Linux shows processes. Elsewhere no tracker is found.
 const PROCESSES: &str = "/proc";
-/// The name of the program.
 const PROGRAM: &str = env!("CARGO_PKG_NAME");
 
 /// Returns the configuration files of the running trackers, each with the id of a process that has read it.

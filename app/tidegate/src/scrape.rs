@@ -1,6 +1,5 @@
 //! `tidegate scrape`: the statistics of torrents.
 
-use std::fmt::Write as _;
 use std::time::Instant;
 
 use clap::Args;
@@ -59,27 +58,26 @@ impl Scrape {
         answer: &Result<Vec<Option<ScrapeStats>>, TrackerError>,
     ) -> Result<bool, UsageError> {
         let Target { url, hashes, .. } = target;
-        let (url, mut text) = (url.to_string(), String::new());
-        match answer {
+        let url = url.to_string();
+        let text = match answer {
             Ok(all) if self.connect.json => {
                 let files: Vec<_> =
                     hashes.iter().zip(all).map(|(hash, it)| file(hash, *it)).collect();
-                let line = json!({ "tracker": url, "ms": took, "files": files });
-                // Writing to a string cannot fail.
-                let _ = writeln!(text, "{line}");
+                format!("{}\n", json!({ "tracker": url, "ms": took, "files": files }))
             }
             Ok(all) => {
-                let _ = writeln!(text, "{url}: response in {took} ms");
-                for (hash, stats) in hashes.iter().zip(all) {
-                    let _ = writeln!(text, "  {hash}  {}", line(*stats));
-                }
+                let lines = hashes.iter().zip(all).map(|(hash, it)| line(hash, *it));
+                format!("{url}: response in {took} ms\n{}", lines.collect::<String>())
             }
             Err(error) if self.connect.json => {
-                let line = json!({ "tracker": url, "ms": took, "error": cli::error_json(error) });
-                let _ = writeln!(text, "{line}");
+                let error = cli::error_json(error);
+                format!("{}\n", json!({ "tracker": url, "ms": took, "error": error }))
             }
-            Err(error) => cli::print_error(format_args!("{url}: {}", cli::error_text(error))),
-        }
+            Err(error) => {
+                cli::print_error(format_args!("{url}: {}", cli::error_text(error)));
+                String::new()
+            }
+        };
         cli::print(&text)
     }
 }
@@ -94,11 +92,12 @@ fn file(hash: &InfoHash, stats: Option<ScrapeStats>) -> serde_json::Value {
     }
 }
 
-fn line(stats: Option<ScrapeStats>) -> String {
+fn line(hash: &InfoHash, stats: Option<ScrapeStats>) -> String {
     let Some(ScrapeStats { seeders, downloads, leechers }) = stats else {
-        return "not in the response".into();
+        return format!("  {hash}  not in the response\n");
     };
-    let (seeders, leechers) =
-        (counted(Some(seeders), "seeder"), counted(Some(leechers), "leecher"));
-    format!("{seeders}, {leechers}, {}", counted(downloads, "download"))
+    let seeders = counted(Some(seeders), "seeder");
+    let leechers = counted(Some(leechers), "leecher");
+    let downloads = counted(downloads, "download");
+    format!("  {hash}  {seeders}, {leechers}, {downloads}\n")
 }

@@ -13,7 +13,6 @@ mod build;
 mod check;
 #[cfg(feature = "cluster")]
 mod cluster;
-mod commands;
 mod confine;
 mod draining;
 mod event;
@@ -35,7 +34,6 @@ mod program;
 mod reload;
 mod secret;
 mod serving;
-mod signals;
 mod sources;
 mod startup;
 mod state;
@@ -61,7 +59,7 @@ use admin::{Api, Records, Service};
 use anyhow::{Context, Result};
 use net::process::{self, InheritedSockets, Launcher};
 use net::tls::TlsConfig;
-use signal_hook::consts::{SIGHUP, SIGUSR2};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use signal_hook::iterator::Signals;
 use tracing::warn;
 
@@ -79,7 +77,6 @@ use module::{EngineStatus, Loaded, Loading, Membership, Opening, Shared};
 use modules::{Modules, modules};
 use reload::Reloader;
 use serving::{Serving, Start};
-use signals::listen_to_signals;
 use sources::metric_sources;
 use startup::LocalHosts;
 use supervisor::Supervisor;
@@ -297,6 +294,28 @@ impl Opened {
     }
 }
 
+/// Passes signals to the main thread. A second signal to stop ends the process at once.
+fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> {
+    for signal in [SIGTERM, SIGINT] {
+        signals.add_signal(signal).context("cannot listen to signals")?;
+    }
+    let thread = std::thread::Builder::new().name("signals".into());
+    let forward = move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            let stops = signal == SIGTERM || signal == SIGINT;
+            if stops && std::mem::replace(&mut stopping, true) {
+                std::process::exit(1);
+            }
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    thread.spawn(forward).context("cannot start a thread")?;
+    Ok(())
+}
+
 /// Returns what reports threads that end unasked.
 fn report_exits(events: Sender<Event>) -> impl Fn(ThreadExit) + Send + Sync {
     move |ended| {
@@ -315,9 +334,6 @@ fn service(workers: &Workers, reloader: &Reloader, api: &Arc<Api>) -> Service {
         hosts: config.admin_hosts.clone(),
         metrics_token: config.metrics_token,
         tls: config.admin_tls.then(tls),
-        lower_priority: || {
-            // A failure has been logged at startup.
-            let _ = process::lower_priority();
-        },
+        lower_priority: workers::give_way,
     }
 }

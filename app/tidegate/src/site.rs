@@ -24,7 +24,6 @@ use crate::serve::time::unix_offset_s;
 /// The folder within `state.dir`.
 const FOLDER: &str = "site";
 
-/// The site's part in the process.
 #[derive(Default)]
 pub(crate) struct SiteModule(Option<Arc<SiteSubsystem>>);
 
@@ -81,7 +80,6 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
     let donor = |factors: SiteFactors| DonorRule {
         upload_factor: factors.upload.map(number),
         download_factor: factors.download.map(number),
-        immune: None,
     };
     let mut options = SiteConfig {
         flush_s: site.flush_s,
@@ -119,7 +117,6 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
     }
     if let Some(database) = site.database() {
         options.database = Some(database.url.clone());
-        options.listen = Some(database.listen);
         options.database_tls = match &database.tls {
             SiteTls::Off => DatabaseTls::Off,
             SiteTls::Public => DatabaseTls::Public,
@@ -149,7 +146,6 @@ fn windows(windows: &[SiteListWindow]) -> ListWindows {
     windows.iter().take(ListWindows::new().capacity()).map(window).collect()
 }
 
-/// Returns the secret in a file.
 fn secret(key: &str, file: &Path) -> Result<String> {
     let text = fs::read_to_string(file)
         .with_context(|| format!("site.{key}: cannot read {}", file.display()))?;

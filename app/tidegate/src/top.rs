@@ -24,7 +24,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::admin::{self, ApiArgs, ApiError, Endpoint, Sort};
 use crate::cli;
-use fetch::Fetcher;
 use frame::View;
 use screen::{Action, Screen};
 use snapshot::{Snapshot, Update};
@@ -94,7 +93,7 @@ impl Top {
         }
         let url = endpoint.url.clone();
         let (updates, inbox) = mpsc::channel();
-        let fetcher = Fetcher::start(endpoint, self.sort, updates)?;
+        let sorts = fetch::start(endpoint, self.sort, updates)?;
         let mut snapshot = Snapshot::default();
         // Errors before the first sample are printed to the terminal, where they stay.
         while !snapshot.has_sample() {
@@ -125,7 +124,8 @@ impl Top {
                 Action::Quit => break,
                 Action::Sort(sort) => {
                     view.sort = sort;
-                    fetcher.sort(sort);
+                    // Fails only if the thread has ended, which it has reported.
+                    let _ = sorts.send(sort);
                     last = None;
                 }
             }

@@ -29,7 +29,6 @@ const ENGINES: &[&str] = match (cfg!(target_os = "linux"), cfg!(feature = "xdp")
 };
 
 impl Version {
-    /// Prints the version.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         cli::print(&if self.json { format!("{}\n", object()) } else { text() })
     }

@@ -97,18 +97,6 @@ impl IpPrefix {
         }
     }
 
-    /// Iterates over the addresses that hosts can have: all of the prefix, except the network's own
-    /// address and the broadcast address of a v4 network of four addresses or more.
-    pub fn hosts(&self) -> impl Iterator<Item = IpAddr> + use<> {
-        let (first, last) = self.bounds();
-        let is_v4 = self.address.is_ipv4();
-        let reserved = u128::from(is_v4 && self.bits <= 30);
-        (first + reserved..=last - reserved).map(move |bits| match is_v4 {
-            true => Ipv4Addr::from_bits(bits as u32).into(),
-            false => Ipv6Addr::from_bits(bits).into(),
-        })
-    }
-
     /// The first and last address as numbers: of 32 bits for v4, of 128 for v6.
     pub fn bounds(&self) -> (u128, u128) {
         match self.address {
@@ -216,16 +204,6 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_first_and_last_address() {
-        let bounds = |text| prefix(text).bounds();
-        assert_eq!(bounds("1.2.3.4"), (0x0102_0304, 0x0102_0304));
-        assert_eq!(bounds("1.2.3.4/24"), (0x0102_0300, 0x0102_03ff));
-        assert_eq!(bounds("0.0.0.0/0"), (0, 0xffff_ffff));
-        assert_eq!(bounds("::/0"), (0, u128::MAX));
-        assert_eq!(bounds("ffff::/16"), (0xffff << 112, u128::MAX));
-    }
-
-    #[test]
     fn clients_behind_a_translator_or_a_tunnel_have_the_prefixes_of_their_ipv4_address() {
         for (ip, bits_v4, expected) in [
             ("192.0.2.77", 24, "192.0.2.0/24"),
@@ -243,16 +221,6 @@ mod tests {
             let found = IpPrefix::of_client(ip.parse().unwrap(), bits_v4, 64);
             assert_eq!(found, prefix(expected), "{ip}");
         }
-    }
-
-    #[test]
-    fn hosts_leave_out_network_and_broadcast_address() {
-        let hosts = |text| prefix(text).hosts().map(|ip| ip.to_string()).collect::<Vec<_>>();
-        assert_eq!(hosts("192.0.2.0/30"), ["192.0.2.1", "192.0.2.2"]);
-        assert_eq!(hosts("192.0.2.0/31"), ["192.0.2.0", "192.0.2.1"]);
-        assert_eq!(hosts("192.0.2.9"), ["192.0.2.9"]);
-        assert_eq!(hosts("2001:db8::/127"), ["2001:db8::", "2001:db8::1"]);
-        assert_eq!(prefix("0.0.0.0/0").hosts().size_hint().0, u32::MAX as usize - 1);
     }
 
     #[test]

@@ -70,12 +70,6 @@ pub struct Report {
     pub meta: PeerMeta,
     /// Units of age between the peer's last announce and now.
     pub age: u32,
-    /// The peer's role.
-    pub role: Role,
-    /// True if the peer was removed.
-    pub is_gone: bool,
-    /// True if the peer has just completed its download.
-    pub is_completed: bool,
 }
 
 /// The effect of a report on a peer that is known.
@@ -105,15 +99,11 @@ impl MergeClock {
     #[inline]
     pub fn report(self, word: Word) -> Option<Report> {
         let age = self.cut_age.saturating_add(word.age());
-        let role = word.role();
-        let is_partial = role == Role::PartialSeed;
+        let is_partial = word.role() == Role::PartialSeed;
         (age <= self.age_max).then(|| Report {
             word,
             meta: PeerMeta::aged(self.now, age, word.is_counted(), is_partial),
             age,
-            role,
-            is_gone: word.is_gone(),
-            is_completed: word.is_completed(),
         })
     }
 
@@ -121,8 +111,8 @@ impl MergeClock {
     #[inline]
     pub fn judge(self, known: PeerMeta, report: &Report) -> Verdict {
         if known.age(self.now) < report.age {
-            Verdict::Keep(known.or_counted(report.meta.is_counted() && !report.is_gone))
-        } else if report.is_gone {
+            Verdict::Keep(known.or_counted(report.meta.is_counted() && !report.word.is_gone()))
+        } else if report.word.is_gone() {
             Verdict::Remove
         } else {
             Verdict::Replace(report.meta.or_counted(known.is_counted()))

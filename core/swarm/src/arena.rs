@@ -136,21 +136,18 @@ impl Arena {
         block
     }
 
-    /// Returns the lines of a block.
     #[inline(always)]
     pub(crate) fn lines(&self, block: LineBlock, len: u32) -> &[Line] {
         let at = offset_of(block) as usize;
         &self.chunks[chunk_of(block)].lines()[at..at + len as usize]
     }
 
-    /// Returns the lines of a block mutably.
     #[inline(always)]
     pub(crate) fn lines_mut(&mut self, block: LineBlock, len: u32) -> &mut [Line] {
         let at = offset_of(block) as usize;
         &mut self.chunks[chunk_of(block)].lines_mut()[at..at + len as usize]
     }
 
-    /// Prefetches the lines of a block.
     #[inline(always)]
     pub(crate) fn prefetch(&self, block: LineBlock, len: u32) {
         if len > 0 {

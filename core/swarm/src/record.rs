@@ -203,7 +203,6 @@ impl Record {
         }
     }
 
-    /// Counts a completed download.
     pub(crate) fn count_download(&mut self) {
         self.downloads = self.downloads.saturating_add(1);
     }

@@ -108,7 +108,6 @@ impl Shard {
         self.find(info_hash, hash).map(|number| self.counts_at(number)).unwrap_or_default()
     }
 
-    /// Returns the counts of the torrent with that number.
     #[inline]
     fn counts_at(&self, number: u32) -> SwarmCounts {
         let record = self.records.at(number);

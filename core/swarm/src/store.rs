@@ -251,13 +251,13 @@ impl Store {
     }
 
     #[inline]
-    fn hash(&self, info_hash: &InfoHash) -> u64 {
+    pub(crate) fn hash(&self, info_hash: &InfoHash) -> u64 {
         siphash::<1, 3>(&self.key, &info_hash.0)
     }
 
     /// Takes the lower bits; the index uses the upper ones.
     #[inline]
-    fn shard_of(&self, hash: u64) -> usize {
+    pub(crate) fn shard_of(&self, hash: u64) -> usize {
         hash as usize & (self.shards.len() - 1)
     }
 

@@ -168,7 +168,6 @@ impl Cut {
     }
 }
 
-/// Returns the bytes of a block of changes.
 fn block_of(node: u16, changes: &[Change]) -> Vec<u8> {
     let mut body = Vec::new();
     block::encode_changes(changes, &[], &mut body);

@@ -62,9 +62,7 @@ pub struct View<'a> {
     pub(crate) settings: Guard<Arc<Settings>>,
     /// The service whose clients are served.
     pub(crate) service: Service,
-    /// Its interval.
     pub(crate) interval: Interval,
-    /// True if it has a budget.
     has_budget: bool,
     bans: BansView,
     /// Tokens that may still be verified for this batch.
@@ -165,11 +163,6 @@ impl View<'_> {
         self.listener(listener_policy).is_private()
     }
 
-    /// Returns whether a listener serves scrapes of all torrents.
-    pub(crate) fn has_full_scrape(&self, listener_policy: ListenerPolicyId) -> bool {
-        self.listener(listener_policy).full_scrape
-    }
-
     /// Returns the address under which others get a peer that announces from `ip`: its own, or that of
     /// [`ListenerPolicy::external`].
     #[inline]
@@ -200,7 +193,10 @@ impl View<'_> {
     /// `Banned` if its network is banned, `TooManyRequests` if its prefix is over the rate of connects.
     #[inline]
     pub fn authorize_connect(&self, from: IpAddr) -> Result<(), Refusal> {
-        self.check_source(from, RequestKind::Connect)
+        if let Some(image) = self.bans.image() {
+            self.check_network(image, from, RequestKind::Connect)?;
+        }
+        self.check_rate(from, RequestKind::Connect)
     }
 
     /// Checks whether a client at `from`, with the `key` of its URL, may make a request of this kind at
@@ -538,7 +534,7 @@ impl View<'_> {
     }
 
     #[inline]
-    fn listener(&self, id: ListenerPolicyId) -> &ListenerPolicy {
+    pub(crate) fn listener(&self, id: ListenerPolicyId) -> &ListenerPolicy {
         id.of(&self.settings.listeners)
     }
 }

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use primitives::IpPrefix;
 use types::{Tick, limits};
 
-use crate::{NetworkAction, NetworkTable};
+use crate::{NetworkAction, NetworkTable, Networks};
 use offences::OffenceCounters;
 use ranges::Ranges;
 
@@ -85,20 +85,6 @@ pub(crate) struct Image {
 
 /// The bans in force at one moment; `None` if there are none.
 pub(crate) struct BansView(Option<Guard<Arc<Image>>>);
-
-/// Sorts ranges, and joins those that overlap.
-fn joined<A: Ord + Copy>(ranges: impl Iterator<Item = (A, A)>) -> Vec<(A, A)> {
-    let mut ranges: Vec<(A, A)> = ranges.collect();
-    ranges.sort_unstable();
-    ranges.dedup_by(|(first, last), (_, last_before)| {
-        let overlaps = *first <= *last_before;
-        if overlaps {
-            *last_before = (*last_before).max(*last);
-        }
-        overlaps
-    });
-    ranges
-}
 
 /// The end time of bans without an end.
 const FOREVER: Tick = Tick(u32::MAX);
@@ -172,12 +158,13 @@ impl Bans {
     pub fn ranges(&self, version: u64) -> Option<BannedRanges> {
         let image = self.image.load();
         (image.version != version).then(|| {
-            let v4 = image.v4.iter().map(|(first, last)| (first.into(), last.into()));
-            let v6 = image.v6.iter().map(|(first, last)| (first.into(), last.into()));
+            let (v4, v6) = (image.v4.iter().collect(), image.v6.iter().collect());
+            let banned = Networks::from_ranges(v4, v6).union(&image.networks.denied());
+            let (v4, v6) = (banned.v4.into_iter(), banned.v6.into_iter());
             BannedRanges {
                 version: image.version,
-                v4: joined(v4.chain(image.networks.denied_v4())),
-                v6: joined(v6.chain(image.networks.denied_v6())),
+                v4: v4.map(|(first, last)| (first.into(), last.into())).collect(),
+                v6: v6.map(|(first, last)| (first.into(), last.into())).collect(),
             }
         })
     }

@@ -25,12 +25,12 @@ pub(crate) struct ConnectionIds {
     unix_offset_s: AtomicU32,
 }
 
-/// Keys of connection ids.
-struct Keys {
-    /// Key of the ids that are issued.
-    current: [u8; 16],
-    /// Key of ids that are accepted, but not issued.
-    previous: Option<[u8; 16]>,
+/// The keys of what is issued to clients.
+pub(crate) struct Keys {
+    /// The key by which it is issued.
+    pub(crate) current: [u8; 16],
+    /// Another one by which it is accepted, but not issued.
+    pub(crate) previous: Option<[u8; 16]>,
 }
 
 /// The connection ids that are issued and valid now, for an XDP program that issues and verifies them.

@@ -111,7 +111,8 @@ impl View<'_> {
     ) -> Result<FullScrapePermit, Refusal> {
         self.authorize(listener_policy, from, RequestKind::Scrape, key)?;
         // At a private listener, any user could list what others share.
-        if !self.has_full_scrape(listener_policy) || self.is_private(listener_policy) {
+        let listener = self.listener(listener_policy);
+        if !listener.full_scrape || listener.is_private() {
             return Err(Refusal::FullScrape);
         }
         self.permit_listing(from)

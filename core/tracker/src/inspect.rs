@@ -4,30 +4,19 @@
 use std::slice;
 use std::sync::Arc;
 
-use swarm::{PeerInfo, TorrentStats};
+use swarm::{TorrentDetails, TorrentStats};
 use types::{InfoHash, Refusal, Tick, limits};
 
 use crate::access::{AccessLists, HashList};
 use crate::{ListenerPolicy, Tracker};
 
-/// A torrent with some or all of its peers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TorrentDetails {
-    /// Counts of peers and downloads, and when the torrent was first seen.
-    pub stats: TorrentStats,
-    /// True if its announces are refused.
-    pub frozen: bool,
-    /// Its peers; if there are more than were asked for, a share of each family and role.
-    pub peers: Vec<PeerInfo>,
-}
-
 impl Tracker {
     /// Returns a torrent with at most `peers_max` of its peers, and at most
     /// [`types::limits::INSPECT_PEERS_MAX`].
     pub fn torrent(&self, now: Tick, hash: &InfoHash, peers_max: usize) -> Option<TorrentDetails> {
-        let details = self.store.inspect(now, hash, peers_max)?;
-        let (frozen, stats) = (self.frozen.contains(hash), self.with_downloads(&details.stats));
-        Some(TorrentDetails { stats, frozen, peers: details.peers })
+        let mut details = self.store.inspect(now, hash, peers_max)?;
+        details.stats = self.with_downloads(&details.stats);
+        Some(details)
     }
 
     /// Calls `see` with every torrent, without holding a lock. A torrent may come twice if others are

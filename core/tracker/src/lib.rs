@@ -51,7 +51,6 @@ pub use clients::{ClientRules, Prefixes};
 pub use connection_id::ConnectionIdSlices;
 pub use downloads::{Downloads, DownloadsChange};
 pub use full_scrape::{FullScrapePermit, TorrentPages};
-pub use inspect::TorrentDetails;
 pub use limiter::{
     ConnectionPermit, HeavyHitters, Limiter, Limits, ListenerShare, PermitDenied, Rate, TableUsage,
 };
@@ -76,8 +75,8 @@ pub use site::{
     OwnPeer, OwnPeers, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol, SiteVerdict,
 };
 pub use swarm::{
-    Answer, FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets, TorrentEvent,
-    TorrentStats, Totals,
+    Answer, FamilyTotals, Options as StoreOptions, PeerCaps, PeerInfo, RelayTargets,
+    TorrentDetails, TorrentEvent, TorrentStats, Totals,
 };
 pub use tokens::{TokenFault, TokenStats, TokenVerifier, Tokens, VerifiedToken};
 pub use types::{ParseUserKeyError, UserKey};
@@ -87,7 +86,7 @@ pub use webtorrent::{
 
 use access::{FirstRefusals, HashList, LiveLists, TorrentReasons};
 use admission::{Effect, Endpoint};
-use connection_id::ConnectionIds;
+use connection_id::{ConnectionIds, Keys};
 use full_scrape::FullScrapes;
 use load::Gates;
 use passkeys::{ImportTime, SessionTag};
@@ -185,16 +184,9 @@ pub struct Tracker {
     first_refusals: FirstRefusals,
     downloads: Downloads,
     full_scrapes: FullScrapes,
-    offer_keys: ArcSwap<OfferKeys>,
+    /// Keys of the tags of WebTorrent offers.
+    offer_keys: ArcSwap<Keys>,
     site: OnceLock<Arc<dyn Site>>,
-}
-
-/// Keys of the tags of WebTorrent offers.
-struct OfferKeys {
-    /// Key of the tags of new offers.
-    current: [u8; 16],
-    /// Key of tags that are accepted beside them.
-    previous: Option<[u8; 16]>,
 }
 
 impl Tracker {
@@ -223,7 +215,7 @@ impl Tracker {
             first_refusals: FirstRefusals::new(keys.limits),
             downloads: Downloads::new(keys.limits),
             full_scrapes: FullScrapes::default(),
-            offer_keys: ArcSwap::from_pointee(OfferKeys {
+            offer_keys: ArcSwap::from_pointee(Keys {
                 current: keys.offers,
                 previous: keys.previous.map(|previous| previous.offers),
             }),
@@ -248,7 +240,7 @@ impl Tracker {
         let ids = previous.map(|previous| previous.connection_ids);
         self.connection_ids.replace_keys(current.connection_ids, ids);
         let previous = previous.map(|previous| previous.offers);
-        self.offer_keys.store(Arc::new(OfferKeys { current: current.offers, previous }));
+        self.offer_keys.store(Arc::new(Keys { current: current.offers, previous }));
     }
 
     /// Replaces the policy, for every worker from its next batch on.
@@ -528,7 +520,7 @@ fn store_announce(
         peer_id: announce.peer_id,
         role: announce.role(),
         action,
-        min_interval_s: policy.min_interval_s(announce.event),
+        min_interval_s: policy.min_interval_s(announce.event, policy.interval_min_s),
         caps: policy.peer_caps,
         want,
         families: request.policy.families,

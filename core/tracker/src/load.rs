@@ -87,6 +87,12 @@ impl Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stretch(pub u32);
 
+impl Default for Stretch {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 impl Stretch {
     /// Intervals as they are configured.
     pub const NONE: Self = Self(1000);
@@ -131,7 +137,7 @@ pub struct ServiceGate {
 }
 
 /// Intervals, lifetimes and budgets in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pacing {
     /// The stretch of intervals, by [`Service::index`].
     pub stretch: [Stretch; SERVICES],
@@ -144,18 +150,6 @@ pub struct Pacing {
     pub web_lifetime: Stretch,
     /// The limits in force, by [`Service::index`].
     pub gates: [ServiceGate; SERVICES],
-}
-
-impl Default for Pacing {
-    fn default() -> Self {
-        Self {
-            stretch: [Stretch::NONE; SERVICES],
-            stretch_max: Stretch::NONE,
-            lifetime: Stretch::NONE,
-            web_lifetime: Stretch::NONE,
-            gates: [ServiceGate::default(); SERVICES],
-        }
-    }
 }
 
 /// The interval in the responses of a service, seconds.
@@ -219,10 +213,8 @@ pub(crate) struct Paced {
 
 impl Paced {
     pub(crate) fn new(policy: &Policy, pacing: &Pacing) -> Self {
-        let stretched = |service: Service| {
-            let stretch = pacing.stretch.get(service.index()).copied().unwrap_or(Stretch::NONE);
-            policy.interval(service, stretch)
-        };
+        let stretched =
+            |service: Service| policy.interval(service, pacing.stretch[service.index()]);
         Self {
             intervals: Service::ALL.map(stretched),
             has_budget: pacing.gates.map(|gate| gate != ServiceGate::default()),

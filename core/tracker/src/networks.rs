@@ -16,8 +16,8 @@ pub use table::{NetworkAction, NetworkTable};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
     /// First and last addresses, sorted; ranges neither overlap nor touch.
-    v4: Vec<(u32, u32)>,
-    v6: Vec<(u128, u128)>,
+    pub(crate) v4: Vec<(u32, u32)>,
+    pub(crate) v6: Vec<(u128, u128)>,
 }
 
 impl Networks {
@@ -43,7 +43,7 @@ impl Networks {
     }
 
     /// Returns the set of these ranges of addresses, each by its first and last one.
-    fn from_ranges(v4: Vec<(u32, u32)>, v6: Vec<(u128, u128)>) -> Self {
+    pub(crate) fn from_ranges(v4: Vec<(u32, u32)>, v6: Vec<(u128, u128)>) -> Self {
         Self { v4: joined(v4), v6: joined(v6) }
     }
 
@@ -157,7 +157,6 @@ fn prefixes(
     })
 }
 
-/// Returns whether one of the ranges contains `ip`.
 fn contains<A: Address>(ranges: &[(A, A)], ip: A) -> bool {
     let behind = ranges.partition_point(|(first, _)| *first <= ip);
     behind.checked_sub(1).and_then(|at| ranges.get(at)).is_some_and(|(_, last)| ip <= *last)

@@ -116,19 +116,10 @@ impl Policy {
         u32::try_from(share_s).unwrap_or(u32::MAX).min(interval_s / 4)
     }
 
-    /// Returns the seconds that must pass before a peer may announce with `event`; 0 = none.
+    /// Returns the seconds that must pass before a peer that should wait for `interval_min_s` may announce with
+    /// `event`; 0 = none.
     #[inline]
-    pub(crate) fn min_interval_s(&self, event: Event) -> u32 {
-        self.min_interval_after(event, self.interval_min_s)
-    }
-
-    /// Returns the seconds that must pass before a WebTorrent peer may announce with `event`; 0 = none.
-    pub(crate) fn web_min_interval_s(&self, event: Event) -> u32 {
-        self.min_interval_after(event, self.websocket_interval_min_s())
-    }
-
-    #[inline]
-    fn min_interval_after(&self, event: Event, interval_min_s: u32) -> u32 {
+    pub(crate) fn min_interval_s(&self, event: Event, interval_min_s: u32) -> u32 {
         match event {
             Event::None | Event::Paused if self.enforce_interval_min => {
                 interval_min_s.saturating_sub(TOLERANCE_S)

@@ -42,7 +42,6 @@ impl Settings {
         &self.pacing
     }
 
-    /// Returns true if a service has a budget.
     #[inline]
     pub(crate) fn has_budget(&self, service: Service) -> bool {
         self.paced.has_budget[service.index()]

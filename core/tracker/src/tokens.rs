@@ -85,7 +85,6 @@ struct Verifier {
     shards: Box<[Mutex<HashTable<RememberedToken>>]>,
 }
 
-/// A verified token.
 #[derive(Clone, Copy)]
 pub(crate) struct RememberedToken {
     /// Keyed hash of the token.

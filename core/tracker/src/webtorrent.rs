@@ -53,12 +53,12 @@ pub struct WebAnnounceOk {
 /// Identifies an outstanding offer: a keyed hash of the torrent, the offer's id, its sender and its
 /// receiver. A client that does not know all of them cannot answer it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OfferTag(u64);
+pub struct OfferTag(pub u64);
 
 /// Identifies the network that an offer comes from: a keyed hash of an IPv4 /24 or an IPv6 /48, the same at
 /// all nodes of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OfferNetwork(u32);
+pub struct OfferNetwork(pub u32);
 
 impl View<'_> {
     /// Serves a WebTorrent announce. Replaces the contents of `chosen` with the peers to which its
@@ -148,13 +148,14 @@ impl View<'_> {
             ),
         };
         let extra_s = request.interval_s.saturating_sub(policy.websocket_interval_s);
+        let min_s = policy.websocket_interval_min_s();
         StoreWebAnnounce {
             info_hash: announce.info_hash,
             peer: WebPeer { connection: request.connection, peer_id: announce.peer_id },
             address: request.grant.client_ip(),
             role: announce.role(),
             action,
-            min_interval_s: policy.web_min_interval_s(announce.event),
+            min_interval_s: policy.min_interval_s(announce.event, min_s),
             caps: policy.peer_caps,
             want,
             extra_s: if extra_s > 0 && self.is_exempt(request.grant.client_ip()) {
@@ -176,12 +177,6 @@ impl Tracker {
             let tag = self.passkeys.prefetch_session(key, info_hash, &peer.peer_id, &identity);
             self.passkeys.leave(now, key, tag);
         }
-    }
-
-    /// Returns true if a WebTorrent peer is stored: it has not expired since its last announce, and no other peer
-    /// took its place.
-    pub fn has_web(&self, info_hash: &InfoHash, peer: &WebPeer) -> bool {
-        self.store.has_web(info_hash, peer)
     }
 
     /// Returns the network of a client that makes offers.
@@ -219,30 +214,6 @@ impl Tracker {
 
 fn tag(key: &[u8; 16], parts: [&[u8; 20]; 4]) -> OfferTag {
     OfferTag(siphash::<1, 3>(key, parts.map(|part| *part).as_flattened()))
-}
-
-impl OfferTag {
-    /// Returns the tag that another node sent as a number.
-    pub fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// Returns the tag as a number, for another node.
-    pub fn to_bits(self) -> u64 {
-        self.0
-    }
-}
-
-impl OfferNetwork {
-    /// Returns the network that another node sent as a number.
-    pub fn from_bits(bits: u32) -> Self {
-        Self(bits)
-    }
-
-    /// Returns the network as a number, for another node.
-    pub fn to_bits(self) -> u32 {
-        self.0
-    }
 }
 
 #[cfg(test)]

@@ -44,7 +44,6 @@ impl Notice {
         (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\'
     }
 
-    /// Keeps a text.
     fn add(text: String) -> Self {
         let mut numbers = NUMBERS.write().unwrap_or_else(PoisonError::into_inner);
         // Another thread can have been faster.

@@ -54,7 +54,6 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Appends `value` in decimal notation.
 #[inline]
 pub(crate) fn append_decimal(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());

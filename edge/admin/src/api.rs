@@ -8,7 +8,6 @@
 //! from these lines. So is the OpenAPI document, with the handlers' types, but only in tests: they prove that
 //! it equals the file that is served.
 
-mod access_end;
 mod auth;
 mod backup;
 mod bans;
@@ -27,7 +26,6 @@ mod input;
 mod keys;
 mod lists;
 mod names;
-mod networks;
 #[cfg(test)]
 mod openapi;
 mod operation;
@@ -40,7 +38,6 @@ mod session_store;
 mod site;
 mod state;
 mod stats;
-mod stats_stream;
 mod status;
 mod streams;
 mod tokens;
@@ -64,7 +61,7 @@ use scope::{Scope, Scopes};
 
 pub(crate) use auth::AuthError;
 pub use auth::is_token;
-pub use first_token::{FirstTokenDisplay, ShowToken, StartError};
+pub use first_token::{FirstTokenDisplay, StartError};
 pub(crate) use hosts::{HostNames, check_host};
 pub use lists::Reader as ListReader;
 pub use state::{Api, ApiDeps, ApiOptions};
@@ -93,18 +90,15 @@ async fn record_stats(api: &Api) {
     }
 }
 
-/// Returns every route.
 fn routes() -> Vec<Route> {
     let tables = [
         stats::routes(),
-        networks::routes(),
         keys::routes(),
         bans::routes(),
         lists::routes(),
         tokens::routes(),
         config::routes(),
         events::routes(),
-        stats_stream::routes(),
         history::routes(),
         status::routes(),
         names::routes(),
@@ -122,7 +116,6 @@ fn routes() -> Vec<Route> {
 /// The OpenAPI document as it was reviewed last. Its version is 0.0.0.
 const DOCUMENT: &str = include_str!("api/openapi.json");
 
-/// Returns the OpenAPI document.
 fn document(version: &str) -> Value {
     let mut document: Value = serde_json::from_str(DOCUMENT).expect("a test parses this text");
     document["info"]["version"] = version.into();

@@ -33,7 +33,6 @@ static FILES: [Asset; 27] = files![
 ];
 
 impl Asset {
-    /// Returns the path in URLs.
     fn url(&self) -> &'static str {
         if self.path == "/index.html" { "/" } else { self.path }
     }
@@ -75,7 +74,6 @@ struct Prepared {
     tag: String,
 }
 
-/// Returns the routes of all files.
 pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     FILES.iter().enumerate().fold(Router::new(), |router, (at, file)| {
         let serve = move |headers: HeaderMap| async move { respond(&prepared()[at], &headers) };
@@ -133,7 +131,6 @@ fn respond(file: &'static Prepared, headers: &HeaderMap) -> Response {
 mod tests {
     use super::*;
 
-    /// Returns whether a file is a library of others.
     fn is_library(file: &Asset) -> bool {
         file.path.starts_with("/vendor/")
     }

@@ -2,10 +2,11 @@
 //!
 //! Publishing never waits for a subscriber. A subscriber that falls behind misses events and learns how many.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::broadcast;
@@ -13,6 +14,7 @@ use tokio::sync::broadcast;
 use crate::annotation::{Annotation, AnnotationKind};
 use crate::clock::since_epoch;
 use crate::json::json_text;
+use crate::named::named;
 use utoipa::ToSchema;
 
 /// Events queued for the slowest subscriber.
@@ -24,26 +26,27 @@ const BAN_WAVE: u32 = 10;
 /// Seconds in which bans are counted.
 const BAN_WAVE_S: u64 = 60;
 
-/// The kind of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum EventKind {
-    /// A torrent was announced for the first time.
-    TorrentAdded,
-    /// A torrent was removed.
-    TorrentRemoved,
-    /// A peer completed a torrent.
-    Completed,
-    /// A network was banned, through the API or automatically.
-    Ban,
-    /// A key was used for the first time.
-    KeyFirstUsed,
-    /// Configuration and lists were reloaded, or a reload failed.
-    Reload,
-    /// Something that needs the operator's attention.
-    Warning,
-    /// A batch of what users transferred. Posted to a webhook only, until it is accepted.
-    Accounting,
+named! {
+    /// The kind of an event.
+    pub enum EventKind {
+        /// A torrent was announced for the first time.
+        TorrentAdded = "torrent_added", "A torrent was announced for the first time.";
+        /// A torrent was removed.
+        TorrentRemoved = "torrent_removed", "A torrent was removed.";
+        /// A peer completed a torrent.
+        Completed = "completed", "A peer completed a torrent.";
+        /// A network was banned, through the API or automatically.
+        Ban = "ban", "A network was banned, through the API or automatically.";
+        /// A key was used for the first time.
+        KeyFirstUsed = "key_first_used", "A key was used for the first time.";
+        /// Configuration and lists were reloaded, or a reload failed.
+        Reload = "reload", "Configuration and lists were reloaded, or a reload failed.";
+        /// Something that needs the operator's attention.
+        Warning = "warning", "Something needs your attention.";
+        /// A batch of what users transferred. Posted to a webhook only, until it is accepted.
+        Accounting = "accounting",
+            "What users transferred, for a private site: posted in batches until they are accepted.";
+    }
 }
 
 /// An event.
@@ -88,7 +91,7 @@ impl EventHub {
     pub fn publish(&self, kind: EventKind, data: Value) {
         let id = self.published.fetch_add(1, Ordering::Relaxed) + 1;
         let time = since_epoch(SystemTime::now()).as_secs();
-        self.noted().event(kind, time, &data);
+        self.noted.lock().event(kind, time, &data);
         // Fails only without subscribers.
         let _ = self.subscribers.send(Arc::new(Event { id, time, kind, data }));
     }
@@ -96,16 +99,12 @@ impl EventHub {
     /// Keeps an annotation of this moment for the history of statistics.
     pub fn annotate(&self, kind: AnnotationKind, text: impl Into<String>) {
         let time = since_epoch(SystemTime::now()).as_secs();
-        self.noted().add(time, kind, text.into());
+        self.noted.lock().add(time, kind, text.into());
     }
 
     /// Returns the annotations since the last call.
     pub(crate) fn take_annotations(&self) -> Vec<Annotation> {
-        std::mem::take(&mut self.noted().annotations)
-    }
-
-    fn noted(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+        std::mem::take(&mut self.noted.lock().annotations)
     }
 
     /// Returns whether there are subscribers.
@@ -113,7 +112,6 @@ impl EventHub {
         self.subscribers() > 0
     }
 
-    /// Returns the number of subscribers.
     pub(crate) fn subscribers(&self) -> usize {
         self.subscribers.receiver_count()
     }
@@ -123,7 +121,6 @@ impl EventHub {
         self.subscribers.subscribe()
     }
 
-    /// Returns the number of events published so far.
     pub(crate) fn published(&self) -> u64 {
         self.published.load(Ordering::Relaxed)
     }
@@ -165,58 +162,14 @@ impl Noted {
 }
 
 impl Event {
-    /// Serializes the event.
     pub(crate) fn to_json(&self) -> String {
         json_text(self)
     }
 }
 
 impl EventKind {
-    /// All kinds.
-    pub const ALL: [Self; 8] = [
-        Self::TorrentAdded,
-        Self::TorrentRemoved,
-        Self::Completed,
-        Self::Ban,
-        Self::KeyFirstUsed,
-        Self::Reload,
-        Self::Warning,
-        Self::Accounting,
-    ];
-
-    /// Returns the kind with this label.
     pub(crate) fn from_label(label: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.label() == label)
-    }
-
-    /// Returns what it means.
-    pub(crate) fn meaning(self) -> &'static str {
-        match self {
-            Self::TorrentAdded => "A torrent was announced for the first time.",
-            Self::TorrentRemoved => "A torrent was removed.",
-            Self::Completed => "A peer completed a torrent.",
-            Self::Ban => "A network was banned, through the API or automatically.",
-            Self::KeyFirstUsed => "A key was used for the first time.",
-            Self::Reload => "Configuration and lists were reloaded, or a reload failed.",
-            Self::Warning => "Something needs your attention.",
-            Self::Accounting => {
-                "What users transferred, for a private site: posted in batches until they are accepted."
-            }
-        }
-    }
-
-    /// Returns its name in the API.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::TorrentAdded => "torrent_added",
-            Self::TorrentRemoved => "torrent_removed",
-            Self::Completed => "completed",
-            Self::Ban => "ban",
-            Self::KeyFirstUsed => "key_first_used",
-            Self::Reload => "reload",
-            Self::Warning => "warning",
-            Self::Accounting => "accounting",
-        }
+        Self::all().find(|kind| kind.label() == label)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-/// Returns the value as JSON text.
 pub(crate) fn json_text(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value);
     debug_assert!(text.is_ok(), "a type of this crate has no JSON form: {text:?}");

@@ -21,6 +21,7 @@ mod live;
 mod log_levels;
 mod log_tail;
 mod metrics;
+mod named;
 mod outbound;
 mod public_address;
 mod recorder;
@@ -48,7 +49,7 @@ pub use annotation::{Annotation, AnnotationKind};
 pub use announce_url::AnnounceUrl;
 #[doc(hidden)]
 pub use api::ListReader;
-pub use api::{Api, ApiDeps, ApiOptions, FirstTokenDisplay, ShowToken, StartError, is_token};
+pub use api::{Api, ApiDeps, ApiOptions, FirstTokenDisplay, StartError, is_token};
 pub use clock::{ClockReading, UnixTime};
 pub use control::{
     Command, ReloadOutcome, SecretStep, Setting, SettingKind, SettingSection, Settings,
@@ -113,9 +114,12 @@ fn serve_within(
     let served = runtime.block_on(async {
         let mut servers = tokio::task::JoinSet::new();
         for listener in listeners {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            let (connections, tls) = (Arc::clone(&connections), service.tls.clone());
-            let listener = LimitedListener::new(listener, connections, limits.idle_timeout, tls);
+            let listener = LimitedListener {
+                listener: tokio::net::TcpListener::from_std(listener)?,
+                connections: Arc::clone(&connections),
+                idle_timeout: limits.idle_timeout,
+                tls: service.tls.clone(),
+            };
             let router = router(service).into_make_service_with_connect_info::<ClientAddr>();
             servers.spawn(axum::serve(listener, router).into_future());
         }

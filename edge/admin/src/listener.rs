@@ -40,12 +40,12 @@ pub(crate) struct ConnectionLimits {
 pub(crate) const CONNECTION_LIMITS: ConnectionLimits =
     ConnectionLimits { connections: 128, per_host: 64, idle_timeout: Duration::from_secs(75) };
 
-/// Accepts connections and limits how many are open.
+/// Accepts connections and limits how many are open. Listeners with the same `connections` share the limits.
 pub(crate) struct LimitedListener {
-    listener: TcpListener,
-    connections: Arc<Connections>,
-    idle_timeout: Duration,
-    tls: Option<Arc<ServerConfig>>,
+    pub(crate) listener: TcpListener,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) idle_timeout: Duration,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
 }
 
 /// The address of a client, and its connection.
@@ -66,18 +66,6 @@ pub(crate) struct TimedStream {
     handle: ConnectionHandle,
     /// Completes when the connection is closed to make room for another. `None` = it has.
     closed: Option<oneshot::Receiver<()>>,
-}
-
-impl LimitedListener {
-    /// Listeners with the same `connections` share the limits.
-    pub(crate) fn new(
-        listener: TcpListener,
-        connections: Arc<Connections>,
-        idle_timeout: Duration,
-        tls: Option<Arc<ServerConfig>>,
-    ) -> Self {
-        Self { listener, connections, idle_timeout, tls }
-    }
 }
 
 impl axum::serve::Listener for LimitedListener {

@@ -8,7 +8,6 @@ use serde_json::json;
 use tracing::warn;
 use tracker::access::HashList;
 use tracker::{DownloadsChange, IpPrefix, KeyId, KeyTotals, SiteKeyRule, Tracker};
-use types::InfoHash;
 
 use crate::api::Api;
 use crate::control::Command;
@@ -17,7 +16,7 @@ use crate::records::tables::bans::BanRow;
 use crate::records::tables::lists::List;
 use crate::records::tables::settings;
 use crate::records::{ChangeSource, LiveState, PendingCounts, RecordOp};
-use crate::restore::{self, apply_key};
+use crate::restore::{self, apply_key, edit_list};
 
 /// The memory of the tracker and of the API, for the writer of the records.
 pub struct Live(Arc<Api>);
@@ -82,22 +81,6 @@ impl List {
     pub(crate) fn all_entries(self, tracker: &Tracker) -> usize {
         let live = self.live_list(tracker).map_or(0, HashList::len);
         live + self.files(tracker).iter().map(|list| list.len()).sum::<usize>()
-    }
-}
-
-fn edit_list(tracker: &Tracker, list: List, hashes: &[InfoHash], is_added: bool) {
-    match list.live_list(tracker) {
-        Some(live) if is_added => {
-            live.insert(hashes);
-        }
-        Some(live) => {
-            live.remove(hashes);
-        }
-        None => {
-            for hash in hashes {
-                tracker.freeze(hash, is_added);
-            }
-        }
     }
 }
 

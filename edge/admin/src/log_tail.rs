@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::clock::since_epoch;
@@ -60,7 +60,7 @@ impl LogTail {
             message.push('…');
         }
         let time = since_epoch(SystemTime::now());
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         lines.last += 1;
         let (id, time) = (lines.last, time.as_secs());
         if lines.lines.len() >= LINES_MAX {
@@ -75,14 +75,13 @@ impl LogTail {
         self.suppressed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of suppressed lines so far.
     pub(crate) fn suppressed(&self) -> u64 {
         self.suppressed.load(Ordering::Relaxed)
     }
 
     /// Returns the lines with ids above `id`, oldest first.
     pub(crate) fn after(&self, id: u64) -> Vec<LogLine> {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock();
         lines.lines.iter().filter(|line| line.id > id).cloned().collect()
     }
 }

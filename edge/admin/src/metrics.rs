@@ -14,7 +14,6 @@ use crate::clock::since_epoch;
 use crate::log_tail::LOG_TAIL;
 use crate::sources::MetricSources;
 
-/// Returns all metrics as they are now.
 pub(super) fn render(sources: &MetricSources, api: Option<&Api>) -> String {
     let mut page = Page::default();
     let listeners = sources.registry.read();

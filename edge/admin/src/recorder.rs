@@ -9,15 +9,16 @@ mod services;
 mod torrents;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 use tracker::IpPrefix;
-use tracker::counters::{BusyNetworks, Counters, DropReason, Listener, ServicesReport};
-use types::{InfoHash, Refusal};
+use tracker::counters::{BusyNetworks, Counters, Listener, ServicesReport};
+use types::InfoHash;
 
 use crate::annotation::Annotation;
 use crate::clients::samples_by_name;
@@ -68,7 +69,6 @@ struct State {
     last: Option<CounterSnapshot>,
     /// The counters at the last details.
     last_details: Option<CounterSnapshot>,
-    /// The last details.
     details: Option<Arc<StatsMessage>>,
 }
 
@@ -108,7 +108,7 @@ impl Recorder {
         let listeners = sources.registry.read();
         let snapshot = CounterSnapshot::new(&listeners, (sources.process)().cpu_s);
         let lost = sources.receive_losses();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.losses.add(snapshot.at, lost);
         state.endings.add(snapshot.at, &snapshot.counters);
         if let Some(last) = &state.last {
@@ -136,31 +136,31 @@ impl Recorder {
 
     /// Returns the datagrams that the kernel dropped in the last ten minutes because receive buffers were full.
     pub(crate) fn recent_losses(&self) -> u64 {
-        self.lock().losses.recent()
+        self.state.lock().losses.recent()
     }
 
     /// Returns the cause by which nearly all requests of the last five minutes ended, if there is one.
     pub(crate) fn common_ending(&self) -> Option<CommonEnding> {
-        self.lock().endings.common()
+        self.state.lock().endings.common()
     }
 
     /// Keeps an annotation, and sends it to streams.
     pub(crate) fn annotate(&self, annotation: Annotation) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.send("annotation", json_text(&annotation));
         state.history.annotate(annotation);
     }
 
     /// Moves what the records do not have yet to `pending`.
     pub(crate) fn collect(&self, pending: &mut PendingHistory) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.history.collect(pending);
         state.services.collect(pending);
     }
 
     /// Adds what the records have. Call before the first sample.
     pub(crate) fn restore(&self, stored: PendingHistory) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.services.restore(&stored.rows, false);
         state.history.restore(stored);
     }
@@ -168,7 +168,7 @@ impl Recorder {
     /// Returns what the process that replaces this one needs and the records do not have: rows with steps too short for
     /// them, and rows that still change.
     pub(crate) fn brief_rows(&self) -> Vec<StoredRow> {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut rows = state.history.brief_rows();
         rows.append(&mut state.services.rows());
         rows
@@ -176,34 +176,34 @@ impl Recorder {
 
     /// Adds rows of an earlier process. Call before the first sample.
     pub(crate) fn restore_rows(&self, rows: Vec<StoredRow>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.services.restore(&rows, true);
         state.history.restore(PendingHistory { rows, annotations: Vec::new() });
     }
 
     /// Returns the traffic and the uptime of all services until `now`, a Unix time in seconds.
     pub(crate) fn services(&self, now: u64) -> ServicesReport {
-        self.lock().services.report(now)
+        self.state.lock().services.report(now)
     }
 
     /// Returns what is known of a span that ends `now`, a Unix time in seconds.
     pub(crate) fn span(&self, span: HistorySpan, now: u64) -> StatsHistory {
-        self.lock().history.span(span, now)
+        self.state.lock().history.span(span, now)
     }
 
     /// Returns what is known of a torrent within a span that ends `now`, a Unix time in seconds.
     pub(crate) fn torrent(&self, hash: &InfoHash, span: HistorySpan, now: u64) -> TorrentHistory {
-        self.lock().history.torrent(hash, span, now)
+        self.state.lock().history.torrent(hash, span, now)
     }
 
     /// Follows a torrent that an operator looks at.
     pub(crate) fn follow(&self, hash: InfoHash) {
-        self.lock().history.followed.open(hash);
+        self.state.lock().history.followed.open(hash);
     }
 
     /// Follows the torrents at the top of a list, while there is room.
     pub(crate) fn follow_top(&self, hashes: impl Iterator<Item = InfoHash>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         hashes.take(TOP_FOLLOWED).for_each(|hash| state.history.followed.add(hash));
     }
 
@@ -211,7 +211,7 @@ impl Recorder {
     pub(crate) fn subscribe(
         &self,
     ) -> (Vec<Arc<StatsMessage>>, broadcast::Receiver<Arc<StatsMessage>>) {
-        let state = self.lock();
+        let state = self.state.lock();
         // Under the lock, so that no sample is missed or sent twice.
         let receiver = self.subscribers.subscribe();
         let seconds: Vec<_> = state.seconds.iter().map(rounded).collect();
@@ -225,10 +225,6 @@ impl Recorder {
         // Fails only without subscribers.
         let _ = self.subscribers.send(Arc::clone(&message));
         message
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -259,28 +255,19 @@ fn details(
     before: Option<&CounterSnapshot>,
     now: &CounterSnapshot,
 ) -> String {
-    let zero = Counters::default();
-    let old = before.map_or(&zero, |before| &before.counters);
-    let passed_s = before.map_or(f64::INFINITY, |old| now.at.duration_since(old.at).as_secs_f64());
-    let rates = |names: &mut dyn Iterator<Item = &'static str>, new: &[u64], old: &[u64]| {
-        let rates =
-            new.iter().zip(old).map(|(new, old)| new.saturating_sub(*old) as f64 / passed_s);
-        names.zip(rates).filter(|(_, rate)| *rate > 0.0).collect::<BTreeMap<_, _>>()
+    let rates = |before: &CounterSnapshot| -> [BTreeMap<&'static str, f64>; 2] {
+        let passed_s = now.at.duration_since(before.at).as_secs_f64();
+        now.reasons_since(before).map(|counts| {
+            counts.into_iter().map(|(reason, count)| (reason, count as f64 / passed_s)).collect()
+        })
     };
+    let [refusals, drops] = before.map(rates).unwrap_or_default();
     let clients = samples_by_name(listeners);
     let samples = clients.values().sum::<u64>().max(1) as f64;
     let (tracker, totals) = (&sources.tracker, sources.tracker.totals());
     let details = Details {
-        drops: rates(
-            &mut DropReason::ALL.into_iter().map(DropReason::label),
-            &now.counters.drops,
-            &old.drops,
-        ),
-        refusals: rates(
-            &mut Refusal::ALL.into_iter().map(Refusal::label),
-            &now.counters.refusals,
-            &old.refusals,
-        ),
+        drops,
+        refusals,
         clients: clients.into_iter().map(|(name, count)| (name, count as f64 / samples)).collect(),
         networks: busy_networks(listeners),
         bans: tracker.bans().len(),
@@ -339,7 +326,7 @@ mod tests {
         assert!(row[1] > 0.0 && row[2] == 0.0, "{row:?}");
         assert!(row[6] > 10.0 && row[6] <= 20.0, "{row:?}");
         assert!(messages.try_recv().is_err(), "details come every five seconds");
-        recorder.lock().last_details = None;
+        recorder.state.lock().last_details = None;
         recorder.record(&sources);
         messages.try_recv().unwrap();
         let details: Value = serde_json::from_str(&messages.try_recv().unwrap().data).unwrap();

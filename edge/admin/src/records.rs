@@ -30,10 +30,11 @@ pub(crate) mod tables;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
@@ -88,7 +89,7 @@ impl Records {
         let health = Arc::<RecordsHealth>::default();
         let replication = Arc::<ReplicationState>::default();
         let writer = Writer::new(connection, queue, Arc::clone(&health), Arc::clone(&replication));
-        let fail = |error| OpenError { file: file.clone(), reason: failure::Reason::new(&error) };
+        let fail = |error: rusqlite::Error| OpenError { file: file.clone(), reason: error.into() };
         let writer = writer.map_err(fail)?;
         let (readers, is_paused) = Default::default();
         Ok((Self { file, requests, readers, health, is_paused, replication }, writer))
@@ -140,7 +141,7 @@ impl Records {
             self.send(WriterRequest::Call(call))?;
             return Ok(answer.await.map_err(|_| RecordsError::Stopped)??);
         };
-        let reader = self.readers().pop();
+        let reader = self.readers.lock().pop();
         let result = tokio::task::spawn_blocking(move || {
             let reader = match reader {
                 Some(reader) => reader,
@@ -152,7 +153,7 @@ impl Records {
         // The task is never cancelled, so an error is a panic.
         let (reader, rows) =
             result.await.map_err(|_| RecordsError::Stopped)?.map_err(RecordsError::new)?;
-        let mut readers = self.readers();
+        let mut readers = self.readers.lock();
         if readers.len() < READERS_MAX {
             readers.push(reader);
         }
@@ -163,7 +164,7 @@ impl Records {
     /// over: it would not apply changes acknowledged after that. Changes already queued are still made;
     /// [`Self::is_idle`] returns true once they are.
     pub fn pause(&self, is_paused: bool) {
-        *self.paused() = is_paused;
+        *self.is_paused.lock() = is_paused;
     }
 
     /// Returns whether nothing is queued for the writer.
@@ -185,12 +186,8 @@ impl Records {
     }
 
     fn send_unless_paused(&self, request: WriterRequest) -> Result<(), RecordsError> {
-        let paused = self.paused();
+        let paused = self.is_paused.lock();
         if *paused { Err(RecordsError::Upgrading) } else { self.send(request) }
-    }
-
-    fn paused(&self) -> std::sync::MutexGuard<'_, bool> {
-        self.is_paused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn send(&self, request: WriterRequest) -> Result<(), RecordsError> {
@@ -200,10 +197,6 @@ impl Records {
             self.health.count(&RecordsError::QueueFull);
             RecordsError::QueueFull
         })
-    }
-
-    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

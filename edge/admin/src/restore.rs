@@ -9,7 +9,7 @@ use types::InfoHash;
 use crate::clock::ClockReading;
 use crate::records::Writer;
 use crate::records::tables;
-use crate::records::tables::bans;
+use crate::records::tables::bans::{self, BanRow};
 use crate::records::tables::counts;
 use crate::records::tables::keys::{self, KeyRow, Rules};
 use crate::records::tables::lists::{self, List};
@@ -27,14 +27,17 @@ pub fn restore(
     counts_downloads: bool,
 ) -> Result<(), rusqlite::Error> {
     let connection = writer.connection();
-    restore_keys(tracker, connection, now)?;
+    let keys = |last: Option<&KeyRow>| keys::page(connection, last.map_or(0, |row| row.id), PAGE);
+    each_page(keys, |page| page.iter().for_each(|row| apply_key(tracker, row, now)))?;
     restore_bans(tracker, connection, now)?;
-    each_page(connection, List::Allow, |page| tracker.allowed().insert(page))?;
-    each_page(connection, List::Deny, |page| tracker.denied().insert(page))?;
-    each_page(connection, List::Frozen, |page| {
-        page.iter().filter(|hash| tracker.freeze(hash, true)).count()
-    })?;
-    restore_reasons(tracker, connection)?;
+    for list in [List::Allow, List::Deny, List::Frozen] {
+        let entries = |last: Option<&InfoHash>| lists::page(connection, list, last.copied(), PAGE);
+        each_page(entries, |page| edit_list(tracker, list, page, true))?;
+    }
+    let reasons = |last: Option<&ReasonRow>| {
+        torrent_reasons::page(connection, last.map(|row| row.info_hash), PAGE)
+    };
+    each_page(reasons, |page| put_reasons(tracker, page))?;
     if counts_downloads {
         tracker.downloads().enable();
         let mut page = Vec::new();
@@ -70,20 +73,6 @@ pub fn ignored_nodes(writer: &Writer) -> Result<Vec<u8>, rusqlite::Error> {
     tables::ignored_nodes::all(writer.connection())
 }
 
-fn restore_keys(
-    tracker: &Tracker,
-    connection: &Connection,
-    now: ClockReading,
-) -> Result<(), rusqlite::Error> {
-    let mut after = 0;
-    loop {
-        let page = keys::page(connection, after, PAGE)?;
-        let Some(last) = page.last() else { return Ok(()) };
-        after = last.id;
-        page.iter().for_each(|row| apply_key(tracker, row, now));
-    }
-}
-
 /// Applies a recorded key to the tracker. A key that cannot be applied is logged and skipped.
 pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, now: ClockReading) {
     let Rules { download_slots, .. } = row.rules;
@@ -107,13 +96,20 @@ pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, now: ClockReading) {
     }
 }
 
-fn restore_reasons(tracker: &Tracker, connection: &Connection) -> Result<(), rusqlite::Error> {
-    let mut after = None;
-    loop {
-        let page = torrent_reasons::page(connection, after, PAGE)?;
-        let Some(last) = page.last() else { return Ok(()) };
-        after = Some(last.info_hash);
-        put_reasons(tracker, &page);
+/// Adds entries to a list in the tracker's memory, or removes them.
+pub(crate) fn edit_list(tracker: &Tracker, list: List, hashes: &[InfoHash], is_added: bool) {
+    match list.live_list(tracker) {
+        Some(live) if is_added => {
+            live.insert(hashes);
+        }
+        Some(live) => {
+            live.remove(hashes);
+        }
+        None => {
+            for hash in hashes {
+                tracker.freeze(hash, is_added);
+            }
+        }
     }
 }
 
@@ -132,34 +128,30 @@ fn restore_bans(
     now: ClockReading,
 ) -> Result<(), rusqlite::Error> {
     let mut all = Vec::new();
-    let mut after = String::new();
-    loop {
-        let page = bans::page(connection, now.time, &after, PAGE)?;
-        let Some(last) = page.last() else { break };
-        after.clone_from(&last.network);
-        for row in &page {
+    let bans = |last: Option<&BanRow>| {
+        bans::page(connection, now.time, last.map_or("", |row| row.network.as_str()), PAGE)
+    };
+    each_page(bans, |page| {
+        for row in page {
             match row.network.parse::<IpPrefix>() {
                 Ok(network) => all.push((network, row.expires.map(|time| now.tick_at(time)))),
                 Err(_) => warn!(network = row.network, "recorded ban is malformed and was ignored"),
             }
         }
-    }
+    })?;
     tracker.bans().put(&all);
     Ok(())
 }
 
-fn each_page(
-    connection: &Connection,
-    list: List,
-    mut see: impl FnMut(&[InfoHash]) -> usize,
+/// Calls `see` with all rows, page by page. `read` returns those after the last row of the page before.
+fn each_page<T>(
+    read: impl Fn(Option<&T>) -> Result<Vec<T>, rusqlite::Error>,
+    mut see: impl FnMut(&[T]),
 ) -> Result<(), rusqlite::Error> {
-    let mut after = None;
-    loop {
-        let page = lists::page(connection, list, after, PAGE)?;
+    let mut page = read(None)?;
+    while !page.is_empty() {
         see(&page);
-        after = page.last().copied();
-        if after.is_none() {
-            return Ok(());
-        }
+        page = read(page.last())?;
     }
+    Ok(())
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use subsystem::Subsystems;
 use tracker::Tracker;
@@ -94,14 +95,13 @@ pub struct Status {
 }
 
 impl Status {
-    /// Returns why the last reload failed.
     pub(crate) fn reload_failure(&self) -> Option<ReloadFailure> {
-        self.reload_failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reload_failure.lock().clone()
     }
 
     /// Replaces why the last reload failed.
     pub fn set_reload_failure(&self, failure: Option<ReloadFailure>) {
-        *self.reload_failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.reload_failure.lock() = failure;
     }
 }
 

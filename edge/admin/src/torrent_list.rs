@@ -12,11 +12,11 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tracker::{TorrentStats, Tracker};
 use types::{InfoHash, Tick, from_hex};
@@ -56,9 +56,7 @@ pub(crate) enum SortKey {
 /// Request for a page of the list.
 #[derive(Clone, Debug)]
 pub(crate) struct PageRequest {
-    /// The sort key.
     pub(crate) sort: SortKey,
-    /// Ascending or descending.
     pub(crate) ascending: bool,
     /// Only torrents whose info hash has this prefix.
     pub(crate) prefix: HashPrefix,
@@ -83,7 +81,6 @@ impl PageRequest {
 /// A page of the list.
 #[derive(Clone, Debug)]
 pub(crate) struct ListPage {
-    /// Rows in the requested order.
     pub(crate) rows: Vec<TorrentRow>,
     /// The cursor of the next page; `None` on the last.
     pub(crate) next: Option<Cursor>,
@@ -109,10 +106,6 @@ pub(crate) struct HashPrefix {
     digits: usize,
 }
 
-/// The error for a malformed cursor or prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ParseHexError;
-
 /// The list of all torrents, made on demand.
 pub(crate) struct TorrentList {
     tracker: Arc<Tracker>,
@@ -127,7 +120,6 @@ pub(crate) struct TorrentList {
 #[derive(Default)]
 struct Cache {
     snapshot: Option<Arc<Snapshot>>,
-    /// When a page was last requested.
     last_request: Option<Instant>,
 }
 
@@ -179,7 +171,7 @@ impl TorrentList {
 
     /// Frees the snapshot if it has been idle. Call regularly.
     pub(crate) fn free_if_idle(&self) {
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         if cache.last_request.is_some_and(|last_request| last_request.elapsed() >= IDLE_TIMEOUT) {
             *cache = Cache::default();
         }
@@ -199,7 +191,7 @@ impl TorrentList {
 
     /// Returns the current snapshot, and starts a refresh in the background if it is old.
     fn current(self: &Arc<Self>) -> Option<Arc<Snapshot>> {
-        let mut cache = self.cache();
+        let mut cache = self.cache.lock();
         cache.last_request = Some(Instant::now());
         let snapshot = cache.snapshot.clone()?;
         drop(cache);
@@ -227,16 +219,11 @@ impl TorrentList {
         drop(old);
         snapshot.duration = snapshot.taken_at.elapsed();
         let snapshot = Arc::new(snapshot);
-        self.cache().snapshot = Some(Arc::clone(&snapshot));
+        self.cache.lock().snapshot = Some(Arc::clone(&snapshot));
         snapshot
-    }
-
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Runs `work` on a blocking thread.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -366,6 +353,13 @@ impl Cursor {
     fn at(sort: SortKey, row: &TorrentRow) -> Self {
         Self { value: sort.value(row), info_hash: row.info_hash }
     }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (value, hash) = text.split_at_checked(8)?;
+        // A hash of version 2 has 64 digits.
+        let info_hash = hash.parse().ok().filter(|_| text.len() == 48)?;
+        Some(Self { value: from_hex(value).map(u32::from_be_bytes)?, info_hash })
+    }
 }
 
 impl fmt::Display for Cursor {
@@ -374,19 +368,15 @@ impl fmt::Display for Cursor {
     }
 }
 
-impl FromStr for Cursor {
-    type Err = ParseHexError;
-
-    fn from_str(text: &str) -> Result<Self, ParseHexError> {
-        let (value, hash) =
-            text.split_at_checked(8).filter(|_| text.len() == 48).ok_or(ParseHexError)?;
-        let info_hash = hash.parse().map_err(|_| ParseHexError)?;
-        let value = from_hex(value).map(u32::from_be_bytes).ok_or(ParseHexError)?;
-        Ok(Self { value, info_hash })
-    }
-}
-
 impl HashPrefix {
+    /// Parses up to 40 hex digits.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let digits = text.len();
+        let padded = (digits <= 40).then(|| format!("{text:0<40}"))?;
+        let InfoHash(bytes) = padded.parse().ok()?;
+        Some(Self { bytes, digits })
+    }
+
     /// Returns the first and the last info hash with this prefix.
     pub(crate) fn bounds(&self) -> (InfoHash, InfoHash) {
         let mut last = self.bytes;
@@ -405,27 +395,6 @@ impl HashPrefix {
         start..end
     }
 }
-
-impl FromStr for HashPrefix {
-    type Err = ParseHexError;
-
-    fn from_str(text: &str) -> Result<Self, ParseHexError> {
-        let digits = text.len();
-        if digits > 40 {
-            return Err(ParseHexError);
-        }
-        let InfoHash(bytes) = format!("{text:0<40}").parse().map_err(|_| ParseHexError)?;
-        Ok(Self { bytes, digits })
-    }
-}
-
-impl fmt::Display for ParseHexError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected hex digits")
-    }
-}
-
-impl std::error::Error for ParseHexError {}
 
 #[cfg(test)]
 mod tests;

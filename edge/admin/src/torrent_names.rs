@@ -1,8 +1,8 @@
 //! Names and sizes of torrents, from the torrent files of `access.allow_torrents`.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use parking_lot::RwLock;
 use types::InfoHash;
 
 /// Labels of torrents by info hash. Bounded: torrents beyond the bound have no names.
@@ -54,12 +54,12 @@ impl TorrentLabel {
 impl TorrentNames {
     /// Forgets all names, and bounds those to come to about `bytes_max` bytes.
     pub fn reset(&self, bytes_max: usize) {
-        *self.write() = Names { bytes_max, ..Names::default() };
+        *self.0.write() = Names { bytes_max, ..Names::default() };
     }
 
     /// Adds the label that a file gives a torrent. Returns false if there is no room for it.
     pub fn add(&self, info_hash: &InfoHash, label: &TorrentLabel) -> bool {
-        let mut names = self.write();
+        let mut names = self.0.write();
         if let Some(entry) = names.by_hash.get_mut(info_hash) {
             entry.files += 1;
             return true;
@@ -75,7 +75,7 @@ impl TorrentNames {
 
     /// Removes the label that a file gave, if [`TorrentNames::add`] has added it.
     pub fn remove(&self, info_hash: &InfoHash) {
-        let mut names = self.write();
+        let mut names = self.0.write();
         let Some(entry) = names.by_hash.get_mut(info_hash) else { return };
         entry.files -= 1;
         if entry.files == 0
@@ -87,7 +87,7 @@ impl TorrentNames {
 
     /// Returns the number of torrents with a name.
     pub fn len(&self) -> usize {
-        self.read().by_hash.len()
+        self.0.read().by_hash.len()
     }
 
     /// Returns whether no torrent has a name.
@@ -97,14 +97,14 @@ impl TorrentNames {
 
     /// Returns a torrent's label.
     pub fn find(&self, info_hash: &InfoHash) -> Option<TorrentLabel> {
-        self.read().by_hash.get(info_hash).map(|entry| entry.label.clone())
+        self.0.read().by_hash.get(info_hash).map(|entry| entry.label.clone())
     }
 
     /// Returns the torrents whose names contain `text` in any case, sorted. Compares all names: some
     /// milliseconds for each ten thousand.
     pub fn search(&self, text: &str) -> Vec<InfoHash> {
         let wanted = text.to_lowercase();
-        let names = self.read();
+        let names = self.0.read();
         let found = names.by_hash.iter().filter(|(_, entry)| {
             // Most names and texts are ASCII, which need no copy.
             entry.label.name.to_lowercase().contains(&wanted)
@@ -112,15 +112,6 @@ impl TorrentNames {
         let mut found: Vec<InfoHash> = found.map(|(hash, _)| *hash).collect();
         found.sort_unstable();
         found
-    }
-
-    // A panic elsewhere leaves no entry half written.
-    fn read(&self) -> RwLockReadGuard<'_, Names> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Names> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,7 +149,7 @@ mod tests {
         assert_eq!(names.len(), 1);
         names.remove(&hash(1));
         names.remove(&hash(1));
-        assert!(names.is_empty() && names.write().bytes == 0);
+        assert!(names.is_empty() && names.0.write().bytes == 0);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Delivers events to webhooks: signed POST requests, retried if they fail.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
+use parking_lot::RwLock;
 use serde_json::json;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
@@ -88,12 +89,12 @@ impl Webhooks {
     }
 
     pub(crate) fn rows(&self) -> Vec<WebhookRow> {
-        self.rows.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.rows.read().clone()
     }
 
     /// Adds a webhook, or replaces that of the same id.
     pub(crate) fn add(&self, row: WebhookRow) {
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.write();
         rows.retain(|known| known.id != row.id);
         rows.push(row);
         drop(rows);
@@ -102,13 +103,12 @@ impl Webhooks {
     }
 
     pub(crate) fn remove(&self, id: i64) {
-        self.rows.write().unwrap_or_else(PoisonError::into_inner).retain(|row| row.id != id);
+        self.rows.write().retain(|row| row.id != id);
         self.log.remove(id);
     }
 
-    /// Returns whether there is a webhook with this id.
     pub(crate) fn contains(&self, id: i64) -> bool {
-        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        let rows = self.rows.read();
         rows.iter().any(|row| row.id == id)
     }
 
@@ -274,13 +274,13 @@ mod tests {
     use super::*;
 
     /// Returns a webhook for these kinds of events.
-    fn row(id: i64, events: &str) -> WebhookRow {
+    pub(super) fn row(id: i64, events: &str) -> WebhookRow {
         let (url, events) = (format!("http://receiver-{id}/"), events.into());
         WebhookRow { id, url, events, secret: "secret".into(), created: 0, token: None }
     }
 
     /// Returns webhooks that do not pause between attempts.
-    fn webhooks(rows: Vec<WebhookRow>, send_post: SendPost) -> Arc<Webhooks> {
+    pub(super) fn webhooks(rows: Vec<WebhookRow>, send_post: SendPost) -> Arc<Webhooks> {
         let webhooks = Webhooks::new(rows, send_post, Arc::new(|| 12), Box::new(|_| true));
         Arc::new(Webhooks { pauses: [Duration::ZERO; 5], ..webhooks })
     }
@@ -289,7 +289,7 @@ mod tests {
         Event { id, time: 5, kind: EventKind::Ban, data: json!({}) }
     }
 
-    fn run<T>(future: impl Future<Output = T>) -> T {
+    pub(super) fn run<T>(future: impl Future<Output = T>) -> T {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_time().build().unwrap().block_on(future)
     }
@@ -399,14 +399,5 @@ mod tests {
             }
         });
         assert_eq!(received, [vec![1], vec![1, 2, 3]]);
-    }
-
-    #[test]
-    fn signs_posts_as_documented() {
-        // printf '12.{"a":1}' | openssl dgst -sha256 -hmac secret
-        assert_eq!(
-            sign("secret", 12, r#"{"a":1}"#),
-            "t=12,sha256=f9fb45a73b5891a58b574508a347cffcfb5ed9b43e9ad6026adc952f9e3cafb4"
-        );
     }
 }

@@ -6,7 +6,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::host::Position;
-use crate::seam::Figures;
 use crate::snapshot::Warmth;
 use crate::status::LogState;
 
@@ -90,11 +89,5 @@ impl Heartbeat {
     /// Returns its bytes.
     pub(crate) fn write(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
-    }
-
-    /// Returns what the sender holds and does.
-    pub(crate) fn with_figures(self, figures: &Figures) -> Self {
-        let Figures { peers, torrents, announces_per_s } = *figures;
-        Self { peers, torrents, announces_per_s, ..self }
     }
 }

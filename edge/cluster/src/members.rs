@@ -4,7 +4,6 @@ mod lag;
 
 use std::collections::BTreeMap;
 
-use crate::events::Events;
 use crate::heartbeat::Heartbeat;
 use crate::host::Position;
 use crate::seam::{DropReason, Output, Time};
@@ -47,7 +46,7 @@ struct Twin {
 }
 
 /// The other nodes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Members {
     node: u8,
     boot: u64,
@@ -65,16 +64,7 @@ pub(crate) struct Members {
 
 impl Members {
     pub(crate) fn new(node: u8, boot: u64) -> Self {
-        Self {
-            node,
-            boot,
-            members: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            twin: None,
-            heard_ms: 0,
-            hears_since_ms: 0,
-            tell_web_ms: None,
-        }
+        Self { node, boot, ..Self::default() }
     }
 
     /// Takes a heartbeat. `now` has the time of the stream.
@@ -83,7 +73,6 @@ impl Members {
         now: Time,
         from: u8,
         body: &[u8],
-        events: &mut Events,
         out: &mut Vec<Output>,
     ) -> Result<(), DropReason> {
         let heartbeat = Heartbeat::read(body).ok_or(DropReason::Damaged)?;
@@ -91,7 +80,7 @@ impl Members {
             return Err(DropReason::Origin);
         }
         if from == self.node {
-            self.heard_twin(now, &heartbeat, events, out);
+            self.heard_twin(now, &heartbeat, out);
             return Ok(());
         }
         if now.steady_ms >= self.heard_ms + SUSPECT_MS {
@@ -100,7 +89,7 @@ impl Members {
         self.heard_ms = now.steady_ms;
         let Some(member) = self.members.get_mut(&from) else {
             let version = &heartbeat.version;
-            events.info(now, format!("node {from} is there, version {version}"), out);
+            out.push(Output::info(format!("node {from} is there, version {version}")));
             self.tell_web_soon(now);
             self.members.insert(from, Member::new(now, heartbeat));
             return Ok(());
@@ -114,7 +103,7 @@ impl Members {
             if was_there && !is_restart && silent_ms < SUSPECT_MS || heartbeat.is_leaving {
                 return Ok(());
             }
-            events.info(now, format!("node {from} has restarted"), out);
+            out.push(Output::info(format!("node {from} has restarted")));
             out.push(Output::PurgeWeb { node: from });
             // Blocks that its previous process stored may still be missing here, so `covered` is kept.
             let covered = std::mem::replace(&mut member.covered, Covered::new(0));
@@ -124,7 +113,7 @@ impl Members {
         }
         if heartbeat.is_leaving {
             if member.state != NodeState::Left {
-                events.info(now, format!("node {from} has left"), out);
+                out.push(Output::info(format!("node {from} has left")));
                 out.push(Output::PurgeWeb { node: from });
                 member.state = NodeState::Left;
             }
@@ -132,7 +121,7 @@ impl Members {
         }
         if member.state != NodeState::Alive {
             let seconds = silent_ms / 1000;
-            events.info(now, format!("node {from} is back, after {seconds} s"), out);
+            out.push(Output::info(format!("node {from} is back, after {seconds} s")));
         }
         member.update(now, heartbeat);
         if silent_ms >= APART_MS {
@@ -147,20 +136,14 @@ impl Members {
         self.tell_web_ms.get_or_insert(now.steady_ms + TELL_WAIT_MS);
     }
 
-    fn heard_twin(
-        &mut self,
-        now: Time,
-        heartbeat: &Heartbeat,
-        events: &mut Events,
-        out: &mut Vec<Output>,
-    ) {
+    fn heard_twin(&mut self, now: Time, heartbeat: &Heartbeat, out: &mut Vec<Output>) {
         let boot = heartbeat.boot;
         if boot == self.boot {
             return;
         }
         if heartbeat.is_leaving {
             if self.twin.take_if(|twin| twin.boot == boot).is_some() {
-                self.report_end_of_twin(now, events, out);
+                self.report_end_of_twin(out);
             }
             return;
         }
@@ -173,7 +156,7 @@ impl Members {
             } else {
                 format!("another process says that it is node {node}, too")
             };
-            events.warn(now, text, out);
+            out.push(Output::warning(text));
         }
         // The oldest one counts.
         if self.twin.is_none_or(|twin| boot <= twin.boot) {
@@ -181,22 +164,16 @@ impl Members {
         }
     }
 
-    fn report_end_of_twin(&self, now: Time, events: &mut Events, out: &mut Vec<Output>) {
+    fn report_end_of_twin(&self, out: &mut Vec<Output>) {
         let node = self.node;
-        events.info(now, format!("the other process that was node {node} is gone"), out);
+        out.push(Output::info(format!("the other process that was node {node} is gone")));
     }
 
     /// Time has passed.
-    pub(crate) fn tick(
-        &mut self,
-        now: Time,
-        applied: Position,
-        events: &mut Events,
-        out: &mut Vec<Output>,
-    ) {
+    pub(crate) fn tick(&mut self, now: Time, applied: Position, out: &mut Vec<Output>) {
         let is_over = |twin: &mut Twin| now.steady_ms >= twin.heard_ms + GONE_MS;
         if self.twin.take_if(is_over).is_some() {
-            self.report_end_of_twin(now, events, out);
+            self.report_end_of_twin(out);
         }
         if self.tell_web_ms.take_if(|at_ms| now.steady_ms >= *at_ms).is_some() {
             out.push(Output::TellWeb);
@@ -209,11 +186,11 @@ impl Members {
             match member.state {
                 NodeState::Alive if silent_ms >= SUSPECT_MS => {
                     member.state = NodeState::Suspect;
-                    events.warn(now, format!("node {node} is silent"), out);
+                    out.push(Output::warning(format!("node {node} is silent")));
                 }
                 NodeState::Suspect if silent_ms >= GONE_MS => {
                     member.state = NodeState::Gone;
-                    events.warn(now, format!("node {node} is gone"), out);
+                    out.push(Output::warning(format!("node {node} is gone")));
                 }
                 _ => {}
             }
@@ -227,20 +204,14 @@ impl Members {
     }
 
     /// Notes that a node has listeners of other kinds.
-    pub(crate) fn refuse(
-        &mut self,
-        now: Time,
-        node: u8,
-        events: &mut Events,
-        out: &mut Vec<Output>,
-    ) {
+    pub(crate) fn refuse(&mut self, now: Time, node: u8, out: &mut Vec<Output>) {
         let is_known = self.refused(now).contains(&node);
         self.refused.insert(node, now.steady_ms);
         if !is_known {
             let text = format!(
                 "node {node} is refused: one of it and this node serves private torrents, and the other one anyone"
             );
-            events.warn(now, text, out);
+            out.push(Output::warning(text));
         }
     }
 

@@ -63,8 +63,8 @@ pub struct Setup {
     pub reservation: Reservation,
     /// WebTorrent letters, unless there are none.
     pub letters: Option<Arc<dyn Letters>>,
-    /// Replicated rows, unless they stay local.
-    pub rows: Option<Arc<dyn Rows>>,
+    /// Replicated rows.
+    pub rows: Arc<dyn Rows>,
     /// Status that the node shows.
     pub status: Arc<Status>,
     /// Orders that [`Status`] takes.
@@ -125,7 +125,6 @@ async fn run_with(
     let (events, event_receiver) = mpsc::unbounded_channel();
     let link = Link::start(&options, events).await.map_err(io::Error::other)?;
     let (reports, report_receiver) = mpsc::unbounded_channel();
-    let (lookups, lookup_receiver) = mpsc::channel(1);
     let (repairs, repair_receiver) = mpsc::unbounded_channel();
     // Of this process only, and unknown to other nodes: an acknowledgement must be the server's.
     let inbox = link.client.new_inbox();
@@ -143,23 +142,20 @@ async fn run_with(
     if let Some(letters) = letters {
         tasks.start_letters(letters).await?;
     }
-    if let Some(rows) = &rows {
-        tasks.start_rows(rows, repair_receiver).await?;
-    }
+    tasks.start_rows(&rows, repair_receiver).await?;
     let _tasks = tasks.set;
     let mut inputs = Inputs {
         events: event_receiver,
         subscriptions: Subscriptions::start(&link, &inbox).await?,
-        lookups: lookup_receiver,
         reports: report_receiver,
         orders,
         stop,
         flush: inputs::every(options.flush),
-        tick: Inputs::tick(),
+        tick: inputs::every(inputs::TICK),
     };
     let encoder = replication::Encoder::at(&feed, host.store(), node.boot, reservation);
     let encoder = encoder.with_refreshes().of_node(node.node.into());
-    let shared = Shared { status, host: Arc::clone(&host), work, lookups, reports, rows, repairs };
+    let shared = Shared { status, host: Arc::clone(&host), work, reports, rows, repairs };
     Driver::new(link, options, inbox, node, encoder, shared).run(&mut inputs).await;
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::members::Members;
 use crate::outbound::{HOLD_MS, Outbound};
 pub use crate::seam::{DropReason, Figures, Input, Options, Output, Start, Time};
 use crate::snapshot::{Snapshot, Warmth};
+use crate::status::ClusterQueue;
 
 /// From connecting until anything is published and the log is read: heartbeats of all nodes come, which say
 /// whether another process has this node's number.
@@ -124,6 +125,7 @@ impl Node {
 
     /// Handles an input. Appends what is to be done to `out`.
     pub fn handle(&mut self, now: Time, input: Input<'_>, out: &mut Vec<Output>) {
+        let known = out.len();
         if self.started_ms.is_none() {
             self.started_ms = Some(now.steady_ms);
             self.tick_ms = now.steady_ms;
@@ -144,7 +146,7 @@ impl Node {
                 let last = if last < first { 0 } else { last };
                 self.looked_up(now, stream, Extent { first, last, last_ms }, out);
             }
-            Input::Block(block) | Input::Walked(block) => self.cut(now, block, out),
+            Input::Block(block) => self.cut(now, block, out),
             // Those since they were last taken.
             Input::Missed => self.outbound.missed(self.tick_ms as i64 - HEARTBEAT_MS as i64),
             Input::WalkEnded => self.outbound.walk_ended(),
@@ -159,24 +161,25 @@ impl Node {
             Input::Dropped(reason) => self.drop_message(reason),
             Input::Refused { node } => {
                 self.drop_message(DropReason::Access);
-                self.members.refuse(now, node, &mut self.events, out);
+                self.members.refuse(now, node, out);
             }
-            Input::Ignore { node, is_ignored } => self.ignore(now, node, is_ignored, out),
+            Input::Ignore { node, is_ignored } => self.ignore(node, is_ignored, out),
             Input::Leave => self.leave(now, out),
         }
+        self.events.keep(now, &out[known..]);
     }
 
     fn connected(&mut self, now: Time, out: &mut Vec<Output>) {
         self.is_connected = true;
         self.collected_ms.get_or_insert(now.steady_ms + COLLECT_MS);
-        self.events.info(now, "connected to NATS".to_owned(), out);
+        out.push(Output::info("connected to NATS"));
         self.open_or_close(now, out);
     }
 
     fn disconnected(&mut self, now: Time, out: &mut Vec<Output>) {
         if std::mem::take(&mut self.is_connected) {
             self.cut_ms.get_or_insert(now.steady_ms);
-            self.events.warn(now, "the connection to NATS is lost".to_owned(), out);
+            out.push(Output::warning("the connection to NATS is lost"));
         }
         if let ReadState::Waiting(_) = self.reading {
             self.reading = ReadState::Unknown;
@@ -197,7 +200,7 @@ impl Node {
     }
 
     fn tick(&mut self, now: Time, out: &mut Vec<Output>) {
-        self.members.tick(now, self.position, &mut self.events, out);
+        self.members.tick(now, self.position, out);
         self.open_or_close(now, out);
         let is_collected = self.collected_ms.is_some_and(|at_ms| now.steady_ms >= at_ms);
         if let (ReadState::Waiting(extent), true) = (self.reading, is_collected) {
@@ -207,7 +210,7 @@ impl Node {
         if self.warm_ms.is_none() && waited_ms >= self.options.warm_wait_ms {
             let text =
                 format!("counts as warm after {} s without all of the log", waited_ms / 1000);
-            self.events.warn(now, text, out);
+            out.push(Output::warning(text));
             self.warm_ms = Some(waited_ms);
         }
         let [unstored_ms, _] = self.outbound.ages_ms(now);
@@ -238,7 +241,7 @@ impl Node {
         if lost_ms >= HOLD_MS {
             // Other nodes took this one for gone, and blocks waited for longer than it seems.
             let text = format!("this machine stood still for {} s", lost_ms / 1000);
-            self.events.warn(now, text, out);
+            out.push(Output::warning(text));
             self.outbound.drop_all();
             self.fall_behind(now.steady_ms as i64 - lost_ms as i64, out);
         }
@@ -251,9 +254,9 @@ impl Node {
             let text = format!(
                 "the clock of this machine is {seconds:+.1} s from that of the NATS server: synchronize both by NTP"
             );
-            self.events.warn(now, text, out);
+            out.push(Output::warning(text));
         } else {
-            self.events.info(now, "the clock of this machine is right again".to_owned(), out);
+            out.push(Output::info("the clock of this machine is right again"));
         }
     }
 
@@ -282,7 +285,7 @@ impl Node {
             return self.drop_message(DropReason::Ignored);
         }
         let stream_time = self.clock.stream_time(now);
-        if let Err(reason) = self.members.heard(stream_time, from, body, &mut self.events, out) {
+        if let Err(reason) = self.members.heard(stream_time, from, body, out) {
             self.drop_message(reason);
         }
         if let Some(digests) = self.members.rows(from) {
@@ -292,7 +295,7 @@ impl Node {
         if may_tell && self.members.is_asked(from) {
             self.told_ms = Some(now.steady_ms);
             let text = format!("tells all of its peers again, because node {from} lacks some");
-            self.events.info(now, text, out);
+            out.push(Output::info(text));
             self.outbound.missed(now.steady_ms as i64 - self.lifetime_ms() as i64);
         }
         self.open_or_close(now, out);
@@ -377,14 +380,14 @@ impl Node {
         Ok(())
     }
 
-    fn ignore(&mut self, now: Time, node: u8, is_ignored: bool, out: &mut Vec<Output>) {
+    fn ignore(&mut self, node: u8, is_ignored: bool, out: &mut Vec<Output>) {
         self.ignored.retain(|other| *other != node);
         if is_ignored {
             self.ignored.push(node);
-            self.events.warn(now, format!("node {node} is ignored"), out);
+            out.push(Output::warning(format!("node {node} is ignored")));
             out.push(Output::PurgeWeb { node });
         } else {
-            self.events.info(now, format!("node {node} is heeded again"), out);
+            out.push(Output::info(format!("node {node} is heeded again")));
         }
     }
 
@@ -408,7 +411,7 @@ impl Node {
         let others = others.filter(|(node, _)| is_settled && !ignored.contains(node));
         let node = self.lacks.compare(now, own, others)?;
         let text = format!("peers of node {node} are missing here: it is asked for all of them");
-        self.events.warn(now, text, out);
+        out.push(Output::warning(text));
         Some(node)
     }
 
@@ -417,6 +420,7 @@ impl Node {
         let Options { node, boot, policy, .. } = self.options;
         let (_, queue_bytes) = self.outbound.queue();
         let [unstored_ms, dirty_ms] = self.outbound.ages_ms(now);
+        let Figures { peers, torrents, announces_per_s } = self.figures;
         let heartbeat = Heartbeat {
             node,
             boot,
@@ -428,6 +432,9 @@ impl Node {
             is_leaving: self.is_leaving,
             warmth: self.warmth(),
             outbound: self.outbound.state(),
+            peers,
+            torrents,
+            announces_per_s,
             queue_bytes: queue_bytes as u64,
             unstored_ms: unstored_ms.max(dirty_ms),
             stored: Position {
@@ -438,9 +445,8 @@ impl Node {
             lag_ms: self.members.lag_ms(now),
             asks,
             rows: self.differences.own().to_vec(),
-            ..Heartbeat::default()
         };
-        let body = heartbeat.with_figures(&self.figures).write();
+        let body = heartbeat.write();
         debug_assert!(body.len() <= HEARTBEAT_MAX);
         out.push(Output::PublishHeartbeat { body });
     }
@@ -475,20 +481,24 @@ impl Node {
             node.differs = self.differences.kinds(number);
             node.differs_ms = self.differences.lasting_ms(now, number);
         }
+        let sent = self.outbound.counts();
         Snapshot {
             warmth: self.warmth(),
             warm_ms: self.warm_ms,
             is_mute: self.members.is_mute(),
-            outbound: self.outbound.state(),
-            queue_bytes: queue_bytes as u64,
-            queue_bytes_max: self.options.queue_bytes as u64,
-            unstored_blocks: unstored_blocks as u64,
-            unstored_s: unstored_ms / 1000,
-            dirty_s: dirty_ms / 1000,
-            position: self.position,
-            log_last: self.log_last,
+            queue: ClusterQueue {
+                log: self.outbound.state(),
+                unstored_blocks: unstored_blocks as u64,
+                unstored_bytes: queue_bytes as u64,
+                unstored_s: (unstored_ms / 1000) as f64,
+                bytes_max: self.options.queue_bytes as u64,
+                dirty_s: (dirty_ms / 1000) as f64,
+                log_behind: self.log_last.saturating_sub(self.position.sequence),
+                retries: sent.retries,
+                walks: sent.walks,
+            },
             lag_ms: self.members.lag_ms(now),
-            sent: self.outbound.counts(),
+            sent,
             applied_bytes: self.applied_bytes,
             dropped: self.dropped,
             clock_ahead_ms: self.clock.ahead_ms(now),

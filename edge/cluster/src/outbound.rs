@@ -86,9 +86,10 @@ struct InFlight {
 }
 
 /// The way in which the others come to know what is in no block that is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum CatchUp {
     /// There is nothing to be told.
+    #[default]
     Idle,
     /// A block with this number or a later one is to be stored: what the others have told is before it in the log.
     Marking { number: u64 },
@@ -105,7 +106,7 @@ enum CatchUp {
 }
 
 /// A node's own blocks on their way to the log.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Outbound {
     node: u8,
     boot: u64,
@@ -155,25 +156,10 @@ impl Outbound {
             boot,
             bytes_max,
             lifetime_ms: u64::from(lifetime_s) * 1000,
-            number: 0,
-            ticket: 0,
             tick_ms: u64::MAX,
-            is_open: false,
-            correction_ms: None,
-            queue: VecDeque::new(),
-            bytes: 0,
-            in_flight: None,
-            published_ms: 0,
-            is_unanswered: false,
-            live: 0,
-            sequence: 0,
-            gone: Gone::of_dropped_blocks(),
-            told_gone: Gone::of_all_blocks(),
-            forgot_ms: 0,
-            dirty_ms: None,
-            dirty_again_ms: None,
-            catch_up: CatchUp::Idle,
-            counts: SentCounts::default(),
+            gone: Gone::with_room(gone::DROPPED_MAX),
+            told_gone: Gone::with_room(gone::STORED_MAX),
+            ..Self::default()
         }
     }
 

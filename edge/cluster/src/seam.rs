@@ -152,12 +152,11 @@ pub enum Input<'a> {
         /// When that was stored, by the server's clock, unix ms.
         last_ms: u64,
     },
-    /// A block of this node has been cut: changes, WebTorrent peers or sessions.
+    /// A block of this node has been cut: changes, a part of the walk that [`Output::Walk`] began, WebTorrent peers or
+    /// sessions.
     Block(&'a [u8]),
     /// The store has lost changes, because they were not taken in time.
     Missed,
-    /// A walk that [`Output::Walk`] began has cut a block.
-    Walked(&'a [u8]),
     /// The walk has ended.
     WalkEnded,
     /// The stream has stored a message.

@@ -3,11 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 pub use crate::heartbeat::Heartbeat;
-use crate::host::Position;
-use crate::status::{ClusterEvent, LogState, NodeState};
+use crate::status::{ClusterEvent, ClusterQueue, NodeState};
 
 /// State of a node, and of the others as it knows them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// Its progress in learning what the others know.
     pub warmth: Warmth,
@@ -15,22 +14,8 @@ pub struct Snapshot {
     pub warm_ms: Option<u64>,
     /// True if it publishes nothing, because an older process has its number.
     pub is_mute: bool,
-    /// State of its own blocks on their way to the log.
-    pub outbound: LogState,
-    /// Bytes of its blocks that are not stored.
-    pub queue_bytes: u64,
-    /// The most that there may be.
-    pub queue_bytes_max: u64,
-    /// Its blocks that are not stored.
-    pub unstored_blocks: u64,
-    /// Seconds since the oldest one was cut; 0 if there is none.
-    pub unstored_s: u64,
-    /// Seconds since the oldest change that only a walk can tell the others; 0 if there is none.
-    pub dirty_s: u64,
-    /// Up to where the log is applied.
-    pub position: Position,
-    /// The last message of the log when it was last looked up, or applied.
-    pub log_last: u64,
+    /// Its own blocks on their way to the log, and its progress in reading the log. Times are whole seconds.
+    pub queue: ClusterQueue,
     /// The largest of the nodes' `lag_ms`, milliseconds.
     pub lag_ms: u64,
     /// Blocks and bytes sent since the start.
@@ -47,13 +32,6 @@ pub struct Snapshot {
     pub refused: Vec<u8>,
     /// The last 20 events, oldest first.
     pub events: Vec<ClusterEvent>,
-}
-
-impl Snapshot {
-    /// Returns the messages of the log that are not applied.
-    pub fn log_behind(&self) -> u64 {
-        self.log_last.saturating_sub(self.position.sequence)
-    }
 }
 
 /// Progress of a node in learning what the others know.

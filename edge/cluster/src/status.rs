@@ -317,30 +317,18 @@ impl Identity {
         let is_warm = overview.node.warmth == Warmth::Warm;
         let so_far_s = self.started.elapsed().as_secs_f64();
         let own = self.own_node(&overview);
-        let Overview { node, applied: (applied_blocks, apply_s), .. } = overview;
+        let Overview { node, status, applied: (applied_blocks, apply_s), .. } = overview;
         let sent = node.sent;
         let drops = DropReason::ALL.into_iter().map(DropReason::name).zip(node.dropped);
         ClusterStatus {
             name: self.cluster.clone(),
             node: self.node,
             connection: ClusterConnection {
-                server: overview.server,
-                age_s: overview.connection_age_s,
-                reconnects: overview.reconnects,
                 warm: is_warm,
                 warm_s: node.warm_ms.filter(|_| is_warm).map_or(so_far_s, seconds),
+                ..status.connection
             },
-            queue: ClusterQueue {
-                log: node.outbound,
-                unstored_blocks: node.unstored_blocks,
-                unstored_bytes: node.queue_bytes,
-                unstored_s: node.unstored_s as f64,
-                bytes_max: node.queue_bytes_max,
-                dirty_s: node.dirty_s as f64,
-                log_behind: node.log_behind(),
-                retries: sent.retries,
-                walks: sent.walks,
-            },
+            queue: node.queue,
             traffic: ClusterTraffic {
                 blocks: BTreeMap::from([
                     (
@@ -365,15 +353,11 @@ impl Identity {
                 drops: drops.chain([("slow", overview.slow)]).collect(),
                 apply_s,
             },
-            records: overview.rows,
             nodes: node.nodes.into_iter().map(|it| self.other_node(it)).chain([own]).collect(),
-            streams: overview.streams,
             events: node.events.into_iter().rev().collect(),
             is_mute: node.is_mute,
             refused: node.refused,
-            streams_failure: overview.failure,
-            open_doors: overview.open_doors,
-            ..ClusterStatus::default()
+            ..status
         }
     }
 
@@ -385,10 +369,10 @@ impl Identity {
             zone: self.zone.clone(),
             started: started_s(self.boot),
             warm: node.warmth == Warmth::Warm,
-            log: node.outbound,
+            log: node.queue.log,
             their_lag_s: seconds(node.lag_ms),
-            behind_blocks: node.log_behind(),
-            queue_bytes: node.queue_bytes,
+            behind_blocks: node.queue.log_behind,
+            queue_bytes: node.queue.unstored_bytes,
             clock_offset_s: node.clock_ahead_ms as f64 / 1000.0,
             same_policy: true,
             ..ClusterNode::default()

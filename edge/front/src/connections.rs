@@ -241,7 +241,6 @@ impl Connections {
         matches!(self.entry(key).phase, Phase::Closing | Phase::Ended)
     }
 
-    /// Returns the socket of a connection.
     #[inline]
     pub(crate) fn socket(&self, key: ConnectionKey) -> &Socket {
         &self.entry(key).socket

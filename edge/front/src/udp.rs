@@ -114,7 +114,6 @@ struct BatchContext<'a> {
     heavy_hitters: &'a mut HeavyHitters,
 }
 
-/// The sender of a datagram.
 #[derive(Clone, Copy)]
 struct Sender {
     /// The client's address: behind a proxy, the one that the proxy names.

@@ -272,7 +272,6 @@ fn read_system_number(network: &LookupResult<'_, Vec<u8>>) -> Result<Option<u32>
     Ok(network.decode::<SystemRecord<'_>>()?.as_ref().and_then(system_number))
 }
 
-/// Reads a network's country.
 fn read_country(network: &LookupResult<'_, Vec<u8>>) -> Result<Option<Country>, MaxMindDbError> {
     Ok(network.decode::<CountryRecord<'_>>()?.as_ref().and_then(country))
 }

@@ -29,16 +29,6 @@ fn finds_systems_of_both_families() {
 }
 
 #[test]
-fn lookups_of_many_agree_with_single_ones() {
-    let database = Database::from_bytes(example()).unwrap();
-    let mut systems = database.systems();
-    for text in ["1.2.9.9", "1.2.3.4", "1.2.9.8", "2606:4700::1", "7.7.7.7", "1.2.3.5"] {
-        assert_eq!(systems.find(ip(text)), database.system(ip(text)), "{text}");
-    }
-    assert_eq!(systems.known.len(), 2);
-}
-
-#[test]
 fn lists_the_networks_of_systems() {
     let database = Database::from_bytes(example()).unwrap();
     let found = |systems: &[u32]| {
@@ -78,19 +68,9 @@ fn reads_the_fields_of_several_vendors() {
     assert_eq!(maxmind.country(ip("1.2.3.4")).unwrap().to_string(), "NL");
 }
 
+/// Damaged files are tested by the fuzzer's corpus.
 #[test]
-fn damaged_files_are_refused_or_read_without_harm() {
-    let good = example();
-    for len in 0..good.len() {
-        let _ = check(good[..len].to_vec());
-    }
-    for at in 0..good.len() {
-        for bit in [0x01, 0x80, 0xff] {
-            let mut bad = good.clone();
-            bad[at] ^= bit;
-            let _ = check(bad);
-        }
-    }
+fn files_that_cannot_be_read_are_errors() {
     let says = Database::from_bytes(b"not a database".to_vec()).unwrap_err().to_string();
     assert!(says.starts_with("not a usable MMDB file: "), "{says}");
     let missing = Database::read(Path::new("/nonexistent/none.mmdb")).unwrap_err().to_string();
@@ -113,14 +93,4 @@ fn a_tree_with_countless_paths_is_left() {
     let database = Database::from_bytes(bytes).unwrap();
     assert!(nodes > 100, "{nodes} nodes");
     assert!(database.networks_up_to(1000, &[64500]).is_err());
-}
-
-/// Does with a file what the tracker does.
-fn check(bytes: Vec<u8>) -> Result<(), GeoError> {
-    let database = Database::from_bytes(bytes)?;
-    let _ = (database.kind(), database.built());
-    for text in ["1.2.3.4", "2606:4700::1", "::", "255.255.255.255"] {
-        let _ = (database.system(ip(text)), database.country(ip(text)));
-    }
-    database.networks_up_to(1000, &[64500]).map(drop)
 }

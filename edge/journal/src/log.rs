@@ -130,7 +130,10 @@ impl SegmentLog {
         self.write()?;
         let started = Instant::now();
         self.file.sync()?;
-        self.status.synced(started.elapsed());
+        self.status.update(|figures| {
+            figures.syncs += 1;
+            figures.sync_time += started.elapsed();
+        });
         Ok(())
     }
 
@@ -165,7 +168,10 @@ impl SegmentLog {
     }
 
     fn show(&self) {
-        self.status.set_disk(self.closed.len() as u64 + 1, self.bytes());
+        self.status.update(|figures| {
+            figures.segments = self.closed.len() as u64 + 1;
+            figures.disk_bytes = self.bytes();
+        });
     }
 }
 

@@ -17,9 +17,6 @@ const AHEAD_MAX_MS: i64 = 86_400_000;
 /// A segment to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedSegment {
-    /// Its length.
-    pub(crate) bytes: u64,
-    /// Its header.
     pub(crate) header: SegmentHeader,
     /// Milliseconds to add to the times of its blocks, so that they are the present wall clock's, less the
     /// time forgiven.
@@ -43,11 +40,10 @@ pub(crate) fn plan(disk: &dyn Disk, unix_ms: u64, forgiven_ms: i64) -> io::Resul
     listed.sort_unstable();
     let mut plan = Plan::default();
     let mut later = None;
-    for (number, bytes) in &listed {
+    for (number, _) in &listed {
         match open_header(disk, *number) {
             Ok(header) => {
-                let (shift_ms, is_last) = (0, true);
-                plan.segments.push(PlannedSegment { bytes: *bytes, header, shift_ms, is_last });
+                plan.segments.push(PlannedSegment { header, shift_ms: 0, is_last: true });
             }
             Err(SegmentError::Later(form)) => later = Some(form),
             // The power failed when it was created.
@@ -88,7 +84,6 @@ pub(crate) enum SegmentError {
     Later(u32),
 }
 
-/// Reads the header of segment `number`.
 pub(crate) fn open_header(disk: &dyn Disk, number: u64) -> Result<SegmentHeader, SegmentError> {
     let mut file = disk.open(number)?;
     match read_header(&mut file)? {

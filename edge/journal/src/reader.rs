@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use primitives::Random;
 use replication::block::Kind;
@@ -111,11 +111,6 @@ impl Journal {
         Some(first.header.created_ms)
     }
 
-    /// Returns how many bytes are to be read.
-    pub fn bytes(&self) -> u64 {
-        self.plan.segments.iter().map(|segment| segment.bytes).sum()
-    }
-
     /// Makes [`Self::restore`] pass sessions to `sink`, in the order of the journal, from one thread.
     #[must_use]
     pub fn with_sessions(mut self, sink: Box<SessionSink>) -> Self {
@@ -134,7 +129,6 @@ impl Journal {
         stop: &AtomicBool,
     ) -> Merged {
         let started = Instant::now();
-        status.set_restore_bytes(self.bytes());
         status.damaged(self.plan.damaged);
         let mut replay_clock = ReplayClock::new(clocks()).older_by(self.older_s);
         if self.in_whole_seconds {
@@ -171,7 +165,8 @@ impl Journal {
             results.fold(Merged::default(), Merged::plus)
         });
         store.remember_stopped(false);
-        status.set_restore_time(started.elapsed());
+        let restore_time = started.elapsed().max(Duration::from_micros(1));
+        status.update(|figures| figures.restore_time = restore_time);
         merged
     }
 
@@ -201,14 +196,12 @@ impl Journal {
             match scanner.next_chunk() {
                 Ok(Some(chunk)) => {
                     chunk.damage.iter().for_each(|offset| report(*offset, None));
-                    let bytes = chunk.bytes.len() as u64;
                     let shift_ms = segment.shift_ms;
                     let work = Arc::new(Work { chunk, shift_ms, is_newest });
                     for sender in senders {
                         // A thread that ended has panicked, which is reported when it is joined.
                         let _ = sender.send(Arc::clone(&work));
                     }
-                    context.status.read(bytes);
                 }
                 Ok(None) => break,
                 Err(error) => return report(scanner.offset(), Some(&error)),
@@ -218,12 +211,6 @@ impl Journal {
         if let Some(offset) = scanner.tail().filter(|_| !segment.is_last) {
             report(offset, None);
         }
-    }
-}
-
-impl std::fmt::Debug for Journal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").field("plan", &self.plan).finish_non_exhaustive()
     }
 }
 
@@ -283,16 +270,4 @@ impl RestoreContext<'_> {
 fn split(shards: usize, parts: usize) -> Vec<Range<usize>> {
     let parts = parts.clamp(1, shards.max(1));
     (0..parts).map(|part| shards * part / parts..shards * (part + 1) / parts).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_cover_all_shards() {
-        assert_eq!(split(8, 3), [0..2, 2..5, 5..8]);
-        assert_eq!(split(2, 8), [0..1, 1..2]);
-        assert_eq!(split(4, 0).len(), 1);
-    }
 }

@@ -80,7 +80,6 @@ pub(crate) struct Turn {
 }
 
 impl<'a> Rounds<'a> {
-    /// Begins the first round.
     pub(crate) fn begin(
         feed: &'a Feed,
         store: &'a Store,
@@ -139,7 +138,7 @@ impl<'a> Rounds<'a> {
             self.end_round(turn)?;
         }
         self.log.write()?;
-        self.status.set_written(turn.now.unix_ms);
+        self.status.update(|figures| figures.written_ms = Some(turn.now.unix_ms));
         let since_sync = turn.elapsed.saturating_sub(self.synced);
         if !turn.pace.sync.is_zero() && since_sync >= turn.pace.sync {
             self.log.sync()?;
@@ -162,7 +161,7 @@ impl<'a> Rounds<'a> {
         }
         self.write_sessions(now, u32::MAX, true)?;
         self.log.sync()?;
-        self.status.set_written(now.unix_ms);
+        self.status.update(|figures| figures.written_ms = Some(now.unix_ms));
         Ok(())
     }
 
@@ -242,7 +241,7 @@ impl<'a> Rounds<'a> {
         if missed == 0 {
             return Ok(());
         }
-        self.status.missed(missed);
+        self.status.update(|figures| figures.missed += missed);
         self.voided += 1;
         if self.voided > VOIDED_MAX + 1 {
             return Ok(());
@@ -255,7 +254,7 @@ impl<'a> Rounds<'a> {
             return Ok(());
         }
         warn!(missed, "the disk was too slow for the journal of swarms: beginning its round anew");
-        self.status.voided_round();
+        self.status.update(|figures| figures.voided_rounds += 1);
         self.begin_round(turn)
     }
 
@@ -273,7 +272,7 @@ impl<'a> Rounds<'a> {
         self.log.complete_round(turn.now, self.round.segment)?;
         self.synced = turn.elapsed;
         self.voided = 0;
-        self.status.set_round_began(self.round.began_ms);
+        self.status.update(|figures| figures.round_began_ms = Some(self.round.began_ms));
         self.begin_round(turn)
     }
 

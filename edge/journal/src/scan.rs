@@ -20,7 +20,6 @@ const _: () = assert!(CHUNK > block::BODY_MAX + 2 * block::HEADER_LEN);
 pub(crate) struct Chunk {
     /// The bytes read.
     pub(crate) bytes: Vec<u8>,
-    /// The blocks in it.
     pub(crate) blocks: Vec<BlockRange>,
     /// Offsets in the file where damage begins.
     pub(crate) damage: Vec<u64>,
@@ -29,7 +28,6 @@ pub(crate) struct Chunk {
 /// A block in a [`Chunk`].
 #[derive(Clone, Debug)]
 pub(crate) struct BlockRange {
-    /// Its header.
     pub(crate) header: Header,
     /// Its body in the chunk's bytes.
     pub(crate) body: Range<usize>,
@@ -45,7 +43,6 @@ impl Chunk {
     }
 }
 
-/// Reads a segment's header from `file`.
 pub(crate) fn read_header(file: &mut dyn Read) -> io::Result<Result<SegmentHeader, HeaderError>> {
     let mut bytes = Vec::with_capacity(HEADER_LEN);
     file.take(HEADER_LEN as u64).read_to_end(&mut bytes)?;

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use replication::Merged;
 use replication::block::Kind;
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The activity of a journal.
@@ -78,26 +78,7 @@ pub const SKIPPED: [&str; 3] = ["old", "damaged", "full"];
 
 /// State and counters of a journal. The writer and the reader update it; any thread may read it.
 #[derive(Debug, Default)]
-pub struct Status {
-    state: AtomicU8,
-    bytes: [AtomicU64; KINDS.len()],
-    blocks: [AtomicU64; KINDS.len()],
-    disk_bytes: AtomicU64,
-    segments: AtomicU64,
-    round_began_ms: AtomicU64,
-    written_ms: AtomicU64,
-    syncs: AtomicU64,
-    sync_us: AtomicU64,
-    missed: AtomicU64,
-    voided_rounds: AtomicU64,
-    failures: [AtomicU64; Failure::ALL.len()],
-    restored_peers: AtomicU64,
-    restored_torrents: AtomicU64,
-    restored_bytes: AtomicU64,
-    restore_bytes: AtomicU64,
-    restore_us: AtomicU64,
-    skipped: [AtomicU64; SKIPPED.len()],
-}
+pub struct Status(Mutex<Figures>);
 
 /// A reading of a [`Status`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,10 +111,6 @@ pub struct Figures {
     pub restored_peers: u64,
     /// Torrents restored.
     pub restored_torrents: u64,
-    /// Bytes restored so far.
-    pub restored_bytes: u64,
-    /// Bytes to restore in all; 0 if there is no journal to restore.
-    pub restore_bytes: u64,
     /// Duration of restoring; zero until it has ended.
     pub restore_time: Duration,
     /// Peers and damaged places skipped while restoring, by the reasons of [`SKIPPED`].
@@ -143,39 +120,14 @@ pub struct Figures {
 impl Status {
     /// Returns the present figures.
     pub fn figures(&self) -> Figures {
-        let read = |value: &AtomicU64| value.load(Relaxed);
-        let time = |value: &AtomicU64| Duration::from_micros(value.load(Relaxed));
-        let moment = |value: &AtomicU64| Some(value.load(Relaxed)).filter(|ms| *ms != 0);
-        Figures {
-            state: match self.state.load(Relaxed) {
-                0 => State::Off,
-                1 => State::Writing,
-                _ => State::Stopped,
-            },
-            bytes: self.bytes.each_ref().map(read),
-            blocks: self.blocks.each_ref().map(read),
-            disk_bytes: read(&self.disk_bytes),
-            segments: read(&self.segments),
-            round_began_ms: moment(&self.round_began_ms),
-            written_ms: moment(&self.written_ms),
-            syncs: read(&self.syncs),
-            sync_time: time(&self.sync_us),
-            missed: read(&self.missed),
-            voided_rounds: read(&self.voided_rounds),
-            failures: self.failures.each_ref().map(read),
-            restored_peers: read(&self.restored_peers),
-            restored_torrents: read(&self.restored_torrents),
-            restored_bytes: read(&self.restored_bytes),
-            restore_bytes: read(&self.restore_bytes),
-            restore_time: time(&self.restore_us),
-            skipped: self.skipped.each_ref().map(read),
-        }
+        *self.lock()
     }
 
-    pub(crate) fn set_state(&self, state: State) {
-        self.state.store(state as u8, Relaxed);
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Figures)) {
+        change(&mut self.lock());
     }
 
+    /// Counts a block that was written.
     pub(crate) fn wrote(&self, kind: Kind, bytes: usize) {
         let kind = match kind {
             Kind::CHANGES => 0,
@@ -183,86 +135,39 @@ impl Status {
             Kind::SESSIONS => 2,
             _ => 3,
         };
-        self.bytes[kind].fetch_add(bytes as u64, Relaxed);
-        self.blocks[kind].fetch_add(1, Relaxed);
+        self.update(|figures| {
+            figures.bytes[kind] += bytes as u64;
+            figures.blocks[kind] += 1;
+        });
     }
 
-    pub(crate) fn set_disk(&self, segments: u64, bytes: u64) {
-        self.segments.store(segments, Relaxed);
-        self.disk_bytes.store(bytes, Relaxed);
-    }
-
-    pub(crate) fn set_round_began(&self, unix_ms: u64) {
-        self.round_began_ms.store(unix_ms, Relaxed);
-    }
-
-    pub(crate) fn set_written(&self, unix_ms: u64) {
-        self.written_ms.store(unix_ms, Relaxed);
-    }
-
-    pub(crate) fn synced(&self, time: Duration) {
-        self.syncs.fetch_add(1, Relaxed);
-        self.sync_us.fetch_add(time.as_micros() as u64, Relaxed);
-    }
-
-    pub(crate) fn missed(&self, changes: u64) {
-        self.missed.fetch_add(changes, Relaxed);
-    }
-
-    pub(crate) fn voided_round(&self) {
-        self.voided_rounds.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn failed(&self, failure: Failure) {
-        self.failures[failure as usize].fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn set_restore_bytes(&self, bytes: u64) {
-        self.restore_bytes.store(bytes, Relaxed);
-    }
-
-    pub(crate) fn read(&self, bytes: u64) {
-        self.restored_bytes.fetch_add(bytes, Relaxed);
-    }
-
+    /// Counts what a block has restored.
     pub(crate) fn restored(&self, merged: &Merged) {
-        self.restored_peers.fetch_add(merged.peers, Relaxed);
-        self.restored_torrents.fetch_add(merged.torrents, Relaxed);
-        let [old, _, full] = &self.skipped;
-        old.fetch_add(merged.old, Relaxed);
-        full.fetch_add(merged.full, Relaxed);
+        self.update(|figures| {
+            figures.restored_peers += merged.peers;
+            figures.restored_torrents += merged.torrents;
+            let [old, _, full] = &mut figures.skipped;
+            *old += merged.old;
+            *full += merged.full;
+        });
     }
 
+    /// Counts damaged places in files.
     pub(crate) fn damaged(&self, places: u64) {
-        let [_, damaged, _] = &self.skipped;
-        damaged.fetch_add(places, Relaxed);
+        self.update(|figures| {
+            let [_, damaged, _] = &mut figures.skipped;
+            *damaged += places;
+        });
     }
 
-    pub(crate) fn set_restore_time(&self, time: Duration) {
-        self.restore_us.store((time.as_micros() as u64).max(1), Relaxed);
+    fn lock(&self) -> MutexGuard<'_, Figures> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_what_was_counted() {
-        let status = Status::default();
-        assert_eq!(status.figures(), Figures::default());
-        status.set_state(State::Stopped);
-        status.wrote(Kind::WALK, 7);
-        status.failed(Failure::Bound);
-        status.set_written(5);
-        status.damaged(2);
-        let figures = status.figures();
-        assert_eq!(figures.state, State::Stopped);
-        assert_eq!((figures.bytes, figures.blocks), ([0, 7, 0, 0], [0, 1, 0, 0]));
-        assert_eq!(figures.failures, [0, 0, 0, 1]);
-        assert_eq!((figures.written_ms, figures.round_began_ms), (Some(5), None));
-        assert_eq!(figures.skipped, [0, 2, 0]);
-    }
 
     #[test]
     fn failures_have_the_order_of_their_list() {

@@ -48,13 +48,8 @@ impl SendOrders {
         self.cancel.store(true, Ordering::Release);
     }
 
-    /// Returns true if [`Self::cancel`] was called.
-    pub fn is_cancelled(&self) -> bool {
-        self.cancel.load(Ordering::Acquire)
-    }
-
     fn check(&self) -> io::Result<()> {
-        if self.is_cancelled() {
+        if self.cancel.load(Ordering::Acquire) {
             return Err(io::Error::new(ErrorKind::ConnectionAborted, "the upgrade was cancelled"));
         }
         Ok(())
@@ -243,12 +238,6 @@ impl<R: Read> Receiver<R> {
         self.stream.read_exact(body)?;
         self.bytes += self.block.len() as u64;
         Ok(())
-    }
-}
-
-impl<R> std::fmt::Debug for Receiver<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Receiver").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 

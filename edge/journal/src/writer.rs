@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -62,7 +62,6 @@ impl Writer {
         self
     }
 
-    /// Replaces the disk.
     #[cfg(test)]
     pub(crate) fn on_disk(self, disk: Arc<dyn Disk>) -> Self {
         Self { disk, ..self }
@@ -83,8 +82,10 @@ impl Writer {
         // Later starts are larger. The lower bits tell starts of the same millisecond apart.
         let boot = (turn().now.unix_ms << 8) | (RandomState::new().hash_one(0) & 0xff);
         while let Err(error) = self.write(store, (boot, &turn), sessions.as_deref_mut(), stop) {
-            self.status.set_state(State::Stopped);
-            self.status.failed(Failure::of(&error));
+            self.status.update(|figures| {
+                figures.state = State::Stopped;
+                figures.failures[Failure::of(&error) as usize] += 1;
+            });
             warn!(
                 %error,
                 directory = %self.directory.display(),
@@ -94,7 +95,7 @@ impl Writer {
                 break;
             }
         }
-        self.status.set_state(State::Off);
+        self.status.update(|figures| figures.state = State::Off);
     }
 
     /// Writes a new segment and a new round, and so on until `stop` is set.
@@ -118,7 +119,7 @@ impl Writer {
         if self.status.figures().state == State::Stopped {
             info!(directory = %self.directory.display(), "the journal of swarms is written again");
         }
-        self.status.set_state(State::Writing);
+        self.status.update(|figures| figures.state = State::Writing);
         let mut interval = self.interval;
         while self.wait(interval, stop) {
             rounds.turn(turn())?;
@@ -172,12 +173,5 @@ impl Writer {
             thread::sleep(left.min(self.interval));
         }
         false
-    }
-}
-
-impl std::fmt::Debug for Writer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let path: &Path = &self.directory;
-        f.debug_struct("Writer").field("directory", &path).finish_non_exhaustive()
     }
 }

@@ -232,12 +232,6 @@ fn info_hash(text: &str) -> Option<InfoHash> {
     bytes.try_into().ok().map(InfoHash)
 }
 
-impl fmt::Debug for Verifier {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Verifier with {} keys", self.keys.len())
-    }
-}
-
 impl fmt::Debug for KeySet {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "KeySet of {}", self.keys.len())

@@ -73,7 +73,7 @@ pub fn open_copy(path: &Path) -> io::Result<ListText> {
 /// Returns the record of a copy, or `None` if there is no copy of `url`, or not the one with the `pinned` digest.
 pub fn record(path: &Path, url: &str, pinned: Option<&[u8; 32]>) -> Option<CopyRecord> {
     let mut text = String::new();
-    let file = open_regular(&beside(path, "json")).ok()?;
+    let file = open_regular(&path.with_extension("json")).ok()?;
     file.take(RECORD_MAX).read_to_string(&mut text).ok()?;
     let record: CopyRecord = serde_json::from_str(&text).ok()?;
     let is_wanted = record.url == url && pinned.is_none_or(|it| to_hex(it) == record.sha256);
@@ -87,7 +87,7 @@ pub fn record(path: &Path, url: &str, pinned: Option<&[u8; 32]>) -> Option<CopyR
 /// If it cannot be written.
 pub fn write_record(path: &Path, record: &CopyRecord) -> io::Result<()> {
     let text = serde_json::to_vec(record).map_err(io::Error::other)?;
-    let (target, new) = (beside(path, "json"), beside(path, "json-new"));
+    let (target, new) = (path.with_extension("json"), path.with_extension("json-new"));
     let mut file = create(&new)?;
     file.write_all(&text)?;
     file.sync_all()?;
@@ -96,8 +96,9 @@ pub fn write_record(path: &Path, record: &CopyRecord) -> io::Result<()> {
 
 /// Deletes all copies of a folder but these. Files that cannot be deleted stay.
 pub fn retain(folder: &Path, copies: &[&Path]) {
-    let is_kept =
-        |path: &Path| copies.iter().any(|copy| path == *copy || path == beside(copy, "json"));
+    let is_kept = |path: &Path| {
+        copies.iter().any(|copy| path == *copy || path == copy.with_extension("json"))
+    };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if !is_kept(&entry.path()) {
             let _ = fs::remove_file(entry.path());
@@ -116,7 +117,7 @@ impl Incoming {
             fs::create_dir_all(folder)?;
         }
         // In an upgrade, two processes fetch.
-        let new = beside(path, &format!("new-{}", std::process::id()));
+        let new = path.with_extension(format!("new-{}", std::process::id()));
         let file = create(&new)?;
         let digest = Context::new(&SHA256);
         Ok(Self { path: new, file, digest, bytes: 0, bytes_max, head: Vec::new() })
@@ -179,10 +180,6 @@ impl Drop for Incoming {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
-}
-
-fn beside(path: &Path, extension: &str) -> PathBuf {
-    path.with_extension(extension)
 }
 
 fn create(path: &Path) -> io::Result<File> {

@@ -359,19 +359,4 @@ mod tests {
         let full = of(list("access.allow_torrents", full));
         assert!(full[0].1.contains("has 7 torrent files too many"), "{full:?}");
     }
-
-    #[test]
-    fn copies_count_as_such_until_the_server_confirms_them() {
-        let registry = Registry::default();
-        registry.set_lists(vec![list("access.deny", at_url())]);
-        let status = || registry.status(UNIX_EPOCH + Duration::from_secs(NOW)).lists.remove(0);
-        registry.note("https://a/", |fetch| fetch.checked = Some(NOW - 60));
-        assert_eq!((status().copy_in_use, status().age_s), (true, Some(60)));
-        registry.note("https://a/", |fetch| {
-            (fetch.checked, fetch.is_confirmed) = (Some(NOW), true);
-        });
-        assert_eq!((status().copy_in_use, status().age_s), (false, Some(0)));
-        registry.retain(&[]);
-        assert_eq!(status().age_s, None);
-    }
 }

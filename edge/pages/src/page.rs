@@ -127,7 +127,6 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Returns a URL.
 fn url_text(url: &PublicUrl, host: &str, is_private: bool) -> String {
     let PublicUrl { scheme, port, path, .. } = url;
     let is_default = matches!((*scheme, port), ("http" | "ws", 80) | ("https" | "wss", 443));

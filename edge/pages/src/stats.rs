@@ -38,7 +38,6 @@ pub enum StatsForm {
 pub(crate) enum StatsRequest<'a> {
     /// The [`text`] of a mode of opentracker, which needs no pass over the torrents.
     Text(&'a [u8]),
-    /// A list of torrents.
     List(TorrentList),
     /// Figures that need one.
     Overview(OverviewForm),
@@ -46,7 +45,6 @@ pub(crate) enum StatsRequest<'a> {
     Unknown,
 }
 
-/// The forms of an overview.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OverviewForm {
     /// opentracker's list of the largest torrents.

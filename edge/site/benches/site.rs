@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use harness::Directory;
 use harness::mariadb::MariaDb;
-use harness::{Directory, unused_address};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
-use tidegate_site::contract::{SITE_FIRST, Site, SiteAnnounce, SiteOutcome, SiteProtocol};
 use tidegate_site::{SiteConfig, SiteKind, SiteSubsystem};
-use tracker::{KeyId, Options, Policy, Secrets, Tracker};
+use tracker::{
+    KeyId, Options, Policy, Secrets, Site, SiteAnnounce, SiteOutcome, SiteProtocol, Tracker,
+};
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
 
 const USERS: u32 = 1_000_000;
@@ -37,7 +38,7 @@ fn main() {
     let folder = Directory::new().expect("a folder for the spool");
     let before_kib = resident_kib();
     let tracker = Arc::new(tracker());
-    let subsystem = SiteSubsystem::open(config(&server), &folder.path("site"));
+    let subsystem = SiteSubsystem::with_listener(config(&server), &folder.path("site"), None);
     let subsystem = subsystem.expect("the configuration is valid");
     let started = Instant::now();
     let epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_secs();
@@ -106,7 +107,7 @@ fn announce_one(site: &dyn Site, number: u32) {
         want: NumWant::Default,
     };
     let announce = SiteAnnounce {
-        key: KeyId(SITE_FIRST + number * 7 % USERS + 1),
+        key: KeyId(KeyId::SITE_FIRST + number * 7 % USERS + 1),
         announce: &announce,
         from: number.to_be_bytes().into(),
         client_ip: number.to_be_bytes().into(),
@@ -164,7 +165,6 @@ fn hash(number: u32) -> InfoHash {
 fn config(server: &MariaDb) -> SiteConfig {
     SiteConfig {
         kind: SiteKind::Unit3d,
-        listen: Some(unused_address()),
         database: Some(format!("mysql://root@{}/site", server.address())),
         tracker_key: Some("k".repeat(32)),
         ..SiteConfig::default()

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use harness::Directory;
 use primitives::Random;
+use tidegate_site::batch::Batch;
 use tidegate_site::credit::Factors;
 use tidegate_site::ledger::{Ledger, LedgerLimits, Report, Terms};
 use tidegate_site::spool::Spool;
@@ -53,7 +54,7 @@ fn main() {
             announce(&ledger, client, second, &mut random);
         }
         if second % FLUSH_S == FLUSH_S - 1 {
-            let mut batch = ledger.cut(START_S + second, None);
+            let mut batch = ledger.cut_into(Batch::default(), START_S + second, None);
             spool.append(&mut batch).expect("the disk has room");
         }
         if second + 1 == INTERVAL_S {
@@ -67,7 +68,7 @@ fn main() {
     println!("an hour at {PER_S}/s: {hour_mib:.0} MiB");
     let before = spool.bytes();
     let mut snapshot = spool.begin_snapshot(START_S + SECONDS).expect("the disk has room");
-    let mut batch = ledger.cut(START_S + SECONDS, Some(&mut snapshot));
+    let mut batch = ledger.cut_into(Batch::default(), START_S + SECONDS, Some(&mut snapshot));
     spool.append(&mut batch).expect("the disk has room");
     spool.finish_snapshot(snapshot).expect("the disk has room");
     let bytes = (spool.bytes() - before) as f64 / ledger.sessions() as f64;

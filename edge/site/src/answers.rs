@@ -4,14 +4,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
-use tracker::KeyId;
-use types::{Announce, Event, Role, Tick, UserKey};
-
-use crate::config::{SiteConfig, SiteKind};
-use crate::contract::{
-    Notice, OwnPeers, SITE_FIRST, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol,
-    SiteVerdict,
+use tracker::{
+    KeyId, OwnPeers, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol, SiteVerdict,
 };
+use types::{Announce, Event, Notice, Role, Tick, UserKey};
+
+use crate::batch::{Agent, agent_of};
+use crate::config::{SiteConfig, SiteKind};
 use crate::gazelle::tokens::{TokenCalls, UsedToken};
 use crate::keys::Keys;
 use crate::ledger::{Counted, Ledger, LedgerLimits, NotCounted, Report, Terms};
@@ -20,7 +19,6 @@ use crate::model::{Generosity, Model, User};
 use crate::names::Names;
 use crate::probes::Probes;
 use crate::rates::Rates;
-use crate::rules::{KeyRule, Rules};
 use crate::torrents::Moderation;
 
 /// Seconds after which a refused client may announce again.
@@ -57,7 +55,8 @@ struct Notices {
 pub(crate) struct Answers {
     pub(crate) kind: SiteKind,
     pub(crate) model: RwLock<Model>,
-    pub(crate) rules: RwLock<Rules>,
+    /// Torrents that the user of a key may download at a time, by the number of the key. Others have no limit.
+    download_slots: RwLock<hashbrown::HashMap<u32, u32>>,
     pub(crate) ledger: Ledger,
     pub(crate) names: Names,
     pub(crate) keys: Keys,
@@ -89,12 +88,9 @@ pub(crate) struct Answers {
 
 /// An announce that came before its session was known.
 struct Early {
-    user: u32,
-    torrent: u32,
-    announce: Announce,
-    from: std::net::IpAddr,
-    agent: crate::batch::Agent,
-    now_s: u32,
+    /// Without the agent.
+    report: Report<'static>,
+    agent: Agent,
     terms: Terms,
     /// True if other nodes count the client, so that it waits for them.
     waits: bool,
@@ -110,15 +106,14 @@ struct Judged {
 
 impl Answers {
     pub(crate) fn new(config: &SiteConfig) -> Self {
-        let limits = LedgerLimits { bytes_per_s: config.bytes_per_s, ..LedgerLimits::default() };
         let is_unit3d = config.kind == SiteKind::Unit3d;
         let probes = is_unit3d.then(|| Probes::new(&config.probes)).flatten();
         let lists = || Lists::new(config.seed_lists.clone(), config.leech_lists.clone());
         Self {
             kind: config.kind,
             model: RwLock::default(),
-            rules: RwLock::default(),
-            ledger: Ledger::new(limits),
+            download_slots: RwLock::default(),
+            ledger: Ledger::new(LedgerLimits::default()),
             names: Names::default(),
             keys: Keys::default(),
             rates: Mutex::default(),
@@ -177,17 +172,17 @@ impl Answers {
         let Some(late) = &self.late else { return };
         late.lock().retain(|one| {
             let report = one.report();
-            let is_told = now_s.saturating_sub(one.now_s) >= self.exchange_s;
+            let is_told = now_s.saturating_sub(report.now_s) >= self.exchange_s;
             match self.ledger.updated_s(&report) {
                 // No node knows the client of a stop.
                 None => return !is_told,
                 // Another node has counted a later one.
-                Some(updated_s) if updated_s > one.now_s => return false,
+                Some(updated_s) if updated_s > report.now_s => return false,
                 Some(_) if one.waits && !is_told => return true,
                 Some(_) => {}
             }
             if self.ledger.announce(&report, &one.terms).is_ok_and(|counted| counted.completed) {
-                self.complete(one.user, one.torrent);
+                self.complete(report.user, report.torrent);
             }
             false
         });
@@ -303,7 +298,7 @@ impl Answers {
             terms: Terms {
                 factors: self.generosity.factors(user, group, torrent, gifts),
                 uses_token: gifts.token,
-                immune: self.generosity.is_immune(user, group),
+                immune: group.is_immune,
                 slots: group.slots,
                 clients: self.clients,
                 visible: !may_not,
@@ -315,7 +310,6 @@ impl Answers {
 
     /// Judges an announce of a key by the rules of the API.
     fn judge_feed(&self, key: u32, announce: &Announce) -> Result<Judged, SiteOutcome> {
-        let rule = self.rules.read().key(key);
         let Some(torrent) = self.names.number(announce.info_hash) else {
             let notice = self.notices.full;
             return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
@@ -324,7 +318,7 @@ impl Answers {
             factors: self.generosity.everybody,
             uses_token: false,
             immune: false,
-            slots: rule.download_slots,
+            slots: self.download_slots.read().get(&key).copied(),
             clients: u16::MAX,
             visible: true,
             hides_address: false,
@@ -362,13 +356,18 @@ impl Answers {
         now_s: u32,
     ) -> SiteVerdict {
         let notices = &self.notices;
-        if !self.is_counting() && self.keep_early(user, announce, judged, now_s) {
+        let agent = agent(announce);
+        let early = || Early {
+            report: report(user, judged.torrent, announce, b"", now_s),
+            agent: agent_of(agent),
+            terms: judged.terms,
+            waits: false,
+        };
+        if !self.is_counting() && self.keep_early(early) {
             return SiteVerdict::new(judged.instead.unwrap_or(SiteOutcome::Serve));
         }
-        let report = report(user, judged.torrent, announce, now_s);
-        let keep = |waits| {
-            self.late.is_some() && self.keep_late(Early::new(user, announce, judged, now_s), waits)
-        };
+        let report = report(user, judged.torrent, announce, agent, now_s);
+        let keep = |waits| self.late.is_some() && self.keep_late(early(), waits);
         let late = self.late.as_ref().and_then(|_| self.ledger.counted_late(&report));
         let counted = match late.filter(|_| keep(true)) {
             Some(counted) => Ok(counted),
@@ -401,19 +400,13 @@ impl Answers {
     }
 
     /// Keeps an announce until sessions are restored. Returns false if they are.
-    fn keep_early(
-        &self,
-        user: u32,
-        announce: &SiteAnnounce<'_>,
-        judged: &Judged,
-        now_s: u32,
-    ) -> bool {
+    fn keep_early(&self, announce: impl FnOnce() -> Early) -> bool {
         let mut early = self.early.lock();
         if self.is_counting() {
             return false;
         }
         if early.len() < EARLY_MAX {
-            early.push(Early::new(user, announce, judged, now_s));
+            early.push(announce());
         }
         true
     }
@@ -478,17 +471,21 @@ impl Site for Answers {
 
     fn set_key_rule(&self, key: KeyId, rule: SiteKeyRule) {
         // Other sites know it themselves.
-        if self.kind == SiteKind::Feed {
-            let download_slots = Some(rule.download_slots).filter(|slots| *slots > 0);
-            self.rules.write().set_key(key, KeyRule { download_slots });
+        if self.kind != SiteKind::Feed {
+            return;
         }
+        let mut download_slots = self.download_slots.write();
+        match rule.download_slots {
+            0 => download_slots.remove(&key.0),
+            slots => download_slots.insert(key.0, slots),
+        };
     }
 }
 
 /// Returns the user whose key this is, if it is one of the site.
 fn user_of(key: KeyId) -> Option<u32> {
-    let is_site = (SITE_FIRST..KeyId::FILE_FIRST).contains(&key.0);
-    is_site.then(|| key.0 - SITE_FIRST)
+    let is_site = (KeyId::SITE_FIRST..KeyId::FILE_FIRST).contains(&key.0);
+    is_site.then(|| key.0 - KeyId::SITE_FIRST)
 }
 
 /// Returns what names the client's software: the header of HTTP, or the beginning of the peer id.
@@ -500,7 +497,13 @@ fn agent<'a>(announce: &SiteAnnounce<'a>) -> &'a [u8] {
     }
 }
 
-fn report<'a>(user: u32, torrent: u32, announce: &SiteAnnounce<'a>, now_s: u32) -> Report<'a> {
+fn report<'a>(
+    user: u32,
+    torrent: u32,
+    announce: &SiteAnnounce<'_>,
+    agent: &'a [u8],
+    now_s: u32,
+) -> Report<'a> {
     let it = announce.announce;
     Report {
         user,
@@ -513,39 +516,14 @@ fn report<'a>(user: u32, torrent: u32, announce: &SiteAnnounce<'a>, now_s: u32) 
         uploaded: it.uploaded,
         downloaded: it.downloaded,
         left: it.left,
-        agent: agent(announce),
+        agent,
         now_s,
     }
 }
 
 impl Early {
-    fn new(user: u32, announce: &SiteAnnounce<'_>, judged: &Judged, now_s: u32) -> Self {
-        Self {
-            user,
-            torrent: judged.torrent,
-            announce: *announce.announce,
-            from: announce.from,
-            agent: crate::batch::agent_of(agent(announce)),
-            now_s,
-            terms: judged.terms,
-            waits: false,
-        }
-    }
-
     fn report(&self) -> Report<'_> {
-        Report {
-            user: self.user,
-            torrent: self.torrent,
-            peer_id: self.announce.peer_id,
-            ip: self.from.to_canonical(),
-            port: self.announce.port,
-            event: self.announce.event,
-            uploaded: self.announce.uploaded,
-            downloaded: self.announce.downloaded,
-            left: self.announce.left,
-            agent: self.agent.as_bytes(),
-            now_s: self.now_s,
-        }
+        Report { agent: self.agent.as_bytes(), ..self.report }
     }
 }
 
@@ -584,19 +562,12 @@ impl Notices {
     }
 }
 
-/// Returns the numbers of seeders and leechers of a torrent that others get.
-pub(crate) fn counts(sessions: &[(u32, crate::batch::Session)]) -> (i64, i64) {
-    let seeders = sessions.iter().map(|(_, session)| i64::from(session.seeders())).sum();
-    let leechers = sessions.iter().map(|(_, session)| i64::from(session.leechers())).sum();
-    (seeders, leechers)
-}
-
 #[cfg(test)]
 mod tests {
     use types::{InfoHash, NumWant, PeerId};
 
     use super::*;
-    use crate::batch::{Counting, Session};
+    use crate::batch::{Batch, Counting, Session};
 
     const USER: u32 = 7;
     const STOP_S: u32 = 1_000;
@@ -649,7 +620,7 @@ mod tests {
         };
         answers.ledger.learn(USER, 0, &session);
         answers.count_late(STOP_S + 1);
-        let batch = answers.ledger.cut(STOP_S + 1, None);
+        let batch = answers.ledger.cut_into(Batch::default(), STOP_S + 1, None);
         let uploaded = batch.records.iter().map(|record| record.uploaded).sum();
         (uploaded, answers.ledger.sessions_of(0)[0].1.active)
     }

@@ -72,7 +72,7 @@ pub struct SessionChange {
 }
 
 /// All changes of a user in a torrent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The user's number: that of the site, or of the key.
     pub user: u32,
@@ -152,28 +152,7 @@ pub struct Batch {
 impl Record {
     /// Returns an empty record.
     pub(crate) fn new(user: u32, torrent: u32, now_s: u32) -> Self {
-        Self {
-            user,
-            torrent,
-            uploaded: 0,
-            downloaded: 0,
-            credited_uploaded: 0,
-            credited_downloaded: 0,
-            token_downloaded: 0,
-            seeded_s: 0,
-            announces: 0,
-            elapsed_s: 0,
-            completed_s: 0,
-            created_s: now_s,
-            seeders: 0,
-            leechers: 0,
-            completions: 0,
-            active: false,
-            immune: false,
-            hides_address: false,
-            event: Event::None,
-            sessions: SmallVec::new(),
-        }
+        Self { user, torrent, created_s: now_s, ..Self::default() }
     }
 
     /// Returns the session that announced here last, or `None` if none did.

@@ -1,6 +1,5 @@
 //! The configuration of a site, and errors of its start.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use mysql::OptsBuilder;
@@ -11,7 +10,6 @@ use crate::credit::Factors;
 use crate::gazelle::tokens::SiteUrl;
 use crate::lists::ListWindows;
 use crate::probes::ProbeConfig;
-use crate::spool::SpoolError;
 
 /// The software of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +40,6 @@ pub struct DonorRule {
     pub upload_factor: Option<u16>,
     /// Percent of bytes received.
     pub download_factor: Option<u16>,
-    /// True if they are not warned for leaving early.
-    pub immune: Option<bool>,
 }
 
 /// TLS to the database.
@@ -62,8 +58,6 @@ pub enum DatabaseTls {
 pub struct SiteConfig {
     /// The software of the site.
     pub kind: SiteKind,
-    /// Where the site's calls are served.
-    pub listen: Option<SocketAddr>,
     /// The URL of the site's database, `mysql://USER:PASSWORD@HOST:PORT/NAME`.
     pub database: Option<String>,
     /// The password of the database, if it is not in the URL.
@@ -94,8 +88,6 @@ pub struct SiteConfig {
     pub spool_mib: u64,
     /// True if the node is one of a cluster: the others get the sessions of each batch, and the calls of the site.
     pub is_node: bool,
-    /// Most bytes that a client can move in a second; more is implausible.
-    pub bytes_per_s: u64,
     /// Lists of peers with seeders that a user gets. Kind `unit3d` only, as the following.
     pub seed_lists: ListWindows,
     /// Lists of leechers that a user's seeders get.
@@ -108,7 +100,6 @@ impl Default for SiteConfig {
     fn default() -> Self {
         Self {
             kind: SiteKind::Feed,
-            listen: None,
             database: None,
             database_password: None,
             database_tls: DatabaseTls::Off,
@@ -124,7 +115,6 @@ impl Default for SiteConfig {
             clients_per_torrent: 3,
             spool_mib: 1_024,
             is_node: false,
-            bytes_per_s: u64::from(types::limits::KEY_MBIT_PER_S) * 1_000_000 / 8,
             seed_lists: ListWindows::new(),
             leech_lists: ListWindows::new(),
             probes: ProbeConfig { from: Vec::new(), required: false, may_probe: |_| false },
@@ -132,38 +122,16 @@ impl Default for SiteConfig {
     }
 }
 
-/// Why a site cannot be opened.
+/// Why a site cannot be opened, with the remedy.
 #[derive(Debug, thiserror::Error)]
-pub enum SiteError {
-    /// A key of the configuration has a bad value.
-    #[error("site.{key}: expected {expected}, found {found}")]
-    Invalid {
-        /// The key.
-        key: &'static str,
-        /// A description of valid values.
-        expected: &'static str,
-        /// The value found.
-        found: String,
-    },
-    /// The address for the site's calls is not available.
-    #[error("site.listen: cannot listen on {address}: {error}; choose an address that is free")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's reason.
-        error: std::io::Error,
-    },
-    /// A thread cannot be started.
-    #[error("cannot start the thread {name}: {error}; raise the limit of threads")]
-    Thread {
-        /// Its name.
-        name: &'static str,
-        /// The system's reason.
-        error: std::io::Error,
-    },
-    /// The spool cannot be used.
-    #[error(transparent)]
-    Spool(#[from] SpoolError),
+#[error("{0}")]
+pub struct SiteError(pub(crate) String);
+
+impl SiteError {
+    /// Returns the error of a key of the configuration that has a bad value.
+    pub(crate) fn invalid(key: &str, expected: &str, found: &str) -> Self {
+        Self(format!("site.{key}: expected {expected}, found {found}"))
+    }
 }
 
 impl SiteConfig {
@@ -173,14 +141,14 @@ impl SiteConfig {
     ///
     /// The first key that is invalid.
     pub fn check(&self) -> Result<(), SiteError> {
-        let secret = |secret: &Option<String>, key: &'static str| {
+        let secret = |secret: &Option<String>, key: &str| {
             let secret = secret.as_deref().unwrap_or_default();
             if secret.len() >= 32 && !secret.contains('/') {
                 return Ok(());
             }
             let found = format!("one of {} characters", secret.len());
             let expected = "a secret of 32 characters or more, without `/`";
-            Err(SiteError::Invalid { key, expected, found })
+            Err(SiteError::invalid(key, expected, &found))
         };
         match self.kind {
             SiteKind::Feed => return Ok(()),
@@ -197,32 +165,27 @@ impl SiteConfig {
     /// Checks the file with the authority of the database's certificate.
     fn check_authority(&self) -> Result<(), SiteError> {
         let DatabaseTls::Authority(file) = &self.database_tls else { return Ok(()) };
-        let invalid = |found| SiteError::Invalid {
-            key: "database_ca",
-            expected: "a PEM file with certificates",
-            found,
-        };
+        let invalid =
+            |found: &str| SiteError::invalid("database_ca", "a PEM file with certificates", found);
         let place = file.display();
-        let text = std::fs::read(file).map_err(|error| invalid(format!("{place}: {error}")))?;
+        let text = std::fs::read(file).map_err(|error| invalid(&format!("{place}: {error}")))?;
         match CertificateDer::pem_slice_iter(&text).next() {
             Some(Ok(_)) => Ok(()),
-            Some(Err(error)) => Err(invalid(format!("{place}: {error}"))),
-            None => Err(invalid(format!("none in {place}"))),
+            Some(Err(error)) => Err(invalid(&format!("{place}: {error}"))),
+            None => Err(invalid(&format!("none in {place}"))),
         }
     }
 
     /// Returns the options of the database's driver.
     pub(crate) fn database_options(&self) -> Result<mysql::Opts, SiteError> {
         let url = self.database.as_deref().unwrap_or_default();
-        let invalid = |found: String| SiteError::Invalid {
-            key: "database",
-            expected: "mysql://USER:PASSWORD@HOST:PORT/NAME",
-            found,
+        let invalid = |found: &str| {
+            SiteError::invalid("database", "mysql://USER:PASSWORD@HOST:PORT/NAME", found)
         };
         // The URL has a password: it is not repeated.
-        let options = mysql::Opts::from_url(url).map_err(|error| invalid(error.to_string()))?;
+        let options = mysql::Opts::from_url(url).map_err(|error| invalid(&error.to_string()))?;
         if options.get_db_name().is_none() {
-            return Err(invalid("a URL without the name of a database".to_owned()));
+            return Err(invalid("a URL without the name of a database"));
         }
         let tls = options.get_ssl_opts().cloned().unwrap_or_default();
         let tls = match &self.database_tls {

@@ -5,8 +5,6 @@ use std::sync::{Arc, OnceLock};
 use tracker::{KeyId, KeyRules, Tracker};
 use types::UserKey;
 
-use crate::contract::SITE_FIRST;
-
 /// The tracker's keys, once it is known.
 #[derive(Default)]
 pub(crate) struct Keys(OnceLock<Arc<Tracker>>);
@@ -32,5 +30,5 @@ impl Keys {
 
 /// Returns the number of a user's key. Numbers above it belong to others.
 pub(crate) fn id_of(user: u32) -> Option<KeyId> {
-    (user < KeyId::FILE_FIRST - SITE_FIRST).then(|| KeyId(SITE_FIRST + user))
+    (user < KeyId::FILE_FIRST - KeyId::SITE_FIRST).then(|| KeyId(KeyId::SITE_FIRST + user))
 }

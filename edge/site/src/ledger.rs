@@ -17,13 +17,13 @@ mod tests;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::contract::{OwnPeer, OwnPeers};
 use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use tracker::{OwnPeer, OwnPeers};
 use types::{Event, InfoHash, PeerId, PeerKey};
 
-use crate::batch::{Batch, Counting, Record, Session, SessionChange, Unregistered, agent_of};
+use crate::batch::{Batch, Counting, Session, SessionChange, Unregistered, agent_of};
 use crate::credit::Factors;
 use crate::spool::SnapshotWriter;
 use shard::{Pair, PairKey, Put, Shard};
@@ -233,14 +233,10 @@ impl Ledger {
         self.shard(user).lock().note_unregistered(Unregistered { user, info_hash });
     }
 
-    /// Takes everything that changed since the last cut; sequence and names are the caller's. Appends all sessions, as they
-    /// are with this batch, to `snapshot`. Also ends silent sessions of some shards.
-    pub fn cut(&self, now_s: u32, snapshot: Option<&mut SnapshotWriter>) -> Batch {
-        self.cut_into(Batch::default(), now_s, snapshot)
-    }
-
-    /// The same into an empty batch, whose memory is used again.
-    pub(crate) fn cut_into(
+    /// Takes everything that changed since the last cut into an empty batch, whose memory is used again; sequence and
+    /// names are the caller's. Appends all sessions, as they are with this batch, to `snapshot`. Also ends silent
+    /// sessions of some shards.
+    pub fn cut_into(
         &self,
         mut batch: Batch,
         now_s: u32,
@@ -495,6 +491,3 @@ impl Pair {
 
 /// Sessions inline: nearly always one.
 pub(crate) type PairSessions = SmallVec<[Session; 1]>;
-
-/// The records of a shard, by index.
-pub(crate) type Records = Vec<Record>;

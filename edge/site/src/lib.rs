@@ -13,8 +13,8 @@
 mod answers;
 pub mod batch;
 mod bytes;
+mod changes;
 mod config;
-pub mod contract;
 pub mod credit;
 mod database;
 mod gazelle;
@@ -27,7 +27,6 @@ mod model;
 mod names;
 mod probes;
 mod rates;
-mod rules;
 mod server;
 mod shared_call;
 pub mod spool;

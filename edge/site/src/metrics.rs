@@ -8,11 +8,8 @@ impl SiteStatus {
     /// Writes the metrics. `docs/metrics.md` documents them.
     pub(crate) fn render(&self, page: &mut Page) {
         let name = "tidegate_site_up";
-        page.family(
-            name,
-            "gauge",
-            "1 if what users transferred reaches the site, by the site's kind.",
-        );
+        let help = "1 if what users transferred reaches the site, by the site's kind.";
+        page.family(name, "gauge", help);
         page.sample(name, ("kind", &self.kind), u8::from(self.error.is_none()));
         let help = "Users of the site.";
         page.single("tidegate_site_users", "gauge", help, self.users);

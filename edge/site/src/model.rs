@@ -93,11 +93,6 @@ impl Generosity {
         };
         self.everybody.or(group.factors).or(torrent.factors).or(donor).with(gifts)
     }
-
-    /// Returns whether a user is not warned for leaving early.
-    pub(crate) fn is_immune(&self, user: &User, group: &Group) -> bool {
-        self.rule(user).immune.unwrap_or(group.is_immune)
-    }
 }
 
 impl Model {
@@ -287,8 +282,7 @@ mod tests {
 
     #[test]
     fn donors_get_the_best_of_all() {
-        let donor =
-            DonorRule { upload_factor: Some(300), immune: Some(true), ..Default::default() };
+        let donor = DonorRule { upload_factor: Some(300), download_factor: None };
         let generosity =
             Generosity { everybody: Factors::PLAIN, donor, lifetime: DonorRule::default() };
         let group =
@@ -296,10 +290,8 @@ mod tests {
         let one = torrent(1, Moderation::Approved, false);
         let factors = generosity.factors(&USER, &group, &one, Gifts::default());
         assert_eq!(factors, Factors { upload: 300, download: 100 });
-        assert!(generosity.is_immune(&USER, &group));
         let lifetime = User { is_lifetime: true, ..USER };
         assert_eq!(generosity.factors(&lifetime, &group, &one, Gifts::default()), Factors::PLAIN);
-        assert!(!generosity.is_immune(&lifetime, &group));
         let neutral = Torrent { is_neutral: true, ..one };
         let nothing = Factors { upload: 0, download: 0 };
         assert_eq!(generosity.factors(&USER, &group, &neutral, Gifts::default()), nothing);
@@ -331,17 +323,5 @@ mod tests {
         for len in 0..bytes.len() {
             assert!(Model::decode(&bytes[..len]).is_none());
         }
-    }
-
-    #[test]
-    fn clients_are_refused_by_prefix_or_allowed_alone() {
-        let mut model = Model::default();
-        let peer_id = PeerId(*b"-qB4650-abcdefghijkl");
-        assert!(model.is_served(&peer_id));
-        model.refused.push("-qB46".to_owned());
-        assert!(!model.is_served(&peer_id));
-        model.refused.clear();
-        model.allowed.push("-TR".to_owned());
-        assert!(!model.is_served(&peer_id));
     }
 }

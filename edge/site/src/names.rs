@@ -9,7 +9,7 @@ use crate::batch::TorrentName;
 /// Torrents that can have a number.
 const NAMES_MAX: usize = 50_000_000;
 
-/// The number of each torrent. A hybrid torrent has one for both of its hashes.
+/// The number of each torrent.
 #[derive(Default)]
 pub(crate) struct Names(RwLock<Tables>);
 
@@ -41,18 +41,7 @@ impl Names {
         Some(torrent)
     }
 
-    /// Makes two hashes one torrent: those of a hybrid. The first keeps its number.
-    pub(crate) fn link(&self, v1: InfoHash, v2: InfoHash) -> bool {
-        let Some(torrent) = self.number(v1) else { return false };
-        let mut tables = self.0.write();
-        let name = TorrentName { torrent, info_hash: v2 };
-        if tables.numbers.insert(v2, torrent) != Some(torrent) {
-            tables.new.push(name);
-        }
-        true
-    }
-
-    /// Returns the torrent with a number; of a hybrid, the hash that came first.
+    /// Returns the torrent with a number.
     pub(crate) fn info_hash(&self, number: u32) -> Option<InfoHash> {
         self.0.read().hashes.get(&number).copied()
     }
@@ -74,10 +63,7 @@ impl Names {
             torrent: *torrent,
             info_hash: *info_hash,
         };
-        let mut names: Vec<_> = tables.numbers.iter().map(name).collect();
-        // Of a hybrid, the first hash is learnt first.
-        names.sort_by_key(|name| tables.hashes.get(&name.torrent) != Some(&name.info_hash));
-        names
+        tables.numbers.iter().map(name).collect()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -88,7 +74,7 @@ impl Names {
 impl Tables {
     fn add(&mut self, name: TorrentName) {
         self.numbers.insert(name.info_hash, name.torrent);
-        self.hashes.entry(name.torrent).or_insert(name.info_hash);
+        self.hashes.insert(name.torrent, name.info_hash);
         self.next = self.next.max(name.torrent + 1);
     }
 }
@@ -98,19 +84,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hybrids_are_one_torrent_and_names_outlive_a_restart() {
+    fn names_outlive_a_restart() {
         let names = Names::default();
-        let [v1, v2, other] = [1, 2, 3].map(|byte| InfoHash([byte; 20]));
-        assert_eq!(names.number(v1), Some(0));
-        assert!(names.link(v1, v2));
-        assert_eq!((names.number(v2), names.number(other)), (Some(0), Some(1)));
+        let [one, other] = [1, 3].map(|byte| InfoHash([byte; 20]));
+        assert_eq!([one, other, one].map(|it| names.number(it)), [Some(0), Some(1), Some(0)]);
         let new = names.take_new();
-        assert_eq!((new.len(), names.take_new().len()), (3, 0));
+        assert_eq!((new.len(), names.take_new().len()), (2, 0));
         for learnt in [new, names.all()] {
             let restored = Names::default();
             learnt.into_iter().for_each(|name| restored.learn(name));
-            assert_eq!((restored.number(v2), restored.number(other)), (Some(0), Some(1)));
-            assert_eq!(restored.info_hash(0), Some(v1));
+            assert_eq!((restored.number(one), restored.number(other)), (Some(0), Some(1)));
+            assert_eq!(restored.info_hash(0), Some(one));
             assert_eq!(restored.number(InfoHash([9; 20])), Some(2));
             assert_eq!(restored.len(), 3);
         }

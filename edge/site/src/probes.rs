@@ -20,10 +20,9 @@ use tokio::net::TcpSocket;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracker::{SiteAnnounce, SiteProtocol};
 use types::{Event, Tick, limits};
 use utoipa::ToSchema;
-
-use crate::contract::{SiteAnnounce, SiteProtocol};
 
 const SHARDS: usize = 64;
 /// Time that a client has to accept the connection.

@@ -45,7 +45,6 @@ pub(crate) struct Calls {
     pub(crate) started_s: u32,
     pub(crate) passwords: Passwords,
     pub(crate) count: AtomicU64,
-    pub(crate) bad: AtomicU64,
     /// Tells the other nodes of a cluster of a call, if there are any.
     pub(crate) share: Option<Box<dyn Fn(SharedCall) + Send + Sync>>,
     reload: Arc<AtomicBool>,
@@ -83,16 +82,14 @@ impl Calls {
             started_s,
             passwords,
             count: AtomicU64::default(),
-            bad: AtomicU64::default(),
             share: None,
             reload,
             room: Semaphore::new(CALLS_MAX),
         }
     }
 
-    /// Counts a call that cannot be read, and logs why.
+    /// Logs why a call cannot be read.
     pub(crate) fn note_bad(&self, reason: &str) {
-        self.bad.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(target: "site", "a call of the site cannot be read: {reason}");
     }
 

@@ -44,39 +44,12 @@ pub const FEED_KEPT_S: u32 = 7 * 86_400;
 /// An error of the spool.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
-    /// The system refused to read or write a file.
-    #[error("cannot {action} {}: {error}; check that the disk has space and that the process may write there", path.display())]
-    Io {
-        /// The attempt, a verb.
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's reason.
-        error: std::io::Error,
-    },
     /// Another process has the folder.
     #[error("{} is in use by another process: stop that one, or give each its own state.dir", .0.display())]
     Locked(PathBuf),
-    /// A file is damaged where it cannot be incomplete.
-    #[error(
-        "{}: expected a batch at offset {offset}, found {found}; restore the file from a backup, or move the folder away \
-         to begin anew (batches in it that the site does not have yet are then lost)",
-        path.display()
-    )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Bytes from its beginning.
-        offset: u64,
-        /// A description of what is there.
-        found: String,
-    },
-    /// The spool has reached its limit.
-    #[error("the spool has reached its limit of {limit_mib} MiB; counting continues in memory")]
-    Full {
-        /// The limit.
-        limit_mib: u64,
-    },
+    /// Something else, with the remedy.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// A batch in a segment.
@@ -116,7 +89,7 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// [`SpoolError::Locked`] if another process has it, [`SpoolError::Damaged`] if a file is damaged.
+    /// [`SpoolError::Locked`] if another process has it; also if a file is damaged, or cannot be read.
     pub fn open(
         folder: &Path,
         id: u64,
@@ -194,12 +167,15 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// [`SpoolError::Full`] if there is none.
+    /// If there is none.
     pub fn check_room(&self) -> Result<(), SpoolError> {
         if self.bytes < self.limit {
             return Ok(());
         }
-        Err(SpoolError::Full { limit_mib: self.limit >> 20 })
+        let limit_mib = self.limit >> 20;
+        Err(SpoolError::Failed(format!(
+            "the spool has reached its limit of {limit_mib} MiB; counting continues in memory"
+        )))
     }
 
     /// Returns whether so much was appended that a snapshot saves time at the next start, and room.
@@ -508,9 +484,19 @@ pub(crate) fn io(
     path: &Path,
 ) -> impl FnOnce(std::io::Error) -> SpoolError + use<> {
     let path = path.to_owned();
-    move |error| SpoolError::Io { action, path, error }
+    move |error| {
+        SpoolError::Failed(format!(
+            "cannot {action} {}: {error}; check that the disk has space and that the process may write there",
+            path.display()
+        ))
+    }
 }
 
+/// Returns the error of a file that is damaged where it cannot be incomplete, `offset` bytes from its beginning.
 pub(crate) fn damaged(path: &Path, offset: u64, found: &str) -> SpoolError {
-    SpoolError::Damaged { path: path.to_owned(), offset, found: found.to_owned() }
+    SpoolError::Failed(format!(
+        "{}: expected a batch at offset {offset}, found {found}; restore the file from a backup, or move the folder \
+         away to begin anew (batches in it that the site does not have yet are then lost)",
+        path.display()
+    ))
 }

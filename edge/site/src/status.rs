@@ -76,12 +76,6 @@ pub struct SiteStatus {
     /// Records that no batch has yet.
     #[serde(skip)]
     pub pending: u64,
-    /// The last batch.
-    #[serde(skip)]
-    pub sequence: u64,
-    /// Calls of the site.
-    #[serde(skip)]
-    pub calls: u64,
     /// An error of the database, if there is one.
     #[serde(skip)]
     pub database: Option<SiteProblem>,

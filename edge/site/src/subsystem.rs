@@ -16,20 +16,19 @@ mod sharing;
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::{Notify, mpsc, watch};
-use tracker::Tracker;
+use tokio::sync::{Notify, mpsc};
+use tracker::{Site, Tracker};
 use types::InfoHash;
 
 use crate::answers::Answers;
 use crate::batch::Batch;
 use crate::config::{SiteConfig, SiteError, SiteKind};
-use crate::contract::Site;
 use crate::probes;
 use crate::server::{self, Calls, Passwords, Sources};
 use crate::shared_call::SharedCall;
@@ -61,8 +60,6 @@ struct Shared {
     stopping: AtomicBool,
     reload: Arc<AtomicBool>,
     progress: Mutex<Progress>,
-    sequence: watch::Sender<u64>,
-    calls: OnceLock<Arc<Calls>>,
     sharing: Arc<sharing::Sharing>,
     /// Calls that other nodes got, on their way to the thread of calls.
     repeated_calls: (mpsc::Sender<SharedCall>, Mutex<Option<mpsc::Receiver<SharedCall>>>),
@@ -79,36 +76,20 @@ struct Clock {
 /// Reports of the threads.
 #[derive(Default)]
 struct Progress {
-    ready: bool,
-    rows: u64,
-    rows_skipped: u64,
-    rows_per_s: f64,
+    /// Rows, problems, and whether users and torrents are known. The rest of it is read when it is shown.
+    status: SiteStatus,
     /// The time that the last batch took to be written to the database.
     write_time: Duration,
-    database: Option<SiteProblem>,
-    clock: Option<SiteProblem>,
-    spool: Option<SiteProblem>,
     /// True until the sessions in the database are taken over: at the first start, and in a cluster at each.
     takes_over: bool,
 }
 
-impl SiteSubsystem {
-    /// Opens a site, with its files in `folder`. Binds the address for its calls.
-    ///
-    /// # Errors
-    ///
-    /// If the configuration is not valid, or the address is not available.
-    pub fn open(config: SiteConfig, folder: &Path) -> Result<Self, SiteError> {
-        let listener = match config.listen {
-            Some(address) if config.kind != SiteKind::Feed => Some(
-                TcpListener::bind(address).map_err(|error| SiteError::Listen { address, error })?,
-            ),
-            _ => None,
-        };
-        Self::with_listener(config, folder, listener)
-    }
+/// Names one of the problems that threads report.
+type Place = fn(&mut SiteStatus) -> &mut Option<SiteProblem>;
 
-    /// Opens a site whose calls come to `listener`, which a process that is being replaced may have, too.
+impl SiteSubsystem {
+    /// Opens a site, with its files in `folder`. Its calls come to `listener`, which a process that is being replaced
+    /// may have, too.
     ///
     /// # Errors
     ///
@@ -120,11 +101,8 @@ impl SiteSubsystem {
     ) -> Result<Self, SiteError> {
         config.check()?;
         if let Some(foreign) = probes::find_foreign(&config.probes.from) {
-            return Err(SiteError::Invalid {
-                key: "connectable_from",
-                expected: "addresses of this machine",
-                found: foreign.to_string(),
-            });
+            let expected = "addresses of this machine";
+            return Err(SiteError::invalid("connectable_from", expected, &foreign.to_string()));
         }
         let answers = Arc::new(Answers::new(&config));
         let (sender, receiver) = mpsc::channel(REPEATED_CALLS_MAX);
@@ -137,8 +115,6 @@ impl SiteSubsystem {
             stopping: AtomicBool::default(),
             reload: Arc::default(),
             progress: Mutex::default(),
-            sequence: watch::Sender::new(0),
-            calls: OnceLock::new(),
             sharing: Arc::default(),
             repeated_calls: (sender, Mutex::new(Some(receiver))),
             clock: Clock::now(),
@@ -155,11 +131,6 @@ impl SiteSubsystem {
     /// Returns the judge of announces, for the tracker.
     pub fn site(&self) -> Arc<dyn Site> {
         Arc::clone(&self.shared.answers) as Arc<dyn Site>
-    }
-
-    /// Returns where the calls of the site are served.
-    pub fn address(&self) -> Option<std::net::SocketAddr> {
-        self.listener.lock().as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
     /// Starts the threads. Users' keys go to `tracker`, whose tick 0 is at `epoch_s`, unix seconds.
@@ -209,7 +180,6 @@ impl SiteSubsystem {
                 calls.share = Some(Box::new(move |call| sharing.queue_call(clock.now_s(), call)));
             }
             let calls = Arc::new(calls);
-            let _ = self.shared.calls.set(Arc::clone(&calls));
             let stop = Arc::clone(&self.calls_stop);
             let repeated = self.shared.repeated_calls.1.lock().take();
             self.spawn("site-calls", move || {
@@ -250,12 +220,12 @@ impl SiteSubsystem {
 
     /// Returns the state.
     pub fn status(&self) -> SiteStatus {
-        let Shared { answers, config, progress, calls, .. } = &*self.shared;
+        let Shared { answers, config, progress, .. } = &*self.shared;
         let progress = progress.lock();
         let model = answers.model.read();
         let mut status = SiteStatus {
             kind: config.kind.name().to_owned(),
-            ready: progress.ready || config.kind == SiteKind::Feed,
+            ready: progress.status.ready || config.kind == SiteKind::Feed,
             counting: answers.is_counting(),
             users: model.users.len() as u64,
             torrents: (model.torrents.len() + answers.names.len()) as u64,
@@ -266,22 +236,14 @@ impl SiteSubsystem {
             pending: answers.ledger.pending() as u64,
             implausible: answers.ledger.implausible(),
             uncounted: answers.ledger.uncounted(),
-            rows_per_s: progress.rows_per_s,
-            rows: progress.rows,
-            rows_skipped: progress.rows_skipped,
             lists_withheld: answers.lists_withheld.load(Ordering::Relaxed),
             probes: answers.probes.as_ref().map(|probes| probes.counts()),
-            calls: calls.get().map_or(0, |calls| calls.count.load(Ordering::Relaxed)),
-            database: progress.database.clone(),
-            clock: progress.clock.clone(),
-            spool: progress.spool.clone(),
             spool_bytes_max: config.spool_mib << 20,
-            ..SiteStatus::default()
+            ..progress.status.clone()
         };
         drop((progress, model));
         if let Some(spool) = &*self.shared.spool.lock() {
             let now_s = self.shared.clock.now_s();
-            status.sequence = spool.last_sequence();
             status.spool_batches = spool.waiting();
             status.spool_bytes = spool.bytes();
             let since_s = spool.waiting_since_s();
@@ -301,24 +263,17 @@ impl SiteSubsystem {
         self.shared.changed.notify_all();
     }
 
-    /// Makes the two hashes of a hybrid torrent one torrent. Returns false if it has no number, because the site does not
-    /// have it, or because there are too many.
-    pub fn link_hybrid(&self, v1: InfoHash, v2: InfoHash) -> bool {
-        let answers = &self.shared.answers;
-        if self.shared.config.kind == SiteKind::Feed {
-            return answers.names.link(v1, v2);
-        }
-        let mut model = answers.model.write();
-        model.torrents.link(v1, v2)
-    }
-
     fn spawn(
         &self,
         name: &'static str,
         run: impl FnOnce() + Send + 'static,
     ) -> Result<(), SiteError> {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
-        let thread = thread.map_err(|error| SiteError::Thread { name, error })?;
+        let thread = thread.map_err(|error| {
+            SiteError(format!(
+                "cannot start the thread {name}: {error}; raise the limit of threads"
+            ))
+        })?;
         self.threads.lock().push(thread);
         Ok(())
     }
@@ -364,11 +319,6 @@ impl Feed {
         }
     }
 
-    /// Returns a receiver of the sequence of the last batch.
-    pub fn watch(&self) -> watch::Receiver<u64> {
-        self.0.sequence.subscribe()
-    }
-
     /// Returns the torrent with a number of a record.
     pub fn info_hash(&self, torrent: u32) -> Option<InfoHash> {
         let answers = &self.0.answers;
@@ -393,14 +343,9 @@ impl Shared {
     }
 
     /// Reports a problem, and logs it when it is new.
-    fn note(
-        &self,
-        place: fn(&mut Progress) -> &mut Option<SiteProblem>,
-        error: &str,
-        remedy: &str,
-    ) {
+    fn note(&self, place: Place, error: &str, remedy: &str) {
         let mut progress = self.progress.lock();
-        let place = place(&mut progress);
+        let place = place(&mut progress.status);
         let since = match place {
             Some(old) if old.error == error => return,
             Some(old) => old.since,
@@ -411,8 +356,8 @@ impl Shared {
     }
 
     /// Reports that a problem has ended.
-    fn clear(&self, place: fn(&mut Progress) -> &mut Option<SiteProblem>, sentence: &str) {
-        if place(&mut self.progress.lock()).take().is_some() {
+    fn clear(&self, place: Place, sentence: &str) {
+        if place(&mut self.progress.lock().status).take().is_some() {
             tracing::info!(target: "site", "{sentence}");
         }
     }

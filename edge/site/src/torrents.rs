@@ -3,7 +3,7 @@
 use std::hash::BuildHasher;
 use std::sync::atomic::AtomicU32;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use hashbrown::{DefaultHashBuilder, HashTable};
 use types::InfoHash;
 
 use crate::credit::Factors;
@@ -36,8 +36,6 @@ pub(crate) struct Torrents {
     rows: IdMap<Torrent>,
     /// Positions of rows, by their info hashes.
     hashes: HashTable<u32>,
-    /// The hashes of hybrid torrents that their rows do not have.
-    hybrids: HashMap<InfoHash, u32>,
     hasher: DefaultHashBuilder,
 }
 
@@ -106,13 +104,8 @@ impl Torrents {
     /// Returns the number and the torrent that are found by an info hash.
     pub(crate) fn find(&self, hash: &InfoHash) -> Option<(u32, &Torrent)> {
         let has_hash = |position: &u32| has_hash(&self.rows, *position, hash);
-        match self.hashes.find(self.hasher.hash_one(hash), has_hash) {
-            Some(position) => self.rows.at(*position),
-            None => {
-                let id = *self.hybrids.get(hash)?;
-                Some((id, self.rows.get(id)?))
-            }
-        }
+        let position = self.hashes.find(self.hasher.hash_one(hash), has_hash)?;
+        self.rows.at(*position)
     }
 
     /// Inserts or replaces a torrent. Of torrents with the same info hash, one that is served comes first. Returns true
@@ -136,11 +129,7 @@ impl Torrents {
     /// Removes the torrent that is found by an info hash.
     pub(crate) fn remove(&mut self, hash: &InfoHash) {
         let Some(id) = self.id_of(hash) else { return };
-        self.hybrids.retain(|_, hybrid| *hybrid != id);
-        let own = self.rows.get(id).map(|torrent| torrent.info_hash);
-        if let Some(own) = own.filter(|own| self.id_of(own) == Some(id)) {
-            self.forget_hash(&own);
-        }
+        self.forget_hash(hash);
         // The last row takes the place of the removed one.
         let last = (self.rows.len() - 1) as u32;
         if let Some(position) = self.rows.position(id)
@@ -151,18 +140,6 @@ impl Torrents {
             found.into_iter().for_each(|it| *it = position);
         }
         self.rows.remove(id);
-    }
-
-    /// Makes the two hashes of a hybrid find one torrent. Returns false if neither finds one.
-    pub(crate) fn link(&mut self, v1: InfoHash, v2: InfoHash) -> bool {
-        let Some(id) = self.id_of(&v1).or_else(|| self.id_of(&v2)) else { return false };
-        for hash in [v1, v2] {
-            if self.id_of(&hash) != Some(id) {
-                self.forget_hash(&hash);
-                self.hybrids.insert(hash, id);
-            }
-        }
-        true
     }
 
     /// Makes an info hash find the torrent whose row has it.
@@ -176,7 +153,6 @@ impl Torrents {
 
     /// Makes an info hash find no torrent.
     fn forget_hash(&mut self, hash: &InfoHash) {
-        self.hybrids.remove(hash);
         let Self { rows, hashes, hasher, .. } = self;
         let has_hash = |position: &u32| has_hash(rows, *position, hash);
         if let Ok(found) = hashes.find_entry(hasher.hash_one(hash), has_hash) {
@@ -221,23 +197,6 @@ pub(crate) mod tests {
         assert_eq!(torrents.id_of(&InfoHash([9; 20])), Some(3));
         assert_eq!(torrents.id_of(&InfoHash([1; 20])), None, "the old hash is free");
         assert_eq!(torrents.len(), 3);
-    }
-
-    #[test]
-    fn both_hashes_of_a_hybrid_find_it_until_it_is_removed() {
-        let [v1, v2] = [1, 2].map(|byte| InfoHash([byte; 20]));
-        let mut torrents = Torrents::default();
-        assert!(!torrents.link(v1, v2));
-        torrents.put(1, torrent(1, Moderation::Approved, false));
-        torrents.put(2, torrent(2, Moderation::Approved, false));
-        assert!(torrents.link(v1, v2));
-        assert_eq!([v1, v2].map(|hash| torrents.id_of(&hash)), [Some(1); 2]);
-        torrents.remove(&v2);
-        assert!([v1, v2].iter().all(|hash| torrents.find(hash).is_none()));
-        assert!(torrents.get(2).is_some());
-        // The number and the hash can be used again.
-        torrents.put(3, torrent(1, Moderation::Approved, false));
-        assert_eq!(torrents.id_of(&v1), Some(3));
     }
 
     #[test]

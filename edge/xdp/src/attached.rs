@@ -107,7 +107,6 @@ impl Attached {
         Ok(())
     }
 
-    /// Returns the statuses of the queues.
     pub(super) fn queue_statuses(&self) -> impl Iterator<Item = Arc<QueueStatus>> {
         self.queues.iter().map(|queue| Arc::clone(&queue.status))
     }

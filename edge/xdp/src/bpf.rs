@@ -82,8 +82,6 @@ pub struct TestRun {
 
 /// Return values of XDP programs.
 pub mod action {
-    /// The program failed; the frame is dropped.
-    pub const ABORTED: u32 = 0;
     /// The frame is dropped.
     pub const DROP: u32 = 1;
     /// The kernel processes the frame.

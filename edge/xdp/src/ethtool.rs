@@ -41,7 +41,6 @@ impl Ethtool {
         Ok(Self(Socket::new(Domain::IPV4, Type::DGRAM, None)?))
     }
 
-    /// Returns the name of the driver.
     pub(super) fn driver(&self, interface: &str) -> io::Result<String> {
         let mut info = [0; DRIVER_INFO_LEN / WORD];
         info[0] = GET_DRIVER;
@@ -128,15 +127,5 @@ mod tests {
         // A loopback device always has GRO, and nothing of the others.
         let expected = Features { gro: true, ..Features::default() };
         assert_eq!(ethtool.features("lo").unwrap(), expected);
-    }
-
-    #[test]
-    fn unknown_interfaces_are_errors() {
-        let ethtool = Ethtool::open().unwrap();
-        for name in ["no-such-one", "a-name-that-is-too-long"] {
-            assert!(ethtool.driver(name).is_err(), "{name}");
-            assert!(ethtool.queues(name).is_err(), "{name}");
-            assert!(ethtool.features(name).is_err(), "{name}");
-        }
     }
 }

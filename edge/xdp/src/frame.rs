@@ -25,7 +25,6 @@ const UDP_LEN: usize = 8;
 const ETHERTYPE_V4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_V6: [u8; 2] = [0x86, 0xdd];
 const ETHERTYPE_TAG: [u8; 2] = [0x81, 0x00];
-/// The protocol number of UDP.
 const UDP: u8 = 17;
 /// Version 4, and a header of five words.
 const V4_WITHOUT_OPTIONS: u8 = 0x45;

@@ -65,7 +65,6 @@ impl InheritedXdp {
         Self(inherited.take_descriptors().into_iter().collect())
     }
 
-    /// Returns whether an interface has a link.
     pub(super) fn has_link(&self, interface: &str) -> bool {
         self.0.contains_key(&link_name(interface))
     }

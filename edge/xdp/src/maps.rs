@@ -91,7 +91,6 @@ pub(super) struct Maps {
 #[derive(Clone)]
 pub(super) struct Steering(Arc<MappedWords<Config>>);
 
-/// The maps of one interface.
 pub(super) struct InterfaceMaps {
     config: MappedWords<InterfaceConfig>,
     counts: MappedWords<Counts>,
@@ -355,7 +354,6 @@ impl Steering {
 }
 
 impl InterfaceMaps {
-    /// Creates the maps of an interface.
     pub(super) fn create() -> io::Result<Self> {
         Ok(Self {
             config: MappedWords::create(&INTERFACE)?,
@@ -407,14 +405,6 @@ impl InterfaceMaps {
 
 /// Loads the program with its maps. They live as long as the program.
 pub(super) fn load(maps: &Maps, interface: &InterfaceMaps) -> Result<OwnedFd, SetupError> {
-    load_program("tidegate", LICENSE, &instructions(maps, interface))
-}
-
-/// The licence, as the kernel knows it.
-pub(super) const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
-
-/// Returns the program's instructions, which refer to the maps.
-pub(super) fn instructions(maps: &Maps, interface: &InterfaceMaps) -> Vec<u64> {
     let (words, rest) = PROGRAM.as_chunks::<8>();
     debug_assert!(rest.is_empty(), "half an instruction");
     let mut instructions: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
@@ -431,7 +421,7 @@ pub(super) fn instructions(maps: &Maps, interface: &InterfaceMaps) -> Vec<u64> {
             relocate(&mut instructions, *index, map, reference);
         }
     }
-    instructions
+    load_program("tidegate", c"Dual MIT/GPL", &instructions)
 }
 
 /// Returns port, listener and flags, as the program reads them.

@@ -7,9 +7,7 @@ use primitives::IpPrefix;
 /// The next hops of one interface. Replaced as a whole when the network changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NextHops {
-    /// Of IPv4.
     pub(super) v4: NextHop,
-    /// Of IPv6.
     pub(super) v6: NextHop,
     /// The networks on the link.
     pub(super) on_link: Vec<IpPrefix>,

@@ -47,7 +47,6 @@ pub(super) struct RingLayout {
     pub(super) entries: usize,
 }
 
-/// The memory of a ring.
 #[derive(Debug)]
 struct RingMemory<T> {
     producer: NonNull<AtomicU32>,

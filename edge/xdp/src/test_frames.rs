@@ -40,7 +40,6 @@ pub(crate) fn frame_between(from: SocketAddr, to: SocketAddr, payload: &[u8]) ->
     [head, packet].concat()
 }
 
-/// Returns a connect.
 pub(crate) fn connect(from: &str, to: &str) -> Vec<u8> {
     frame(from, to, &connect_payload(0x0102_0304))
 }
@@ -49,7 +48,6 @@ pub(crate) fn connect_payload(transaction_id: u32) -> Vec<u8> {
     [&MAGIC.to_be_bytes()[..], &[0; 4], &transaction_id.to_be_bytes()].concat()
 }
 
-/// Returns an announce with a connection id.
 pub(crate) fn announce(from: &str, to: &str, id: u64) -> Vec<u8> {
     let payload = [&id.to_be_bytes()[..], &[0, 0, 0, 1, 9, 9, 9, 9], &[0x55; 82]].concat();
     frame(from, to, &payload)

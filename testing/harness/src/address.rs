@@ -24,19 +24,3 @@ pub fn is_listening(address: SocketAddr) -> bool {
     // A client whose own port happens to be the one it connects to is connected to itself.
     TcpStream::connect(address).is_ok_and(|stream| stream.local_addr().ok() != Some(address))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::{TcpListener, UdpSocket};
-
-    #[test]
-    fn unused_addresses_differ_and_can_be_bound() {
-        let (one, two) = (unused_address(), unused_address());
-        assert_ne!(one, two);
-        assert!(!is_listening(one));
-        let _listener = TcpListener::bind(one).unwrap();
-        assert!(is_listening(one) && !is_listening(two));
-        UdpSocket::bind(two).unwrap();
-    }
-}

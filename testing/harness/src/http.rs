@@ -249,36 +249,6 @@ mod tests {
     }
 
     #[test]
-    fn responses_end_where_their_length_says() {
-        let mut both = connection(
-            b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nX: y\r\n\r\nabHTTP/1.1 204 No Content\r\n\r\n",
-        );
-        let first = both.receive().unwrap();
-        assert_eq!(
-            (first.status, first.text().as_str(), first.header("x")),
-            (200, "ab", Some("y"))
-        );
-        assert_eq!(both.receive().unwrap().status, 204);
-        assert_eq!(both.receive().unwrap_err().kind(), ErrorKind::UnexpectedEof);
-    }
-
-    #[test]
-    fn chunks_are_joined() {
-        let mut one = connection(
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nall\r\nB\r\n of its ten\r\n0\r\n\r\nX",
-        );
-        assert_eq!(one.receive().unwrap().text(), "all of its ten");
-        assert_eq!(one.received, b"X");
-    }
-
-    #[test]
-    fn a_response_without_length_ends_with_the_connection() {
-        let mut one = connection(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it");
-        let response = one.receive().unwrap();
-        assert!(response.closes() && response.has("of it"));
-    }
-
-    #[test]
     fn anything_else_is_invalid() {
         let ssh = connection(b"SSH-2.0-x\r\n\r\n").receive();
         assert_eq!(ssh.unwrap_err().kind(), ErrorKind::InvalidData);

@@ -96,17 +96,8 @@ impl Nats {
     ///
     /// If there is an [`obstacle`], or they are not ready within [`PATIENCE`].
     pub fn start(servers: usize) -> Result<Self> {
-        Self::start_with(servers, "")
-    }
-
-    /// The same with a configuration, without addresses, names and folders: these are added.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::start`].
-    pub fn start_with(servers: usize, configuration: &str) -> Result<Self> {
         let places: Vec<_> = (0..servers).map(|_| Addresses::unused()).collect();
-        let mut nats = Self::new(&places, |_, _| Ok(configuration.to_owned()))?;
+        let mut nats = Self::new(&places, |_, _| Ok(String::new()))?;
         nats.start_all()?;
         Ok(nats)
     }
@@ -273,11 +264,7 @@ impl Nats {
     }
 
     /// Returns what a server tells at a path of its monitoring listener, such as `/varz`.
-    ///
-    /// # Errors
-    ///
-    /// If it does not answer with JSON.
-    pub fn monitor(&self, server: usize, path: &str) -> Result<Value> {
+    fn monitor(&self, server: usize, path: &str) -> Result<Value> {
         let response = http::get(self.servers[server].monitor(), path)?;
         ensure!(response.status == 200, "{path}: status {}", response.status);
         Ok(serde_json::from_slice(&response.body)?)
@@ -348,71 +335,5 @@ impl Server {
         let _inside = self.namespace.as_ref().map(|it| it.enter()).transpose()?;
         self.process = Some(Process::start_with_one_log(command, folder, &self.name)?);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_keeps_its_place_over_a_restart() {
-        if let Some(obstacle) = obstacle() {
-            eprintln!("skipped {obstacle}");
-            return;
-        }
-        let mut nats = Nats::start(1).unwrap();
-        let id = |nats: &Nats| nats.monitor(0, "/varz").unwrap()["server_id"].clone();
-        let (before, port) = (id(&nats), nats.address(0).port());
-        assert_eq!(nats.monitor(0, "/varz").unwrap()["port"], port);
-        nats.kill(0);
-        assert!(!nats.is_running(0) && !crate::is_listening(nats.address(0)));
-        nats.restart(0).unwrap();
-        nats.wait_until_ready().unwrap();
-        assert_ne!(id(&nats), before);
-        assert_eq!(nats.leader("none"), None);
-        nats.stop(0).unwrap();
-    }
-
-    #[test]
-    fn clients_speak_to_servers() {
-        if let Some(obstacle) = obstacle() {
-            eprintln!("skipped {obstacle}");
-            return;
-        }
-        let nats = Nats::start(1).unwrap();
-        let [mut one, mut two] = [nats.client(0).unwrap(), nats.client(0).unwrap()];
-        one.subscribe("a.*").unwrap();
-        two.publish("a.b", "X: y\r\n", b"c\r\n").unwrap();
-        two.publish("a.c", "", b"").unwrap();
-        let message = one.next_message().unwrap();
-        assert_eq!((message.subject.as_str(), message.payload.as_slice()), ("a.b", &b"c\r\n"[..]));
-        assert_eq!(message.headers, b"NATS/1.0\r\nX: y\r\n\r\n");
-        assert_eq!(one.next_message().unwrap().subject, "a.c");
-        let stream = r#"{"name":"S","subjects":["a.>"],"storage":"file"}"#;
-        two.jetstream("STREAM.CREATE.S", stream).unwrap();
-        assert_eq!(nats.leader("S"), Some(0));
-        two.jetstream("STREAM.DELETE.S", "").unwrap();
-        assert!(two.jetstream("STREAM.INFO.S", "").is_err());
-        assert!(two.publish("a b c", "", b"").and_then(|()| two.flush()).is_err());
-    }
-
-    #[test]
-    fn three_servers_go_on_without_one() {
-        if let Some(obstacle) = obstacle() {
-            eprintln!("skipped {obstacle}");
-            return;
-        }
-        let mut nats = Nats::start(3).unwrap();
-        let leader = |nats: &Nats, asked: usize| {
-            let info = nats.monitor(asked, "/jsz").ok()?;
-            info["meta_cluster"]["leader"].as_str().map(str::to_owned)
-        };
-        let killed = leader(&nats, 0).unwrap();
-        let index = nats.servers.iter().position(|it| it.name == killed).unwrap();
-        nats.kill(index);
-        let asked = nats.running().next().unwrap();
-        let is_new = || Ok(leader(&nats, asked).is_some_and(|it| !it.is_empty() && it != killed));
-        wait_for(PATIENCE, "another leader", is_new).unwrap();
     }
 }

@@ -242,14 +242,4 @@ mod tests {
         let error = process.wait_until("nothing", PATIENCE, |_| false).unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.contains("why"), "{error}");
     }
-
-    #[test]
-    fn signals_reach_it() {
-        let directory = Directory::new().unwrap();
-        let mut process = Process::start(shell("sleep 600"), directory.root(), "it").unwrap();
-        assert!(is_alive(process.id()));
-        signal(process.id(), Signal::SIGTERM).unwrap();
-        assert!(!process.wait_for_end(PATIENCE).unwrap().success());
-        assert!(!is_alive(process.id()));
-    }
 }

@@ -29,8 +29,8 @@ pub fn run_short() -> Result<Tally> {
 ///
 /// Returns an error if the steps cannot be played.
 pub fn run(words: &[&str]) -> Result<Tally> {
-    let bench = target().join("debug/tidegate-bench").display().to_string();
+    let program = target().join("debug/tidegate-trials").display().to_string();
     let tracker = binary().display().to_string();
-    let check = [&*bench, "cluster", "check", "--program", &tracker];
+    let check = [&*program, "cluster", "--program", &tracker];
     run_command(command(&[&check[..], words].concat()))
 }

@@ -96,16 +96,3 @@ fn bencoded_number(bytes: &[u8], key: &str) -> Option<u64> {
     let digits = bytes[at + key.len()..].split(|byte| *byte == b'e').next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_found_in_bencode() {
-        let reply = b"d5:filesd20:\xff...d8:completei2e10:downloadedi1e10:incompletei0eeee";
-        assert_eq!(bencoded_number(reply, "complete"), Some(2));
-        assert_eq!(bencoded_number(reply, "incomplete"), Some(0));
-        assert_eq!(bencoded_number(reply, "peers"), None);
-    }
-}

@@ -39,7 +39,7 @@ pub fn test_release() -> Result<()> {
     BINARY.set(target().join("release/tidegate")).ok().context("the binary is set already")
 }
 
-/// Builds what [`binary`] returns, and the program that lets parts of a cluster fail, unless `TIDEGATE_BINARY` names another.
+/// Builds what [`binary`] returns, and the program of trials under load, unless `TIDEGATE_BINARY` names another.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub fn test_release() -> Result<()> {
 pub fn build() -> Result<()> {
     if std::env::var_os("TIDEGATE_BINARY").is_none() {
         let words = ["cargo", "build", "--quiet", "--locked", "--package", "tidegate"];
-        run(command(&[words.as_slice(), &["--package", "tidegate-bench"]].concat()))?;
+        run(command(&[words.as_slice(), &["--package", "tidegate-trials"]].concat()))?;
     }
     ensure!(binary().is_file(), "no {}", binary().display());
     Ok(())

@@ -7,14 +7,9 @@
 //! host 3: node, NATS server ─┘
 //! ```
 
-mod agreement;
 mod arrangement;
-mod browsers;
-mod check;
 mod lag;
 mod report;
-mod stage;
-mod steps;
 mod usage;
 
 use std::process::ExitCode;
@@ -23,9 +18,10 @@ use anyhow::Result;
 use clap::Args;
 use clap::Subcommand;
 
+pub use arrangement::{ClusterPlan, NAME, PATIENCE, PEER_LIFETIME, STREAM, TestCluster};
 pub(crate) use report::report;
 
-/// Test and measure nodes that are one tracker (needs root).
+/// Measure nodes that are one tracker (needs root).
 #[derive(Args)]
 pub(crate) struct ClusterCommand {
     #[command(subcommand)]
@@ -34,16 +30,13 @@ pub(crate) struct ClusterCommand {
 
 #[derive(Subcommand)]
 enum What {
-    Check(check::Check),
     Lag(lag::Lag),
 }
 
 impl ClusterCommand {
     /// Runs the benchmark and reports it.
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        match &self.what {
-            What::Check(command) => command.run(),
-            What::Lag(command) => command.run(),
-        }
+        let What::Lag(command) = &self.what;
+        command.run()
     }
 }

@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum, value_parser};
 
 use crate::lab::{Lab, LabArgs, Protocol, named_path};
 use crate::session::{ResultArgs, RoundArgs, Session, print_line};
-use comparison::{Comparison, Plan};
+use comparison::Comparison;
 
 pub(crate) use report::{overview, report};
 
@@ -60,7 +60,7 @@ pub(crate) struct Compare {
 enum Measure {
     /// Responses per second, and per second of the tracker's CPU time.
     Throughput,
-    /// Response times at 50 % and 80 % of the maximum throughput, which is measured first.
+    /// Response times at the rates of the load, if it has any.
     Latency,
     /// Bytes per peer, and the CPU time of idle connections.
     Memory,
@@ -84,21 +84,20 @@ impl Compare {
         let (subjects, missing) = lab.subjects((self.protocol, &load.name), &only)?;
         missing.iter().for_each(|sentence| print_line(sentence));
         ensure!(!subjects.is_empty(), "there is no tracker to measure over {}", self.protocol);
-        let plan = Plan {
-            protocol: self.protocol,
-            load,
-            cores: self.cores.clone().map_or_else(|| lab.default_counts(), |CoreCounts(all)| all),
-            measures: match &*self.measures {
-                [] => vec![Measure::Throughput, Measure::Latency, Measure::Memory],
-                some => some.to_vec(),
-            },
-            run: self.run.clone(),
-            fills: loads.fills.clone(),
-            fill_seconds: self.fill_seconds,
-        };
         let name = format!("compare {} {}", self.protocol, load.name);
         let session = Session::start(&name, &self.output, &self.lab.definitions)?;
-        Comparison::new(&lab, &plan, subjects, session)?.run()?.finish()
+        let cores = self.cores.clone().map_or_else(|| lab.default_counts(), |CoreCounts(all)| all);
+        let comparison = Comparison {
+            lab: &lab,
+            command: self,
+            load,
+            fills: &loads.fills,
+            cores,
+            subjects,
+            session,
+            failed: Vec::new(),
+        };
+        comparison.run()?.finish()
     }
 }
 

@@ -1,10 +1,7 @@
 //! Medians, spreads and number formatting.
 
-use serde::{Deserialize, Serialize};
-
-/// Several measurements of the same quantity. In JSON, a single one is a number.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(from = "FigureJson", into = "FigureJson")]
+/// Several measurements of the same quantity.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figure {
     /// The median.
     pub(crate) median: f64,
@@ -12,28 +9,6 @@ pub(crate) struct Figure {
     pub(crate) low: f64,
     /// The highest.
     pub(crate) high: f64,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum FigureJson {
-    One(f64),
-    Several { median: f64, low: f64, high: f64 },
-}
-
-impl From<FigureJson> for Figure {
-    fn from(json: FigureJson) -> Self {
-        match json {
-            FigureJson::One(figure) => Self { median: figure, low: figure, high: figure },
-            FigureJson::Several { median, low, high } => Self { median, low, high },
-        }
-    }
-}
-
-impl From<Figure> for FigureJson {
-    fn from(Figure { median, low, high }: Figure) -> Self {
-        if low == high { Self::One(median) } else { Self::Several { median, low, high } }
-    }
 }
 
 impl Figure {
@@ -56,7 +31,7 @@ impl Figure {
 }
 
 /// Formats a count with thousands separators.
-pub(crate) fn count(figure: f64) -> String {
+pub fn count(figure: f64) -> String {
     let digits = format!("{figure:.0}");
     let (sign, digits) = digits.strip_prefix('-').map_or(("", &*digits), |digits| ("-", digits));
     let mut text = String::new();
@@ -87,7 +62,7 @@ pub(crate) fn micros(us: f64) -> String {
 }
 
 /// Bytes, as MiB.
-pub(crate) fn mib(bytes: f64) -> String {
+pub fn mib(bytes: f64) -> String {
     let mib = bytes / f64::from(1 << 20);
     if mib < 10.0 { format!("{mib:.1} MiB") } else { format!("{} MiB", count(mib)) }
 }
@@ -115,17 +90,6 @@ mod tests {
         assert_eq!(of(&[90.0, 100.0, 110.0]).spread(), 0.2);
         assert_eq!(of(&[0.0]).spread(), 0.0);
         assert!(Figure::of([f64::NAN]).is_none());
-    }
-
-    #[test]
-    fn a_single_measurement_is_a_number_in_json() {
-        for (figure, json) in [
-            (Figure::of([2.5]).unwrap(), "2.5"),
-            (Figure::of([1.0, 3.0]).unwrap(), r#"{"median":2.0,"low":1.0,"high":3.0}"#),
-        ] {
-            assert_eq!(serde_json::to_string(&figure).unwrap(), json);
-            assert_eq!(serde_json::from_str::<Figure>(json).unwrap(), figure);
-        }
     }
 
     #[test]

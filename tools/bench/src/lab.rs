@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context, Result};
 use clap::Args;
 
-pub(crate) use api::{Api, TOKEN_VARIABLES};
+pub use api::Api;
+pub(crate) use api::TOKEN_VARIABLES;
 pub(crate) use certificate::Certificate;
 pub(crate) use cores::{Split, default_counts, on};
 pub(crate) use definition::{Definitions, Fill, Load, Loads, Protocol};

@@ -1,4 +1,4 @@
-//! The tidegate that `crash` and `restart` start themselves.
+//! The tidegate that trials and clusters start themselves.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::lab::TOKEN_VARIABLES;
 
 /// Options that select the program to start.
 #[derive(Args)]
-pub(crate) struct ProgramArgs {
+pub struct ProgramArgs {
     /// The tracker [default: the tidegate beside this program].
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
@@ -19,7 +19,11 @@ pub(crate) struct ProgramArgs {
 
 impl ProgramArgs {
     /// Starts it with a configuration, which is written to a folder, and waits until it serves.
-    pub(crate) fn start(&self, folder: &Path, configuration: &str) -> Result<Tracker> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no program, or if it does not serve.
+    pub fn start(&self, folder: &Path, configuration: &str) -> Result<Tracker> {
         let mut command = Command::new(self.path()?);
         let [(name, token), _] = TOKEN_VARIABLES;
         command.arg("serve").env(name, token).stdin(Stdio::null());

@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::figures::Figure;
-
 /// One run of a benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
@@ -24,9 +22,6 @@ pub(crate) struct Run {
     pub(crate) cores: usize,
     /// Runs of the same round took turns.
     pub(crate) round: u32,
-    /// If single runs were not kept: the number of runs that the figures summarize.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) summarizes: Option<u32>,
     pub(crate) figures: Figures,
 }
 
@@ -46,17 +41,19 @@ pub(crate) struct RunContext {
 
 /// The figures of a run, by name. Names end with their unit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Figures(BTreeMap<String, Figure>);
+pub struct Figures(BTreeMap<String, f64>);
 
 impl Figures {
     /// Adds a figure, unless it is not finite.
     pub(crate) fn set(&mut self, name: &str, figure: f64) {
-        self.0.extend(Figure::of([figure]).map(|figure| (name.to_owned(), figure)));
+        if figure.is_finite() {
+            self.0.insert(name.to_owned(), figure);
+        }
     }
 
-    /// The same, as an expression.
+    /// Returns them with another figure, unless it is not finite.
     #[must_use]
-    pub(crate) fn with(mut self, name: &str, figure: f64) -> Self {
+    pub fn with(mut self, name: &str, figure: f64) -> Self {
         self.set(name, figure);
         self
     }
@@ -68,7 +65,8 @@ impl Figures {
         self
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<Figure> {
+    /// Returns a figure.
+    pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
     }
 }
@@ -94,24 +92,25 @@ pub(crate) fn append(folder: &Path, runs: &[Run]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns the runs of the benchmark's last entry in its record.
+/// Returns the runs of the benchmark's last entry in its record. Entries of before may have figures in other forms.
 pub(crate) fn last(folder: &Path, benchmark: &str) -> Result<Vec<Run>> {
     let path = path(folder, benchmark);
     let shown = path.display();
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
-    let mut runs: Vec<Run> = Vec::new();
+    let mut entry = (RunContext::default(), Vec::new());
     for (number, line) in (1..).zip(text.lines()) {
-        let run: Run = serde_json::from_str(line).with_context(|| format!("{shown}:{number}"))?;
-        if run.context.benchmark != benchmark {
+        let place = || format!("{shown}:{number}");
+        let context: RunContext = serde_json::from_str(line).with_context(place)?;
+        if context.benchmark != benchmark {
             continue;
         }
-        if runs.first().is_some_and(|first| first.context != run.context) {
-            runs.clear();
+        if entry.0 != context {
+            entry = (context, Vec::new());
         }
-        runs.push(run);
+        entry.1.push((place(), line));
     }
-    anyhow::ensure!(!runs.is_empty(), "{shown} has no run of `{benchmark}`");
-    Ok(runs)
+    anyhow::ensure!(!entry.1.is_empty(), "{shown} has no run of `{benchmark}`");
+    entry.1.into_iter().map(|(place, line)| serde_json::from_str(line).context(place)).collect()
 }
 
 #[cfg(test)]
@@ -130,27 +129,25 @@ pub(crate) mod tests {
             case: case.into(),
             cores: 1,
             round,
-            summarizes: None,
             figures: all,
         }
     }
 
     #[test]
     fn the_last_entry_is_read_back() {
-        let folder = std::env::temp_dir().join(format!("record-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let directory = harness::Directory::new().unwrap();
+        let folder = directory.root();
         let old = run("a", "throughput", 1, &[("responses_s", 1.0)]);
         let mut new = [old.clone(), run("b", "throughput", 1, &[("noise", f64::NAN)])];
         new.iter_mut().for_each(|run| run.context.at = "later".into());
         let mut other = old.clone();
         other.context.benchmark = "compare udp small".into();
         for runs in [&[old][..], &new, &[other]] {
-            assert_eq!(append(&folder, runs).unwrap(), folder.join("compare-udp.jsonl"));
+            assert_eq!(append(folder, runs).unwrap(), folder.join("compare-udp.jsonl"));
         }
-        let read = last(&folder, "compare udp announces");
-        let error = last(&folder, "compare udp large").unwrap_err().to_string();
+        let read = last(folder, "compare udp announces");
+        let error = last(folder, "compare udp large").unwrap_err().to_string();
         let text = fs::read_to_string(folder.join("compare-udp.jsonl")).unwrap();
-        fs::remove_dir_all(&folder).unwrap();
         assert_eq!(read.unwrap(), new);
         assert!(error.ends_with("has no run of `compare udp large`"), "{error}");
         assert!(text.contains(r#""figures":{"responses_s":1.0}"#), "{text}");

@@ -11,7 +11,7 @@ use crate::figures::{Figure, count};
 use crate::lab::NOISE_MAX;
 use crate::record::Run;
 use crate::table::{Cell, Table};
-use crate::{attacks, cluster, compare, crash, restart, xdp};
+use crate::{attacks, cluster, compare, swarms, xdp};
 
 pub(crate) use document::{Block, Document};
 
@@ -24,8 +24,8 @@ pub(crate) fn document(runs: &[Run], definitions: &Path) -> Result<Document> {
     let (title, text, blocks) = match *words {
         ["compare", protocol, load] => compare::report(&runs, definitions, (protocol, load))?,
         ["attacks"] => attacks::report(&runs),
-        ["crash", "swarms"] => crash::report(&runs),
-        ["restart"] => restart::report(&runs),
+        ["crash", "swarms"] => swarms::report_crashes(&runs),
+        ["restart"] => swarms::report_restarts(&runs),
         ["cluster", "lag"] => cluster::report(&runs),
         ["xdp", "loads"] => xdp::report(&runs),
         _ => bail!("unknown benchmark `{benchmark}` in a record"),
@@ -45,11 +45,11 @@ pub(crate) struct Runs<'a>(pub(crate) Vec<&'a Run>);
 impl<'a> Runs<'a> {
     /// Selects the runs that count: of several attempts in the same round, the least noisy one.
     pub(crate) fn counted(all: &'a [Run]) -> Self {
-        let noise = |run: &Run| run.figures.get("noise").map_or(0.0, |noise| noise.median);
+        let noise = |run: &Run| run.figures.get("noise").unwrap_or(0.0);
         let mut counted: Vec<&Run> = Vec::new();
         for run in all {
             let key = |run: &Run| (run.subject.clone(), run.case.clone(), run.cores, run.round);
-            match counted.iter_mut().find(|other| run.round > 0 && key(other) == key(run)) {
+            match counted.iter_mut().find(|other| key(other) == key(run)) {
                 Some(other) if noise(run) < noise(other) => *other = run,
                 Some(_) => {}
                 None => counted.push(run),
@@ -83,10 +83,7 @@ impl<'a> Runs<'a> {
 
     /// Summarizes a figure of all runs.
     pub(crate) fn figure(&self, name: &str) -> Option<Figure> {
-        match &*self.0 {
-            [run] => run.figures.get(name),
-            runs => Figure::of(runs.iter().filter_map(|run| Some(run.figures.get(name)?.median))),
-        }
+        Figure::of(self.0.iter().filter_map(|run| run.figures.get(name)))
     }
 
     /// Returns the median of a figure.
@@ -118,15 +115,15 @@ impl<'a> Runs<'a> {
     fn origin(&self) -> String {
         let Some(first) = self.0.first() else { return String::new() };
         let context = &first.context;
-        let kept = self.0.iter().map(|run| run.summarizes.unwrap_or(run.round)).max().unwrap_or(1);
-        let seconds = first.figures.get("seconds").map(|it| it.median);
+        let kept = self.0.iter().map(|run| run.round).max().unwrap_or(1);
+        let seconds = first.figures.get("seconds");
         let length = seconds.map_or_else(String::new, |s| format!(" of {:.0} s", s.round()));
         let number = if kept == 1 {
             "One run".into()
         } else {
             format!("Medians of {kept} interleaved runs")
         };
-        let warm_up = first.figures.get("warm_up_s").map(|it| it.median).filter(|s| *s > 0.0);
+        let warm_up = first.figures.get("warm_up_s").filter(|s| *s > 0.0);
         let warm_up = warm_up.map_or_else(String::new, |s| format!(" after a warm-up of {s:.0} s"));
         format!(
             "{number}{length}{warm_up}. `{}` at {} on {} UTC; {}.",
@@ -177,13 +174,10 @@ impl Row<'_> {
         Cell::number(self.runs.figure(name).map(text))
     }
 
-    /// Returns the median ratio of a figure to that of the first subject's run in the same round. Of
-    /// runs that were not kept, it is the ratio of the medians.
+    /// Returns the median ratio of a figure to that of the first subject's run in the same round.
     pub(crate) fn relative(&self, name: &str) -> Cell {
-        let medians = || Some(self.runs.median(name)? / self.first.median(name)?);
-        let ratio = self.ratios(name).map(|ratios| ratios.median).or_else(medians);
-        let ratio = ratio.filter(|_| !self.is_first());
-        Cell::number(ratio.map(|ratio| format!("{ratio:.3}")))
+        let ratios = self.ratios(name).filter(|_| !self.is_first());
+        Cell::number(ratios.map(|Figure { median, .. }| format!("{median:.3}")))
     }
 
     /// Returns the lowest and the highest of these ratios.
@@ -195,9 +189,8 @@ impl Row<'_> {
     /// Returns the ratios of a figure to that of the first subject's run in the same round.
     fn ratios(&self, name: &str) -> Option<Figure> {
         let ratio = |run: &&Run| {
-            let is_same = |other: &&&Run| run.round > 0 && other.round == run.round;
-            let first = self.first.0.iter().find(is_same)?;
-            Some(run.figures.get(name)?.median / first.figures.get(name)?.median)
+            let first = self.first.0.iter().find(|other| other.round == run.round)?;
+            Some(run.figures.get(name)? / first.figures.get(name)?)
         };
         Figure::of(self.runs.0.iter().filter_map(ratio))
     }
@@ -222,13 +215,9 @@ pub(crate) fn table(rows: &[Row<'_>], columns: &[Column]) -> Block {
 /// Returns a warning about runs during which other processes were busy.
 pub(crate) fn noise_notice(rows: &[Row<'_>]) -> Option<Block> {
     let noisy = rows.iter().filter_map(|row| {
-        // Summaries have the number of noisy runs.
-        let noisy = |run: &&Run| match run.figures.get("noisy_runs") {
-            Some(noisy) => noisy.median as u32,
-            None => u32::from(run.figures.get("noise").is_some_and(|it| it.median > NOISE_MAX)),
-        };
-        let noisy: u32 = row.runs.0.iter().map(noisy).sum();
-        let all: u32 = row.runs.0.iter().map(|run| run.summarizes.unwrap_or(1)).sum();
+        let is_noisy =
+            |run: &&&Run| run.figures.get("noise").is_some_and(|noise| noise > NOISE_MAX);
+        let (noisy, all) = (row.runs.0.iter().filter(is_noisy).count(), row.runs.0.len());
         (noisy > 0).then(|| format!("{} ({noisy} of {all} runs)", row.subject))
     });
     let noisy: Vec<String> = noisy.collect();
@@ -296,15 +285,5 @@ mod tests {
         let Some(Block::Notice(text)) = noise_notice(&counted.rows()) else { panic!() };
         assert!(text.ends_with("repetitions: a (1 of 1 runs)."), "{text}");
         assert!(noise_notice(&Runs::counted(&[attempt(1.0, 0.01)]).rows()).is_none());
-    }
-
-    #[test]
-    fn summaries_of_runs_that_were_not_kept_stay_as_they_are() {
-        let mut summary = run("a", "x", 0, &[]);
-        let json = r#"{"median":2.0,"low":1.0,"high":4.0}"#;
-        summary.figures = serde_json::from_str(&format!("{{\"per_cpu_s\":{json}}}")).unwrap();
-        summary.summarizes = Some(3);
-        assert_eq!(text(&[summary.clone()])[2], "|a|1|2|1–4(!)|");
-        assert!(Runs::counted(&[summary]).origin().starts_with("Medians of 3 interleaved runs. "));
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct RoundArgs {
 
 /// Where results go.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct ResultArgs {
+pub struct ResultArgs {
     /// Output directory for the report and the runs [default: target/bench/BENCHMARK].
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub(crate) struct ResultArgs {
 }
 
 /// A benchmark under way.
-pub(crate) struct Session {
+pub struct Session {
     pub(crate) runs: Vec<Run>,
     /// Set by an interrupt: what has been measured is reported.
     pub(crate) stop: Arc<AtomicBool>,
@@ -58,7 +58,7 @@ pub(crate) struct Session {
 
 /// Key of a run: subject, version, case, cores, round.
 #[derive(Clone, Copy)]
-pub(crate) struct RunKey<'a> {
+pub struct RunKey<'a> {
     pub(crate) subject: &'a str,
     pub(crate) version: &'a str,
     pub(crate) case: &'a str,
@@ -68,21 +68,27 @@ pub(crate) struct RunKey<'a> {
 
 impl<'a> RunKey<'a> {
     /// Returns the key of a run of this tidegate.
-    pub(crate) fn tidegate(case: &'a str, cores: usize, round: u32) -> Self {
+    pub fn tidegate(case: &'a str, cores: usize, round: u32) -> Self {
         Self { subject: "tidegate", version: env!("CARGO_PKG_VERSION"), case, cores, round }
     }
 }
 
 impl Session {
     /// Begins a benchmark.
-    pub(crate) fn start(name: &str, output: &ResultArgs, definitions: &Path) -> Result<Self> {
-        let words: Vec<String> = std::env::args().skip(1).collect();
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the folder for results cannot be written.
+    pub fn start(name: &str, output: &ResultArgs, definitions: &Path) -> Result<Self> {
+        let program = std::env::current_exe().context("no path of this program")?;
+        let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let words: Vec<String> = std::iter::once(program).chain(std::env::args().skip(1)).collect();
         let context = RunContext {
             benchmark: name.to_owned(),
             at: now(),
             machine: machine(),
             commit: commit(definitions),
-            command: format!("tidegate-bench {}", words.join(" ")),
+            command: words.join(" "),
         };
         let usual = || Path::new("target/bench").join(name.replace(' ', "-"));
         let out = output.out.clone().unwrap_or_else(usual);
@@ -102,12 +108,16 @@ impl Session {
     }
 
     /// Returns whether the benchmark was interrupted.
-    pub(crate) fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Adds a run. `summary` is printed.
-    pub(crate) fn add(&mut self, key: RunKey<'_>, figures: Figures, summary: &str) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the run cannot be written down.
+    pub fn add(&mut self, key: RunKey<'_>, figures: Figures, summary: &str) -> Result<()> {
         let RunKey { subject, version, case, cores, round } = key;
         let run = Run {
             context: self.context.clone(),
@@ -116,7 +126,6 @@ impl Session {
             case: case.to_owned(),
             cores,
             round,
-            summarizes: None,
             figures,
         };
         print_line(&format!("round {round}: {subject}, {case}: {summary}"));
@@ -127,7 +136,7 @@ impl Session {
     }
 
     /// Adds a failure, which the report mentions once.
-    pub(crate) fn fail(&mut self, why: String) {
+    pub fn fail(&mut self, why: String) {
         print_line(&why);
         if !self.failures.contains(&why) {
             self.failures.push(why);
@@ -135,7 +144,11 @@ impl Session {
     }
 
     /// Reports and records the runs.
-    pub(crate) fn finish(self) -> Result<ExitCode> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if nothing was measured, or if report or record cannot be written.
+    pub fn finish(self) -> Result<ExitCode> {
         let is_stopped = self.is_stopped();
         let first_failure = self.failures.first().map_or("interrupted", String::as_str);
         ensure!(!self.runs.is_empty(), "nothing was measured: {first_failure}");
@@ -168,6 +181,6 @@ impl Session {
 }
 
 /// Prints a line. Measurements are not lost because the reader of standard output has gone.
-pub(crate) fn print_line(text: &str) {
+pub fn print_line(text: &str) {
     let _ = writeln!(io::stdout(), "{text}");
 }

@@ -1,205 +1,59 @@
-//! Code that `crash`, `restart` and `cluster check` share: a tracker with a journal, and a roster of peers that announce to
-//! it.
-//!
-//! ```text
-//! roster ── announces ─▶ tracker ─▶ kill, restart ─▶ tracker
-//!    └──── what was acknowledged ─▶ comparison ◀── API, scrapes ─┘
-//! ```
-
-mod comparison;
-
-use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use ::load::udp::{Roster, RosterOptions, RosterRun, RosterTask};
-use ::load::{Counters, Usage};
-use anyhow::{Context, Result, ensure};
-use clap::{Args, value_parser};
-use harness::{PATIENCE, Tracker, wait_for};
+//! Figures and reports of the trials that kill and restart a tracker with peers: `tidegate-trials crash` and `restart`.
 
 use crate::figures::{count, mib};
-use crate::lab::Api;
 use crate::report::{CASE, Column, Content, Runs, SUBJECT, table};
-use crate::session::print_line;
 use crate::table::Cell;
 
-pub(crate) use comparison::read_torrent;
-pub(crate) use comparison::{SwarmComparison, compare, compare_counts};
+/// The peers that were kept, in percent.
+pub const KEPT: &str = "kept_percent";
+/// The number of peers that were lost.
+pub const LOST: &str = "lost_peers";
+/// The number of peers that had stopped, and are present.
+pub const GHOSTS: &str = "ghosts";
+/// Seconds before the end at which the oldest change was acknowledged that is lost.
+pub const OLDEST_S: &str = "oldest_lost_s";
+/// The most seconds by which a peer's age is too high.
+pub const OLDER_S: &str = "older_s";
+/// Seconds from the start of a process until it serves.
+pub const READY_S: &str = "ready_s";
+/// Seconds that a process takes to end.
+pub const ENDED_S: &str = "ended_s";
+/// Bytes of the journal on the disk, by peers.
+pub const BYTES_PER_PEER: &str = "bytes_per_peer";
+/// The resident memory.
+pub const RESIDENT_BYTES: &str = "resident_bytes";
 
-/// Options of the roster of peers.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct RosterArgs {
-    /// Torrents [default: a fifth of the peers].
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
-    torrents: Option<u32>,
-    /// Of a thousand announces of present peers, those that stop or complete a download.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u32).range(0..=1000))]
-    changes: u32,
+/// Reports kills.
+pub(crate) fn report_crashes(runs: &Runs<'_>) -> Content {
+    let text = "A tracker is killed while peers come, go, complete and announce again as fast as it \
+                answers. Compared is what it knows after the next start with what it had acknowledged. A \
+                peer is too old if its age is more than a round of the journal too high.";
+    report("Swarms after kill -9", text, runs)
 }
 
-/// Time until a request counts as unanswered: longer than any pause that a tracker may take.
-const UNANSWERED_AFTER: Duration = Duration::from_secs(5);
-/// The most peers of a torrent that the API lists.
-const LISTED_MAX: u32 = 1000;
-/// Peers of a torrent whose peers are compared one by one. A few more may be drawn.
-const TORRENT_PEERS_MAX: u32 = LISTED_MAX / 10 * 9;
-/// Peers of each socket: fewer sockets send larger batches.
-const SOCKET_PEERS: u32 = 50_000;
-const SOCKETS_MIN: u32 = 32;
-/// A tracker has restored everything when its counts have not changed for this long.
-const STEADY: Duration = Duration::from_secs(1);
-
-impl RosterArgs {
-    /// Returns a roster of this many peers. If there are millions of them, torrents may have more peers
-    /// than the API lists.
-    pub(crate) fn roster(&self, peers: u32) -> Result<Roster> {
-        let torrents = self.torrents.unwrap_or(peers / 5).max(1);
-        Roster::new(&RosterOptions {
-            torrents,
-            peers,
-            torrent_peers_max: if peers > 2_000_000 { u32::MAX } else { TORRENT_PEERS_MAX },
-            sockets: SOCKETS_MIN.max(peers.div_ceil(SOCKET_PEERS)),
-            outstanding: if peers > 100_000 { 2048 } else { 512 },
-            changes_permille: self.changes,
-            want: 30,
-            ..RosterOptions::default()
-        })
-    }
+/// Reports restarts.
+pub(crate) fn report_restarts(runs: &Runs<'_>) -> Content {
+    let text = "A tracker is filled with peers, and ended and started again. It serves when it has read \
+                its journal.";
+    report("Restarts with the peers of before", text, runs)
 }
 
-/// Returns a tracker's configuration: UDP, management, records and the journal in a folder, and more lines
-/// of `[state]`.
-pub(crate) fn configuration(folder: &Path, more: &str) -> String {
-    let state = folder.join("state");
-    format!(
-        "[udp]\nlisten = [\"127.0.0.1:0\", \"[::1]:0\"]\n[http]\nlisten = []\n\
-         [admin]\nlisten = [\"127.0.0.1:0\"]\nrequests_per_s = 0\n\
-         [limits]\nexempt = [\"127.0.0.0/8\", \"::1\"]\n\
-         [state]\ndir = {state:?}\n{more}"
-    )
-}
-
-/// Connects a roster to a tracker's UDP sockets.
-pub(crate) fn connect(roster: &mut Roster, tracker: &Tracker) -> Result<()> {
-    let ips: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-    let address = |ip| tracker.address("udp", ip).with_context(|| format!("no UDP socket at {ip}"));
-    roster.connect(&[address(ips[0])?, address(ips[1])?])
-}
-
-/// Returns the address of the tracker's API.
-pub(crate) fn api(tracker: &Tracker) -> Result<SocketAddr> {
-    tracker.admin_address().context("no admin listener")
-}
-
-/// Has all absent peers start.
-pub(crate) fn fill(roster: &mut Roster) -> Result<()> {
-    let (stop, began) = (AtomicBool::new(false), Instant::now());
-    roster.run(&RosterRun {
-        task: RosterTask::Fill,
-        stop: &stop,
-        // Requests that a busy tracker drops are sent again.
-        timeout: Duration::from_secs(1),
-        patience: UNANSWERED_AFTER,
-    })?;
-    let present = count(roster.present().into());
-    print_line(&format!("{present} peers in {:.1} s", began.elapsed().as_secs_f64()));
-    Ok(())
-}
-
-/// Has a roster announce until `act` returns. Returns the counters and what `act` returned. `patience` is for the last
-/// answers.
-pub(crate) fn announce_while<T>(
-    roster: &mut Roster,
-    task: RosterTask,
-    patience: Duration,
-    act: impl FnOnce() -> Result<T>,
-) -> Result<(Counters, T)> {
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let run = RosterRun { task, stop: &stop, timeout: UNANSWERED_AFTER, patience };
-        let announcing = scope.spawn(move || roster.run(&run));
-        let acted = act();
-        stop.store(true, Ordering::Relaxed);
-        let counters = announcing.join().ok().context("the roster panicked")??;
-        Ok((counters, acted?))
-    })
-}
-
-/// Longest wait for the last answers of a tracker that serves.
-pub(crate) const PATIENT: Duration = UNANSWERED_AFTER;
-
-/// Waits until a tracker's counts of peers stay the same.
-pub(crate) fn wait_until_restored(tracker: &Tracker) -> Result<()> {
-    let mut last = (f64::NAN, Instant::now());
-    wait_for(PATIENCE, "the swarms to be restored", || {
-        let peers = Api::open(api(tracker)?)?.metric("tidegate_peers", &[])?;
-        if peers != last.0 {
-            last = (peers, Instant::now());
-        }
-        Ok(last.1.elapsed() >= STEADY)
-    })
-}
-
-/// Returns the bytes of the journal on the disk.
-pub(crate) fn journal_bytes(folder: &Path) -> Result<u64> {
-    let swarms = folder.join("state/swarms");
-    let mut bytes = 0;
-    for entry in fs::read_dir(&swarms).with_context(|| format!("no {}", swarms.display()))? {
-        // A segment may be deleted meanwhile.
-        bytes += entry?.metadata().map_or(0, |file| file.len());
-    }
-    Ok(bytes)
-}
-
-/// Returns the resident memory of the process that serves.
-pub(crate) fn resident_bytes(tracker: &Tracker) -> Result<u64> {
-    // A process that has taken over is a child of the launcher.
-    Ok(Usage::of(tracker.pid())?.resident_bytes)
-}
-
-/// Fails unless the roster has as many peers as expected, so that a comparison means something.
-pub(crate) fn check_present(roster: &Roster) -> Result<()> {
-    let (present, all) = (roster.present(), roster.len());
-    ensure!(present >= all / 2, "only {present} of {all} peers have started");
-    Ok(())
-}
-
-/// Names of figures in records.
-pub(crate) mod figure {
-    pub(crate) const KEPT: &str = "kept_percent";
-    pub(crate) const LOST: &str = "lost_peers";
-    pub(crate) const GHOSTS: &str = "ghosts";
-    pub(crate) const OLDEST_S: &str = "oldest_lost_s";
-    pub(crate) const OLDER_S: &str = "older_s";
-    pub(crate) const READY_S: &str = "ready_s";
-    pub(crate) const ENDED_S: &str = "ended_s";
-    pub(crate) const BYTES_PER_PEER: &str = "bytes_per_peer";
-    pub(crate) const RESIDENT_BYTES: &str = "resident_bytes";
-}
-
-/// Reports runs of `crash` and `restart`.
-pub(crate) fn report(title: &str, text: &str, runs: &Runs<'_>) -> Content {
+fn report(title: &str, text: &str, runs: &Runs<'_>) -> Content {
     const COLUMNS: &[Column] = &[
         CASE,
         SUBJECT,
         ("kept at least, %", |row| {
-            Cell::number(row.runs.figure(figure::KEPT).map(|kept| format!("{:.4}", kept.low)))
+            Cell::number(row.runs.figure(KEPT).map(|kept| format!("{:.4}", kept.low)))
         }),
-        ("lost at most", |row| row.most(figure::LOST, count)),
-        ("oldest lost, s", |row| row.most(figure::OLDEST_S, seconds)),
-        ("stopped and present", |row| row.most(figure::GHOSTS, count)),
-        ("too old by, s", |row| row.most(figure::OLDER_S, count)),
-        ("new one serves after, s", |row| row.cell(figure::READY_S, seconds)),
-        ("at most", |row| row.most(figure::READY_S, seconds)),
-        ("old one ends after, s", |row| row.cell(figure::ENDED_S, seconds)),
-        ("bytes a peer on the disk", |row| {
-            row.cell(figure::BYTES_PER_PEER, |bytes| format!("{bytes:.1}"))
-        }),
-        ("memory", |row| row.cell(figure::RESIDENT_BYTES, mib)),
+        ("lost at most", |row| row.most(LOST, count)),
+        ("oldest lost, s", |row| row.most(OLDEST_S, seconds)),
+        ("stopped and present", |row| row.most(GHOSTS, count)),
+        ("too old by, s", |row| row.most(OLDER_S, count)),
+        ("new one serves after, s", |row| row.cell(READY_S, seconds)),
+        ("at most", |row| row.most(READY_S, seconds)),
+        ("old one ends after, s", |row| row.cell(ENDED_S, seconds)),
+        ("bytes a peer on the disk", |row| row.cell(BYTES_PER_PEER, |bytes| format!("{bytes:.1}"))),
+        ("memory", |row| row.cell(RESIDENT_BYTES, mib)),
     ];
     (title.to_owned(), text.to_owned(), vec![table(&runs.rows(), COLUMNS)])
 }

@@ -4,16 +4,16 @@ use std::fmt;
 
 /// A table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     /// Column names.
-    pub(crate) head: Vec<String>,
+    pub head: Vec<String>,
     /// Rows with one cell per column.
-    pub(crate) rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<Cell>>,
 }
 
 /// A cell.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Cell {
+pub enum Cell {
     /// Text.
     Text(String),
     /// A number.
@@ -24,7 +24,7 @@ pub(crate) enum Cell {
 
 impl Cell {
     /// Returns a number, or a dash if there is none.
-    pub(crate) fn number(text: Option<String>) -> Self {
+    pub fn number(text: Option<String>) -> Self {
         Self::Number(text.unwrap_or_else(|| "–".to_owned()))
     }
 

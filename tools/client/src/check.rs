@@ -12,13 +12,14 @@ mod tests;
 mod webtorrent;
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConfig, RootCertStore};
 use types::{Family, InfoHash};
 
+use crate::udp::connected_socket;
 use crate::{FailureKind, TrackerError, Url};
 use address_check::AddressCheck;
 
@@ -144,7 +145,8 @@ fn addresses(url: &Url, options: &CheckOptions, findings: &mut Findings) -> Vec<
             findings.add(name, verdict, format!("{} has no {label} address", url.name));
             continue;
         };
-        if has_route_to(*first) {
+        // Fails if this machine has no route to the address.
+        if connected_socket(*first).is_ok() {
             good.extend(own);
         } else {
             let is_alone = options.family.is_some() || own.len() == distinct.len();
@@ -154,15 +156,6 @@ fn addresses(url: &Url, options: &CheckOptions, findings: &mut Findings) -> Vec<
         }
     }
     good
-}
-
-/// Returns whether this machine has a route to an address. Sends nothing.
-fn has_route_to(address: SocketAddr) -> bool {
-    let own: SocketAddr = match address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    UdpSocket::bind(own).and_then(|socket| socket.connect(address)).is_ok()
 }
 
 /// The items checked so far.

@@ -2,13 +2,15 @@
 //! domains.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
 
 use simple_dns::rdata::RData;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, Question, RCODE, TYPE};
 
 use crate::random;
+use crate::stream::Deadline;
+use crate::udp::connected_socket;
 
 /// Longest wait for one response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -50,15 +52,13 @@ pub(crate) fn txt_records(
     servers: &[SocketAddr],
     timeout: Duration,
 ) -> Result<Vec<String>, String> {
-    let end = Instant::now() + timeout.min(LOOKUP_TIMEOUT);
+    let deadline = Deadline::after(timeout.min(LOOKUP_TIMEOUT));
     let query = Query::new(name)?;
     let mut last = "there is no DNS server".to_owned();
     for server in servers.iter().cycle().take(servers.len() * ROUNDS) {
-        let left = end.saturating_duration_since(Instant::now()).min(RESPONSE_TIMEOUT);
-        if left.is_zero() {
-            break;
-        }
-        match query.send(*server, left).and_then(|response| query.read(&response)) {
+        let Some(left) = deadline.remaining() else { break };
+        let response = query.send(*server, left.min(RESPONSE_TIMEOUT));
+        match response.and_then(|response| texts(query.id, &response)) {
             Ok(texts) => return Ok(texts),
             Err(why) => last = format!("{server}: {why}"),
         }
@@ -94,12 +94,7 @@ impl Query {
     }
 
     fn send_udp(&self, server: SocketAddr, timeout: Duration) -> io::Result<Vec<u8>> {
-        let own: SocketAddr = match server {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(own)?;
-        socket.connect(server)?;
+        let socket = connected_socket(server)?;
         socket.set_read_timeout(Some(timeout))?;
         socket.send(&self.bytes)?;
         let mut response = vec![0; DATAGRAM_MAX];
@@ -120,10 +115,6 @@ impl Query {
         let mut response = vec![0; u16::from_be_bytes(length).into()];
         stream.read_exact(&mut response)?;
         Ok(response)
-    }
-
-    fn read(&self, response: &[u8]) -> Result<Vec<String>, String> {
-        texts(self.id, response)
     }
 }
 

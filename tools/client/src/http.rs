@@ -34,8 +34,6 @@ pub(crate) struct Http {
 pub(crate) struct Reuse {
     /// Responses on a connection that had already carried one.
     pub(crate) reused: u32,
-    /// Responses with `Connection: close`.
-    pub(crate) closed: u32,
     /// Connections that closed without an announcement.
     pub(crate) broken: u32,
 }
@@ -66,7 +64,7 @@ impl Http {
 
     /// Returns the TLS session of the open connection.
     pub(crate) fn tls(&self) -> Option<&ClientConnection> {
-        self.connection.as_ref()?.tls()
+        self.connection.as_ref()?.stream.tls()
     }
 
     pub(crate) fn announce(
@@ -148,7 +146,7 @@ impl Http {
 
     fn connect(&mut self, deadline: Deadline) -> Result<Connection, TrackerError> {
         let connection = Connection::open(&self.url, self.address, &self.tls, deadline)?;
-        self.local_addr = connection.local_addr();
+        self.local_addr = connection.stream.local_addr();
         Ok(connection)
     }
 
@@ -162,8 +160,6 @@ impl Http {
         self.reuse.reused += u32::from(connection.answers > 1);
         if response.keep_alive {
             self.connection = Some(connection);
-        } else {
-            self.reuse.closed += 1;
         }
         Ok(response)
     }

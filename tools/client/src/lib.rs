@@ -35,27 +35,8 @@
 //! # }
 //! ```
 //!
-//! # Scrape
-//!
-//! ```no_run
-//! # use std::time::Duration;
-//! # use tidegate_client::{InfoHash, Session, SessionConfig, Url};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let config = SessionConfig::with_web_roots(Duration::from_secs(15))?;
-//! let url = Url::parse("wss://tracker.example/")?;
-//! let (mut session, _) = Session::connect(&url, None, &config)?;
-//! let hashes: [InfoHash; 1] = ["0123456789abcdef0123456789abcdef01234567".parse()?];
-//! for (hash, stats) in hashes.iter().zip(session.scrape(&hashes)?) {
-//!     match stats {
-//!         Some(stats) => println!("{hash}: {} seeders", stats.seeders),
-//!         None => println!("{hash}: unknown to the tracker"),
-//!     }
-//! }
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! The folder `examples` has both as programs.
+//! `Session::scrape` takes several info hashes and returns the counts of each. The folder `examples` has programs for
+//! both.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
+use types::limits;
 
 use crate::{FailureKind, TrackerError, Url, tls};
 
@@ -43,8 +44,13 @@ pub(crate) fn seconds(duration: Duration) -> String {
 pub(crate) struct Stream {
     tcp: TcpStream,
     tls: Option<Box<ClientConnection>>,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
+    /// Received bytes that are not yet processed.
+    pub(crate) input: Vec<u8>,
 }
+
+/// Bytes per read.
+pub(crate) const READ_LEN: usize = 16 * 1024;
 
 impl Stream {
     /// Connects and, if the URL's scheme requires it, completes the TLS handshake.
@@ -65,7 +71,7 @@ impl Stream {
         })?;
         // A request is one write, so delaying it gains nothing.
         let _ = tcp.set_nodelay(true);
-        let mut stream = Self { tcp, tls: None, address };
+        let mut stream = Self { tcp, tls: None, address, input: Vec::new() };
         if url.scheme.is_secure() {
             let name = ServerName::try_from(url.name.clone()).map_err(|_| {
                 TrackerError::new(
@@ -99,24 +105,43 @@ impl Stream {
         written.map_err(|error| self.to_error(&error, deadline, "cannot send the request"))
     }
 
-    /// Reads available bytes. Returns 0 at the end of the stream.
-    pub(crate) fn read(
-        &mut self,
-        buffer: &mut [u8],
-        deadline: Deadline,
-    ) -> Result<usize, TrackerError> {
+    /// Appends available bytes to the input. Returns their number, 0 at the end of the stream.
+    pub(crate) fn fill(&mut self, deadline: Deadline) -> Result<usize, TrackerError> {
+        let had = self.input.len();
+        self.input.resize(had + READ_LEN, 0);
+        let buffer = self.input.get_mut(had..).unwrap_or_default();
         let mut io = DeadlineIo { tcp: &self.tcp, deadline };
         let read = match &mut self.tls {
             Some(tls) => rustls::Stream::new(&mut **tls, &mut io).read(buffer),
             None => io.read(buffer),
         };
+        self.input.truncate(had + read.as_ref().map_or(0, |read| *read));
         match read {
             // The peer closed without close_notify. Whether the response is complete follows from
-            // its own
-            // length.
+            // its own length.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
             read => read.map_err(|error| self.to_error(&error, deadline, "no complete response")),
         }
+    }
+
+    /// Returns the error for a response that violates the protocol.
+    pub(crate) fn invalid_response(&self, what: &str) -> TrackerError {
+        TrackerError::new(FailureKind::InvalidResponse, format!("{} has sent {what}", self.address))
+    }
+
+    /// Returns the error for input that does not begin with `expected`.
+    pub(crate) fn unexpected_input(&self, expected: &str) -> TrackerError {
+        let begin = self.input.get(..40).unwrap_or(&self.input).escape_ascii();
+        self.invalid_response(&format!("\"{begin}\", which is not {expected}"))
+    }
+
+    /// Returns an error if the input has more bytes than the head of a response may have.
+    pub(crate) fn check_head(&self) -> Result<(), TrackerError> {
+        if self.input.len() < limits::HTTP_HEAD_MAX {
+            return Ok(());
+        }
+        let what = format!("headers of more than {} bytes", limits::HTTP_HEAD_MAX);
+        Err(self.invalid_response(&what))
     }
 
     /// Returns the socket's local address.

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -58,17 +58,9 @@ impl Udp {
         address: SocketAddr,
         config: &SessionConfig,
     ) -> Result<Self, TrackerError> {
-        let own: SocketAddr = match address {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let socket = UdpSocket::bind(own).and_then(|socket| {
-            socket.connect(address)?;
-            Ok(socket)
-        });
         let url = if url.target == "/" { Vec::new() } else { url.target.clone().into_bytes() };
         Ok(Self {
-            socket: socket.map_err(|error| unreachable(address, &error))?,
+            socket: connected_socket(address).map_err(|error| unreachable(address, &error))?,
             address,
             url,
             timeout: config.timeout,
@@ -93,11 +85,6 @@ impl Udp {
     /// Uses this connection id from now on.
     pub(crate) fn set_connection_id(&mut self, id: u64) {
         self.connection = Some(Connection { id, since: Instant::now() });
-    }
-
-    /// Changes the timeout of later requests.
-    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
     }
 
     pub(crate) fn announce(
@@ -270,6 +257,17 @@ impl Udp {
     fn invalid_response(&self, what: &str) -> TrackerError {
         TrackerError::new(FailureKind::InvalidResponse, format!("{} has sent {what}", self.address))
     }
+}
+
+/// Returns a socket that sends to an address and receives only from there. Sends nothing.
+pub(crate) fn connected_socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    let own: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(own)?;
+    socket.connect(address)?;
+    Ok(socket)
 }
 
 fn stats_of(torrent: &[u8; 12]) -> ScrapeStats {

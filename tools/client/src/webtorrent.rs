@@ -1,6 +1,5 @@
 //! WebTorrent trackers: JSON over a WebSocket.
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,11 +20,8 @@ use crate::{
 pub(crate) struct WebTorrent {
     stream: Stream,
     url: Url,
-    address: SocketAddr,
     timeout: Duration,
     reader: Reader,
-    /// Received bytes that are not yet processed.
-    input: Vec<u8>,
     /// Offers and answers from other peers, oldest first.
     pub(crate) relayed: Vec<Relayed>,
 }
@@ -50,8 +46,6 @@ enum Received {
 
 /// Relayed messages kept at most; later ones are dropped.
 const RELAYED_MAX: usize = 1000;
-/// Bytes per read.
-const READ_LEN: usize = 16 * 1024;
 
 impl WebTorrent {
     /// Connects. [`WebTorrent::handshake`] must follow.
@@ -64,10 +58,8 @@ impl WebTorrent {
         Ok(Self {
             stream: Stream::open(url, address, &config.tls, deadline)?,
             url: url.clone(),
-            address,
             timeout: config.timeout,
             reader: Reader::for_server_frames(),
-            input: Vec::new(),
             relayed: Vec::new(),
         })
     }
@@ -87,9 +79,9 @@ impl WebTorrent {
         ws::request(&mut request, &self.url.host, &self.url.target, &key);
         self.stream.write(&request, deadline)?;
         loop {
-            match ws::read_handshake_reply(&self.input, &key) {
+            match ws::read_handshake_reply(&self.stream.input, &key) {
                 HandshakeReply::Accepted { consumed } => {
-                    self.input.drain(..consumed);
+                    self.stream.input.drain(..consumed);
                     return Ok(());
                 }
                 HandshakeReply::Refused(status) => {
@@ -97,15 +89,12 @@ impl WebTorrent {
                     return Err(TrackerError::new(FailureKind::Refused, text));
                 }
                 HandshakeReply::Invalid => {
-                    let begin = self.input.get(..40).unwrap_or(&self.input).escape_ascii();
-                    let what = format!("\"{begin}\", which is not a WebSocket handshake");
-                    return Err(self.invalid_response(&what));
+                    return Err(self.stream.unexpected_input("a WebSocket handshake"));
                 }
-                HandshakeReply::Partial if self.input.len() >= limits::HTTP_HEAD_MAX => {
-                    let what = format!("headers of more than {} bytes", limits::HTTP_HEAD_MAX);
-                    return Err(self.invalid_response(&what));
+                HandshakeReply::Partial => {
+                    self.stream.check_head()?;
+                    self.fill(deadline)?;
                 }
-                HandshakeReply::Partial => self.fill(deadline)?,
             }
         }
     }
@@ -225,7 +214,7 @@ impl WebTorrent {
             None => {
                 let begin: String = text.chars().take(60).collect();
                 let what = format!("{begin:?}, which is not a tracker message");
-                Err(self.invalid_response(&what))
+                Err(self.stream.invalid_response(&what))
             }
         }
     }
@@ -271,28 +260,30 @@ impl WebTorrent {
     fn receive(&mut self, deadline: Deadline) -> Result<Received, TrackerError> {
         loop {
             let ReadEvent { consumed, event } =
-                self.reader.read(&mut self.input, limits::WS_MESSAGE_MAX);
+                self.reader.read(&mut self.stream.input, limits::WS_MESSAGE_MAX);
             let received = match event {
                 Event::Partial { .. } => None,
                 Event::Text(text) => Some(Received::Text(text.into_owned())),
-                Event::Binary(bytes) => Some(Received::Text(utf8(&bytes).into_owned())),
+                Event::Binary(bytes) => {
+                    Some(Received::Text(String::from_utf8_lossy(&bytes).into_owned()))
+                }
                 Event::Pong(payload) => Some(Received::Pong(payload.to_vec())),
                 Event::Close(code) => Some(Received::Close(code)),
                 Event::Ping(payload) => {
                     let mut out = Vec::new();
                     ws::pong(&mut out, random(), payload);
                     self.stream.write(&out, deadline)?;
-                    self.input.drain(..consumed);
+                    self.stream.input.drain(..consumed);
                     continue;
                 }
                 Event::Error(error) => {
-                    return Err(self.invalid_response(&format!(
+                    return Err(self.stream.invalid_response(&format!(
                         "an invalid WebSocket frame: {}",
                         error.text()
                     )));
                 }
             };
-            self.input.drain(..consumed);
+            self.stream.input.drain(..consumed);
             match received {
                 Some(received) => return Ok(received),
                 None => self.fill(deadline)?,
@@ -302,12 +293,9 @@ impl WebTorrent {
 
     /// Reads more input. Fails at the end of the stream.
     fn fill(&mut self, deadline: Deadline) -> Result<(), TrackerError> {
-        let had = self.input.len();
-        self.input.resize(had + READ_LEN, 0);
-        let read = self.stream.read(self.input.get_mut(had..).unwrap_or_default(), deadline);
-        self.input.truncate(had + read.as_ref().map_or(0, |read| *read));
-        if read? == 0 {
-            let text = format!("{} closed the connection without a close frame", self.address);
+        if self.stream.fill(deadline)? == 0 {
+            let address = self.stream.address;
+            let text = format!("{address} closed the connection without a close frame");
             return Err(TrackerError::new(FailureKind::ConnectionLost, text));
         }
         Ok(())
@@ -317,15 +305,7 @@ impl WebTorrent {
         let code = code.map_or_else(|| "no code".into(), |code| format!("code {}", code.0));
         TrackerError::new(
             FailureKind::ConnectionLost,
-            format!("{} closed the WebSocket with {code}", self.address),
+            format!("{} closed the WebSocket with {code}", self.stream.address),
         )
     }
-
-    fn invalid_response(&self, what: &str) -> TrackerError {
-        TrackerError::new(FailureKind::InvalidResponse, format!("{} has sent {what}", self.address))
-    }
-}
-
-fn utf8(bytes: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(bytes)
 }

@@ -1,6 +1,6 @@
 //! Addresses that other trackers listen on.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Parses an address: an IP address, a host and port, or only `:port`. Returns all addresses that it stands
 /// for here, where an IPv6 address accepts no IPv4 traffic.
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// # Errors
 ///
 /// Says what was expected. Names other than `localhost` are not resolved.
-pub(crate) fn parse(text: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+pub(crate) fn parse(text: &str, port: u16) -> Result<Vec<String>, String> {
     let text = text.trim();
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(both(address.ip(), address.port()));
@@ -20,20 +20,18 @@ pub(crate) fn parse(text: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     let port = if number.is_empty() { Ok(port) } else { number.parse() };
     match (host, port) {
         ("" | "*", Ok(port)) => Ok(both(Ipv6Addr::UNSPECIFIED.into(), port)),
-        ("localhost", Ok(port)) => {
-            Ok(vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()])
-        }
+        ("localhost", Ok(port)) => Ok(vec![format!("127.0.0.1:{port}"), format!("[::1]:{port}")]),
         _ => Err(format!("expected an IP address and a port, found {text:?}")),
     }
 }
 
 /// Returns the address, and that of IPv4, too, if it is `::`.
-fn both(ip: IpAddr, port: u16) -> Vec<SocketAddr> {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) if ip.is_unspecified() => {
-            vec![(Ipv4Addr::UNSPECIFIED, port).into(), (ip, port).into()]
-        }
-        ip => vec![(ip, port).into()],
+fn both(ip: IpAddr, port: u16) -> Vec<String> {
+    let ip = ip.to_canonical();
+    let own = SocketAddr::new(ip, port).to_string();
+    match ip {
+        IpAddr::V6(ip) if ip.is_unspecified() => vec![format!("0.0.0.0:{port}"), own],
+        _ => vec![own],
     }
 }
 
@@ -43,10 +41,7 @@ mod tests {
 
     #[test]
     fn parses_what_trackers_write() {
-        let parsed = |text: &str| {
-            let all = parse(text, 6969).unwrap();
-            all.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" ")
-        };
+        let parsed = |text: &str| parse(text, 6969).unwrap().join(" ");
         assert_eq!(parsed("192.0.2.1"), "192.0.2.1:6969");
         assert_eq!(parsed("192.0.2.1:80"), "192.0.2.1:80");
         assert_eq!(parsed(":6880"), "0.0.0.0:6880 [::]:6880");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
 use crate::error::{ImportError, Place};
-use crate::yaml;
+use crate::yaml::{self, Content, Node};
 
 /// Keys in a file. The largest configuration has some two hundred.
 const KEYS_MAX: usize = 10_000;
@@ -42,69 +42,13 @@ impl Document {
             let line = error.span().map_or(0, |span| lines.of(span.start));
             Place { file: Arc::clone(file), line }.error(error.message())
         })?;
-        let mut document = Self::new(file);
-        document.toml_table("", root.get_ref(), &lines)?;
-        Ok(document)
-    }
-
-    fn toml_table(
-        &mut self,
-        path: &str,
-        table: &DeTable<'_>,
-        lines: &Lines,
-    ) -> Result<(), ImportError> {
-        for (name, value) in table {
-            let path = join(path, name.get_ref());
-            self.toml_value(&path, value.get_ref(), lines.of(name.span().start), lines)?;
-        }
-        Ok(())
-    }
-
-    fn toml_value(
-        &mut self,
-        path: &str,
-        value: &DeValue<'_>,
-        line: u64,
-        lines: &Lines,
-    ) -> Result<(), ImportError> {
-        match value {
-            DeValue::Table(table) => self.toml_table(path, table, lines),
-            DeValue::Array(items) if items.iter().any(|item| item.get_ref().is_table()) => {
-                (0..).zip(items.iter()).try_for_each(|(number, item): (usize, _)| {
-                    let path = format!("{path}[{number}]");
-                    let line = lines.of(item.span().start);
-                    self.toml_value(&path, item.get_ref(), line, lines)
-                })
-            }
-            value => self.add(path, toml_json(value), line),
-        }
+        let content = toml_table(root.get_ref(), &lines);
+        Self::of_tree(file, Node { line: 1, content })
     }
 
     /// Parses YAML.
     pub(crate) fn yaml(file: &Arc<str>, text: &str) -> Result<Self, ImportError> {
-        let root = yaml::parse(file, text)?;
-        let mut document = Self::new(file);
-        document.yaml_node("", root)?;
-        Ok(document)
-    }
-
-    fn yaml_node(&mut self, path: &str, node: yaml::Node) -> Result<(), ImportError> {
-        let line = node.line;
-        match node.content {
-            yaml::Content::Scalar(value) => self.add(path, value, line),
-            yaml::Content::Map(members) => members
-                .into_iter()
-                .try_for_each(|(name, value)| self.yaml_node(&join(path, &name), value)),
-            yaml::Content::List(items) if items.iter().all(yaml::Node::is_scalar) => {
-                let values = items.into_iter().map(yaml::Node::into_scalar).collect();
-                self.add(path, Value::Array(values), line)
-            }
-            yaml::Content::List(items) => {
-                (0..).zip(items).try_for_each(|(number, item): (usize, _)| {
-                    self.yaml_node(&format!("{path}[{number}]"), item)
-                })
-            }
-        }
+        Self::of_tree(file, yaml::parse(file, text)?)
     }
 
     /// Parses JSON. Its keys have no lines: their paths say where they are.
@@ -115,22 +59,29 @@ impl Document {
             let text = text.split(" at line ").next().unwrap_or_default();
             Place { file: Arc::clone(file), line }.error(format_args!("invalid JSON: {text}"))
         })?;
+        Self::of_tree(file, Node { line: 0, content: json_content(root) })
+    }
+
+    /// Returns the keys of a tree.
+    fn of_tree(file: &Arc<str>, root: Node) -> Result<Self, ImportError> {
         let mut document = Self::new(file);
-        document.json_value("", root)?;
+        document.add_tree("", root)?;
         Ok(document)
     }
 
-    fn json_value(&mut self, path: &str, value: Value) -> Result<(), ImportError> {
-        match value {
-            Value::Object(members) => members
+    fn add_tree(&mut self, path: &str, node: Node) -> Result<(), ImportError> {
+        match node.content {
+            Content::Scalar(value) => self.add(path, value, node.line),
+            Content::Map(members) => members
                 .into_iter()
-                .try_for_each(|(name, value)| self.json_value(&join(path, &name), value)),
-            Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
-                (0..).zip(items).try_for_each(|(number, item): (usize, _)| {
-                    self.json_value(&format!("{path}[{number}]"), item)
-                })
+                .try_for_each(|(name, value)| self.add_tree(&join(path, &name), value)),
+            Content::List(items) if items.iter().all(Node::is_scalar) => {
+                let values = items.into_iter().map(Node::into_scalar).collect();
+                self.add(path, Value::Array(values), node.line)
             }
-            value => self.add(path, value, 0),
+            Content::List(items) => (0..).zip(items).try_for_each(|(number, item): (usize, _)| {
+                self.add_tree(&format!("{path}[{number}]"), item)
+            }),
         }
     }
 
@@ -283,16 +234,47 @@ fn unquoted(value: &str) -> &str {
     value.split_once(" #").map_or(value, |(value, _)| value.trim_end())
 }
 
-fn toml_json(value: &DeValue<'_>) -> Value {
+/// Returns the keys of a table of TOML, with the lines of their names.
+fn toml_table(table: &DeTable<'_>, lines: &Lines) -> Content {
+    let members = table.iter().map(|(name, value)| {
+        let line = lines.of(name.span().start);
+        (name.get_ref().to_string(), Node { line, content: toml_content(value.get_ref(), lines) })
+    });
+    Content::Map(members.collect())
+}
+
+fn toml_content(value: &DeValue<'_>, lines: &Lines) -> Content {
     match value {
-        DeValue::Integer(value) => {
-            i64::from_str_radix(value.as_str(), value.radix()).map_or(Value::Null, Value::from)
+        DeValue::Table(table) => toml_table(table, lines),
+        DeValue::Array(items) => {
+            let items = items.iter().map(|item| {
+                let line = lines.of(item.span().start);
+                Node { line, content: toml_content(item.get_ref(), lines) }
+            });
+            Content::List(items.collect())
         }
-        DeValue::Float(value) => value.as_str().parse::<f64>().map_or(Value::Null, Value::from),
-        DeValue::Boolean(value) => Value::Bool(*value),
-        DeValue::String(text) => Value::String(text.to_string()),
-        DeValue::Array(items) => items.iter().map(|item| toml_json(item.get_ref())).collect(),
-        DeValue::Datetime(_) | DeValue::Table(_) => Value::Null,
+        DeValue::Integer(value) => {
+            let number = i64::from_str_radix(value.as_str(), value.radix());
+            Content::Scalar(number.map_or(Value::Null, Value::from))
+        }
+        DeValue::Float(value) => {
+            let number = value.as_str().parse::<f64>();
+            Content::Scalar(number.map_or(Value::Null, Value::from))
+        }
+        DeValue::Boolean(value) => Content::Scalar(Value::Bool(*value)),
+        DeValue::String(text) => Content::Scalar(Value::String(text.to_string())),
+        DeValue::Datetime(_) => Content::Scalar(Value::Null),
+    }
+}
+
+fn json_content(value: Value) -> Content {
+    let node = |value| Node { line: 0, content: json_content(value) };
+    match value {
+        Value::Object(members) => {
+            Content::Map(members.into_iter().map(|(name, value)| (name, node(value))).collect())
+        }
+        Value::Array(items) => Content::List(items.into_iter().map(node).collect()),
+        scalar => Content::Scalar(scalar),
     }
 }
 

@@ -55,7 +55,17 @@ pub struct Without {
 impl Draft {
     /// Sets a key. If it has another value already, that stays, and a comment says so.
     pub(crate) fn set(&mut self, name: &'static str, value: Value, comment: impl Into<String>) {
-        set(&mut self.keys, name, value, comment.into());
+        let comment = comment.into();
+        let Some(key) = self.find(name) else {
+            return self.keys.push(DraftKey::new(name, value, comment));
+        };
+        key.comments.push(if key.value == value {
+            comment
+        } else {
+            format!(
+                "{comment} That is {value}: tidegate has one value for all, and keeps the first."
+            )
+        });
     }
 
     /// Adds an item to a key that is a list, once.
@@ -99,20 +109,9 @@ impl Draft {
     }
 }
 
-impl DraftListener {
-    /// Sets a key of this listener.
-    pub(crate) fn set(&mut self, name: &'static str, value: Value, comment: impl Into<String>) {
-        set(&mut self.keys, name, value, comment.into());
+impl DraftKey {
+    /// Returns a key that holds.
+    pub(crate) fn new(name: &'static str, value: Value, comment: impl Into<String>) -> Self {
+        Self { name, value, comments: vec![comment.into()], is_active: true }
     }
-}
-
-fn set(keys: &mut Vec<DraftKey>, name: &'static str, value: Value, comment: String) {
-    let Some(key) = keys.iter_mut().find(|key| key.is_active && key.name == name) else {
-        return keys.push(DraftKey { name, value, comments: vec![comment], is_active: true });
-    };
-    key.comments.push(if key.value == value {
-        comment
-    } else {
-        format!("{comment} That is {value}: tidegate has one value for all, and keeps the first.")
-    });
 }

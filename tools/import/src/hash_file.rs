@@ -6,6 +6,7 @@ use std::sync::Arc;
 use types::InfoHash;
 
 use crate::error::{ImportError, Place};
+use crate::sql::bytes::Bytes;
 
 /// Bytes of a line. Notes behind a hash may be longer.
 const LINE_MAX: usize = 1024;
@@ -22,38 +23,16 @@ pub(crate) enum Entry {
 
 /// Reads lines, and calls `take` with what each one has. Empty lines and comments are passed.
 pub(crate) fn read(
-    mut input: impl Read,
+    input: impl Read,
     file: &Arc<str>,
     take: &mut dyn FnMut(&Place, Entry) -> Result<(), ImportError>,
 ) -> Result<(), ImportError> {
-    let mut place = Place { file: Arc::clone(file), line: 1 };
-    let mut line: Vec<u8> = Vec::new();
-    let mut buffer = vec![0; 64 * 1024];
+    let mut bytes = Bytes::new(input, file);
     loop {
-        let len = match input.read(&mut buffer) {
-            Ok(len) => len,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(place.error(format_args!("cannot read: {error}"))),
-        };
-        let mut rest = buffer.get(..len).unwrap_or_default();
-        while let Some(end) = memchr::memchr(b'\n', rest) {
-            let (piece, behind) = rest.split_at(end);
-            append(&mut line, piece);
-            take_line(&place, &line, take)?;
-            line.clear();
-            place.line += 1;
-            rest = behind.get(1..).unwrap_or_default();
-        }
-        append(&mut line, rest);
-        if len == 0 {
-            return take_line(&place, &line, take);
-        }
+        let place = bytes.place();
+        let Some(line) = bytes.line(LINE_MAX)? else { return Ok(()) };
+        take_line(&place, &line, take)?;
     }
-}
-
-fn append(line: &mut Vec<u8>, piece: &[u8]) {
-    let room = LINE_MAX.saturating_sub(line.len());
-    line.extend(piece.iter().take(room));
 }
 
 fn take_line(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::addresses;
 use crate::document::{Document, Found};
-use crate::draft::{Draft, DraftListener};
+use crate::draft::Draft;
 use crate::error::ImportError;
 use crate::machine;
 use crate::options::Options;
@@ -49,6 +49,14 @@ impl<'a> Mapper<'a> {
     /// Returns the reason why a key has no counterpart.
     pub(crate) fn reason(&self, name: &str) -> &'static str {
         self.row(name).map_or("", |row| row.remark)
+    }
+
+    /// Takes a text whose key has no counterpart, and notes that.
+    pub(crate) fn text_without(&mut self, path: &str) -> Result<Option<String>, ImportError> {
+        let Some((text, found)) = self.text(path)? else { return Ok(None) };
+        let reason = self.reason(path);
+        self.draft.without(path, &found.place, reason);
+        Ok(Some(text))
     }
 
     /// Takes a port. Returns `default` with `remark` if there is none.
@@ -114,6 +122,18 @@ impl<'a> Mapper<'a> {
             Value::Number(number) => Ok(Some((number.to_string(), found))),
             _ => Err(found.expected("a text")),
         }
+    }
+
+    /// Takes the files of a certificate. Missing ones are empty.
+    pub(crate) fn certificate(
+        &mut self,
+        chain: &str,
+        key: &str,
+    ) -> Result<[String; 2], ImportError> {
+        let mut file = |path: &str| -> Result<String, ImportError> {
+            Ok(self.text(path)?.map_or_else(String::new, |(file, _)| file))
+        };
+        Ok([file(chain)?, file(key)?])
     }
 
     /// Takes a list of texts.
@@ -299,11 +319,6 @@ impl<'a> Mapper<'a> {
         Ok(())
     }
 
-    /// Adds a listener with rules of its own.
-    pub(crate) fn listener(&mut self, listener: DraftListener) {
-        self.draft.listeners.push(listener);
-    }
-
     /// Names the keys that are left: without counterpart, or unknown.
     pub(crate) fn finish(self) {
         // A key without a value, such as an empty list of YAML, is none.
@@ -342,10 +357,8 @@ impl Found {
 
     /// Parses an address.
     pub(crate) fn addresses(&self, text: &str, port: u16) -> Result<Vec<String>, ImportError> {
-        let parsed = addresses::parse(text, port);
-        let parsed =
-            parsed.map_err(|error| self.place.error(format_args!("{}: {error}", self.path)))?;
-        Ok(parsed.iter().map(ToString::to_string).collect())
+        addresses::parse(text, port)
+            .map_err(|error| self.place.error(format_args!("{}: {error}", self.path)))
     }
 }
 

@@ -41,12 +41,12 @@ impl Rival {
     pub(crate) fn parse(self, text: &ConfigText) -> Result<Document, ImportError> {
         let ConfigText { file, text } = text;
         match self {
-            Self::Opentracker => opentracker::parse(file, text),
+            Self::Opentracker => Document::lines(file, text, None),
             Self::Chihaya => Document::yaml(file, text),
             Self::Torrust | Self::Aquatic => Document::toml(file, text),
             Self::BittorrentTracker => bittorrent_tracker::parse(file, text),
             Self::WtTracker => Document::json(file, text),
-            Self::Hefur => hefur::parse(file, text),
+            Self::Hefur => Document::command_line(file, text, hefur::SWITCHES),
             Self::Unit3d => Document::lines(file, text, Some('=')),
             Self::Ocelot => ocelot::parse(file, text),
         }

@@ -187,32 +187,24 @@ impl Source {
                 rival.title()
             )));
         }
-        let before: u64 = data.report.taken.values().sum();
         let mut rows = 0_u64;
         let mut take = |row: &Row<'_>| {
             rows += 1;
             data.row(row)
         };
+        let input = self.head.as_slice().chain(self.rest);
         match self.kind {
-            Kind::Sqlite => drop(sqlite::read(&self.path, &self.file, &is_wanted, &mut take)?),
-            Kind::Sql => {
-                sql::read(self.head.as_slice().chain(self.rest), &self.file, &is_wanted, &mut take)?
-            }
-            Kind::Table => {
-                let input = BufReader::new(self.head.as_slice().chain(self.rest));
-                table_file::read(input, &self.file, &mut take)?;
-            }
+            Kind::Sqlite => sqlite::read(&self.path, &self.file, &is_wanted, &mut take)?,
+            Kind::Sql => sql::read(input, &self.file, &is_wanted, &mut take)?,
+            Kind::Table => table_file::read(BufReader::new(input), &self.file, &mut take)?,
             Kind::FullScrape => {
-                let input = self.head.as_slice().chain(self.rest);
                 full_scrape::read(input, &self.file, &mut |place, entry| data.line(place, entry))?;
             }
             Kind::Hashes | Kind::Config => {
-                let input = self.head.as_slice().chain(self.rest);
                 hash_file::read(input, &self.file, &mut |place, entry| data.line(place, entry))?;
             }
         }
-        let after: u64 = data.report.taken.values().sum();
-        if after == before && !is_for_all && rows == 0 {
+        if !is_for_all && rows == 0 {
             data.report.note(format!("{}: no rows of {}", self.file, rival.title()));
         }
         Ok(())

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::ImportError;
 use crate::row::{Field, Row};
 
-mod bytes;
+pub(crate) mod bytes;
 mod values;
 
 use bytes::Bytes;
@@ -38,35 +38,38 @@ pub fn read(
     is_wanted: &dyn Fn(&str) -> bool,
     take: &mut dyn FnMut(&Row<'_>) -> Result<(), ImportError>,
 ) -> Result<(), ImportError> {
-    let mut dump =
-        Dump { bytes: Bytes::new(input, file), tables: Vec::new(), backslash_escapes: true };
+    let mut dump = Dump {
+        bytes: Bytes::new(input, file),
+        is_wanted,
+        take,
+        tables: Vec::new(),
+        backslash_escapes: true,
+    };
     while dump.skip_blanks()? {
-        dump.statement(is_wanted, take)?;
+        dump.statement()?;
     }
     dump.check_end()
 }
 
-struct Dump<R> {
+struct Dump<'a, R> {
     bytes: Bytes<R>,
+    is_wanted: &'a dyn Fn(&str) -> bool,
+    take: &'a mut dyn FnMut(&Row<'_>) -> Result<(), ImportError>,
     /// Columns of wanted tables.
     tables: Vec<(String, Vec<String>)>,
     /// True if a backslash in a string begins an escape, as in MySQL.
     backslash_escapes: bool,
 }
 
-impl<R: Read> Dump<R> {
+impl<R: Read> Dump<'_, R> {
     /// Reads a statement, or skips it.
-    fn statement(
-        &mut self,
-        is_wanted: &dyn Fn(&str) -> bool,
-        take: &mut dyn FnMut(&Row<'_>) -> Result<(), ImportError>,
-    ) -> Result<(), ImportError> {
+    fn statement(&mut self) -> Result<(), ImportError> {
         let word = self.bare_word()?;
         match word.as_str() {
-            "create" => self.create(is_wanted),
-            "insert" | "replace" => self.insert(is_wanted, take),
+            "create" => self.create(),
+            "insert" | "replace" => self.insert(),
             "delimiter" => self.skip_routines(),
-            "copy" => self.copy(is_wanted),
+            "copy" => self.copy(),
             "pragma" => {
                 // SQLite's strings have no escapes.
                 self.backslash_escapes = false;
@@ -77,7 +80,7 @@ impl<R: Read> Dump<R> {
     }
 
     /// Reads `TABLE [IF NOT EXISTS] name (column …, …) …;`.
-    fn create(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> Result<(), ImportError> {
+    fn create(&mut self) -> Result<(), ImportError> {
         self.skip_blanks()?;
         if self.bare_word()? != "table" {
             return self.skip_statement();
@@ -89,7 +92,7 @@ impl<R: Read> Dump<R> {
             }
             name = self.name()?;
         }
-        if !is_wanted(&name) || !self.next_is(b'(')? {
+        if !(self.is_wanted)(&name) || !self.next_is(b'(')? {
             return self.skip_statement();
         }
         let mut columns = Vec::new();
@@ -160,11 +163,7 @@ impl<R: Read> Dump<R> {
     }
 
     /// Reads `[IGNORE …] INTO name [(columns)] VALUES (…), (…) …;`.
-    fn insert(
-        &mut self,
-        is_wanted: &dyn Fn(&str) -> bool,
-        take: &mut dyn FnMut(&Row<'_>) -> Result<(), ImportError>,
-    ) -> Result<(), ImportError> {
+    fn insert(&mut self) -> Result<(), ImportError> {
         let mut table = self.name()?;
         while ["low_priority", "delayed", "high_priority", "ignore", "or", "into", "replace"]
             .iter()
@@ -172,7 +171,7 @@ impl<R: Read> Dump<R> {
         {
             table = self.name()?;
         }
-        if !is_wanted(&table) {
+        if !(self.is_wanted)(&table) {
             return self.skip_statement();
         }
         let mut columns = None;
@@ -190,7 +189,7 @@ impl<R: Read> Dump<R> {
                  dump with --complete-insert"
             )));
         };
-        self.rows(&table, &columns, take)
+        self.rows(&table, &columns)
     }
 
     fn columns_of(&self, table: &str) -> Option<Vec<String>> {
@@ -199,12 +198,7 @@ impl<R: Read> Dump<R> {
     }
 
     /// Reads the rows behind VALUES, and the end of the statement.
-    fn rows(
-        &mut self,
-        table: &str,
-        columns: &[String],
-        take: &mut dyn FnMut(&Row<'_>) -> Result<(), ImportError>,
-    ) -> Result<(), ImportError> {
+    fn rows(&mut self, table: &str, columns: &[String]) -> Result<(), ImportError> {
         let mut fields: Vec<Field> = vec![Field::default(); columns.len()];
         while self.next_is(b'(')? {
             let place = self.bytes.place();
@@ -226,7 +220,7 @@ impl<R: Read> Dump<R> {
                     columns.len()
                 )));
             }
-            take(&Row { table, columns, fields: &fields, place: &place })?;
+            (self.take)(&Row { table, columns, fields: &fields, place: &place })?;
             if !self.next_is(b',')? {
                 break;
             }
@@ -235,9 +229,9 @@ impl<R: Read> Dump<R> {
     }
 
     /// Refuses the format of PostgreSQL's dumps, unless the table does not matter.
-    fn copy(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> Result<(), ImportError> {
+    fn copy(&mut self) -> Result<(), ImportError> {
         let table = self.name()?;
-        if is_wanted(&table) {
+        if (self.is_wanted)(&table) {
             return Err(
                 self.error("expected INSERT, found COPY: dump with `pg_dump --column-inserts`")
             );

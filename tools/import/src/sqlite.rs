@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{ImportError, Place};
 use crate::row::{Field, Row};
 
-/// Reads the rows of those tables that `is_wanted` accepts. Returns how many tables that were.
+/// Reads the rows of those tables that `is_wanted` accepts.
 ///
 /// # Errors
 ///
@@ -19,7 +19,7 @@ pub(crate) fn read(
     file: &Arc<str>,
     is_wanted: &dyn Fn(&str) -> bool,
     take: &mut dyn FnMut(&Row<'_>) -> Result<(), ImportError>,
-) -> Result<usize, ImportError> {
+) -> Result<(), ImportError> {
     let place = Place::file(file);
     let fail =
         |error: rusqlite::Error| place.error(format_args!("cannot read the database: {error}"));
@@ -32,9 +32,7 @@ pub(crate) fn read(
         .map_err(fail)?;
     let names = names.query_map([], |row| row.get::<_, String>(0)).map_err(fail)?;
     let names: Vec<String> = names.collect::<Result<_, _>>().map_err(fail)?;
-    let mut count = 0;
     for table in names.iter().filter(|name| is_wanted(name)) {
-        count += 1;
         let sql = format!("SELECT * FROM \"{}\"", table.replace('"', "\"\""));
         let mut select = database.prepare(&sql).map_err(fail)?;
         let columns: Vec<String> = select.column_names().map(String::from).collect();
@@ -50,7 +48,7 @@ pub(crate) fn read(
             take(&Row { table, columns: &columns, fields: &fields, place: &place })?;
         }
     }
-    Ok(count)
+    Ok(())
 }
 
 fn fill(field: &mut Field, value: ValueRef<'_>) {

@@ -1,6 +1,5 @@
 //! Response times, of which quantiles are reported.
 
-use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -32,11 +31,6 @@ impl Latencies {
         self.0.add(&other.0).expect("all have the same bounds");
     }
 
-    /// Removes all values.
-    pub fn clear(&mut self) {
-        self.0.reset();
-    }
-
     /// Returns the mean; 0 if empty.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.0.mean() as u64)
@@ -64,15 +58,6 @@ fn nanoseconds(latency: Duration) -> u64 {
     u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX)
 }
 
-impl fmt::Display for Latencies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let milliseconds = |latency: Duration| latency.as_secs_f64() * 1e3;
-        let part = |part| milliseconds(self.quantile(part).unwrap_or_default());
-        let max = milliseconds(self.max());
-        write!(f, "p50 {:.3} ms, p99 {:.3} ms, max {max:.3} ms", part(0.5), part(0.99))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,7 +81,6 @@ mod tests {
             let ratio = found.as_secs_f64() * 1e6 / f64::from(exact);
             assert!((0.99..1.01).contains(&ratio), "{exact}: {found:?}");
         }
-        assert_eq!(all.to_string(), "p50 5.001 ms, p99 9.904 ms, max 10.002 ms");
     }
 
     #[test]
@@ -107,7 +91,5 @@ mod tests {
         assert_eq!(latencies.part_above(Duration::ZERO), 0.0);
         latencies.record(Duration::MAX);
         assert!(latencies.max() >= LONGEST && latencies.max() < LONGEST * 2);
-        latencies.clear();
-        assert_eq!(latencies.quantile(0.5), None);
     }
 }

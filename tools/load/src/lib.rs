@@ -9,11 +9,11 @@
 compile_error!("tidegate-load and tidegate-bench need Linux");
 
 mod checks;
-mod connection_poller;
 mod counters;
 pub mod http;
 mod latencies;
 mod mix;
+mod poller;
 mod population;
 mod random;
 mod report;

@@ -217,25 +217,6 @@ mod tests {
         }
     }
 
-    fn announces(workload: &Workload, share: u32, shares: u32) -> Vec<(Announce, TorrentPeer)> {
-        let mut population = Population::new(workload, share, shares);
-        let mut random = Random::new(9);
-        let places = 0..population.len();
-        (0..3)
-            .flat_map(|_| places.clone())
-            .map(|place| population.announce(place, &mut random))
-            .collect()
-    }
-
-    #[test]
-    fn equal_seeds_generate_equal_peers() {
-        assert_eq!(announces(&workload(), 0, 1), announces(&workload(), 0, 1));
-        assert_ne!(
-            announces(&workload(), 0, 1),
-            announces(&Workload { seed: 2, ..workload() }, 0, 1)
-        );
-    }
-
     #[test]
     fn shares_make_up_the_whole() {
         let first = |share, shares| {

@@ -88,12 +88,4 @@ mod tests {
             assert_eq!(sizes(spread, 2, 100).iter().sum::<usize>(), 100);
         }
     }
-
-    #[test]
-    fn only_names_are_parsed() {
-        assert_eq!(["uniform", "real"].map(str::parse), [Spread::Uniform, Spread::Real].map(Ok));
-        for bad in ["", "zipf", "real:1"] {
-            assert!(bad.parse::<Spread>().is_err(), "{bad}");
-        }
-    }
 }

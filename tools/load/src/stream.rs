@@ -1,13 +1,11 @@
 //! A non-blocking connection to a tracker, optionally with TLS.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use client::tls::Trust;
-use mio::net::TcpStream;
-use mio::{Interest, Poll, Token};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
@@ -15,6 +13,7 @@ use rustls::{ClientConfig, ClientConnection};
 use socket2::{Domain, Socket, Type};
 
 use crate::TrackerUrl;
+use crate::poller::Poller;
 
 /// Opens connections.
 pub(crate) struct Dialer {
@@ -35,14 +34,13 @@ impl Dialer {
         Ok(Self { url: url.clone(), tls })
     }
 
-    /// Starts connecting and registers the connection with token `number`.
-    pub(crate) fn dial(&self, poll: &Poll, number: usize) -> Result<Stream> {
-        let mut tcp = connect(self.url.address)
+    /// Starts connecting. `poller` reports the connection by `number`.
+    pub(crate) fn dial(&self, poller: &Poller, number: usize) -> Result<Stream> {
+        let tcp = connect(self.url.address)
             .with_context(|| format!("cannot open connection {number}"))?;
         // Each step sends in one write, so delaying it gains nothing.
         tcp.set_nodelay(true)?;
-        let interests = Interest::READABLE | Interest::WRITABLE;
-        poll.registry().register(&mut tcp, Token(number), interests)?;
+        poller.add_connection(&tcp, number)?;
         let tls = match &self.tls {
             Some((config, name)) => {
                 let mut tls = ClientConnection::new(Arc::clone(config), name.clone())?;
@@ -62,7 +60,7 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     do_not_pace(&socket);
     match socket.connect(&address.into()) {
         Err(error) if !is_under_way(&error) => Err(error),
-        _ => Ok(TcpStream::from_std(socket.into())),
+        _ => Ok(socket.into()),
     }
 }
 

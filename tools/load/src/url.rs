@@ -81,11 +81,6 @@ impl TrackerUrl {
         self.targets.get(at).map_or(&self.url.target, |target| target)
     }
 
-    /// Returns the tracker's address.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
     /// Returns whether the address is on this machine or in a private network.
     pub fn is_private(&self) -> bool {
         match self.address.ip().to_canonical() {

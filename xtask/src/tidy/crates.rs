@@ -10,7 +10,7 @@ const DENY: &str = "deny.toml";
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
 /// Crates that nothing may depend on, because they are programs, need no entry.
-const PROGRAMS: &[&str] = &["app/tidegate", "tools/bench", "tools/import", "fuzz", "xtask"];
+const PROGRAMS: &[&str] = &["app/tidegate", "tools/import", "fuzz", "xtask"];
 
 /// Every member is named in ARCHITECTURE.md. Except programs, it is in `bans.deny` with `wrappers`.
 pub(super) fn check(tree: &Tree) -> Result<Vec<Finding>> {

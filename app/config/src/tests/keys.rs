@@ -1,6 +1,6 @@
 //! Tests of the table of keys: defaults, constants and what a reload applies.
 
-use super::{read, read_as_user, read_with, says};
+use super::{read_as_user, read_with, says};
 use crate::key::{Key, Origin, PerListener};
 use crate::keys::Sections;
 use crate::setting::AnySetting;
@@ -114,22 +114,4 @@ fn constants_are_documented_nowhere() {
     // Nor are they suggested.
     let found = says("[limits]\nbucket = 1\n");
     assert_eq!(found, ["2: unknown key `limits.bucket`"]);
-}
-
-#[test]
-fn accepts_every_default() {
-    let defaults = Sections::default();
-    for setting in defaults.all() {
-        let name = setting.key().name;
-        let mut copy = Sections::default();
-        let accepted = copy.find_mut(name).unwrap().set(&setting.json(), Origin::Api);
-        assert_eq!(accepted, Ok(()), "{name}");
-    }
-}
-
-#[test]
-fn separates_reloadable_changes() {
-    let new = read("[tracker]\ninterval_s = 900\n[udp]\nworkers = 3\n").unwrap();
-    let expected = (vec!["tracker.interval_s".into()], vec!["udp.workers".into()]);
-    assert_eq!(changes(&Settings::default(), &new), expected);
 }

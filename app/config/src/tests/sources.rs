@@ -116,14 +116,6 @@ fn names_what_is_there_twice_and_where_it_is_first() {
 }
 
 #[test]
-fn names_the_engines_there_are() {
-    assert_eq!(
-        says("[udp]\nengine = \"uring\"\n"),
-        ["2: udp.engine: expected one of auto, mmsg, portable, shield, xdp, found \"uring\""]
-    );
-}
-
-#[test]
 fn requires_certificates_as_tables() {
     let listen = "[tls]\nlisten = [\"0.0.0.0:443\"]\n";
     assert_eq!(says(listen), ["2: tls.listen: requires tls.certificates or tls.acme.domains"]);

@@ -163,16 +163,6 @@ fn bounds_a_round_by_the_lifetime_of_peers() {
 }
 
 #[test]
-fn reads_shutdown_timeout_and_sandbox() {
-    let text = "[process]\nshutdown_timeout_s = 0\nsandbox = \"off\"\n[access]\nallow = \"a\"\ndeny = \"b\"\n";
-    let config = Config::from_settings(&read(text).unwrap()).unwrap();
-    assert_eq!((config.shutdown_timeout_s, config.sandbox), (0, false));
-    assert_eq!(config.files().collect::<Vec<_>>(), [Path::new("a"), Path::new("b")]);
-    let config = Config::from_settings(&Settings::default()).unwrap();
-    assert_eq!((config.shutdown_timeout_s, config.sandbox, config.files().count()), (5, true, 0));
-}
-
-#[test]
 fn memory_is_bounded_by_default() {
     let machine = memory_bytes();
     let config = Config::from_settings(&Settings::default()).unwrap();

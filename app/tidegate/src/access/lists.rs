@@ -112,7 +112,6 @@ impl ListReader {
         ReadList { key, source, entries: 0, is_used: false, place }
     }
 
-    /// Returns the lists that were read.
     pub(super) fn into_read(self) -> Vec<ReadList> {
         self.read.into_iter().map(|(_, read)| read).collect()
     }

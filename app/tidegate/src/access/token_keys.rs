@@ -11,7 +11,7 @@ use tracing::info;
 use tracker::{TokenVerifier, Tracker};
 use types::limits::TOKEN_KEY_SET_MAX;
 
-use config::{Config, KeySource, TokenConfig};
+use config::{Config, TokenConfig};
 
 /// The keys in use.
 #[derive(Clone, Default)]
@@ -89,20 +89,11 @@ impl TokenKeys {
         Ok(())
     }
 
-    /// Returns whether there are keys.
     pub(crate) fn are_there(&self) -> bool {
         self.lock().is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<InUse>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Returns the URL of the keys, if they come from one.
-pub(crate) fn url(config: &TokenConfig) -> Option<&str> {
-    match &config.keys {
-        KeySource::File(_) => None,
-        KeySource::Url { url, .. } => Some(url),
     }
 }

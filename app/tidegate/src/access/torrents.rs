@@ -41,7 +41,6 @@ impl Default for Shared {
 
 type Folders = BTreeMap<PathBuf, Folder>;
 
-/// A folder.
 #[derive(Default)]
 struct Folder {
     files: BTreeMap<PathBuf, TorrentFile>,
@@ -52,7 +51,6 @@ struct Folder {
     omitted: usize,
 }
 
-/// A torrent file.
 struct TorrentFile {
     state: FileState,
     hashes: Vec<InfoHash>,
@@ -72,12 +70,10 @@ struct Found {
 }
 
 impl TorrentFolders {
-    /// Returns the names of the torrents.
     pub(crate) fn names(&self) -> &Arc<TorrentNames> {
         &self.0.names
     }
 
-    /// Forgets all folders but these.
     pub(crate) fn retain<'a>(&self, paths: impl Iterator<Item = &'a Path>) {
         let kept: Vec<&Path> = paths.collect();
         let mut folders = self.lock();

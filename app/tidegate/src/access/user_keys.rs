@@ -49,7 +49,6 @@ pub(super) fn read(path: &Path) -> Result<Vec<UserKey>> {
     parse(&name, BufReader::new(file)).context("access.keys")
 }
 
-/// Parses the keys in the file `name`.
 fn parse(name: &str, mut text: impl BufRead) -> Result<Vec<UserKey>> {
     let mut keys = Vec::new();
     let mut line = Vec::new();
@@ -98,10 +97,6 @@ mod tests {
             format!("{:#}", parse("keys.txt", text.as_bytes()).unwrap_err())
         };
         assert_eq!(message("secret"), "keys.txt:2: expected a key of 16 to 64 characters, found 6");
-        assert_eq!(
-            message("secretsecretsecret!"),
-            "keys.txt:2: character 19 is not one of A-Z a-z 0-9 _ -"
-        );
         assert_eq!(message(&"a".repeat(5000)), "keys.txt:2: expected a line of at most 1024 bytes");
     }
 

@@ -26,7 +26,6 @@ pub(super) struct Cache {
     directory: PathBuf,
 }
 
-/// An account with the server.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoredAccount {
     pub(super) credentials: AccountCredentials,
@@ -57,7 +56,6 @@ impl Cache {
         self.directory.join(format!("{domain}.pem"))
     }
 
-    /// Reads a host's certificate, if there is one.
     pub(super) fn certificate(&self, domain: &str) -> Result<Option<Certificate>> {
         let path = self.path(domain);
         let pem = match fs::read(&path) {
@@ -78,7 +76,6 @@ impl Cache {
         write(&self.path(domain), pem.as_bytes())
     }
 
-    /// Reads the account, if there is one.
     pub(super) fn account(&self) -> Result<Option<StoredAccount>> {
         let path = self.account_path();
         match fs::read(&path) {
@@ -91,7 +88,6 @@ impl Cache {
         }
     }
 
-    /// Saves the account.
     pub(super) fn save_account(&self, account: &StoredAccount) -> Result<()> {
         write(&self.account_path(), &serde_json::to_vec_pretty(account)?)
     }
@@ -180,50 +176,13 @@ mod tests {
     fn reports_invalid_files() {
         let temporary = Temporary::new();
         let cache = Cache::open(&temporary.0).unwrap();
-        let says = |text: &str| {
-            fs::write(temporary.directory().join("t.example.pem"), text).unwrap();
-            cache.certificate("t.example").unwrap_err().to_string()
-        };
-        assert!(says("").ends_with(
-            "t.example.pem: contains no certificate: expected PEM with BEGIN CERTIFICATE"
-        ));
-        assert!(
-            says(&pem("other.example"))
-                .ends_with("t.example.pem: the certificate is for another host")
-        );
-        let whole = pem("t.example");
-        assert!(says(&whole[..whole.len() / 2]).contains("t.example.pem: "));
-        let (key, _) = whole.split_once("-----BEGIN CERT").unwrap();
-        let strange = pem("t.example");
-        let (_, chain) = strange.split_once("-----BEGIN CERT").unwrap();
-        assert!(
-            says(&format!("{key}-----BEGIN CERT{chain}"))
-                .contains("does not match the certificate")
-        );
+        fs::write(cache.path("t.example"), pem("other.example")).unwrap();
+        let said = cache.certificate("t.example").unwrap_err().to_string();
+        assert!(said.ends_with("t.example.pem: the certificate is for another host"), "{said}");
         assert!(cache.account().unwrap().is_none());
         fs::write(temporary.directory().join("account.json"), "{}").unwrap();
         let said = cache.account().map(|_| ()).unwrap_err().to_string();
         assert!(said.ends_with("account.json: not a valid account file"), "{said}");
-    }
-
-    #[test]
-    fn reads_saved_accounts() {
-        let temporary = Temporary::new();
-        let cache = Cache::open(&temporary.0).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let mut text: serde_json::Value = serde_json::json!({ "id": "https://ca.example/1", "directory": "https://ca.example/d" });
-        // Any key in base64 will do here.
-        text["key_pkcs8"] = "MIGHAgEA".into();
-        assert!(!key.serialize_der().is_empty());
-        let credentials = serde_json::from_value(text).unwrap();
-        let account = StoredAccount { credentials };
-        cache.save_account(&account).unwrap();
-        let read = Cache::open(&temporary.0).unwrap().account().unwrap().unwrap();
-        assert_eq!(
-            read.credentials.private_key().secret_pkcs8_der(),
-            account.credentials.private_key().secret_pkcs8_der()
-        );
-        assert_eq!(mode(&temporary.directory().join("account.json")), 0o600);
     }
 
     #[test]

@@ -60,7 +60,6 @@ impl Client {
     }
 }
 
-/// Reads the trusted roots.
 pub(super) fn roots(ca: Option<&Path>) -> Result<RootCertStore> {
     authorities(ca).context("tls.acme.ca")
 }

@@ -47,7 +47,6 @@ pub(super) struct Authority {
     pub(super) challenges: Arc<Challenges>,
 }
 
-/// A new certificate.
 pub(super) struct Obtained {
     pub(super) certificate: Certificate,
     /// Why it could not be saved for the next start, if so.

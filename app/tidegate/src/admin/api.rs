@@ -2,7 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use client::tls::Trust;
@@ -39,13 +39,11 @@ pub(crate) struct Endpoint {
     /// Without `/api/v1`.
     pub(crate) url: String,
     pub(crate) token: Option<String>,
-    /// Trusted authorities.
     pub(crate) authorities: Arc<RootCertStore>,
     /// The timeout of each response.
     pub(crate) timeout: Duration,
 }
 
-/// The API of a tracker.
 pub(crate) struct Api {
     endpoint: Endpoint,
     runtime: Runtime,
@@ -72,7 +70,6 @@ impl Api {
         Ok(Self { endpoint, runtime, pool })
     }
 
-    /// Returns its URL, for messages.
     pub(crate) fn url(&self) -> &str {
         &self.endpoint.url
     }
@@ -104,7 +101,8 @@ impl Api {
                 Ok(response) => response,
                 Err(error) if error.is_connect() => return Err(self.unreachable(&error)),
                 Err(error) => {
-                    return Err(fault.take().unwrap_or_else(|| self.upload_broken(&error)));
+                    let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    return Err(fault.unwrap_or_else(|| self.upload_broken(&error)));
                 }
             };
             let response = self.check_status(response).await?;
@@ -131,7 +129,6 @@ impl Api {
         })
     }
 
-    /// Opens a stream of server-sent events.
     pub(crate) fn stream_events(&self, request: &str) -> Result<EventStream<'_>, ApiError> {
         let response = self.runtime.block_on(self.send_request(request, None))?;
         Ok(EventStream { api: self, body: response.into_body(), parser: SseParser::default() })
@@ -244,7 +241,6 @@ impl Api {
         ApiError::Failed(format!("{}: the connection was lost: {why}", self.url()))
     }
 
-    /// Returns the error of an upload that was cut off.
     fn upload_broken(&self, error: &(dyn StdError + 'static)) -> ApiError {
         let (url, why) = (self.url(), printable(&errors::describe_root(error)));
         ApiError::Failed(format!(
@@ -271,7 +267,6 @@ impl Api {
     }
 }
 
-/// A stream of server-sent events.
 pub(crate) struct EventStream<'a> {
     api: &'a Api,
     body: Incoming,

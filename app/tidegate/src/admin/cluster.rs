@@ -101,7 +101,6 @@ const STREAMS: &[Column] = &[
 ];
 
 impl NodeCommand {
-    /// Runs the command. The configuration in `config` tells where the API is, unless the command does.
     pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
         match self.try_run(config) {
             Ok(is_well) => cli::exit(Ok(is_well)),
@@ -308,7 +307,6 @@ impl Comparison {
     }
 }
 
-/// Lays out the result of [`verify`].
 fn verify_text(result: &Value) -> String {
     let mut text = String::new();
     for node in result["nodes"].as_array().into_iter().flatten() {
@@ -332,7 +330,6 @@ fn verify_text(result: &Value) -> String {
     text
 }
 
-/// Lays out what the API returns.
 fn text(cluster: &Value) -> String {
     let items = |name: &str| cluster[name].as_array().map(Vec::as_slice).unwrap_or_default();
     let own = &cluster["node"];
@@ -417,7 +414,6 @@ fn stream_row(stream: &Value, is_connected: bool) -> Value {
     })
 }
 
-/// Returns what there is to know of the node itself.
 fn own_lines(cluster: &Value) -> String {
     let (connection, queue) = (&cluster["connection"], &cluster["queue"]);
     let (records, traffic) = (&cluster["records"], &cluster["traffic"]);

@@ -3,7 +3,6 @@
 /// Maximum length of a line in bytes. A day of statistics has some 200 kB.
 const LINE_MAX: usize = 16 << 20;
 
-/// An event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SseMessage {
     /// Its kind.

@@ -136,7 +136,6 @@ pub(super) enum LogCommand {
     },
 }
 
-/// Period of polling the log.
 const POLL_PERIOD: Duration = Duration::from_secs(1);
 
 impl LogCommand {

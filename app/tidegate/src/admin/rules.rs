@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use client::Torrent;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tracker::IpPrefix;
 use types::InfoHash;
 
 use super::api::escape;
 use super::error::ApiError;
 use super::table::{Column, Format, column, date, lines, plain};
+use super::torrents::TorrentsArg;
 use super::upload::Upload;
 use super::{Session, items_of};
 use crate::dates::Expiry;
@@ -28,9 +29,9 @@ pub(super) struct ExpiryArg {
 
 impl ExpiryArg {
     /// Adds it to a request body, if given; `never` becomes null.
-    fn body(&self, body: &mut Map<String, Value>) {
+    fn body(&self, body: &mut Value) {
         if let Some(Expiry(at)) = self.expires {
-            body.insert("expires".into(), json!(at));
+            body["expires"] = json!(at);
         }
     }
 }
@@ -197,9 +198,11 @@ impl KeysCommand {
 impl KeyRulesArgs {
     /// Returns a request body with the options that are given, and with the key in a file.
     fn body(&self, key_file: Option<&Path>) -> Result<Value, ApiError> {
-        let mut body = Map::new();
+        let mut body = json!({});
         let mut put = |name: &str, value: Option<Value>| {
-            value.map(|value| body.insert(name.into(), value));
+            if let Some(value) = value {
+                body[name] = value;
+            }
         };
         put("key", key_file.map(read_key).transpose()?.map(Value::from));
         put("name", self.name.clone().map(Value::from));
@@ -210,7 +213,7 @@ impl KeyRulesArgs {
         put("seed_only", self.seed_only.map(Value::from));
         put("download_slots", self.download_slots.map(Value::from));
         self.expiry.body(&mut body);
-        Ok(body.into())
+        Ok(body)
     }
 }
 
@@ -235,7 +238,6 @@ fn with_urls(key: &Value) -> String {
     text
 }
 
-/// Reads the key in a file.
 fn read_key(file: &Path) -> Result<String, ApiError> {
     let mut text = String::new();
     let read = if file == Path::new("-") {
@@ -266,15 +268,9 @@ enum List {
 #[derive(Subcommand)]
 enum ListCommand {
     /// Add torrents: info hashes of 40 or 64 hex digits, .torrent files, magnet links.
-    Add {
-        #[arg(required = true, value_name = "TORRENT")]
-        torrents: Vec<String>,
-    },
+    Add(TorrentsArg),
     /// Remove torrents. Exit code 1 if one was not on the list.
-    Remove {
-        #[arg(required = true, value_name = "TORRENT")]
-        torrents: Vec<String>,
-    },
+    Remove(TorrentsArg),
     /// Print all entries, one per line. Those of list files have a comment that names the file.
     #[command(aliases = ["show", "export"])]
     List,
@@ -297,13 +293,13 @@ impl ListsArgs {
             List::Deny => "/lists/deny",
         };
         match &self.command {
-            ListCommand::Add { torrents } => {
-                let body = as_json(&hashes(torrents)?);
+            ListCommand::Add(arg) => {
+                let body = as_json(&hashes(&arg.torrents)?);
                 let outcome = session.api.request(&format!("POST {path}"), Some(&body))?;
                 session.print_value(&outcome, |outcome| changed(outcome, "Added"))
             }
-            ListCommand::Remove { torrents } => {
-                let body = as_json(&hashes(torrents)?);
+            ListCommand::Remove(arg) => {
+                let body = as_json(&hashes(&arg.torrents)?);
                 let outcome = session.api.request(&format!("DELETE {path}"), Some(&body))?;
                 session.print_value(&outcome, |outcome| changed(outcome, "Removed"))?;
                 if outcome["changed"] != outcome["requested"] {
@@ -431,12 +427,10 @@ impl BansCommand {
         match self {
             Self::List => session.list("/bans?limit=1000", "bans", 0, BANS),
             Self::Add { network, reason, expiry, force } => {
-                let mut body = Map::new();
-                body.insert("network".into(), network.to_string().into());
-                body.insert("reason".into(), reason.as_str().into());
-                body.insert("force".into(), json!(force));
+                let network = network.to_string();
+                let mut body = json!({ "network": network, "reason": reason, "force": force });
                 expiry.body(&mut body);
-                let ban = session.api.request("POST /bans", Some(&body.into()))?;
+                let ban = session.api.request("POST /bans", Some(&body))?;
                 session.print_value(&ban, |ban| {
                     let network = plain(&ban["network"]);
                     match ban["expires"].as_u64() {
@@ -488,11 +482,9 @@ impl TokensCommand {
         match self {
             Self::List => session.list("/tokens?limit=1000", "tokens", 0, TOKENS),
             Self::Create { name, scope, expiry } => {
-                let mut body = Map::new();
-                body.insert("name".into(), name.as_str().into());
-                body.insert("scopes".into(), json!(scope));
+                let mut body = json!({ "name": name, "scopes": scope });
                 expiry.body(&mut body);
-                let token = session.api.request("POST /tokens", Some(&body.into()))?;
+                let token = session.api.request("POST /tokens", Some(&body))?;
                 session.print_value(&token, |token| {
                     let secret = plain(&token["secret"]);
                     format!("Token {}  {secret}  (shown once)\n", plain(&token["id"]))

@@ -149,22 +149,3 @@ pub(super) fn networks(session: &Session) -> Result<(), ApiError> {
     session.print(&text.trim_end_matches('\n'))?;
     session.print(&"\n")
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn status_says_what_is_wrong_and_what_to_do() {
-        let status = json!({ "version": "1.2.3", "uptime_s": 7300.5, "level": "warning", "health": [
-            { "level": "warning", "text": "A certificate ends soon.", "remedy": "Renew it." },
-            { "level": "info", "text": "Swarms are being restored.", "remedy": null },
-        ] });
-        let expected = "tidegate 1.2.3, up for 2 h: needs attention\n\
-                        warning: A certificate ends soon.\n  Renew it.\n\
-                        info: Swarms are being restored.\n";
-        assert_eq!(text(&status), expected);
-    }
-}

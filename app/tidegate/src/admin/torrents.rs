@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clap::{Subcommand, ValueEnum, value_parser};
+use clap::{Args, Subcommand, ValueEnum, value_parser};
 use serde_json::{Value, json};
 
 use super::Session;
@@ -37,39 +37,33 @@ pub(super) enum TorrentsCommand {
         peers: u32,
     },
     /// Remove torrents and their peers, until they announce again.
-    Remove {
-        #[arg(required = true, value_name = "TORRENT")]
-        torrents: Vec<String>,
-    },
+    Remove(TorrentsArg),
     /// Refuse announces of torrents.
-    Freeze {
-        #[arg(required = true, value_name = "TORRENT")]
-        torrents: Vec<String>,
-    },
+    Freeze(TorrentsArg),
     /// Accept announces of frozen torrents again.
-    Unfreeze {
-        #[arg(required = true, value_name = "TORRENT")]
-        torrents: Vec<String>,
-    },
+    Unfreeze(TorrentsArg),
     /// Refuse torrents with a reason that clients show.
     Refuse {
-        #[arg(required = true, value_name = "TORRENT")]
-        torrents: Vec<String>,
+        #[command(flatten)]
+        torrents: TorrentsArg,
         /// Text of 1 to 200 ASCII characters, as in "Replaced by torrent 1234".
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
     /// Serve torrents again that were refused with a reason.
-    Serve {
-        #[arg(required = true, value_name = "TORRENT")]
-        torrents: Vec<String>,
-    },
+    Serve(TorrentsArg),
     /// List torrents that are refused with a reason.
     Refused {
         /// Maximum number to print. 0 = all.
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
     },
+}
+
+#[derive(Args)]
+pub(super) struct TorrentsArg {
+    #[arg(required = true, value_name = "TORRENT")]
+    pub(super) torrents: Vec<String>,
 }
 
 /// The columns that the API can sort by.
@@ -140,21 +134,17 @@ impl TorrentsCommand {
                 }
                 Ok(())
             }
-            Self::Remove { torrents } => change_each(session, torrents, "DELETE", "", "removed"),
-            Self::Freeze { torrents } => change_each(session, torrents, "PUT", "/freeze", "frozen"),
-            Self::Unfreeze { torrents } => {
-                change_each(session, torrents, "DELETE", "/freeze", "unfrozen")
-            }
+            Self::Remove(arg) => arg.change_each(session, "DELETE", "", "removed"),
+            Self::Freeze(arg) => arg.change_each(session, "PUT", "/freeze", "frozen"),
+            Self::Unfreeze(arg) => arg.change_each(session, "DELETE", "/freeze", "unfrozen"),
             Self::Refuse { torrents, reason } => {
                 let body = json!({ "reason": reason });
-                hashes(torrents)?.iter().try_for_each(|hash| {
+                hashes(&torrents.torrents)?.iter().try_for_each(|hash| {
                     session.api.request(&format!("PUT /torrents/{hash}/access"), Some(&body))?;
                     session.print_done(format_args!("{hash} refused"))
                 })
             }
-            Self::Serve { torrents } => {
-                change_each(session, torrents, "DELETE", "/access", "served again")
-            }
+            Self::Serve(arg) => arg.change_each(session, "DELETE", "/access", "served again"),
             Self::Refused { limit } => {
                 let path = format!("/reasons?limit={}", page_size(*limit));
                 session.list(&path, "torrents", *limit, REASONS)
@@ -168,18 +158,20 @@ fn page_size(limit: usize) -> usize {
     if limit == 0 { 1000 } else { limit.min(1000) }
 }
 
-/// Sends a request for each torrent, and prints what was done.
-fn change_each(
-    session: &Session,
-    torrents: &[String],
-    method: &str,
-    what: &str,
-    done: &str,
-) -> Result<(), ApiError> {
-    hashes(torrents)?.iter().try_for_each(|hash| {
-        session.api.request(&format!("{method} /torrents/{hash}{what}"), None)?;
-        session.print_done(format_args!("{hash} {done}"))
-    })
+impl TorrentsArg {
+    /// Sends a request for each torrent, and prints what was done.
+    fn change_each(
+        &self,
+        session: &Session,
+        method: &str,
+        what: &str,
+        done: &str,
+    ) -> Result<(), ApiError> {
+        hashes(&self.torrents)?.iter().try_for_each(|hash| {
+            session.api.request(&format!("{method} /torrents/{hash}{what}"), None)?;
+            session.print_done(format_args!("{hash} {done}"))
+        })
+    }
 }
 
 /// Returns the statistics of a torrent, one per line, and a table of its peers.

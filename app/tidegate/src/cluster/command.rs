@@ -1,6 +1,5 @@
 //! The commands of a cluster's operator, who has the folder that `tidegate cluster init` makes.
 
-use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -130,7 +129,6 @@ pub(crate) enum OperatorCommand {
 }
 
 impl OperatorCommand {
-    /// Runs the command. The configuration in `config` tells where the API is, unless the command does.
     pub(crate) fn run(&self, config: Option<&Path>) -> ExitCode {
         let text = match self {
             Self::Init { name, servers, dir } => init(name, servers, dir.as_deref()),
@@ -174,8 +172,7 @@ fn init(name: &str, servers: &[String], dir: Option<&Path>) -> Result<String> {
     let mut text = format!("made the folder {}:\n", folder.path().display());
     text += "  cluster.toml     the operator's keys: they stay here, and no machine needs them\n";
     for (number, server) in (1..).zip(&servers) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "  server-{number}         for the NATS server {}", server.host);
+        text += &format!("  server-{number}         for the NATS server {}\n", server.host);
     }
     text += "next: `tidegate cluster invite 1` and so on, in this folder\n";
     Ok(text)
@@ -198,9 +195,8 @@ fn invite(dir: &Path, node: u8, zone: Option<&str>, out: Option<&Path>) -> Resul
         file.display()
     );
     if was_removed {
-        let _ = writeln!(
-            text,
-            "node {node} was removed before: the others ignore it until `tidegate cluster heed {node}`"
+        text += &format!(
+            "node {node} was removed before: the others ignore it until `tidegate cluster heed {node}`\n"
         );
     }
     Ok(text)
@@ -283,9 +279,8 @@ fn remove(dir: &Path, node: u8, api: &ClusterApi) -> Result<String> {
     );
     let away = options.servers.len() - servers.len();
     if away > 0 {
-        let _ = writeln!(
-            text,
-            "{away} NATS servers are away: they take it from the others when they are back"
+        text += &format!(
+            "{away} NATS servers are away: they take it from the others when they are back\n"
         );
     }
     Ok(text)
@@ -308,9 +303,8 @@ fn rotate_secret(dir: &Path, api: &ClusterApi) -> Result<String> {
         "the secret has the number {number} now. The old one is accepted until all present peers have expired\n"
     );
     if !away.is_empty() {
-        let _ = writeln!(
-            text,
-            "nodes that are away: {}. One that is not back by then needs a new join file: `tidegate cluster invite`",
+        text += &format!(
+            "nodes that are away: {}. One that is not back by then needs a new join file: `tidegate cluster invite`\n",
             away.join(", ")
         );
     }

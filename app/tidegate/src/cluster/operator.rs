@@ -23,7 +23,6 @@ use crate::permissions::{check_secret, write_secret};
 
 /// The version of the file that this program writes, and the latest that it reads.
 const VERSION: u32 = 1;
-/// The name of the file in the folder.
 const FILE: &str = "cluster.toml";
 /// The most servers that store each message, unless the operator wants more.
 const REPLICAS: usize = 3;
@@ -77,14 +76,12 @@ struct StreamRecord {
     lifetime_s: u32,
 }
 
-/// A node that was invited.
 #[derive(Clone, Serialize, Deserialize)]
 struct NodeRecord {
     seed: String,
     zone: String,
 }
 
-/// The operator's folder.
 pub(super) struct OperatorFolder {
     path: PathBuf,
     file: OperatorFile,
@@ -102,7 +99,6 @@ impl OperatorFolder {
             format!("cannot make the folder {}: choose another one by --dir", path.display())
         })?;
         let path = path.canonicalize()?;
-        let new_seed = |kind| token::seed_of(&token::new_key(kind)?);
         let authority = if is_here { None } else { Some(authority::make(name)?) };
         let file = OperatorFile {
             operator_version: VERSION,
@@ -111,9 +107,9 @@ impl OperatorFolder {
             secret_number: 1,
             secret: random()?,
             session_secret: random()?,
-            operator_seed: new_seed(KeyPairType::Operator)?,
-            account_seed: new_seed(KeyPairType::Account)?,
-            system_seed: new_seed(KeyPairType::Account)?,
+            operator_seed: token::new_seed(KeyPairType::Operator)?,
+            account_seed: token::new_seed(KeyPairType::Account)?,
+            system_seed: token::new_seed(KeyPairType::Account)?,
             account_issued: dates::now(),
             ca_key: authority.as_ref().map(|authority| authority.key.clone()),
             ca: authority.map(|authority| authority.certificate),
@@ -171,7 +167,6 @@ impl OperatorFolder {
         write_private(&self.path.join(FILE), &(head + &text))
     }
 
-    /// Writes the folder of a server.
     fn write_server(&self, number: usize, server: &Server, servers: &[Server]) -> Result<()> {
         let OperatorFile { name, ca, ca_key, .. } = &self.file;
         let folder = self.path.join(format!("server-{number}"));
@@ -208,7 +203,7 @@ impl OperatorFolder {
         let record = NodeRecord {
             seed: match known {
                 Some(known) => known.seed.clone(),
-                None => token::seed_of(&token::new_key(KeyPairType::User)?)?,
+                None => token::new_seed(KeyPairType::User)?,
             },
             zone: match (zone, known) {
                 (Some(zone), _) => zone.to_owned(),
@@ -218,14 +213,7 @@ impl OperatorFolder {
         };
         self.file.nodes.insert(node.to_string(), record.clone());
         let rights = Rights::of_node(&self.file.name, node);
-        let user_key = token::key_of(&record.seed)?;
-        let subject = Subject {
-            key: &user_key,
-            name: &format!("node-{node}"),
-            issued: dates::now(),
-            expires: None,
-        };
-        let jwt = token::of_user(&subject, &self.keys()?.account, &rights)?;
+        let jwt = self.user_token(&record.seed, &format!("node-{node}"), &rights)?;
         Ok(Join {
             join_version: join::VERSION,
             cluster: self.file.name.clone(),
@@ -268,19 +256,19 @@ impl OperatorFolder {
     pub(super) fn reader(&mut self, name: &str) -> Result<String> {
         let seed = match self.file.readers.get(name) {
             Some(seed) => seed.clone(),
-            None => token::seed_of(&token::new_key(KeyPairType::User)?)?,
+            None => token::new_seed(KeyPairType::User)?,
         };
         self.file.readers.insert(name.to_owned(), seed.clone());
-        let key = token::key_of(&seed)?;
-        let subject = Subject {
-            key: &key,
-            name: &format!("reader-{name}"),
-            issued: dates::now(),
-            expires: None,
-        };
         let rights = Rights::of_reader(&self.file.name);
-        let jwt = token::of_user(&subject, &self.keys()?.account, &rights)?;
+        let jwt = self.user_token(&seed, &format!("reader-{name}"), &rights)?;
         Ok(NatsUser { jwt, seed }.credentials())
+    }
+
+    /// Returns the token of a user of the nodes' account.
+    fn user_token(&self, seed: &str, name: &str, rights: &Rights) -> Result<String> {
+        let key = token::key_of(seed)?;
+        let subject = Subject { key: &key, name, issued: dates::now(), expires: None };
+        token::of_user(&subject, &self.keys()?.account, rights)
     }
 
     /// Notes that a reader is removed. Returns the token of the account that tells the servers so.
@@ -305,7 +293,6 @@ impl OperatorFolder {
         self.file.removed.values().any(|removed| *removed == node)
     }
 
-    /// Makes the next secret.
     pub(super) fn next_secret(&mut self) -> Result<()> {
         self.file.secret_number += 1;
         self.file.secret = random()?;
@@ -323,7 +310,6 @@ impl OperatorFolder {
         StreamSettings { replicas, bytes: size_mib << 20, lifetime_s }
     }
 
-    /// Notes the settings of the stream.
     pub(super) fn set_settings(&mut self, settings: StreamSettings) {
         let StreamSettings { replicas, bytes, lifetime_s } = settings;
         self.file.stream = StreamRecord { replicas, size_mib: bytes >> 20, lifetime_s };

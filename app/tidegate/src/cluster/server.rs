@@ -13,7 +13,6 @@ const ROUTES_AFTER: u16 = 2000;
 /// The largest port for nodes.
 const PORT_MAX: u16 = u16::MAX - ROUTES_AFTER;
 
-/// A NATS server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Server {
     /// A host name, or an IP address; those of IPv6 in brackets.

@@ -27,7 +27,7 @@ pub(crate) fn check(config: &Config, file: Option<&Path>) -> Findings {
     let listeners::BindProblems { in_use_by_tidegate, others } = listeners::check(config);
     problems.extend(others);
     if !config.user.is_empty()
-        && let Err(error) = Identity::find(&config.user, &config.group)
+        && let Err(error) = Identity::find(&config.user, "")
     {
         problems.push(format!("process.user: {error}"));
     }

@@ -25,7 +25,7 @@ use tracker::Access;
 
 use super::module::{Findings, Loading, Membership, Module, Opening, Running, Shared};
 use super::time::unix_ms;
-use super::workers::ends_by;
+use super::workers::{ends_by, give_way};
 use crate::cluster::secret::Secrets;
 use crate::cluster::{Join, nats_options};
 use config::{ClusterConfig, Config};
@@ -35,7 +35,6 @@ use records::ClusterRecords;
 use secrets::LiveSecrets;
 use stats::StatusSource;
 
-/// The cluster's part in the process.
 #[derive(Default)]
 pub(super) struct ClusterModule(Option<Node>);
 
@@ -143,7 +142,6 @@ impl ClusterModule {
     }
 }
 
-/// This node of a cluster.
 struct Node {
     config: ClusterConfig,
     join: Join,
@@ -293,13 +291,10 @@ impl Node {
             feed: Arc::clone(&shared.feed),
             reservation,
             letters: letters.map(|letters| Arc::new(letters) as Arc<dyn Letters>),
-            rows: Some(Arc::new(ClusterRecords(Arc::clone(&shared.records)))),
+            rows: Arc::new(ClusterRecords(Arc::clone(&shared.records))),
             status: Arc::clone(&self.status),
             orders,
-            lower_priority: || {
-                // A failure has been logged at startup.
-                let _ = lower_priority();
-            },
+            lower_priority: give_way,
         };
         let (stop, receiver) = watch::channel(Stop::No);
         let thread =
@@ -312,23 +307,19 @@ impl Node {
 
 /// Returns a digest of what should be the same on all nodes.
 fn policy_digest(config: &Config) -> u64 {
-    use std::fmt::Write;
     let mut text = format!("{:?}", config.policy);
     for policy in &config.listener_policies {
         let is_private = policy.access == Access::Private;
-        // Writing to a string cannot fail. Files have other names and the same content.
-        let _ = write!(text, "|{:?} {:?} {is_private}", policy.mode, policy.private_addresses);
+        text += &format!("|{:?} {:?} {is_private}", policy.mode, policy.private_addresses);
+        // Files have other names and the same content.
         for list in policy.lists() {
             let path = match list.source {
                 config::ListSource::File(path) => path,
                 config::ListSource::Url(url) => &url.copy,
             };
             let content = std::fs::read(path).unwrap_or_default();
-            let _ = write!(
-                text,
-                " {:?}",
-                aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &content)
-            );
+            let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &content);
+            text += &format!(" {digest:?}");
         }
     }
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());

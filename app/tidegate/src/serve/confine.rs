@@ -15,11 +15,10 @@ const RESOLVER: &str = "/etc/resolv.conf";
 /// DNS over TCP, for responses that are too long for a datagram.
 const DNS_PORT: u16 = 53;
 
-/// Switches to the configured user.
 pub(super) fn become_user(config: &Config) -> Result<()> {
     if !process::is_root() {
         if !config.user.is_empty() {
-            Identity::find(&config.user, &config.group).context("process.user")?;
+            Identity::find(&config.user, "").context("process.user")?;
             let user = &config.user;
             warn!(user, "only root can switch to another user: process.user is ignored");
         }
@@ -33,7 +32,7 @@ pub(super) fn become_user(config: &Config) -> Result<()> {
         );
         return Ok(());
     }
-    let identity = Identity::find(&config.user, &config.group).context("process.user")?;
+    let identity = Identity::find(&config.user, "").context("process.user")?;
     process::drop_privileges(identity).context("process.user")?;
     info!(user = config.user, "switched user");
     Ok(())

@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 /// A node without a request for this long has no clients any more.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Traffic of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traffic {
     /// Requests since the start.
     pub(super) requests: u64,
-    /// Open WebSockets.
     pub(super) web_sockets: u64,
 }
 

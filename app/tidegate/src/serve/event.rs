@@ -3,7 +3,7 @@
 use admin::Command;
 
 use super::module::Notice;
-use super::reload::outcome::ReadOutcome;
+use super::reload::ReadOutcome;
 use super::workers::ThreadExit;
 
 /// An event that the main thread handles.
@@ -14,8 +14,6 @@ pub(super) enum Event {
     /// The id of the new process, which serves now; or why it does not.
     NewProcess(Result<u32, String>),
     ThreadExit(ThreadExit),
-    /// A request from the management API.
     Command(Command),
-    /// A subsystem reports something.
     Notice(Notice),
 }

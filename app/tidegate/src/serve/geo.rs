@@ -75,7 +75,6 @@ impl Module for GeoModule {
     }
 }
 
-/// Counts peers.
 struct GeoCounter {
     configs: watch::Receiver<GeoConfig>,
     tracker: Arc<Tracker>,

@@ -37,13 +37,11 @@ impl HandoffState {
         Ok(Self { connection_ids, sessions, epoch_ns: monotonic_ns(), swarms: 0 })
     }
 
-    /// Returns the tracker's clock.
     pub(super) fn clock(&self) -> Clock {
         let elapsed_ns = monotonic_ns().saturating_sub(self.epoch_ns);
         Clock::after(Duration::from_nanos(u64::try_from(elapsed_ns).unwrap_or_default()))
     }
 
-    /// Sets the tracker's clock to `elapsed`.
     pub(super) fn set_clock(&mut self, elapsed: Duration) {
         let elapsed_ns = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
         self.epoch_ns = monotonic_ns().saturating_sub(elapsed_ns);

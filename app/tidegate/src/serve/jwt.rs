@@ -16,8 +16,8 @@ use types::limits::TOKEN_KEY_SET_MAX;
 use super::module::{Module, Running};
 use super::outbound::{FetchRequest, HttpsFetcher, RESPONSE_TIMEOUT, Validators};
 use super::workers::follow;
-use crate::access::token_keys::{self, TokenKeys};
-use config::{Config, TokenConfig, without_secrets};
+use crate::access::token_keys::TokenKeys;
+use config::{Config, KeySource, TokenConfig, without_secrets};
 
 /// Seconds until keys are requested again after a failure, while there are none.
 const RETRY_S: u32 = 5;
@@ -66,7 +66,7 @@ impl KeyFollower {
         // Its authorities may be others.
         self.fetcher = None;
         let Some(config) = &config else { return pending().await };
-        let Some(url) = token_keys::url(config) else { return pending().await };
+        let KeySource::Url { url, .. } = &config.keys else { return pending().await };
         loop {
             let wait_s = self.request(config, url).await;
             tokio::time::sleep(Duration::from_secs(wait_s.into())).await;

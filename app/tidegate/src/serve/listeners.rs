@@ -13,7 +13,6 @@ use tracing::{info, warn};
 
 use config::{Config, ListenerGroup, SiteConfig, Transport, worker_count};
 
-/// Bound sockets.
 pub(crate) struct BoundListeners {
     pub(super) udp: Vec<BoundListener<UdpSocket>>,
     /// HTTP's, with TLS or without.
@@ -23,7 +22,6 @@ pub(crate) struct BoundListeners {
     pub(crate) site: Option<TcpListener>,
 }
 
-/// A listener.
 pub(crate) struct BoundListener<S> {
     /// A socket for each worker.
     pub(super) sockets: Vec<S>,
@@ -149,7 +147,6 @@ pub(super) fn check(config: &Config) -> BindProblems {
     problems
 }
 
-/// Returns the inherited sockets for a listener.
 fn take_inherited(
     name: &str,
     at: SocketAddr,

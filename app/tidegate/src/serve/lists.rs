@@ -35,7 +35,6 @@ pub(super) struct ListsModule {
     jobs: watch::Sender<Jobs>,
 }
 
-/// The lists to refresh.
 #[derive(Clone, Default, PartialEq, Eq)]
 struct Jobs {
     lists: Vec<(ListKind, ListUrl)>,
@@ -111,7 +110,6 @@ async fn refresh_all(jobs: Jobs, registry: &Arc<Registry>) {
     tasks.join_all().await;
 }
 
-/// Refreshes a list.
 struct Refresher {
     kind: ListKind,
     list: ListUrl,

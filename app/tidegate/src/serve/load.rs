@@ -21,7 +21,6 @@ use config::{Config, worker_count};
 /// Beginnings of the names of UDP and TCP workers.
 const WORKERS: [&str; 2] = ["udp-", "http-"];
 
-/// Paces clients.
 pub(super) struct LoadModule {
     started: Instant,
     pacer: Option<Pacer>,

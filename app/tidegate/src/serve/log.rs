@@ -26,7 +26,6 @@ use config::{Config, LogConfig, LogFormat};
 use line::{Form, LogLine};
 use rate_limit::{Decision, Omitted, RateLimiter};
 
-/// The log of this process.
 pub(super) struct Log {
     output: Arc<Output>,
     filter: reload::Handle<Targets, Registry>,
@@ -54,7 +53,6 @@ impl Log {
         &self.levels
     }
 
-    /// Replaces the levels.
     pub(super) fn set_levels(&mut self, levels: LogLevels) {
         // Fails only if the subscriber is gone, at the end of the process.
         let _ = self.filter.reload(targets(&levels));
@@ -88,7 +86,6 @@ fn is_journal() -> bool {
     file.and_then(|file| file.metadata()).is_ok_and(same)
 }
 
-/// Writes lines.
 struct Output {
     form: Form,
     /// True if standard error is the systemd journal: it reads the priority of a line at its beginning.
@@ -96,7 +93,6 @@ struct Output {
     limiter: Mutex<RateLimiter>,
 }
 
-/// Passes events to the output.
 struct OutputLayer(Arc<Output>);
 
 impl<S: Subscriber> Layer<S> for OutputLayer {

@@ -3,7 +3,6 @@
 use super::module::Module;
 use super::{approval, lists, load, xdp};
 
-/// The subsystems of a process.
 pub(super) type Modules = Vec<Box<dyn Module>>;
 
 /// Returns the subsystems of this build, in the order of each phase of their lives. They stop in reverse.

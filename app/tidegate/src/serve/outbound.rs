@@ -69,7 +69,6 @@ pub(super) struct FetchRequest<'a> {
     pub(super) bytes_max: u64,
     /// Longest time until the response is complete.
     pub(super) timeout: Duration,
-    /// True if redirects are followed.
     pub(super) follows_redirects: bool,
 }
 

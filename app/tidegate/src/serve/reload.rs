@@ -3,15 +3,13 @@
 //! A separate thread reads the files: a list of millions of hashes takes seconds, in which the main
 //! thread must handle signals.
 
-pub(super) mod outcome;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use admin::ReloadOutcome;
 use anyhow::{Result, anyhow};
-use net::process::{Sandbox, lower_priority};
+use net::process::Sandbox;
 use net::tls::{Certificate, Certificates};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -21,12 +19,12 @@ use tracker::Tracker;
 use super::event::Event;
 use super::log::Log;
 use super::modules::{Modules, modules};
+use super::workers::give_way;
 use super::{build, confine, overrides, places};
 use crate::ConfigSource;
-use crate::access::{self, AccessState, TorrentFolders};
+use crate::access::{self, AccessFiles, AccessState, FileWatcher, TorrentFolders};
 use crate::certificates;
 use config::{Config, Problem, Settings};
-use outcome::{NewConfig, ReadFiles, ReadOutcome};
 
 /// The configuration in use, and everything that a reload changes.
 pub(super) struct Reloader {
@@ -38,7 +36,7 @@ pub(super) struct Reloader {
     pub(super) tracker: Arc<Tracker>,
     /// State of the access files in use, which decide which clients and torrents are served.
     pub(super) access: AccessState,
-    watcher: access::FileWatcher,
+    watcher: FileWatcher,
     pub(super) certificates: Arc<Certificates>,
     pub(super) log: Log,
     /// From when the process is in it.
@@ -48,6 +46,33 @@ pub(super) struct Reloader {
     pub(super) overrides: Vec<(String, Value)>,
     /// The requesters that wait for a result.
     pending: PendingReplies,
+}
+
+/// Result of reading files: their contents, or the reasons why they could not be read.
+pub(super) enum ReadOutcome {
+    /// Configuration, lists and certificates.
+    Everything(Result<Box<NewConfig>, Vec<String>>),
+    /// Lists and certificates.
+    ReadFiles(Box<ReadFiles>),
+}
+
+/// Each is applied if it was read without a mistake.
+pub(super) struct ReadFiles {
+    access: Result<AccessFiles>,
+    certificates: Result<Vec<Certificate>>,
+}
+
+/// A configuration with its lists and certificates.
+pub(super) struct NewConfig {
+    /// The settings as read.
+    settings: Settings,
+    /// The settings in use after the reload: the old ones with the reloadable new ones.
+    running: Settings,
+    /// Made from the settings as read, with the listener policies of those in use.
+    config: Config,
+    watcher: FileWatcher,
+    access: AccessFiles,
+    certificates: Vec<Certificate>,
 }
 
 /// The result of a reload, or the mistakes that prevented it.
@@ -75,7 +100,6 @@ impl PendingReplies {
     }
 }
 
-/// State of reading the files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ReadState {
     #[default]
@@ -98,7 +122,7 @@ impl Reloader {
         log: Log,
         tracker: Arc<Tracker>,
     ) -> Result<Self> {
-        let watcher = access::FileWatcher::new(&config);
+        let watcher = FileWatcher::new(&config);
         let mut access = AccessState::new(&config);
         apply(&config, &tracker, &mut access)?;
         Ok(Self {
@@ -134,7 +158,6 @@ impl Reloader {
         Ok(())
     }
 
-    /// Lists the settings for the API.
     pub(super) fn list(&self) -> admin::Settings {
         config::list(&self.settings, &self.configured)
     }
@@ -142,21 +165,15 @@ impl Reloader {
     /// Reloads everything, and replies with the result.
     pub(super) fn reload_and_reply(&mut self, events: &Sender<Event>, reply: Reply) {
         self.enqueue(reply);
-        if !self.reload(events) {
-            self.reply_all(&Err(vec!["cannot start a thread to read the files".into()]));
-        }
+        self.reload(events);
     }
 
     /// Reloads lists and certificates, and replies with the result.
     pub(super) fn reload_files_and_reply(&mut self, events: &Sender<Event>, reply: Reply) {
         self.enqueue(reply);
-        if self.reading != ReadState::Idle {
-            self.reading = ReadState::RunningStale;
-            return;
-        }
-        self.read_files(events);
-        if self.reading == ReadState::Idle {
-            self.reply_all(&Err(vec!["cannot start a thread to read the files".into()]));
+        match self.reading {
+            ReadState::Idle => self.read_files(events),
+            ReadState::Running | ReadState::RunningStale => self.reading = ReadState::RunningStale,
         }
     }
 
@@ -181,8 +198,7 @@ impl Reloader {
         // Those in use are not touched.
         let folders = TorrentFolders::default();
         let work = move || {
-            // A failure has been logged at startup.
-            let _ = lower_priority();
+            give_way();
             let source = Source { config: &config, sandbox: sandbox.as_deref(), folders: &folders };
             let read = || read_all(&source, &values, running);
             let read = catch_unwind(AssertUnwindSafe(read));
@@ -263,13 +279,16 @@ impl Reloader {
     ) {
         let events = events.clone();
         let work = move || {
-            let _ = lower_priority();
+            give_way();
             // Fails only while the process is going down.
             let _ = events.send(Event::Read(read()));
         };
         match std::thread::Builder::new().name("reload".into()).spawn(work) {
             Ok(_) => self.reading = ReadState::Running,
-            Err(error) => error!(%error, "reload failed: cannot start a thread"),
+            Err(error) => {
+                error!(%error, "reload failed: cannot start a thread");
+                self.reply_all(&Err(vec!["cannot start a thread to read the files".into()]));
+            }
         }
     }
 
@@ -403,7 +422,7 @@ fn read_all(
     if let Some(reload_conflict) = confine::reload_conflict(source.sandbox, &config) {
         return Err(vec![reload_conflict]);
     }
-    let watcher = access::FileWatcher::new(&config);
+    let watcher = FileWatcher::new(&config);
     let access = access::read(&config, source.folders).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     for module in modules() {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use admin::{AnnotationKind, Api, EventKind, ReloadFailure};
+use admin::{AnnotationKind, Api, Command, EventKind, ReloadFailure};
 use anyhow::{Result, bail};
 use net::tls::TlsConfig;
 use serde_json::json;
@@ -16,8 +16,7 @@ use super::event::Event;
 use super::listeners::BoundListeners;
 use super::module::{Module, Notice, Notify, Running, Shared};
 use super::modules::Modules;
-use super::reload::Reloader;
-use super::reload::outcome::ReadOutcome;
+use super::reload::{PendingReplies, ReadOutcome, Reloader};
 use super::startup::print;
 use super::state;
 use super::supervisor::Supervisor;
@@ -32,7 +31,6 @@ const SHORT_SLEEP: Duration = Duration::from_millis(10);
 /// The time that threads have to stop, in addition to the time that responses have to be sent.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A process that serves.
 pub(super) struct Serving {
     pub(super) shared: Shared,
     /// The number of a node of a cluster.
@@ -260,8 +258,55 @@ impl Serving {
         reloader.end(&done)
     }
 
+    /// Executes a command of the management API, and replies to it.
+    fn execute(&mut self, mut command: Command) {
+        for module in &mut self.modules {
+            let Some(other) = module.execute(command) else { return };
+            command = other;
+        }
+        let events = &self.events;
+        match command {
+            // Fails only if the requester has given up, here and below.
+            Command::Settings(reply) => drop(reply.send(self.reloader.list())),
+            Command::Reload(reply) => {
+                self.reloader.reload_and_reply(events, PendingReplies::to(reply))
+            }
+            Command::SetOverrides { values, dry_run: true, reply } => {
+                self.reloader.validate(values, reply);
+            }
+            Command::SetOverrides { values, dry_run: false, reply } => {
+                self.reloader.overrides = values;
+                self.reloader.reload_and_reply(events, PendingReplies::to(reply));
+            }
+            Command::ReloadFiles(reply) => {
+                self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
+            }
+            Command::Drain { for_s, reply } => {
+                self.workers.drain(Duration::from_secs(for_s.into()));
+                let _ = reply.send(());
+            }
+            // Outside clusters nothing is recorded, and the API refuses a change.
+            Command::NodeIgnored { .. }
+            | Command::ChangeSecret { .. }
+            | Command::SecretsRecorded(_) => {}
+            Command::Upgrade(reply) => {
+                let outcome = match self.upgrader.obstacle() {
+                    Some(obstacle) => Err(obstacle),
+                    None if self.request_upgrade() => Ok(()),
+                    None => Err("an upgrade is already in progress".into()),
+                };
+                drop(reply.send(outcome));
+            }
+            Command::LogLevels(levels, reply) => {
+                let log = &mut self.reloader.log;
+                levels.into_iter().for_each(|levels| log.set_levels(levels));
+                drop(reply.send(log.levels().clone()));
+            }
+        }
+    }
+
     /// Requests an upgrade. Returns false if one is already in progress.
-    pub(super) fn request_upgrade(&mut self) -> bool {
+    fn request_upgrade(&mut self) -> bool {
         // The new process would not know of changes acknowledged from now on.
         self.shared.records.pause(true);
         let is_new = self.upgrader.request();

@@ -58,7 +58,6 @@ pub(super) fn count_losses(sources: &MetricSources, listeners: &[BoundListener<U
     }
 }
 
-/// Returns the time since the process started.
 pub(super) fn uptime() -> Duration {
     start().1.elapsed()
 }

@@ -1,6 +1,5 @@
 //! Text that the start prints: listeners, and the URLs of tracker and dashboard.
 
-use std::fmt::Write;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,6 +12,7 @@ use tracker::Access;
 
 use super::listeners::{BoundListener, BoundListeners};
 use super::tokens::FirstToken;
+use crate::admin::here;
 use config::{Config, ListenerGroup, Transport};
 
 /// The pages of the admin listeners, for users.
@@ -35,7 +35,6 @@ pub(super) fn print(lines: &str) -> anyhow::Result<()> {
 }
 
 /// The hosts by which clients may reach this machine.
-#[derive(Debug, Default)]
 pub(super) struct LocalHosts {
     /// In the order of the interfaces.
     addresses: Vec<IpAddr>,
@@ -81,12 +80,7 @@ impl LocalHosts {
         let mut hosts: Vec<SocketAddr> =
             of_family.take(Self::SHOWN_MAX).map(|ip| SocketAddr::new(*ip, bound.port())).collect();
         if hosts.is_empty() {
-            let loopback: IpAddr = if bound.is_ipv4() {
-                [127, 0, 0, 1].into()
-            } else {
-                [0, 0, 0, 0, 0, 0, 0, 1].into()
-            };
-            hosts.push(SocketAddr::new(loopback, bound.port()));
+            hosts.push(here(bound));
         }
         hosts
     }
@@ -150,7 +144,8 @@ impl BoundListeners {
         for (address, group) in self.addresses() {
             let rank = hosts.rank(address);
             for host in hosts.of(address, group.transport == Transport::Tls) {
-                for url in group_urls(group, &host) {
+                for (scheme, path) in schemes(group) {
+                    let url = format!("{scheme}://{host}{path}");
                     let url = AnnounceUrl { listener_policy: group.listener_policy, url };
                     if !urls.iter().any(|known| known.url == url) {
                         urls.push(RankedUrl { url, rank, transport: group.transport });
@@ -206,7 +201,6 @@ impl BoundListeners {
         StartupText { listeners: self.listeners_text(config, engine, urls), dashboard, next }
     }
 
-    // Writing to a `String` cannot fail, here and below.
     fn listeners_text(&self, config: &Config, engine: &str, urls: &[AnnounceUrl]) -> String {
         let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
         for BoundListener { sockets, .. } in &self.udp {
@@ -214,48 +208,44 @@ impl BoundListeners {
             let address = socket.local_addr();
             let granted = socket.receive_buffer() / 1024;
             let workers = sockets.len();
-            let _ = writeln!(
-                text,
-                "  udp    {address}  ({}, {engine}, {granted} KiB receive buffer per socket)",
+            text += &format!(
+                "  udp    {address}  ({}, {engine}, {granted} KiB receive buffer per socket)\n",
                 plural(workers)
             );
         }
         for BoundListener { sockets, group } in &self.tcp {
             let Some(address) = sockets.first().and_then(|s| s.local_addr().ok()) else { continue };
             let name = if group.transport == Transport::Tls { "https" } else { "http " };
-            let _ = writeln!(text, "  {name}  {address}  ({})", plural(sockets.len()));
+            text += &format!("  {name}  {address}  ({})\n", plural(sockets.len()));
         }
         for address in self.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
             let scheme = if config.admin_tls { "https" } else { "http" };
-            let _ = writeln!(text, "  admin  {scheme}://{address}/  ({ADMIN_PAGES})");
+            text += &format!("  admin  {scheme}://{address}/  ({ADMIN_PAGES})\n");
         }
         let asked = config.receive_buffer;
         let sockets = self.udp.iter().flat_map(|open| &open.sockets);
         let granted = sockets.map(UdpSocket::receive_buffer).min();
         if granted.is_some_and(|granted| granted < asked) {
-            let _ = writeln!(
-                text,
+            text += &format!(
                 "  the kernel granted less than the configured {} KiB of receive buffer; to allow more: \
-                 sysctl -w net.core.rmem_max={asked}",
+                 sysctl -w net.core.rmem_max={asked}\n",
                 asked / 1024
             );
         }
         if let Some(bytes) = config.memory_budget {
             let mib = bytes >> 20;
-            let _ = writeln!(
-                text,
-                "  torrents and peers may use {mib} MiB of memory (limits.memory_mib)"
-            );
+            text +=
+                &format!("  torrents and peers may use {mib} MiB of memory (limits.memory_mib)\n");
         }
         if config.assumes_memory {
             text += "  this system does not tell how much memory it has: set limits.memory_mib\n";
         }
         write_urls(&mut text, config, urls);
         if let Some(url) = self.dashboard_url(config) {
-            let _ = writeln!(text, "  dashboard     {url}");
+            text += &format!("  dashboard     {url}\n");
         }
         if let Some(dir) = &config.state_dir {
-            let _ = writeln!(text, "  state         {}", dir.display());
+            text += &format!("  state         {}\n", dir.display());
         } else {
             text += "  records are in memory only: keys, lists, bans, tokens, counters and swarms are lost when \
                      the process ends; set state.dir to keep them\n";
@@ -268,10 +258,9 @@ impl BoundListeners {
         if cfg!(not(feature = "dashboard")) {
             return None;
         }
-        let address = self.admin.first()?.local_addr().ok()?;
-        let host = LocalHosts::default().addresses(address).remove(0);
+        let address = here(self.admin.first()?.local_addr().ok()?);
         let scheme = if config.admin_tls { "https" } else { "http" };
-        Some(format!("{scheme}://{host}/"))
+        Some(format!("{scheme}://{address}/"))
     }
 }
 
@@ -284,11 +273,6 @@ fn next_steps(config: &Config, dashboard: Option<&str>) -> String {
     let is_private = config.listener_policies.iter().all(|policy| policy.access == Access::Private);
     let key = if is_private { "make a user's key, " } else { "" };
     format!("Next: {key}put an announce URL into a torrent, open that in a client{watch}\n")
-}
-
-/// Returns the announce URLs of a listener at `host`.
-fn group_urls(group: &ListenerGroup, host: &str) -> Vec<String> {
-    schemes(group).map(|(scheme, path)| format!("{scheme}://{host}{path}")).collect()
 }
 
 /// Returns the schemes and paths of the announce URLs of a listener.
@@ -312,7 +296,7 @@ fn write_urls(text: &mut String, config: &Config, urls: &[AnnounceUrl]) {
         needs_key |= is_private;
         let shown = if is_private { url.with_key("KEY") } else { url.url.clone() };
         let label = if url.url.starts_with("ws") { "WebTorrent  " } else { "announce URL" };
-        let _ = writeln!(text, "  {label}  {shown}");
+        *text += &format!("  {label}  {shown}\n");
     }
     if needs_key {
         *text += "  KEY stands for a user's key: `tidegate admin keys create` makes one and prints its \

@@ -43,7 +43,6 @@ pub(super) fn check(config: &Config) -> Option<String> {
     checked.err().map(|error| format!("{error:#}")).or_else(remedy)
 }
 
-/// Opens the records.
 pub(super) fn open(config: &Config) -> Result<(Arc<Records>, Writer)> {
     let dir = config.state_dir.as_deref();
     let (records, writer) = Records::open(dir).map_err(|error| {

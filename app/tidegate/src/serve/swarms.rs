@@ -3,8 +3,8 @@
 mod file_system;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use anyhow::Result;
 use journal::{Failure, Journal, JournalStatus, Lock, Pace, State, Status, Writer};
 use net::process::{cores, lower_priority};
 use replication::{Clocks, Feed};
+use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tracker::{SessionOrigin, Tracker};
 
@@ -35,7 +36,6 @@ const CLOCK_MAX: Duration = Duration::from_secs(180 * 24 * 3600);
 /// More threads than this would wait for the disk.
 const RESTORE_THREADS_MAX: usize = 8;
 
-/// The journal's part in the process.
 #[derive(Default)]
 pub(super) struct JournalModule {
     /// The journal, until its thread starts.
@@ -79,7 +79,7 @@ impl Module for JournalModule {
 
     fn configure(&mut self, config: &Config) {
         if let (Some(running), Some(swarms)) = (&self.swarms, &config.swarms) {
-            running.pace.set(swarms);
+            running.pace.send_replace(pace(swarms));
         }
     }
 
@@ -95,25 +95,7 @@ impl Module for JournalModule {
     }
 }
 
-/// Settings of the journal that may change while it is written.
-#[derive(Clone, Debug)]
-struct SharedPace(Arc<Mutex<Pace>>);
-
-impl SharedPace {
-    fn new(config: &SwarmsConfig) -> Self {
-        Self(Arc::new(Mutex::new(pace(config))))
-    }
-
-    fn get(&self) -> Pace {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Applies what a reload can change.
-    fn set(&self, config: &SwarmsConfig) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pace(config);
-    }
-}
-
+/// Returns what a reload can change.
 fn pace(config: &SwarmsConfig) -> Pace {
     let SwarmsConfig { round, sync, bytes_max, .. } = *config;
     Pace { round, sync, bytes_max }
@@ -124,7 +106,6 @@ fn pace(config: &SwarmsConfig) -> Pace {
 struct Report {
     status: Arc<Status>,
     since: Instant,
-    /// True if peers are being restored.
     is_restoring: AtomicBool,
     /// Number of peers restored, each counted once; 0 until restoring has ended.
     restored_peers: AtomicU64,
@@ -166,7 +147,6 @@ impl Report {
 struct OpenJournal {
     config: SwarmsConfig,
     is_in_cluster: bool,
-    pace: SharedPace,
     source: Source,
     report: Arc<Report>,
 }
@@ -209,7 +189,7 @@ impl OpenJournal {
                 "serving without the journal of swarms until it can be used: they do not survive a restart"
             );
         }
-        Some(Self { pace: SharedPace::new(&config), config, is_in_cluster, source, report })
+        Some(Self { config, is_in_cluster, source, report })
     }
 
     /// Returns how long the tracker's clock has been running if it continues the journal's.
@@ -232,12 +212,13 @@ impl OpenJournal {
 
     /// Starts the thread that restores and writes. It reports [`Notice::SwarmsRestored`] once.
     fn start(self, running: &Running<'_>) -> Result<Swarms> {
-        let Self { config, is_in_cluster, pace, source, report } = self;
+        let Self { config, is_in_cluster, source, report } = self;
         let tracker = &running.shared.tracker;
         let feed = &running.shared.feed;
         // Changes made before the first round begins belong to the journal, too.
         feed.prime(tracker.store());
         let stop = Arc::new(AtomicBool::new(false));
+        let (pace, pace_of_writer) = watch::channel(pace(&config));
         let task = Task {
             tracker: Arc::clone(tracker),
             dir: config.dir.into(),
@@ -246,7 +227,7 @@ impl OpenJournal {
             feed: Arc::clone(feed),
             reception: Arc::clone(&running.shared.reception),
             report,
-            pace: pace.clone(),
+            pace: pace_of_writer,
             stop: Arc::clone(&stop),
         };
         // Changes made while older blocks are restored are younger than these: peers that stop must not come back.
@@ -264,12 +245,11 @@ impl OpenJournal {
 /// A journal in use. [`Workers::stop`](super::workers::Workers::stop) does not stop its thread, because it writes what
 /// the workers change last.
 struct Swarms {
-    pace: SharedPace,
+    pace: watch::Sender<Pace>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-/// State of the thread.
 struct Task {
     tracker: Arc<Tracker>,
     dir: Arc<Path>,
@@ -279,7 +259,7 @@ struct Task {
     /// In an upgrade, of the old process's swarms.
     reception: Arc<Reception>,
     report: Arc<Report>,
-    pace: SharedPace,
+    pace: watch::Receiver<Pace>,
     stop: Arc<AtomicBool>,
 }
 
@@ -321,7 +301,7 @@ impl Task {
         let status = Arc::clone(&self.report.status);
         let writer = Writer::new(self.dir.to_path_buf(), lock, self.feed, self.clocks, status);
         let writer = writer.with_sessions(session_source(&self.tracker));
-        writer.run(store, || self.pace.get(), &self.stop);
+        writer.run(store, || *self.pace.borrow(), &self.stop);
     }
 
     fn restore(&self, journal: Option<Journal>) {

@@ -21,7 +21,6 @@ const CLIENT_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 /// The file in `state.dir` with the first token.
 const FILE: &str = "first-token";
 
-/// Reads the bootstrap token.
 pub(super) fn bootstrap() -> Result<Option<String>> {
     let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
     let Some(token) = variable(BOOTSTRAP_VARIABLE) else {
@@ -47,7 +46,6 @@ pub(super) fn bootstrap() -> Result<Option<String>> {
 #[derive(Clone, Default)]
 pub(super) struct FirstToken(Arc<Mutex<Option<Shown>>>);
 
-/// Place where the first token was shown.
 enum Shown {
     /// It is to be printed on the terminal.
     OnTerminal(String),

@@ -15,12 +15,13 @@ use admin::UpgradeStats;
 use anyhow::{Context, Result};
 use front::Clock;
 use journal::{Milestone, SendOrders, SessionSource};
-use net::process::{available_memory_bytes, lower_priority};
+use net::process::available_memory_bytes;
 use replication::{Clocks, Encoder, Feed, Now};
 use tracing::{info, warn};
 use tracker::{SessionOrigin, SessionWalk, Tracker};
 
 use super::time::clocks;
+use super::workers::give_way;
 
 /// The name of the stream among the inherited sockets.
 pub(super) const STREAM_NAME: &str = "swarms";
@@ -32,9 +33,8 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// while.
 const MEMORY_FACTOR: f64 = 1.2;
 /// Bytes of sessions in a block.
-const SESSIONS_BYTES: usize = 64 * 1024;
+pub(super) const SESSIONS_BYTES: usize = 64 * 1024;
 
-/// Source of the swarms to send.
 #[derive(Clone)]
 pub(super) struct SwarmSource {
     tracker: Arc<Tracker>,
@@ -48,7 +48,6 @@ impl SwarmSource {
         Self { tracker: Arc::clone(tracker), feed: Arc::clone(feed), clocks: clocks(clock) }
     }
 
-    /// Returns how many bytes the swarms take.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.tracker.totals().memory_reserved
     }
@@ -73,8 +72,7 @@ impl SwarmSource {
         if !matches!(stream.read(&mut hello), Ok(1)) {
             return Ok(None);
         }
-        // The workers come first. A failure has been logged at startup.
-        let _ = lower_priority();
+        give_way();
         let boot = (self.clocks)().unix_ms << 8;
         let encoder = Encoder::new(&self.feed, self.tracker.store(), boot);
         let mut sessions = session_source(&self.tracker);
@@ -129,7 +127,6 @@ impl SwarmSender {
         }
     }
 
-    /// Stops sending.
     pub(super) fn cancel(self) {
         self.orders.cancel();
         // Fails if the other end is closed already.
@@ -140,7 +137,6 @@ impl SwarmSender {
 /// The new process's side: receives swarms on a thread.
 pub(super) struct SwarmReceiver(Receiver<()>);
 
-/// Destination of received swarms.
 pub(super) struct SwarmTarget {
     tracker: Arc<Tracker>,
     clock: Clock,
@@ -194,8 +190,8 @@ impl SwarmReceiver {
         target.reception.is_running.store(true, Ordering::Release);
         let (sender, walked) = channel();
         let work = move || {
-            // The old process's workers come first, which share the cores. A failure costs only that.
-            let _ = lower_priority();
+            // To the old process's workers, too, which share the cores.
+            give_way();
             let begun = Instant::now();
             let result = stream.write_all(&[HELLO]).map_err(Into::into).and_then(|()| {
                 target.receive(&stream, seed, &mut || {

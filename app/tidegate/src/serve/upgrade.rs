@@ -64,7 +64,6 @@ impl OldProcess {
         Some(Self { stream, swarms, dashboard, started: Instant::now() })
     }
 
-    /// Receives the old process's state.
     pub(super) fn handoff(&mut self) -> Result<HandoffState> {
         self.stream.get_ref().set_read_timeout(Some(REPLY_TIMEOUT))?;
         let mut lines = self.stream.by_ref().take(TEXT_MAX);
@@ -249,7 +248,6 @@ impl Upgrader {
         self.sender
     }
 
-    /// Cancels the upgrade.
     pub(super) fn cancel(&mut self) {
         self.requested = None;
         if let Some(sender) = self.sender.take() {

@@ -16,7 +16,6 @@ use super::outbound::{Pool, RESPONSE_TIMEOUT, Targets, pool};
 use crate::errors;
 use config::Config;
 
-/// Returns the client that posts webhooks.
 pub(super) fn client(config: &Config) -> Result<SendPost> {
     if config.webhook_ports.is_empty() {
         return Ok(Arc::new(|_| {

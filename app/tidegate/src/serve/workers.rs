@@ -262,6 +262,12 @@ pub(crate) fn follow<T: Clone>(
     Ok(())
 }
 
+/// Lowers the priority of this thread, so that the workers come first. Without the right to it, which has been logged at
+/// startup, they share the cores.
+pub(super) fn give_way() {
+    let _ = lower_priority();
+}
+
 /// Waits for the end of a thread. Returns false if it has not ended by `deadline`.
 pub(crate) fn ends_by(thread: &JoinHandle<()>, deadline: Instant) -> bool {
     while !thread.is_finished() {

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, ensure};
 use front::Clock;
 use net::process::lower_priority;
 use net::{Engine, UdpSocket, UdpWorker};
+use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 use tracker::counters::{DropReason, Listener, Protocol, WorkerMetrics};
 use tracker::{RequestKind, Tracker};
@@ -45,7 +46,6 @@ const PROTOCOL_NUMBERS: ProtocolNumbers = ProtocolNumbers {
     head_len: udp::HEAD_LEN as u16,
 };
 
-/// The XDP program's part in the process.
 #[derive(Default)]
 pub(super) struct XdpModule {
     /// The program, until its thread starts.
@@ -54,7 +54,7 @@ pub(super) struct XdpModule {
     take_over: TakeOver,
     /// Leaves the AF_XDP sockets to a new process.
     hand_over: Option<HandOver>,
-    rules: Option<SharedRules>,
+    rules: Option<watch::Sender<Rules>>,
 }
 
 impl Module for XdpModule {
@@ -87,7 +87,7 @@ impl Module for XdpModule {
         let Some(program) = &self.program else { return Ok(()) };
         running.upgrader.descriptors.extend(program.xdp.descriptors()?);
         self.hand_over = Some(program.xdp.hand_over());
-        self.rules = Some(SharedRules::new(running.config));
+        self.rules = Some(watch::Sender::new(rules(running.config)));
         Ok(())
     }
 
@@ -101,7 +101,7 @@ impl Module for XdpModule {
         let (Some(program), Some(rules)) = (self.program.take(), &self.rules) else {
             return Ok(());
         };
-        let mut updater = program.updater(rules.clone(), running);
+        let mut updater = program.updater(rules.subscribe(), running);
         updater.step();
         let stop = running.workers.stop_flag();
         let steps = running.workers.heartbeat("xdp");
@@ -126,7 +126,9 @@ impl Module for XdpModule {
     }
 
     fn configure(&mut self, config: &Config) {
-        self.rules.iter().for_each(|rules| rules.set(config));
+        if let Some(shared) = &self.rules {
+            shared.send_replace(rules(config));
+        }
     }
 
     fn hand_over(&mut self) -> Result<()> {
@@ -193,25 +195,7 @@ fn listeners(bound: &BoundListeners) -> Vec<xdp::Listener> {
     bound.udp.iter().filter_map(listener).collect()
 }
 
-/// The rules of the program, which a reload changes.
-#[derive(Clone)]
-struct SharedRules(Arc<Mutex<Rules>>);
-
-impl SharedRules {
-    fn new(config: &Config) -> Self {
-        Self(Arc::new(Mutex::new(rules(config))))
-    }
-
-    /// Applies what a reload can change.
-    fn set(&self, config: &Config) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = rules(config);
-    }
-
-    fn get(&self) -> Rules {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
+/// Returns the rules of the program, which a reload changes.
 fn rules(config: &Config) -> Rules {
     let limits = &config.limits;
     let rate = limits.connects;
@@ -260,8 +244,7 @@ impl OpenXdp {
         format!("{}: {}", config.engine.resolve().label(), texts.collect::<Vec<_>>().join(", "))
     }
 
-    /// Returns what keeps the program up to date.
-    fn updater(self, rules: SharedRules, running: &Running<'_>) -> Updater {
+    fn updater(self, rules: watch::Receiver<Rules>, running: &Running<'_>) -> Updater {
         let sources = running.workers.metric_sources();
         let status = Arc::<Mutex<XdpStatus>>::default();
         let shown = Arc::clone(&status);
@@ -286,12 +269,11 @@ impl OpenXdp {
     }
 }
 
-/// Keeps the program up to date.
 struct Updater {
     control: Control,
     /// The counters of each listener, with its family.
     metrics: Vec<(Family, WorkerMetrics)>,
-    shared_rules: SharedRules,
+    shared_rules: watch::Receiver<Rules>,
     /// Those that the program has.
     rules: Option<Rules>,
     /// The version of the bans that the program has.
@@ -336,7 +318,7 @@ impl Updater {
 
     /// Applies the rules if they have changed, and returns whether they have.
     fn apply_rules(&mut self, has_previous_key: bool) -> bool {
-        let mut rules = self.shared_rules.get();
+        let mut rules = self.shared_rules.borrow().clone();
         // The program knows one key. While a cluster's secret changes, the workers verify ids.
         rules.verifies &= !has_previous_key;
         if self.rules.as_ref() == Some(&rules) {

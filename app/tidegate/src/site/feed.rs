@@ -109,7 +109,6 @@ pub(super) fn confirm(feed: &Feed, cursor: &str) -> Result<(), FeedError> {
     feed.confirm(sequence).map_err(|error| FeedError::Failed(error.to_string()))
 }
 
-/// Returns the number of the spool.
 fn spool(feed: &Feed) -> Result<u64, FeedError> {
     feed.id().ok_or_else(|| {
         FeedError::Failed(
@@ -118,7 +117,6 @@ fn spool(feed: &Feed) -> Result<u64, FeedError> {
     })
 }
 
-/// Returns the sequence in a cursor.
 fn sequence(spool: u64, cursor: &str) -> Result<u64, FeedError> {
     let parts = cursor.split_once('-').and_then(|(id, sequence)| {
         Some((u64::from_str_radix(id, 16).ok()?, sequence.parse::<u64>().ok()?))

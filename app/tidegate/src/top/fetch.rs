@@ -14,53 +14,41 @@ const TORRENTS_PERIOD: Duration = Duration::from_secs(3);
 /// The pause before a stream that has ended is opened again.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Sends updates until the receiver is dropped.
-pub(super) struct Fetcher {
-    sorts: Sender<Sort>,
-}
-
-impl Fetcher {
-    pub(super) fn start(
-        endpoint: Endpoint,
-        sort: Sort,
-        updates: Sender<Update>,
-    ) -> Result<Self, ApiError> {
-        let (sorts, sort_changes) = mpsc::channel();
-        let (stream_api, torrents_api) = (Api::new(endpoint.clone())?, Api::new(endpoint)?);
-        let stream_updates = updates.clone();
-        let failed = |error| ApiError::Failed(format!("cannot start a thread: {error}"));
-        let stream = move || {
-            loop {
-                let ended = send_statistics(&stream_api, &stream_updates);
-                let update = Update::Disconnected(reason(ended));
-                if stream_updates.send(update).is_err() {
-                    break;
-                }
-                thread::sleep(RECONNECT_PAUSE);
+/// Sends updates until the receiver is dropped. Returns what changes the order of torrents.
+pub(super) fn start(
+    endpoint: Endpoint,
+    sort: Sort,
+    updates: Sender<Update>,
+) -> Result<Sender<Sort>, ApiError> {
+    let (sorts, sort_changes) = mpsc::channel();
+    let (stream_api, torrents_api) = (Api::new(endpoint.clone())?, Api::new(endpoint)?);
+    let stream_updates = updates.clone();
+    let failed = |error| ApiError::Failed(format!("cannot start a thread: {error}"));
+    let stream = move || {
+        loop {
+            let ended = send_statistics(&stream_api, &stream_updates);
+            let update = Update::Disconnected(reason(ended));
+            if stream_updates.send(update).is_err() {
+                break;
             }
-        };
-        thread::Builder::new().name("figures".into()).spawn(stream).map_err(failed)?;
-        let pages = move || {
-            let mut sort = sort;
-            while updates.send(status(&torrents_api)).is_ok()
-                && updates.send(page(&torrents_api, sort)).is_ok()
-            {
-                sort = match sort_changes.recv_timeout(TORRENTS_PERIOD) {
-                    Ok(sort) => sort,
-                    Err(RecvTimeoutError::Timeout) => sort,
-                    Err(RecvTimeoutError::Disconnected) => break,
-                };
-            }
-        };
-        thread::Builder::new().name("torrents".into()).spawn(pages).map_err(failed)?;
-        Ok(Self { sorts })
-    }
-
-    /// Changes the order of torrents.
-    pub(super) fn sort(&self, sort: Sort) {
-        // Fails only if the thread has ended, which it has reported.
-        let _ = self.sorts.send(sort);
-    }
+            thread::sleep(RECONNECT_PAUSE);
+        }
+    };
+    thread::Builder::new().name("figures".into()).spawn(stream).map_err(failed)?;
+    let pages = move || {
+        let mut sort = sort;
+        while updates.send(status(&torrents_api)).is_ok()
+            && updates.send(page(&torrents_api, sort)).is_ok()
+        {
+            sort = match sort_changes.recv_timeout(TORRENTS_PERIOD) {
+                Ok(sort) => sort,
+                Err(RecvTimeoutError::Timeout) => sort,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+        }
+    };
+    thread::Builder::new().name("torrents".into()).spawn(pages).map_err(failed)?;
+    Ok(sorts)
 }
 
 /// Fetches a complete snapshot.

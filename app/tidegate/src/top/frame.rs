@@ -181,7 +181,6 @@ fn state(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
     lines
 }
 
-/// Returns the state of the journal of swarms.
 fn journal(swarms: &Value) -> Figures {
     let figures = Figures::of("Journal");
     let count = |name: &str| swarms[name].as_f64().unwrap_or_default();
@@ -303,7 +302,8 @@ fn torrents(snapshot: &Snapshot, view: &View, rows: usize) -> Vec<StyledLine> {
     for torrent in snapshot.torrents.iter().take(rows) {
         let counts = [torrent.seeders, torrent.leechers, torrent.downloads];
         let counts = counts.map(|count| format!("{:>count_width$}", si(count as f64))).concat();
-        let name = printable(torrent.name.as_deref().unwrap_or(&torrent.info_hash));
+        let name = torrent.name.as_deref().filter(|name| !name.is_empty());
+        let name = printable(name.unwrap_or(&torrent.info_hash));
         let row =
             format!("{name:<width$.width$}{counts}{age:>count_width$}", age = age(torrent.age_s));
         lines.push(StyledLine(vec![(Plain, row)]));

@@ -7,7 +7,7 @@ use std::{process, thread};
 
 use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use crossterm::style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor};
+use crossterm::style::{PrintStyledContent, Stylize, style as unstyled};
 use crossterm::terminal::{
     BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
@@ -25,7 +25,6 @@ pub(super) struct Screen {
     is_coloured: bool,
 }
 
-/// Action that the user requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     None,
@@ -36,7 +35,6 @@ pub(super) enum Action {
 }
 
 impl Screen {
-    /// Switches to the alternate screen.
     pub(super) fn enter() -> Result<Self, ApiError> {
         enable_raw_mode().map_err(|error| failed(&error))?;
         // Constructed before anything else can fail, so that dropping it restores the terminal.
@@ -78,24 +76,16 @@ impl Screen {
     }
 
     fn word(&mut self, style: Style, text: &str) -> io::Result<()> {
-        if !self.is_coloured {
-            return queue!(self.out, Print(text));
-        }
-        match style {
-            Style::Plain => queue!(self.out, Print(text)),
-            Style::Bold => self.stressed(Attribute::Bold, text),
-            Style::Dim => self.stressed(Attribute::Dim, text),
-            Style::Chart => self.coloured(Color::DarkCyan, text),
-            Style::Warning => self.coloured(Color::DarkYellow, text),
-        }
-    }
-
-    fn stressed(&mut self, how: Attribute, text: &str) -> io::Result<()> {
-        queue!(self.out, SetAttribute(how), Print(text), SetAttribute(Attribute::Reset))
-    }
-
-    fn coloured(&mut self, colour: Color, text: &str) -> io::Result<()> {
-        queue!(self.out, SetForegroundColor(colour), Print(text), ResetColor)
+        let word = unstyled(text);
+        let word = match style {
+            _ if !self.is_coloured => word,
+            Style::Plain => word,
+            Style::Bold => word.bold(),
+            Style::Dim => word.dim(),
+            Style::Chart => word.dark_cyan(),
+            Style::Warning => word.dark_yellow(),
+        };
+        queue!(self.out, PrintStyledContent(word))
     }
 
     /// Waits up to `wait` for a key or a change of size.

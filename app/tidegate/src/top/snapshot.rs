@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::admin::SseMessage;
@@ -9,10 +10,8 @@ use crate::admin::SseMessage;
 /// Number of seconds whose requests are kept: more than a terminal has columns.
 const HISTORY_MAX: usize = 600;
 
-/// The protocols of requests.
 pub(super) const PROTOCOLS: [&str; 5] = ["udp", "http", "https", "ws", "wss"];
 
-/// Something new from the tracker.
 pub(super) enum Update {
     Version(String),
     Snapshot(SseMessage),
@@ -26,7 +25,6 @@ pub(super) enum Update {
     Disconnected(String),
 }
 
-/// The latest statistics.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) version: String,
@@ -48,8 +46,8 @@ pub(super) struct Snapshot {
     pub(super) stream_error: Option<String>,
 }
 
-/// A torrent in the list.
-#[derive(Debug)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Torrent {
     pub(super) info_hash: String,
     /// Its name, where the tracker knows it.
@@ -67,9 +65,9 @@ impl Snapshot {
             Update::Names(names) => self.names = names,
             Update::Status(status) => self.status = status,
             Update::Disconnected(why) => self.stream_error = Some(why),
-            Update::Torrents(Ok(page)) => {
-                let torrents = page["torrents"].as_array().map(Vec::as_slice).unwrap_or_default();
-                self.torrents = torrents.iter().map(torrent).collect();
+            Update::Torrents(Ok(mut page)) => {
+                let torrents = page.get_mut("torrents").map(Value::take).unwrap_or_default();
+                self.torrents = serde_json::from_value(torrents).unwrap_or_default();
                 self.torrents_error = None;
             }
             Update::Torrents(Err(why)) => self.torrents_error = Some(why),
@@ -143,18 +141,6 @@ impl Snapshot {
         let mut pairs: Vec<_> = pairs.filter(|(_, value)| *value > 0.0).collect();
         pairs.sort_by(|(_, one), (_, two)| two.total_cmp(one));
         pairs
-    }
-}
-
-fn torrent(row: &Value) -> Torrent {
-    let count = |name: &str| row[name].as_u64().unwrap_or_default();
-    Torrent {
-        info_hash: row["info_hash"].as_str().unwrap_or_default().into(),
-        name: row["name"].as_str().filter(|name| !name.is_empty()).map(String::from),
-        seeders: count("seeders"),
-        leechers: count("leechers"),
-        downloads: count("downloads"),
-        age_s: count("age_s"),
     }
 }
 

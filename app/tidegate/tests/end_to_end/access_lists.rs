@@ -6,12 +6,8 @@ use crate::api::{Caller, start_in};
 use crate::clients::{Udp, has, http, http_announce, open_websocket, u32_at, ws_announce};
 use crate::process::{Directory, Tracker};
 
-crate::site::on_engines! { applies_and_follows_the_deny_list }
-
 const FAILURES: &str = "tidegate_reload_failures_total";
 const REASON: &[u8] = b"this torrent is on the tracker's deny list";
-
-const STATE: &str = "[state]\ndir = \"STATE_DIR\"\n";
 
 fn line(torrent: u8) -> String {
     format!("{torrent:02x}").repeat(20) + "\n"
@@ -36,34 +32,6 @@ fn is_denied(tracker: &Tracker, torrent: u8) -> bool {
     }
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");
     answers[0]
-}
-
-#[test]
-fn applies_and_follows_the_deny_list() {
-    let tracker = start();
-    assert!(is_denied(&tracker, 0xdd) && !is_denied(&tracker, 0xee));
-    assert_eq!(tracker.metric("tidegate_access_list_entries{list=\"deny\"}"), 1.0);
-    // Replacing the file is enough.
-    tracker.directory.write("deny.txt", &(line(0xee) + &line(0xef)));
-    let entries = "tidegate_access_list_entries{list=\"deny\"}";
-    tracker.wait_until("followed", |it| it.metric(entries) == 2.0);
-    assert!(is_denied(&tracker, 0xee) && !is_denied(&tracker, 0xdd));
-    assert_eq!(tracker.metric(FAILURES), 0.0);
-    let message = "lists=\"0 allowed, 2 denied";
-    tracker.wait_for_log(message);
-}
-
-/// `access.mode` is "open" by default. An entry of the API holds nevertheless, and so does one of a file.
-#[test]
-fn deny_lists_hold_in_every_mode() {
-    let directory = Directory::new();
-    let deny = directory.write("deny.txt", &line(0xee));
-    let (tracker, api) = start_in(directory, &format!("[access]\ndeny = {deny:?}\n"));
-    assert!(is_denied(&tracker, 0xee) && !is_denied(&tracker, 0xdd));
-    api.expect(204, &format!("PUT /lists/deny/{}", line(0xdd).trim()), None);
-    assert!(is_denied(&tracker, 0xdd));
-    api.expect(204, &format!("DELETE /lists/deny/{}", line(0xdd).trim()), None);
-    assert!(!is_denied(&tracker, 0xdd));
 }
 
 /// Health names the reason by which nearly all requests are refused, with its remedy, and what a failed reload found.
@@ -92,8 +60,10 @@ fn tells_how_announces_of_a_torrent_end() {
     let deny = directory.write("deny.txt", &format!("# not here\n{}", line(0xee)));
     let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:0\"]\naccess.mode = \"allow\"\n\
                  access.private = true\n";
-    let more = format!("[access]\ndeny = {deny:?}\nprivate_and_open = true\n{STATE}{table}");
-    let more = more.replace("STATE_DIR", &directory.path("state").display().to_string());
+    let state = directory.path("state");
+    let more = format!(
+        "[access]\ndeny = {deny:?}\nprivate_and_open = true\n[state]\ndir = {state:?}\n{table}"
+    );
     let (tracker, api) = start_in(directory, &more);
     let access = |torrent: u8| {
         let path = format!("GET /torrents/{}/access", line(torrent).trim());
@@ -133,7 +103,7 @@ fn tells_how_announces_of_a_torrent_end() {
     assert_eq!(page["files"], json!([{ "info_hash": line(0xee).trim(), "file": deny }]));
     let found = api.expect(200, "GET /lists/deny?q=ee&limit=1", None);
     assert_eq!((&found["entries"][0], &found["total"]), (&all[1], &json!(1)));
-    let (_, _, text) = api.try_send("GET /lists/deny?format=text", "", None).unwrap();
+    let (_, _, text) = api.try_send("GET /lists/deny", "Accept: text/plain\r\n", None).unwrap();
     assert_eq!(text, format!("{}{} # {}\n", line(0xab), line(0xee).trim(), deny.display()));
 }
 

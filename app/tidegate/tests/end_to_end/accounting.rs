@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use serde_json::{Value, json};
 
 use crate::api::{Caller, start_in};
-use crate::clients::{Udp, has, http};
+use crate::clients::{Udp, has, http, own_query};
 use crate::post_receiver::{Post, Receiver};
 use crate::process::{Directory, Tracker};
 
@@ -38,7 +38,6 @@ pub(crate) fn add_records(ledger: &mut Ledger, batch: &Value) {
     }
 }
 
-/// A client of a user.
 pub(crate) struct Client {
     pub(crate) user: u64,
     key: String,
@@ -86,7 +85,6 @@ impl Reader {
         }
     }
 
-    /// Reads until the ledger is as expected.
     fn expect(&mut self, tracker: &Tracker, api: &Caller, expected: &Ledger) {
         tracker.wait_until("the feed has all", |_| {
             self.read(api);
@@ -103,14 +101,10 @@ impl Client {
     /// Announces over HTTP, with so much more transferred than the last time. Returns the response.
     pub(crate) fn announce(&mut self, address: SocketAddr, more: [u64; 2], rest: &str) -> Vec<u8> {
         self.counters = [self.counters[0] + more[0], self.counters[1] + more[1]];
-        let ([uploaded, downloaded], port) = (self.counters, self.port);
-        let hash = format!("%{:02x}", self.torrent).repeat(20);
-        let target = format!(
-            "/{}/announce?info_hash={hash}&peer_id=-XX0001-{port:012}&port={port}&compact=1\
-             &uploaded={uploaded}&downloaded={downloaded}{rest}",
-            self.key
-        );
-        let (status, body) = http(address, &target);
+        let [uploaded, downloaded] = self.counters;
+        let report = format!("uploaded={uploaded}&downloaded={downloaded}{rest}");
+        let query = own_query(self.torrent, self.port, &report);
+        let (status, body) = http(address, &format!("/{}/announce?{query}", self.key));
         assert_eq!(status, 200);
         body
     }
@@ -189,13 +183,8 @@ fn feed_has_cursors_scopes_and_confirmations() {
     assert_eq!((&last["ip"], &last["uploaded"]), (&json!("127.0.0.1"), &json!(105)));
     assert!(last["peer_id"].as_str().unwrap().starts_with("2d585830303031"), "{last}");
     // Another scope permits nothing here.
-    let with = |scope: &str| {
-        let body = json!({ "name": scope, "scopes": [scope] });
-        let made = api.expect(201, "POST /tokens", Some(&body));
-        Caller { token: made["secret"].as_str().unwrap().into(), ..api.clone() }
-    };
-    let (reading, other) = (with("accounting:read"), with("keys:read"));
-    other.expect(403, "GET /accounting", None);
+    let reading = api.limited(&["accounting:read"]);
+    api.limited(&["keys:read"]).expect(403, "GET /accounting", None);
     assert_eq!(reading.try_send("GET /accounting", "", None).unwrap().0, 200);
     let cursor = reader.cursor.clone().unwrap();
     let confirmation = json!({ "cursor": cursor });
@@ -262,9 +251,7 @@ fn batches_are_posted_to_a_webhook_until_they_are_accepted() {
     let (mut tracker, api) = start();
     let receiver = Receiver::serve(listener, &[503, 302]);
     let hook = json!({ "url": receiver.url("/feed"), "events": ["accounting"] });
-    let limited = json!({ "name": "n", "scopes": ["config:write", "events:read"] });
-    let limited = api.expect(201, "POST /tokens", Some(&limited));
-    let limited = Caller { token: limited["secret"].as_str().unwrap().into(), ..api.clone() };
+    let limited = api.limited(&["config:write", "events:read"]);
     limited.expect(403, "POST /webhooks", Some(&hook));
     api.expect(201, "POST /webhooks", Some(&hook));
     let second = api.expect(409, "POST /webhooks", Some(&hook));

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::api::{TOKEN, hash};
+use crate::api::{self, TOKEN, hash};
 use crate::clients::http_announce;
 use crate::process::{Directory, PATIENCE, Tracker, stderr, stdout, tidegate, unused_address};
 
@@ -23,11 +23,7 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(more: &str) -> Self {
-        // Tests send more requests than the default allows.
-        let more = format!("requests_per_s = 0\n{more}");
-        let tracker =
-            Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)]);
-        Self { tracker, _state: None }
+        Self { tracker: api::start(more).0, _state: None }
     }
 
     /// The same in access mode `deny`.
@@ -148,7 +144,7 @@ fn prints_the_announce_urls_of_a_new_key() {
 #[test]
 fn lists_more_keys_than_a_page_holds() {
     let served = Served::start("");
-    let api = crate::api::Caller::of(&served.tracker);
+    let api = api::Caller::of(&served.tracker);
     for _ in 0..1001 {
         assert_eq!(api.ask("POST /keys", Some(&json!({}))).0, 201);
     }
@@ -478,25 +474,20 @@ fn reports_addresses_that_are_no_api() {
         (output.status.code(), stderr(&output))
     };
     let unused = format!("http://{}", unused_address());
-    let (code, message) = ask(&unused, &[]);
-    assert_eq!(
-        (code, message.contains("cannot reach ") && message.contains(": Connection refused")),
-        (Some(1), true),
-        "{message}"
-    );
-    let (code, message) = ask(&format!("http://{}", served.tracker.http4()), &[]);
-    assert_eq!(
-        (code, message.contains("check that this is tidegate's admin listener")),
-        (Some(1), true),
-        "{message}"
-    );
-    let (code, message) = ask(&format!("https://{}", served.tracker.admin_address()), &[]);
-    assert_eq!((code, message.contains("try http:// instead")), (Some(1), true), "{message}");
     // One that takes connections, and says nothing.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (code, message) =
-        ask(&format!("http://{}", silent.local_addr().unwrap()), &["--timeout", "1"]);
-    assert_eq!((code, message.contains("no response in time")), (Some(1), true), "{message}");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = format!("http://{}", listener.local_addr().unwrap());
+    let http = format!("http://{}", served.tracker.http4());
+    let tls = format!("https://{}", served.tracker.admin_address());
+    for (url, more, part) in [
+        (&silent, ["--timeout", "1"].as_slice(), "no response in time"),
+        (&unused, &[], ": Connection refused"),
+        (&http, &[], "check that this is tidegate's admin listener"),
+        (&tls, &[], "try http:// instead"),
+    ] {
+        let (code, message) = ask(url, more);
+        assert!(code == Some(1) && message.contains(part), "{url}: {message}");
+    }
     for url in ["127.0.0.1:6970", "udp://127.0.0.1", "http://u@h", ""] {
         let (code, message) = ask(url, &[]);
         assert_eq!((code, message.starts_with("tidegate: --url: ")), (Some(2), true), "{message}");

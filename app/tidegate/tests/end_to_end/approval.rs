@@ -20,6 +20,7 @@ use crate::clients::{
 };
 use crate::process::{Directory, Tracker, stdout, tidegate};
 use crate::site;
+use crate::udp::connect;
 
 crate::site::on_engines! {
     tokens_permit_their_torrent,
@@ -202,22 +203,17 @@ fn websockets_keep_the_token_of_their_url() {
     assert_eq!(upgrade(tracker.http4(), "/"), 101);
 }
 
-/// A server of keys: answers every request with what is in the box.
-fn serve_keys(body: &Arc<Mutex<String>>) -> SocketAddr {
-    let body = Arc::clone(body);
-    tcp(move |mut stream| {
-        request(&mut stream);
-        let body = body.lock().unwrap().clone();
-        let broken = "HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n".into();
-        let _ = stream.write_all(if body.is_empty() { broken } else { ok(&body) }.as_bytes());
-    })
-}
-
 #[test]
 fn keys_of_tokens_come_from_a_url() {
     let [one, two] = ["one", "two"].map(|id| Signer::new("RS256", id).unwrap());
     let body = Arc::new(Mutex::new(String::new()));
-    let address = serve_keys(&body);
+    let served = Arc::clone(&body);
+    let address = tcp(move |mut stream| {
+        request(&mut stream);
+        let body = served.lock().unwrap().clone();
+        let broken = "HTTP/1.1 500 Broken\r\nContent-Length: 0\r\n\r\n".into();
+        let _ = stream.write_all(if body.is_empty() { broken } else { ok(&body) }.as_bytes());
+    });
     let config = |refresh_s: u32| {
         format!(
             "[access]\njwt = true\njwt_keys = \"http://{address}/keys.json\"\n\
@@ -306,9 +302,7 @@ fn peers_on_the_machine_are_given_under_its_own_address() {
 fn answers(tracker: &Tracker, client: u8) -> bool {
     let udp = Udp::unconnected(client, tracker.udp4());
     udp.socket.set_read_timeout(Some(std::time::Duration::from_millis(300))).unwrap();
-    let mut packet = udp.id.to_be_bytes().to_vec();
-    packet.extend([0_u32, 7].map(u32::to_be_bytes).as_flattened());
-    udp.socket.send(&packet).unwrap();
+    udp.socket.send(&connect(7)).unwrap();
     udp.receive().is_ok()
 }
 

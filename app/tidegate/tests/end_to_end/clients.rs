@@ -7,6 +7,7 @@ use harness::http::Connection;
 
 use crate::process::PATIENCE;
 use crate::site;
+use crate::udp::{self, Announce, LEECHER};
 
 pub(crate) use harness::http::contains as has;
 
@@ -31,6 +32,12 @@ pub(crate) fn http_announce(address: SocketAddr, torrent: Torrent, port: u16) ->
     body
 }
 
+/// Announces over HTTP that the client at `port` has completed its download.
+pub(crate) fn http_complete(address: SocketAddr, torrent: Torrent, port: u16) {
+    let seeder = announce_target(torrent, port).replace("left=1", "left=0");
+    http(address, &(seeder + "&event=completed"));
+}
+
 /// Returns the target of an announce by a leecher at `port`.
 pub(crate) fn announce_target(torrent: Torrent, port: u16) -> String {
     format!("/announce?{}", announce_query(torrent, port))
@@ -40,6 +47,12 @@ pub(crate) fn announce_target(torrent: Torrent, port: u16) -> String {
 pub(crate) fn announce_query(torrent: Torrent, port: u16) -> String {
     let hash = format!("%{torrent:02x}").repeat(20);
     format!("info_hash={hash}&peer_id=-XX0001-000000000000&port={port}&left=1&compact=1")
+}
+
+/// Returns the query of an announce by a client at `port`, whose peer id is its own, with `rest`.
+pub(crate) fn own_query(torrent: Torrent, port: u16, rest: &str) -> String {
+    let hash = format!("%{torrent:02x}").repeat(20);
+    format!("info_hash={hash}&peer_id=-XX0001-{port:012}&port={port}&compact=1&{rest}")
 }
 
 /// Requests a WebSocket and returns the status of the response.
@@ -95,7 +108,7 @@ impl Udp {
 
     /// Takes a connection id.
     pub(crate) fn connected(mut self) -> Self {
-        let reply = self.ask(0, &[]);
+        let reply = self.ask(&udp::connect(udp::TRANSACTION));
         assert_eq!(reply[..4], [0; 4]);
         self.id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
         self
@@ -111,7 +124,7 @@ impl Udp {
         let socket = UdpSocket::bind((ip, 0)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.connect(address).unwrap();
-        Self { socket, id: 0x417_2710_1980 }
+        Self { socket, id: 0 }
     }
 
     /// Announces a leecher at `port` and returns the reply.
@@ -138,23 +151,25 @@ impl Udp {
         event: u32,
         url: &str,
     ) -> Vec<u8> {
-        let mut body = announce_body(torrent, port);
-        body[64..68].copy_from_slice(&event.to_be_bytes());
+        let mut packet = self.announce_packet(torrent, port, event);
         for piece in url.as_bytes().chunks(255) {
-            body.extend([2, piece.len() as u8]);
-            body.extend(piece);
+            packet.extend([2, piece.len() as u8]);
+            packet.extend(piece);
         }
-        self.ask(1, &body)
+        self.ask(&packet)
     }
 
     /// Announces and does not wait for the reply.
     pub(crate) fn send_announce(&self, torrent: Torrent, port: u16) -> io::Result<()> {
-        self.send(1, &announce_body(torrent, port))
+        self.socket.send(&self.announce_packet(torrent, port, 0)).map(drop)
     }
 
-    /// Scrapes and returns the reply.
+    fn announce_packet(&self, torrent: Torrent, port: u16, event: u32) -> Vec<u8> {
+        udp::announce(self.id, Announce { hash: [torrent; 20], event, port, ..LEECHER })
+    }
+
     pub(crate) fn try_scrape(&self, torrent: Torrent) -> Vec<u8> {
-        self.ask(2, &[torrent; 20])
+        self.ask(&udp::scrape(self.id, &[[torrent; 20]]))
     }
 
     /// Scrapes and returns seeders, downloads and leechers.
@@ -164,16 +179,9 @@ impl Udp {
         [8, 12, 16].map(|at| u32_at(&reply, at))
     }
 
-    fn ask(&self, action: u32, body: &[u8]) -> Vec<u8> {
-        self.send(action, body).unwrap();
+    fn ask(&self, packet: &[u8]) -> Vec<u8> {
+        self.socket.send(packet).unwrap();
         self.hear().unwrap()
-    }
-
-    fn send(&self, action: u32, body: &[u8]) -> io::Result<()> {
-        let mut packet = self.id.to_be_bytes().to_vec();
-        packet.extend([action, 0x5eed].map(u32::to_be_bytes).as_flattened());
-        packet.extend(body);
-        self.socket.send(&packet).map(drop)
     }
 
     /// Sends a whole packet and returns the reply.
@@ -192,20 +200,18 @@ impl Udp {
 
     fn hear(&self) -> io::Result<Vec<u8>> {
         let reply = self.receive()?;
-        assert_eq!(u32_at(&reply, 4), 0x5eed);
+        assert_eq!(u32_at(&reply, 4), udp::TRANSACTION);
         Ok(reply)
     }
 }
 
-/// Returns the announce of a leecher, from its info hash on.
-fn announce_body(torrent: Torrent, port: u16) -> Vec<u8> {
-    let mut body = [torrent; 20].to_vec();
-    body.extend(b"-XX0001-000000000000");
-    body.extend([0, 1, 0].map(u64::to_be_bytes).as_flattened());
-    // Event, IP address, key, and the default number of peers.
-    body.extend([0, 0, 0, -1].map(i32::to_be_bytes).as_flattened());
-    body.extend(port.to_be_bytes());
-    body
+/// Returns the ports of the peers in a reply over UDP, sorted. A peer has `len` bytes: 6, or 18 over IPv6.
+pub(crate) fn peer_ports(reply: &[u8], len: usize) -> Vec<u16> {
+    let peers = reply[20..].chunks(len);
+    let mut ports: Vec<_> =
+        peers.map(|it| u16::from_be_bytes([it[len - 2], it[len - 1]])).collect();
+    ports.sort_unstable();
+    ports
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {

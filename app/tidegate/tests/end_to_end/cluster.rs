@@ -22,7 +22,6 @@ use crate::process::{Directory, Tracker};
 
 /// The cluster's name, which is part of subjects and streams.
 const NAME: &str = "test";
-/// The stream of swarms.
 const SWARMS: &str = "TG_test_D";
 
 /// The folder of an operator whose servers do not run.
@@ -62,7 +61,21 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts one server or three, which tell no users apart: a test may say anything.
     pub(crate) fn start(servers: usize) -> Self {
-        Self::new(Nats::start(servers).unwrap())
+        let nats = Nats::start(servers).unwrap();
+        let hosts = nats.running().map(|server| nats.address(server).to_string()).collect();
+        let Folder { operator, directory } = Folder::new(hosts);
+        let cluster = Self { nats, operator, directory, has_users: false };
+        // All tests share a disk.
+        cluster.operator.run("set size 64MiB").unwrap();
+        cluster
+    }
+
+    /// Starts one server, and two nodes that hear each other.
+    pub(crate) fn with_two_nodes() -> (Self, [Tracker; 2]) {
+        let cluster = Self::start(1);
+        let nodes = [1, 2].map(|number| cluster.node(number));
+        wait_until_joined(&nodes.each_ref());
+        (cluster, nodes)
     }
 
     /// Starts servers as operators do: with users.
@@ -72,16 +85,6 @@ impl Cluster {
         let Folder { operator, directory } = Folder::new(hosts);
         let nats = Nats::start_operated(&places, &operator).unwrap();
         let cluster = Self { nats, operator, directory, has_users: true };
-        cluster.operator.run("set size 64MiB").unwrap();
-        cluster
-    }
-
-    /// Makes a cluster of servers without users.
-    fn new(nats: Nats) -> Self {
-        let hosts = nats.running().map(|server| nats.address(server).to_string()).collect();
-        let Folder { operator, directory } = Folder::new(hosts);
-        let cluster = Self { nats, operator, directory, has_users: false };
-        // All tests share a disk.
         cluster.operator.run("set size 64MiB").unwrap();
         cluster
     }
@@ -135,7 +138,6 @@ impl Cluster {
     }
 }
 
-/// Starts a node with a join file.
 pub(crate) fn start(join: &Path, more: &str) -> Tracker {
     let section = format!("[cluster]\njoin = {join:?}\nflush_ms = 10\n{more}");
     start_in(Directory::new(), &section).0
@@ -148,7 +150,6 @@ pub(crate) fn wait_until_joined(nodes: &[&Tracker]) {
     }
 }
 
-/// Returns a node's view of the cluster.
 fn view(node: &Tracker) -> Value {
     Caller::of(node).expect(200, "GET /cluster", None)
 }

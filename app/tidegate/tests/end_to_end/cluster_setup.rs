@@ -4,19 +4,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use harness::nats::{self, Client, Operator, UserRights};
+use harness::nats::{Client, Operator, UserRights};
 use serde_json::Value;
 
-use crate::api::{Caller, TOKEN};
+use crate::api::Caller;
 use crate::cluster::{Cluster, Folder, wait_until_joined};
-use crate::process::{Directory, Tracker, run, stderr, stdout, tidegate};
-
-/// Returns why there are no tests with servers, if so.
-fn is_missing() -> bool {
-    let obstacle = nats::obstacle();
-    obstacle.iter().for_each(|obstacle| eprintln!("skipped {obstacle}"));
-    obstacle.is_some()
-}
+use crate::config_command::refusals;
+use crate::process::{Directory, Tracker, config, run, stderr, stdout};
 
 /// Runs a command that must fail. Returns what it says.
 fn fail(arguments: &[&str]) -> String {
@@ -32,8 +26,7 @@ fn check(join: &Path) -> (String, bool) {
         "[udp]\nlisten = []\n[http]\nlisten = []\n[admin]\nlisten = []\n[cluster]\njoin = {join:?}\n"
     );
     let file = directory.write("node.toml", &text);
-    let output = tidegate(&["config", "check", "--config", file.to_str().unwrap()]).output();
-    let output = output.unwrap();
+    let output = run(&["config", "check", "--config", file.to_str().unwrap()]);
     (stderr(&output), output.status.success())
 }
 
@@ -136,9 +129,6 @@ fn an_operators_folder_that_is_none_is_named() {
 
 #[test]
 fn users_of_join_files_speak_only_as_themselves() {
-    if is_missing() {
-        return;
-    }
     let cluster = Cluster::start_with_users(1);
     let mut client = cluster.superuser();
     client.jetstream("STREAM.DELETE.TG_test_D", "").unwrap();
@@ -169,9 +159,6 @@ fn users_of_join_files_speak_only_as_themselves() {
 
 #[test]
 fn users_that_the_servers_do_not_know_are_refused() {
-    if is_missing() {
-        return;
-    }
     let cluster = Cluster::start_with_users(1);
     let ended = UserRights { publish: &["tg.>"], subscribe: &["tg.>"], ends_in_s: -5 };
     let ended = cluster.operator.user(ended).unwrap();
@@ -195,9 +182,6 @@ fn users_that_the_servers_do_not_know_are_refused() {
 /// Node 1 is an attacker with its own rights; nodes 2 and 3 are trackers.
 #[test]
 fn a_node_cannot_speak_as_another_also_when_it_is_ignored() {
-    if is_missing() {
-        return;
-    }
     let cluster = Cluster::start_with_users(1);
     let one = Operator::user_of(&cluster.invite(1)).unwrap();
     let nodes = [2, 3].map(|number| cluster.node(number));
@@ -316,9 +300,6 @@ fn check_open(more: [&[&str]; 2], expected: &[&str], shut: &str) {
 
 #[test]
 fn rights_that_are_too_wide_are_named() {
-    if is_missing() {
-        return;
-    }
     // As nodes had them once.
     let updates = ["$JS.API.STREAM.CREATE.TG_test_D", "$JS.API.STREAM.UPDATE.TG_test_D"];
     check_open([&updates, &[]], &updates, "publish in the name of others");
@@ -356,9 +337,6 @@ fn join_files_have_these_rights() {
 
 #[test]
 fn the_check_names_what_is_wrong_and_the_remedy() {
-    if is_missing() {
-        return;
-    }
     let cluster = Cluster::start(1);
     let join = cluster.invite(1);
     let (said, _) = check(&join);
@@ -396,9 +374,6 @@ fn servers_that_do_not_answer_are_named() {
 /// Two nodes made the stream larger and smaller in turns once, by what their configurations said.
 #[test]
 fn nodes_with_other_lifetimes_leave_the_stream_as_it_is() {
-    if is_missing() {
-        return;
-    }
     let cluster = Cluster::start_with_users(1);
     let longer = "[tracker]\npeer_lifetime_s = 5400\n";
     let [a, b] = [cluster.node(1), cluster.node_with(2, longer)];
@@ -430,31 +405,17 @@ fn nodes_with_other_lifetimes_leave_the_stream_as_it_is() {
 }
 
 #[test]
-fn a_damaged_join_file_is_refused_at_the_start() {
+fn what_is_no_join_file_is_refused_at_the_start() {
     let cluster = Folder::without_server();
-    let join = cluster.invite(1);
-    let text = fs::read_to_string(&join).unwrap();
-    let refused = |why: &str| {
-        let section = format!("[cluster]\njoin = {join:?}\n");
-        let directory = Directory::new();
-        let file = directory.write("tidegate.toml", &crate::process::config(0, 0, &section));
-        for arguments in [&["config", "check", "--config"][..], &["serve", "--config"]] {
-            let arguments = [arguments, &[file.to_str().unwrap()]].concat();
-            let mut command = tidegate(&arguments);
-            let output = command.env("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN).output().unwrap();
-            let said = stderr(&output);
-            assert!(!output.status.success() && said.contains(why), "{why}: {said}");
-        }
-    };
-    fs::set_permissions(&join, fs::Permissions::from_mode(0o644)).unwrap();
-    refused("other users can read or change it (mode 644): chmod 600 it");
-    fs::set_permissions(&join, fs::Permissions::from_mode(0o600)).unwrap();
-    fs::write(&join, text.replace("node = 1", "node = 0")).unwrap();
-    refused("the join file is damaged: expected the number of a node, 1 to 255, found 0");
-    fs::write(&join, text.replace("join_version = 1", "join_version = 9")).unwrap();
-    refused("a later version of tidegate has made this join file");
-    fs::copy(cluster.operator.folder().join("cluster.toml"), &join).unwrap();
-    refused("expected a join file, which `tidegate cluster invite` makes");
+    // The file of the operator.
+    let join = cluster.operator.folder().join("cluster.toml");
+    let directory = Directory::new();
+    let section = format!("[cluster]\njoin = {join:?}\n");
+    let file = directory.write("tidegate.toml", &config(0, 0, &section));
+    for said in refusals(&file) {
+        let why = "expected a join file, which `tidegate cluster invite` makes";
+        assert!(said.contains(why), "{said}");
+    }
 }
 
 /// Publishes a message that the server must refuse.

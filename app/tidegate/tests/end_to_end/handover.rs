@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::api::{Caller, start_in};
-use crate::clients::{Udp, has, http};
+use crate::clients::{Udp, has, http, own_query};
 use crate::process::{Directory, Signal, Tracker, link_binary};
 
 /// Returns the bytes that the key's peers have uploaded, from `GET /keys/ID`.
@@ -18,11 +18,7 @@ fn uploaded(api: &Caller, key: &Value) -> u64 {
 
 /// Announces over HTTP with these parameters, below `path`, and returns the body.
 fn announce(address: SocketAddr, path: &str, torrent: u8, port: u16, rest: &str) -> Vec<u8> {
-    let hash = format!("%{torrent:02x}").repeat(20);
-    let id = format!("-XX0001-{port:012}");
-    let target = format!(
-        "{path}/announce?info_hash={hash}&peer_id={id}&port={port}&compact=1&numwant=50&{rest}"
-    );
+    let target = format!("{path}/announce?numwant=50&{}", own_query(torrent, port, rest));
     let (status, body) = http(address, &target);
     assert_eq!(status, 200, "{target}");
     body

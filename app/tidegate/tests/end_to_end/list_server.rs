@@ -1,6 +1,6 @@
 //! An https server of lists, which can fail in many ways.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,10 +12,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
+use crate::client_commands::fake_trackers::read_head;
 use crate::process::Directory;
 use crate::tls::{ECDSA, issue, make_authority};
 
-/// The response of the server.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// A list, with a tag of its version.
@@ -28,7 +28,6 @@ pub(crate) enum Reply {
     Truncated,
     /// A byte now and then, without end.
     Drip,
-    /// A reference to another URL.
     Redirect(String),
 }
 
@@ -84,7 +83,6 @@ impl ListServer {
         self.shared.requests.lock().unwrap().clear();
     }
 
-    /// Returns the heads of the requests, in lower case.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.shared.requests.lock().unwrap().clone()
     }
@@ -114,13 +112,8 @@ fn serve(shared: &Shared, tls: Arc<ServerConfig>, stream: TcpStream) -> std::io:
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let connection = ServerConnection::new(tls).map_err(std::io::Error::other)?;
     let mut stream = StreamOwned::new(connection, stream);
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte)?;
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
+    let Some(head) = read_head(&mut stream) else { return Ok(()) };
+    let head = head.to_ascii_lowercase();
     shared.requests.lock().unwrap().push(head.clone());
     let reply = shared.reply.lock().unwrap().clone().unwrap();
     let start =

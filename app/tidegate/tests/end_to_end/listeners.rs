@@ -1,14 +1,13 @@
 //! `[[listener]]` tables with settings of their own.
 
-use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::SocketAddr;
 
 use harness::http::Connection;
 
-use crate::clients::{Udp, announce_target, has, http, http_announce, u32_at};
-use crate::process::{Directory, PATIENCE, Tracker, is_listening, run, stderr, stdout};
+use crate::clients::{Udp, announce_target, has, http, http_announce, open_websocket, u32_at};
+use crate::process::{Directory, Tracker, is_listening, run, stderr, stdout};
 use crate::site;
+use crate::udp::{connect, proxy_header};
 
 crate::site::on_engines! { applies_lists_per_listener_and_reloads_them, trusts_proxies_per_listener }
 
@@ -100,8 +99,7 @@ fn applies_lists_per_listener_and_reloads_them() {
     tracker.directory.write("allow.txt", &(line(0xaa) + &line(0xbb)));
     tracker.wait_until("followed", |_| entries(&labels("udp"), "allow") == 2.0);
     assert_eq!(answers(0xbb), "yyyyyy");
-    let message = "lists=\"2 allowed, 1 denied";
-    tracker.wait_for_log(message);
+    tracker.wait_for_log("lists=\"2 allowed, 1 denied");
 
     // A reload changes a table's settings, but neither adds nor removes listeners.
     let tables = sections
@@ -111,10 +109,9 @@ fn applies_lists_per_listener_and_reloads_them() {
     tracker.reload_with(&tables);
     assert_eq!(answers(0xdd), "ddyddy", "the one that is gone from the file serves on");
     assert!(!tracker.admin("/metrics").1.contains(&format!("{late_ip}:")));
-    let mut wanted = String::new();
-    write!(wanted, "some changes need a restart changes=\"[[listener]] http {late_ip}:0").unwrap();
-    write!(wanted, ", [[listener]] http {}:0", site::tracker(open)).unwrap();
-    tracker.wait_until("said", |it| it.log().contains(&wanted));
+    let change = |number| format!("[[listener]] http {}:0", site::tracker(number));
+    let changes = [late, open].map(change).join(", ");
+    tracker.wait_for_log(&format!("some changes need a restart changes=\"{changes}"));
     // An upgrade does both.
     tracker.upgrade();
     assert!(has(&http_announce(http_at(&tracker, late), 0xdd, 1001), DENIED));
@@ -156,24 +153,17 @@ fn trusts_proxies_per_listener() {
         counted(&tracker, "drops_total", ("http", address), &format!("reason=\"{reason}\""));
     }
     // The same over UDP.
-    let socket = UdpSocket::bind((proxy, 0)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let connect = [0x417_2710_1980_u64, 0x5eed].map(u64::to_be_bytes).concat();
-    let mut header = vec![0x56, 0xec];
-    header.extend([0; 36]);
-    let wrapped = [header, connect.clone()].concat();
-    socket.send_to(&wrapped, tracker.udp4()).unwrap();
-    socket.send_to(&connect, strict_udp).unwrap();
+    let [direct, wrapping] = [tracker.udp4(), strict_udp].map(|to| Udp::unconnected(1, to));
+    let wrapped = [proxy_header(7), connect(1)].concat();
+    direct.socket.send(&wrapped).unwrap();
+    wrapping.socket.send(&connect(1)).unwrap();
     // An XDP program sees a connect without its constant.
     let reason = if site::has_program() { "wrong_magic" } else { "untrusted_proxy" };
     let reason = format!("reason=\"{reason}\"");
     counted(&tracker, "drops_total", ("udp", tracker.udp4()), &reason);
     counted(&tracker, "drops_total", ("udp", strict_udp), "reason=\"bad_proxy_header\"");
-    let mut reply = [0; 100];
-    socket.send_to(&wrapped, strict_udp).unwrap();
-    assert_eq!(socket.recv(&mut reply).unwrap(), 38 + 16);
-    socket.send_to(&connect, tracker.udp4()).unwrap();
-    assert_eq!(socket.recv(&mut reply).unwrap(), 16);
+    assert_eq!(wrapping.request(&wrapped).len(), 38 + 16);
+    assert_eq!(direct.request(&connect(1)).len(), 16);
 }
 
 #[test]
@@ -184,27 +174,23 @@ fn applies_limits_and_protocols_per_listener() {
     let variables = [("TIDEGATE_HTTP__WORKERS", "1")];
     let tracker = Tracker::start_with(Directory::new(), &tables, &variables);
     let (small, strict) = (http_at(&tracker, small), http_at(&tracker, strict));
-    let upgrade = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    let hold = |to: SocketAddr, request: &str| {
-        let mut stream = TcpStream::connect(to).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let _ = stream.write_all(request.as_bytes());
-        let mut head = [0; 12];
-        let is_answered = stream.read_exact(&mut head).is_ok();
-        (stream, is_answered.then(|| String::from_utf8(head.to_vec()).unwrap()))
+    // Returns a connection, and the status of the response unless it is closed.
+    let hold = |to: SocketAddr| {
+        let mut connection = Connection::open(to).unwrap();
+        let _ = connection.send("GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let status = connection.receive().ok().map(|response| response.status);
+        (connection, status)
     };
     // Without WebSockets, it is a request for the public page.
-    let (_first, answer) = hold(small, upgrade);
-    assert_eq!(answer.as_deref(), Some("HTTP/1.1 200"));
-    let (web, answer) = hold(tracker.http4(), upgrade);
-    assert_eq!(answer.as_deref(), Some("HTTP/1.1 101"));
-    let ask = "GET /none HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let (_second, answer) = hold(small, ask);
-    assert_eq!(answer.as_deref(), Some("HTTP/1.1 404"));
-    assert_eq!(hold(small, ask).1, None, "two are held already");
-    let others: Vec<_> = (0..5).map(|_| hold(tracker.http4(), ask)).collect();
-    assert!(others.iter().all(|(_, answer)| answer.is_some()));
+    let (_first, status) = open_websocket(small, "/");
+    assert_eq!(status, 200);
+    let (web, status) = open_websocket(tracker.http4(), "/");
+    assert_eq!(status, 101);
+    let (_second, status) = hold(small);
+    assert_eq!(status, Some(404));
+    assert_eq!(hold(small).1, None, "two are held already");
+    let others: Vec<_> = (0..5).map(|_| hold(tracker.http4())).collect();
+    assert!(others.iter().all(|(_, status)| status.is_some()));
     counted(&tracker, "drops_total", ("http", small), "reason=\"connection_limit\"");
     drop(web);
 
@@ -216,27 +202,14 @@ fn applies_limits_and_protocols_per_listener() {
 }
 
 #[test]
-fn checks_and_shows_listener_tables() {
+fn shows_and_checks_listener_tables() {
     let directory = Directory::new();
     let sections = "[udp]\nlisten = []\n[http]\nlisten = []\n[admin]\nlisten = []\n";
-    let write = |more: &str| {
-        let file = directory.write("tidegate.toml", &(sections.to_owned() + more));
-        file.display().to_string()
-    };
-    let check = |file: &str| {
-        let check = run(&["config", "check", "--config", file]);
-        (check.status.success(), stdout(&check) + &stderr(&check))
-    };
-    let good = table("http", 1, "http.websocket = false");
-    let file = write(&good);
-    let shown = stdout(&run(&["config", "show", "--config", &file]));
-    assert!(shown.contains(&format!("http.websocket = false  # {file}:10\n")), "{shown}");
-    assert!(check(&file).0);
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let (is_good, message) = check(&write(&good.replace("127.0.0.1:0", &address)));
-    assert!(!is_good && message.contains(&address), "{message}");
-    let absent = table("http", 1, "access.mode = \"deny\"\naccess.deny = \"/no/such\"");
-    let (is_good, message) = check(&write(&absent));
-    assert!(!is_good && message.contains("/no/such"), "{message}");
+    let table = table("http", 1, "access.mode = \"deny\"\naccess.deny = \"/no/such\"");
+    let file = directory.write("tidegate.toml", &(sections.to_owned() + &table));
+    let file = file.to_str().unwrap();
+    let shown = stdout(&run(&["config", "show", "--config", file]));
+    assert!(shown.contains(&format!("access.mode = \"deny\"  # {file}:10\n")), "{shown}");
+    let message = stderr(&run(&["config", "check", "--config", file]));
+    assert!(message.contains("/no/such"), "{message}");
 }

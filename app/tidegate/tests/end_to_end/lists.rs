@@ -9,6 +9,7 @@ use crate::clients::{Udp, has, http_announce, u32_at};
 use crate::list_server::{ListServer, Reply, make_certificates};
 use crate::process::{Directory, Tracker};
 use crate::site;
+use crate::udp::connect;
 
 /// A list that denies one torrent.
 fn denying(torrent: u8, tag: &'static str) -> Reply {
@@ -137,14 +138,11 @@ fn the_last_good_copy_survives_the_process_and_the_server() {
     tracker.reload();
     tracker.wait_until("asked", |_| !scene.server.requests().is_empty());
     tracker.kill();
-    let (address, deny) = (scene.server.address, scene.deny());
+    let config = scene.config(&scene.deny());
     let Scene { kept, server } = scene;
+    let address = server.address;
     drop(server);
-    let config = |kept: &Directory| {
-        let (ca, state) = (kept.path("ca.pem"), kept.path("state"));
-        format!("[access]\nurls_ca = {ca:?}\n{deny}\n[state]\ndir = {state:?}\n")
-    };
-    let (tracker, api) = start_in(Directory::new(), &config(&kept));
+    let (tracker, api) = start_in(Directory::new(), &config);
     // At once: no client is served without it.
     assert!(is_denied(&tracker, 0xdd));
     tracker.wait_until("failed", |_| list(&api)["error"].is_string());
@@ -188,9 +186,7 @@ fn a_pinned_digest_decides() {
 fn announced(tracker: &Tracker, client: u8, port: u16) -> Option<(u32, usize)> {
     let mut udp = Udp::unconnected(client, tracker.udp4());
     udp.socket.set_read_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
-    let mut packet = udp.id.to_be_bytes().to_vec();
-    packet.extend([0_u32, 7].map(u32::to_be_bytes).as_flattened());
-    udp.socket.send(&packet).unwrap();
+    udp.socket.send(&connect(7)).unwrap();
     let connected = udp.receive().ok()?;
     udp.id = u64::from_be_bytes(connected[8..16].try_into().unwrap());
     let reply = udp.try_announce(0xaa, port).ok()?;

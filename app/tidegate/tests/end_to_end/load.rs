@@ -1,7 +1,5 @@
 //! Load that bends: budgets of services, and intervals that grow.
 
-use std::net::SocketAddr;
-
 use serde_json::Value;
 
 use crate::api::start_in;
@@ -9,16 +7,9 @@ use crate::clients::{Udp, has, http_announce, open_websocket, u32_at, ws_announc
 use crate::process::{Directory, Tracker};
 
 /// No random part of intervals, a decision each second, and no limit of this host's announces.
-const EXACT: &str = "[tracker]\ninterval_jitter_s = 0\n[limits]\nannounces_per_s = 0\n";
-
 fn load(keys: &str) -> String {
-    format!("{EXACT}[load]\nstep_s = 1\n{keys}\n")
-}
-
-/// Returns the interval and the number of peers in a response over UDP and IPv4.
-fn udp_answer(reply: &[u8]) -> (u32, usize) {
-    assert_eq!(u32_at(reply, 0), 1, "{}", reply.escape_ascii());
-    (u32_at(reply, 8), (reply.len() - 20) / 6)
+    let exact = "[tracker]\ninterval_jitter_s = 0\n[limits]\nannounces_per_s = 0\n";
+    format!("{exact}[load]\nstep_s = 1\n{keys}\n")
 }
 
 fn service<'a>(status: &'a Value, name: &str) -> &'a Value {
@@ -39,7 +30,8 @@ fn services_without_bytes_answer_quietly() {
     tracker.wait_until("quiet over UDP", |_| {
         udp.announce(0xaa, 1001);
         last = udp.announce(0xaa, 1002);
-        udp_answer(&last) == (3600, 0)
+        assert_eq!(u32_at(&last, 0), 1, "{}", last.escape_ascii());
+        (u32_at(&last, 8), last.len()) == (3600, 20)
     });
     assert_eq!((u32_at(&last, 12), u32_at(&last, 16)), (0, 0), "it counts no peers");
     tracker.wait_until("quiet over HTTP", |_| {
@@ -95,63 +87,6 @@ fn the_bytes_of_today_continue_after_upgrades_and_restarts() {
     let tracker = Tracker::start(Directory::new(), &keys);
     tracker.wait_for_log("the bytes of today are counted from now on");
     assert_eq!(today(&tracker), 0.0);
-}
-
-/// In a second that follows one over the budget, announces of known torrents are served although those of new ones came
-/// before them.
-#[test]
-fn known_torrents_are_served_before_new_ones() {
-    let tracker = Tracker::start(Directory::new(), &load("budgets = [\"udp4 announces_per_s=5\"]"));
-    let udp = Udp::connect(tracker.udp4());
-    udp.announce(1, 1001);
-    let mut torrents = 2..=250;
-    let mut rounds = 0;
-    let is_served = |torrent| u32_at(&udp.announce(torrent, 1002), 12) > 0;
-    tracker.wait_until("known torrents came first", |_| {
-        let new: Vec<bool> = (0..8).filter_map(|_| torrents.next()).map(is_served).collect();
-        let known: Vec<bool> = (0..8).map(|_| is_served(1)).collect();
-        rounds += u32::from(!new.contains(&true) && known.contains(&true) && !new.is_empty());
-        if new.is_empty() {
-            torrents = 2..=250;
-        }
-        rounds >= 3
-    });
-}
-
-/// Returns the answers to announces and scrapes over all protocols.
-fn answers(tracker: &Tracker) -> Vec<Vec<u8>> {
-    let mut answers = Vec::new();
-    let addresses: [(SocketAddr, SocketAddr); 2] =
-        [(tracker.udp4(), tracker.http4()), (tracker.udp6(), tracker.http6())];
-    // Two peers in a torrent: more come in random order.
-    for ((udp, http), torrent) in addresses.into_iter().zip([0xa0, 0xb0]) {
-        let udp = Udp::connect(udp);
-        for port in [1001, 1002] {
-            answers.push(udp.announce(torrent, port));
-            answers.push(http_announce(http, torrent + 1, port));
-        }
-        answers.push(udp.try_scrape(torrent));
-        let (mut socket, _) = open_websocket(http, "/");
-        answers.push(ws_announce(&mut socket, torrent + 2, "started"));
-    }
-    answers
-}
-
-/// The answers of an idle tracker are the same to the byte with and without budgets and growing intervals.
-#[test]
-fn an_idle_tracker_answers_as_if_there_were_no_budgets() {
-    let with = load(
-        "interval_max_s = 7200\nbudgets = [\"udp announces_per_s=1000 bytes_per_day=1G\", \
-         \"http announces_per_s=1000 bytes_per_day=1G\", \"ws announces_per_s=1000 bytes_per_day=1G\"]",
-    );
-    let plain = answers(&Tracker::start(Directory::new(), EXACT));
-    let tracker = Tracker::start(Directory::new(), &with);
-    assert_eq!(answers(&tracker), plain);
-    tracker.wait_until("the first decisions", |it| {
-        it.metric("tidegate_service_bytes_today{service=\"http4\"}") > 0.0
-    });
-    let after = http_announce(tracker.http4(), 0xa1, 1001);
-    assert!(has(&after, "8:intervali1800e12:min intervali900e"), "{}", after.escape_ascii());
 }
 
 /// Intervals and minima grow while there are more announces than the budget has, and shrink afterwards. The budget comes

@@ -32,7 +32,6 @@ mod packaging;
 mod post_receiver;
 mod private_trackers;
 mod process;
-mod proxies;
 mod releases;
 mod sandbox;
 mod service_manager;

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::process::PATIENCE;
 
-/// A post as received.
 #[derive(Clone, Debug)]
 pub(crate) struct Post {
     pub(crate) head: String,
@@ -32,7 +31,6 @@ impl Post {
     }
 }
 
-/// A running receiver.
 pub(crate) struct Receiver {
     address: SocketAddr,
     received: Arc<Received>,
@@ -47,11 +45,6 @@ struct Received {
 
 impl Receiver {
     /// Starts a receiver that answers with these statuses, and then always 204.
-    pub(crate) fn listen(address: SocketAddr, statuses: &[u16]) -> Self {
-        Self::serve(TcpListener::bind(address).unwrap(), statuses)
-    }
-
-    /// The same at a socket that listens already.
     pub(crate) fn serve(listener: TcpListener, statuses: &[u16]) -> Self {
         let address = listener.local_addr().unwrap();
         let received = Arc::<Received>::default();
@@ -84,14 +77,8 @@ impl Receiver {
         assert!(!timeout.timed_out(), "only {posts:?}");
         posts.clone()
     }
-
-    /// Waits for `count` posts, and returns all.
-    pub(crate) fn wait_for(&self, count: usize) -> Vec<Post> {
-        self.wait_until(|posts| posts.len() >= count)
-    }
 }
 
-/// Answers the posts of a connection.
 fn receive(stream: TcpStream, received: &Received, statuses: &Mutex<VecDeque<u16>>) {
     let mut stream = BufReader::new(stream);
     loop {

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use harness::http::Connection;
 use serde_json::json;
-use types::Refusal;
 
 use crate::api::{Caller, start_in};
 use crate::clients::{
@@ -135,64 +134,14 @@ fn applies_and_follows_the_file_of_keys() {
     assert!(![ANNA, BERT].iter().any(|key| log.contains(key)), "{log}");
 }
 
+/// A WebSocket stops its own peers only, whatever their peer id.
 #[test]
-fn only_a_peer_itself_frees_its_place_in_a_bounded_key() {
-    let (directory, more) = private("");
-    let (tracker, api) = start_in(directory, &more);
-    api.expect(201, "POST /keys", Some(&json!({ "key": BERT, "torrents": 1 })));
-    let by = |address, torrent, port, rest: &str| {
-        let query = announce_query(torrent, port);
-        http(address, &format!("/announce/{BERT}?{query}{rest}")).1
-    };
-    let (v4, v6) = (tracker.http4(), tracker.http6());
-    assert!(has(&by(v4, 0xaa, 1001, ""), SERVED));
-    // From another port, and from another address.
-    for (address, port) in [(v4, 1002), (v6, 1001)] {
-        assert!(has(&by(address, 0xaa, port, "&event=stopped"), SERVED));
-    }
-    let limit = Refusal::KeyTorrents.text();
-    assert!(has(&by(v4, 0xbb, 1001, ""), limit));
-    let udp = Udp::connect(tracker.udp4());
-    assert!(has(&udp.announce_at(0xbb, 1001, &format!("/announce/{BERT}")), limit));
-    assert!(has(&by(v4, 0xaa, 1001, "&event=stopped"), SERVED));
-    assert_eq!(u32_at(&udp.announce_at(0xbb, 1001, &format!("/announce/{BERT}")), 0), 1);
-    assert!(has(&by(v4, 0xaa, 1001, ""), limit));
-}
-
-/// Two users behind one address.
-#[test]
-fn a_stop_by_another_user_leaves_the_peer() {
+fn a_stop_by_another_websocket_leaves_the_peer() {
     let tracker = start("");
     tracker.directory.write("keys.txt", &format!("{ANNA}\n{BERT}\n"));
     tracker.wait_until("followed", |it| it.metric("tidegate_reloads_total") == 1.0);
-    let (address, udp) = (tracker.http4(), Udp::connect(tracker.udp4()));
-    let announce = |key: &str, rest: &str| {
-        let query = announce_query(0xaa, 1001);
-        http(address, &format!("/announce/{key}?{query}{rest}")).1
-    };
-    let stop_over_udp =
-        |key: &str| udp.announce_event_at(0xaa, 1001, 3, &format!("/announce/{key}"));
-    let leechers = |count: u32| {
-        let scrape = format!("/scrape/{ANNA}?info_hash={}", "%aa".repeat(20));
-        has(&http(address, &scrape).1, format!("10:incompletei{count}e"))
-    };
-    for own_over_udp in [false, true] {
-        assert!(has(&announce(ANNA, "&event=started"), SERVED));
-        // Answered as ever, with the counts and without peers.
-        let answer = announce(BERT, "&event=stopped");
-        assert!(has(&answer, "10:incompletei1e") && has(&answer, "5:peers0:"));
-        let reply = stop_over_udp(BERT);
-        assert_eq!((u32_at(&reply, 0), u32_at(&reply, 12), reply.len()), (1, 1, 20));
-        assert!(leechers(1), "its user has not stopped it");
-        match own_over_udp {
-            true => assert_eq!(u32_at(&stop_over_udp(ANNA), 12), 0),
-            false => assert!(has(&announce(ANNA, "&event=stopped"), "10:incompletei0e")),
-        }
-        assert!(leechers(0));
-    }
-    // A WebSocket stops its own peers only, whatever their peer id.
     let [mut anna, mut bert] =
-        [ANNA, BERT].map(|key| open_websocket(address, &format!("/{key}")).0);
+        [ANNA, BERT].map(|key| open_websocket(tracker.http4(), &format!("/{key}")).0);
     assert!(has(&ws_announce(&mut anna, 0xaa, "started"), "\"incomplete\":1"));
     assert!(has(&ws_announce(&mut bert, 0xaa, "stopped"), "\"incomplete\":1"));
     assert!(has(&ws_announce(&mut anna, 0xaa, "stopped"), "\"incomplete\":0"));
@@ -229,27 +178,6 @@ fn a_key_is_credited_what_a_line_can_transfer_however_often_it_reports() {
     connection.send(report(999 * SECOND)).unwrap();
     assert!(connection.receive().unwrap().has(SERVED));
     tracker.wait_until("the rest", |_| uploaded() == (201, credited + 800 * SECOND));
-}
-
-#[test]
-fn sets_privacy_per_listener_and_changes_it_on_sighup() {
-    let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.2:0\"]\n".to_owned();
-    let mixed = "private_and_open = true\n";
-    let tracker = start(&format!("{mixed}{table}access.private = false\n"));
-    let open = tracker.listener("http", [127, 0, 0, 2]);
-    assert!(has(&http_announce(open, 0xaa, 1002), SERVED));
-    assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), MISSING));
-    // A path with a key is refused at a public listener; the parameter `key` has another meaning there.
-    let (_, body) = http(open, &format!("/announce/{ANNA}?{}", announce_query(0xaa, 1002)));
-    assert!(has(&body, Refusal::KeyUnexpected.text()), "{}", body.escape_ascii());
-    assert!(has(&announce(open, &format!("/announce?{{}}&key={BERT}")), SERVED));
-    let keys = tracker.directory.path("keys.txt");
-    tracker.reload_with(&format!(
-        "[access]\nkeys = \"{}\"\n{mixed}{table}access.private = true\n",
-        keys.display()
-    ));
-    assert!(has(&http_announce(open, 0xaa, 1002), MISSING));
-    assert!(has(&http_announce(tracker.http4(), 0xaa, 1002), SERVED));
 }
 
 #[test]

@@ -58,7 +58,6 @@ pub(crate) fn tidegate_of_users(arguments: &[&str]) -> Command {
     command
 }
 
-/// Makes a symbolic link to the binary.
 pub(crate) fn link_binary(link: &Path) {
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tidegate"), link).unwrap();
 }
@@ -166,17 +165,14 @@ impl Tracker {
         self.listener("udp", site::tracker(1))
     }
 
-    /// Where it listens for UDP over IPv6.
     pub(crate) fn udp6(&self) -> SocketAddr {
         self.listener("udp", site::tracker_v6())
     }
 
-    /// Where it listens for HTTP over IPv4.
     pub(crate) fn http4(&self) -> SocketAddr {
         self.listener("http", site::tracker(1))
     }
 
-    /// Where it listens for HTTP over IPv6.
     pub(crate) fn http6(&self) -> SocketAddr {
         self.listener("http", site::tracker_v6())
     }
@@ -252,7 +248,6 @@ impl Tracker {
         self.wait_until("reloaded", |it| reloads(it) == before + 1.0);
     }
 
-    /// Tells it to stop.
     pub(crate) fn stop(&self) {
         self.signal(Signal::SIGTERM);
     }

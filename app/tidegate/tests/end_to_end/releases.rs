@@ -105,7 +105,8 @@ impl Release {
             // The downloads of a torrent without peers may be forgotten.
             let is_empty = expected.contains("completei0e") && expected.contains("incompletei0e");
             assert!(body == expected || is_empty, "{torrent}: {expected}, found {body}");
-            let [seeders, downloads, leechers] = udp_counts(tracker, byte);
+            let udp = Udp::connect(address(tracker, "udp", 1));
+            let [seeders, downloads, leechers] = udp.scrape(byte);
             let counts =
                 format!("completei{seeders}e10:downloadedi{downloads}e11:downloadersi{leechers}e");
             assert!(body.contains(&counts), "over UDP {counts}, over HTTP {body}");
@@ -137,10 +138,6 @@ impl Release {
 
 fn address(tracker: &Tracker, kind: &str, number: u8) -> SocketAddr {
     tracker.address(kind, IpAddr::V4(Ipv4Addr::new(127, 0, 0, number))).unwrap()
-}
-
-fn udp_counts(tracker: &Tracker, torrent: u8) -> [u32; 3] {
-    Udp::connect(address(tracker, "udp", 1)).scrape(torrent)
 }
 
 /// Panics unless `found` has everything of `expected`. Later versions may add fields and rows of history.

@@ -44,8 +44,7 @@ fn confines_file_access_while_serving_and_reloading() {
         tracker.wait_until("read", |it| has(&http_announce(it.http4(), 0xbb, 1), "deny list"));
         return;
     }
-    let message = format!("the sandbox does not allow reading {}", outside.display());
-    tracker.wait_for_log(&message);
+    tracker.wait_for_log(&format!("the sandbox does not allow reading {}", outside.display()));
     assert!(has(&http_announce(tracker.http4(), 0xbb, 1), "intervali77e"));
     assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "deny list"));
     // An upgrade builds the sandbox for the new configuration.
@@ -91,12 +90,10 @@ fn rejects_acme_settings_the_sandbox_was_not_built_for() {
         tracker.wait_until("reloaded", |it| it.metric("tidegate_reloads_total") == 1.0);
         return;
     }
-    let message = "reload failed: the sandbox does not allow writing to ";
-    tracker.wait_for_log(message);
+    tracker.wait_for_log("reload failed: the sandbox does not allow writing to ");
     // An upgrade builds that sandbox; the new process keeps trying, and serves.
     tracker.upgrade();
-    let message = "reason=\"cannot reach https://127.0.0.1:1/";
-    tracker.wait_for_log(message);
+    tracker.wait_for_log("reason=\"cannot reach https://127.0.0.1:1/");
     assert!(cache.join("127.0.0.1_1_").is_dir());
     assert!(tracker.metric("tidegate_acme_attempts_total{result=\"unreachable\"}") >= 1.0);
     Udp::connect(tracker.udp4()).announce(0xaa, 1001);

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use crate::process::{Directory, PATIENCE, Signal, Tracker, tidegate, unused_address};
 
-/// A service manager.
 struct Watcher {
     socket: UnixDatagram,
     name: String,

@@ -43,7 +43,6 @@ macro_rules! on_engines {
 }
 pub(crate) use on_engines;
 
-/// The addresses of a tracker and of clients.
 #[derive(Clone, Copy)]
 struct Addresses {
     tracker: fn(u8) -> Ipv4Addr,
@@ -214,7 +213,7 @@ mod networks {
     }
 
     /// The network of this thread.
-    pub(crate) fn current() -> Option<Rc<Site>> {
+    fn current() -> Option<Rc<Site>> {
         SITE.with_borrow(Clone::clone)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use harness::mariadb::{self, MariaDb};
 
 use crate::api::start_in;
-use crate::clients::{has, http};
+use crate::clients::{has, http, own_query};
 use crate::process::{Directory, Tracker, unused_address};
 
 const UNIT3D: &str = concat!(
@@ -68,13 +68,7 @@ impl Scene {
 
     fn announce(&mut self, address: SocketAddr, more: u64) {
         self.uploaded += more;
-        let target = format!(
-            "/announce/{}?info_hash={}&peer_id=-XX0001-000000000001&port=1001&compact=1&left=1&downloaded=0&uploaded={}",
-            "a".repeat(32),
-            "%aa".repeat(20),
-            self.uploaded
-        );
-        let (_, body) = http(address, &target);
+        let body = announce(address, 1001, self.uploaded);
         assert!(has(&body, "8:interval") && !has(&body, "failure"), "{}", body.escape_ascii());
     }
 
@@ -83,6 +77,13 @@ impl Scene {
         let sql = "SELECT uploaded FROM site.users WHERE id = 1";
         tracker.wait_until("all is credited", |_| self.sql(sql) == self.uploaded.to_string());
     }
+}
+
+/// Announces a leecher of the user, and returns the response.
+fn announce(address: SocketAddr, port: u16, uploaded: u64) -> Vec<u8> {
+    let report = format!("left=1&downloaded=0&uploaded={uploaded}");
+    let query = own_query(0xaa, port, &report);
+    http(address, &format!("/announce/{}?{query}", "a".repeat(32))).1
 }
 
 /// Announces, kills, upgrades, and kills the database in between.
@@ -118,17 +119,6 @@ fn accounts_are_right_through_kills_and_upgrades() {
 /// An address that the tracker may probe: a public one, of a network that exists for the test only.
 #[cfg(target_os = "linux")]
 const PUBLIC: &str = "9.9.9.9";
-
-/// Announces a leecher of the user from [`PUBLIC`], and returns the response.
-#[cfg(target_os = "linux")]
-fn announce_at(tracker: &Tracker, port: u16) -> Vec<u8> {
-    let target = format!(
-        "/announce/{}?info_hash={}&peer_id=-XX0001-0000000{port:05}&port={port}&compact=1&left=1&downloaded=0&uploaded=0",
-        "a".repeat(32),
-        "%aa".repeat(20),
-    );
-    http(tracker.http4(), &target).1
-}
 
 /// Probes tell clients that accept connections from others, inside the sandbox, and only where that is permitted.
 #[cfg(target_os = "linux")]
@@ -167,7 +157,7 @@ fn clients_are_probed_from_the_address_that_the_operator_names() {
         drop(closed);
         // Ports of services are not probed.
         for port in [open_port, closed_port, 1023] {
-            let body = announce_at(&tracker, port);
+            let body = announce(tracker.http4(), port, 0);
             assert!(has(&body, "8:interval") && !has(&body, "warning"), "{}", body.escape_ascii());
         }
         let counts = |open: u32, closed: u32| serde_json::json!({ "open": open, "closed": closed, "skipped": 0 });
@@ -178,7 +168,7 @@ fn clients_are_probed_from_the_address_that_the_operator_names() {
         sql(&format!("UPDATE site.peers SET connectable = port <> {open_port}"));
         let warning = "Connectivity issue detected. Enable port-forwarding to resolve.";
         for port in [open_port, closed_port, 1023] {
-            let body = announce_at(&tracker, port);
+            let body = announce(tracker.http4(), port, 0);
             assert_eq!(has(&body, warning), port == closed_port, "{}", body.escape_ascii());
         }
         let connectable =

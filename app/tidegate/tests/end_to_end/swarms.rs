@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::{Caller, start_in};
-use crate::clients::{Udp, announce_target, has, http, http_announce};
+use crate::clients::{Udp, announce_target, has, http, http_announce, http_complete, peer_ports};
 use crate::process::{Directory, Signal, Tracker, is_alive, run, stderr, stdout, tidegate};
 
 /// The ports of the clients that stay: over UDP and HTTP, each over IPv4 and IPv6.
@@ -57,8 +57,7 @@ fn fill(tracker: &Tracker) {
         http(tracker.http4(), &(announce_target(torrent, STOPPED) + "&event=stopped"));
     }
     http_announce(tracker.http4(), 0xcc, 1);
-    let seeder = announce_target(0xcc, 1).replace("left=1", "left=0");
-    http(tracker.http4(), &(seeder + "&event=completed"));
+    http_complete(tracker.http4(), 0xcc, 1);
 }
 
 /// Returns whether all clients of [`fill`] that stayed are there, and no others.
@@ -72,14 +71,8 @@ fn assert_restored(tracker: &Tracker) {
     // Answers have the peers of their own family, with these ports.
     let v4 = Udp::connect(tracker.udp4()).announce(0xaa, 2001);
     let v6 = Udp::connect(tracker.udp6()).announce(0xaa, 2002);
-    let ports = |reply: &[u8], len: usize| {
-        let peers = reply[20..].chunks(len);
-        let mut ports: Vec<_> =
-            peers.map(|peer| u16::from_be_bytes([peer[len - 2], peer[len - 1]])).collect();
-        ports.sort_unstable();
-        ports
-    };
-    assert_eq!((ports(&v4, 6), ports(&v6, 18)), (PORTS[..2].to_vec(), PORTS[2..].to_vec()));
+    assert_eq!(peer_ports(&v4, 6), PORTS[..2]);
+    assert_eq!(peer_ports(&v6, 18), PORTS[2..]);
 }
 
 /// Waits until the journal contains all that has happened until now.
@@ -90,6 +83,11 @@ fn wait_until_written(tracker: &Tracker) {
         it.metric("tidegate_journal_bytes_total{kind=\"changes\"}") > 0.0
             && it.metric("tidegate_journal_lag_seconds") < passed_s
     });
+}
+
+/// Returns what the API says of the journal.
+fn journal(tracker: &Tracker) -> Value {
+    Caller::of(tracker).expect(200, "GET /stats", None)["swarms"].clone()
 }
 
 pub(crate) fn stop(mut tracker: Tracker) {
@@ -142,9 +140,7 @@ fn peers_survive_an_upgrade_and_a_kill_after_it() {
     tracker.upgrade();
     assert!(is_restored(&tracker), "{}", tracker.log());
     // The old process has released the journal when it ended.
-    tracker.wait_until("writing", |it| {
-        Caller::of(it).expect(200, "GET /stats", None)["swarms"]["journal"] == "writing"
-    });
+    tracker.wait_until("writing", |it| journal(it)["journal"] == "writing");
     http_announce(tracker.http4(), 0xdd, 1);
     wait_until_written(&tracker);
     let pid = tracker.pid();
@@ -174,9 +170,8 @@ fn leaves_nothing_on_the_disk_if_turned_off() {
     fill(&tracker);
     let (_, page) = tracker.admin("/metrics");
     assert!(!page.contains("tidegate_journal_"), "{page}");
-    let stats = Caller::of(&tracker).expect(200, "GET /stats", None);
     let off = json!({ "journal": "off", "round_age_s": null, "disk_bytes": 0, "restored": 0 });
-    assert_eq!(stats["swarms"], off);
+    assert_eq!(journal(&tracker), off);
     stop(tracker);
     assert!(!state.journal().exists());
     let tracker = state.start("");
@@ -192,13 +187,12 @@ fn only_one_process_has_the_journal() {
     second.wait_for_log("another process has the journal of swarms: give each tracker its own");
     second.wait_for_log("serving without the journal of swarms");
     assert_eq!(second.metric("tidegate_journal_failures_total{reason=\"locked\"}"), 1.0);
-    let journal = || Caller::of(&second).expect(200, "GET /stats", None)["swarms"].clone();
-    assert_eq!(journal()["journal"], "stopped");
+    assert_eq!(journal(&second)["journal"], "stopped");
     http_announce(second.http4(), 0xdd, 1);
     // When the first one has ended, the second one restores and continues its journal.
     stop(first);
     second.wait_until("restored", is_restored);
-    second.wait_until("writing", |_| journal()["journal"] == "writing");
+    second.wait_until("writing", |it| journal(it)["journal"] == "writing");
     stop(second);
     let third = state.start("");
     assert!(is_restored(&third), "{}", third.log());
@@ -246,16 +240,14 @@ fn serves_without_a_journal_if_there_is_no_directory_for_it() {
 fn shows_and_reloads_the_journal() {
     let state = State::new();
     let tracker = state.start("swarms_sync_s = 0\n");
-    tracker.wait_until("writing", |it| {
-        Caller::of(it).expect(200, "GET /stats", None)["swarms"]["journal"] == "writing"
-    });
+    tracker.wait_until("writing", |it| journal(it)["journal"] == "writing");
     fill(&tracker);
     wait_until_written(&tracker);
     tracker.wait_until("counted", |it| it.metric("tidegate_journal_disk_bytes") > 64.0);
     assert_eq!(tracker.metric("tidegate_journal_segments"), 1.0);
     assert!(tracker.metric("tidegate_journal_round_age_seconds") < 600.0);
     assert_eq!(tracker.metric("tidegate_journal_missed_total"), 0.0);
-    let stats = Caller::of(&tracker).expect(200, "GET /stats", None)["swarms"].clone();
+    let stats = journal(&tracker);
     assert!(stats["disk_bytes"].as_u64().unwrap() > 64, "{stats}");
     // Nothing is forced to the disk between the ends of rounds, until the reload.
     let syncs = |it: &Tracker| it.metric("tidegate_journal_sync_seconds_count");

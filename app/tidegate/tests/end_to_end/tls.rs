@@ -57,7 +57,15 @@ pub(crate) fn issue(directory: &Directory, name: &str, host: &str, (kind, days):
     openssl(directory, &[&issuer, kind, &subject, &files].concat());
 }
 
-/// A tracker that speaks TLS.
+/// Returns the serial number of the certificate that is presented there for a host.
+fn presented(directory: &Directory, address: SocketAddr, host: &str) -> String {
+    let address = address.to_string();
+    let words = ["openssl", "s_client", "-connect", &address, "-servername", host, "-verify_quiet"];
+    let text = stdout(&ask(directory, &words, ""));
+    let start = text.find("-----BEGIN").unwrap_or_else(|| panic!("{text}"));
+    stdout(&ask(directory, &["openssl", "x509", "-noout", "-serial"], &text[start..]))
+}
+
 struct Secure {
     tracker: Tracker,
     /// The address of its TLS listener.
@@ -89,10 +97,6 @@ impl Secure {
         format!("[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificates = [{certificates}]\n")
     }
 
-    fn configure(&self, names: &[&str]) {
-        self.tracker.configure(&Self::configuration(&self.tracker.directory, names));
-    }
-
     fn file(&self, name: &str) -> PathBuf {
         self.tracker.directory.path(name)
     }
@@ -107,10 +111,7 @@ impl Secure {
 
     /// Returns the serial number of the certificate presented for a host.
     fn serial(&self, host: &str) -> String {
-        let text = self.s_client(&["-servername", host, "-verify_quiet"], "");
-        let start = text.find("-----BEGIN").unwrap_or_else(|| panic!("{text}"));
-        let words = ["openssl", "x509", "-noout", "-serial"];
-        stdout(&ask(&self.tracker.directory, &words, &text[start..]))
+        presented(&self.tracker.directory, self.address, host)
     }
 
     fn serial_of(&self, name: &str) -> String {
@@ -133,6 +134,5 @@ impl Secure {
 /// Makes curl ignore a proxy that the environment names.
 const NO_PROXY: &[&str] = &["--noproxy", "*"];
 
-/// The query of an announce.
 const QUERY: &str = "info_hash=%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa%aa\
                      &peer_id=-XX0001-000000000000&port=1001&left=1&compact=1";

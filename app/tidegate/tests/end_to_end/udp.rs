@@ -22,10 +22,10 @@ const ANNOUNCE: u32 = 1;
 const SCRAPE: u32 = 2;
 const ERROR: u32 = 3;
 /// An action that does not exist, whose requests are answered with an error.
-pub(crate) const UNKNOWN: u32 = 9;
+const UNKNOWN: u32 = 9;
 /// The transaction ids of announces and scrapes, and of what comes behind a datagram that is ignored.
-const TRANSACTION: u32 = 0x5eed;
-pub(crate) const MARKER: u32 = 0xfeed_f00d;
+pub(crate) const TRANSACTION: u32 = 0x5eed;
+const MARKER: u32 = 0xfeed_f00d;
 
 /// The fields of an announce that tests vary.
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ pub(crate) struct Announce {
 pub(crate) const LEECHER: Announce =
     Announce { hash: HASH, left: 1, event: 2, want: -1, port: 6881 };
 
-pub(crate) fn head(id: u64, action: u32, transaction: u32) -> Vec<u8> {
+fn head(id: u64, action: u32, transaction: u32) -> Vec<u8> {
     let mut packet = id.to_be_bytes().to_vec();
     packet.extend([action, transaction].map(u32::to_be_bytes).as_flattened());
     packet
@@ -66,6 +66,18 @@ pub(crate) fn announce(id: u64, say: Announce) -> Vec<u8> {
     packet.extend(say.port.to_be_bytes());
     assert_eq!(packet.len(), 98);
     packet
+}
+
+/// Returns a Simple Proxy header for a client at 192.0.2.`host`.
+pub(crate) fn proxy_header(host: u8) -> Vec<u8> {
+    let mut header = vec![0x56, 0xec];
+    for ip in [[192, 0, 2, host], [192, 0, 2, 200]] {
+        header.extend([0; 10]);
+        header.extend([0xff, 0xff]);
+        header.extend(ip);
+    }
+    header.extend([0x12, 0x34, 0x1b, 0x39]);
+    header
 }
 
 /// Returns leechers, seeders and the peers' bytes of a reply to an announce.

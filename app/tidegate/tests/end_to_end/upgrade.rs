@@ -179,7 +179,6 @@ fn stops_the_new_process_with_the_old_one() {
     tracker.stop();
     assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
     fs::write(&list, "").unwrap();
-    let message = "tidegate: the old process cancelled the upgrade and continues to serve";
-    tracker.wait_for_log(message);
+    tracker.wait_for_log("tidegate: the old process cancelled the upgrade and continues to serve");
     tracker.wait_until("nothing listens", |it| !is_listening(it.http4()));
 }

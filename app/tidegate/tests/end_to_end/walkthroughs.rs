@@ -44,7 +44,6 @@ macro_rules! pages {
             }
         )+
 
-        /// All pages that are executed.
         const PAGES: &[&str] = &[$($page),+];
     };
 }
@@ -171,7 +170,6 @@ struct Host {
     _root: harness::Directory,
 }
 
-/// The machines of a walk-through.
 struct Hosts {
     /// The one that most commands are for.
     main: Host,
@@ -180,7 +178,6 @@ struct Hosts {
     _network: Wires,
 }
 
-/// The network that connects them.
 enum Wires {
     One(Network),
     Several(Sites),

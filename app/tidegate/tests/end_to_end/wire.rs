@@ -1,30 +1,20 @@
-//! Frames between a tracker and its clients: where replies go in the link layer, and what is not the business of an
-//! engine reaches the kernel. What the program writes is compared with a model in edge/xdp.
+//! Frames between a tracker and its clients: where replies go in the link layer, with which tag, and how long they may
+//! be. What the program writes, and which frames it leaves to the kernel, is compared with a model in edge/xdp.
 
 mod frame;
 mod gateway;
-mod passing;
 
 use std::net::{IpAddr, SocketAddr};
 
-use harness::network::{self, PacketSocket};
+use harness::network::{self, NetworkOptions, PacketSocket, ROUTER_MAC, SPARE_MAC};
 
 use crate::process::{Directory, PATIENCE, Tracker};
-use crate::site;
+use crate::site::{Engine, in_network};
+use crate::udp::{self, LEECHER};
 use frame::{Frame, Link};
 
-/// The tracker's port, so that frames of several trackers can be compared.
-const PORT: u16 = 6969;
 /// The port of the client that a packet socket plays.
 const CLIENT_PORT: u16 = 4000;
-
-/// Starts a tracker whose listeners have [`PORT`].
-fn start(more: &str, variables: &[(&str, &str)]) -> Tracker {
-    let (v4, v6) = (site::tracker(1), site::tracker_v6());
-    let listen = format!("{v4}:{PORT},[{v6}]:{PORT}");
-    let listen = ["TIDEGATE_UDP__LISTEN", "TIDEGATE_HTTP__LISTEN"].map(|name| (name, &*listen));
-    Tracker::start_with(Directory::new(), more, &[&listen, variables].concat())
-}
 
 /// A client that writes and reads frames.
 struct Client<'a> {
@@ -36,50 +26,58 @@ struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// One that has connected to a tracker of [`start`], over IPv6 or IPv4.
-    fn connect(socket: &'a mut PacketSocket, link: Link, is_v6: bool) -> Self {
-        let (from, to): (IpAddr, IpAddr) = if is_v6 {
-            (network::played_v6().into(), network::tracker_v6(1).into())
-        } else {
-            (network::played().into(), network::tracker(1).into())
-        };
-        let (from, to) = (SocketAddr::new(from, CLIENT_PORT), SocketAddr::new(to, PORT));
+    /// One that has connected to a listener of the tracker.
+    fn connect(socket: &'a mut PacketSocket, link: Link, to: SocketAddr) -> Self {
+        let ip: IpAddr =
+            if to.is_ipv6() { network::played_v6().into() } else { network::played().into() };
+        let from = SocketAddr::new(ip, CLIENT_PORT);
         let mut client = Self { socket, link, from, to, id: 0 };
-        let reply = client.exchange(&crate::udp::connect(1));
+        let reply = client.exchange(&udp::connect(1));
         client.id = u64::from_be_bytes(reply.payload()[8..16].try_into().unwrap());
         client
     }
 
-    /// A datagram from this client in a frame.
-    fn frame(&self, payload: &[u8]) -> Frame {
-        Frame::datagram(self.link, self.from, self.to, payload)
-    }
-
-    /// Sends a datagram and returns the reply.
     fn exchange(&mut self, payload: &[u8]) -> Frame {
-        self.exchange_frame(&self.frame(payload))
+        let (from, to) = (self.from, self.to);
+        self.socket.send(&Frame::datagram(self.link, from, to, payload).0).unwrap();
+        let is_reply = |frame: &[u8]| Frame(frame.to_vec()).is_datagram(to, from);
+        Frame(self.socket.receive(PATIENCE, is_reply).unwrap().expect("no reply"))
     }
+}
 
-    /// The same with any frame whose reply is a datagram.
-    fn exchange_frame(&mut self, request: &Frame) -> Frame {
-        self.socket.send(&request.0).unwrap();
-        self.receive()
-    }
+#[test]
+fn tagged_frames_are_answered_with_their_tag() {
+    let options = NetworkOptions { tags: true, ..NetworkOptions::default() };
+    in_network(options, |site| {
+        site.engine.set(Engine::XdpDriver);
+        let vlans = [("TIDEGATE_XDP__VLANS", "7")];
+        let tracker = Tracker::start_with(Directory::new(), "", &vlans);
+        let mut socket = site.network.packet_socket().unwrap();
+        let link = Link { mac: SPARE_MAC, vlan: Some(7) };
+        for to in [tracker.udp4(), tracker.udp6()] {
+            let mut client = Client::connect(&mut socket, link, to);
+            let reply = client.exchange(&udp::announce(client.id, LEECHER));
+            assert_eq!((reply.destination(), reply.vlan()), (&SPARE_MAC[..], Some(7)));
+        }
+    });
+}
 
-    /// Returns the next datagram to this client.
-    fn receive(&mut self) -> Frame {
-        let (from, to) = (self.to, self.from);
-        let is_ours = |frame: &[u8]| Frame(frame.to_vec()).is_datagram(from, to);
-        Frame(self.socket.receive(PATIENCE, is_ours).unwrap().expect("no reply"))
-    }
-
-    /// Returns whether a frame is ignored: whether a later request is answered first.
-    fn is_ignored(&mut self, frame: &Frame) -> bool {
-        self.socket.send(&frame.0).unwrap();
-        let marker = crate::udp::head(self.id, crate::udp::UNKNOWN, crate::udp::MARKER);
-        let is_marker = |reply: &Frame| reply.payload()[4..8] == crate::udp::MARKER.to_be_bytes();
-        let is_ignored = is_marker(&self.exchange(&marker));
-        assert!(is_ignored || is_marker(&self.receive()));
-        is_ignored
+/// Requests that need more than 1500 bytes, from a link that has room for them.
+#[test]
+fn large_packets_are_answered() {
+    for engine in [Engine::Mmsg, Engine::XdpGeneric] {
+        in_network(NetworkOptions { mtu: 9000, ..NetworkOptions::default() }, |site| {
+            site.engine.set(engine);
+            let tracker = Tracker::start(Directory::new(), "");
+            let mut socket = site.network.packet_socket().unwrap();
+            let link = Link { mac: ROUTER_MAC, vlan: None };
+            for (to, most) in [(tracker.udp4(), 122), (tracker.udp6(), 120)] {
+                let mut client = Client::connect(&mut socket, link, to);
+                for hashes in [72, 73, 74, 100, 122] {
+                    let reply = client.exchange(&udp::scrape(client.id, &vec![[1; 20]; hashes]));
+                    assert_eq!(reply.payload().len(), 8 + 12 * hashes.min(most), "{engine:?}");
+                }
+            }
+        });
     }
 }

@@ -3,7 +3,7 @@
 use harness::network::NetworkOptions;
 use serde_json::json;
 
-use crate::api::{Caller, TOKEN};
+use crate::api::start_in;
 use crate::clients::Udp;
 use crate::process::{Directory, Tracker, stderr, tidegate};
 use crate::site::{self, Engine, Site, in_network};
@@ -24,13 +24,11 @@ fn frames(tracker: &Tracker, result: &str) -> f64 {
 #[test]
 fn names_the_engine() {
     on_shield(|_| {
-        let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
-        let tracker = Tracker::start_with(Directory::new(), "", &variables);
+        let (tracker, api) = start_in(Directory::new(), "");
         assert!(tracker.output().contains("shield: driver on eth0"), "{}", tracker.output());
         let info = [("interface", "eth0"), ("mode", "driver"), ("driver", "veth")];
         assert_eq!(tracker.sum("tidegate_xdp_info", &info), 1.0);
         assert_eq!(tracker.sum("tidegate_xdp_interface_up", &[]), 1.0);
-        let api = Caller::of(&tracker);
         let listeners = api.expect(200, "GET /listeners", None);
         let engines = listeners["listeners"].as_array().unwrap().iter().map(|it| &it["engine"]);
         let engines: Vec<_> = engines.collect();
@@ -44,9 +42,7 @@ fn names_the_engine() {
 #[test]
 fn a_reload_changes_what_it_answers() {
     on_shield(|_| {
-        let variables = [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN)];
-        let tracker = Tracker::start_with(Directory::new(), "", &variables);
-        let api = Caller::of(&tracker);
+        let (tracker, api) = start_in(Directory::new(), "");
         let client = Udp::connect(tracker.udp4());
         api.expect(200, "PATCH /config", Some(&json!({ "xdp.answer_connects": false })));
         tracker.wait_until("sockets answer", |it| {

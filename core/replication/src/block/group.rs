@@ -146,33 +146,25 @@ impl<'a> GroupWriter<'a> {
         writer
     }
 
-    /// Appends a peer. All peers of a body have an id, or none has.
+    /// Appends a peer; v4 peers come first. All peers of a body have an id, or none has.
     #[inline]
     pub fn push(&mut self, peer: PeerKey, word: Word, id: Option<PeerId>) {
         match peer {
-            PeerKey::V4(key) => self.push_v4(key, word, id),
-            PeerKey::V6(key) => self.push_v6(key, word, id),
+            PeerKey::V4(key) => {
+                if self.v4 == u16::MAX || self.v6 > 0 {
+                    self.begin();
+                }
+                self.v4 += 1;
+                self.append(&key, word, id);
+            }
+            PeerKey::V6(key) => {
+                if self.v6 == u16::MAX {
+                    self.begin();
+                }
+                self.v6 += 1;
+                self.append(&key, word, id);
+            }
         }
-    }
-
-    /// Appends a v4 peer; v4 peers come first.
-    #[inline]
-    pub fn push_v4(&mut self, key: [u8; V4_LEN], word: Word, id: Option<PeerId>) {
-        if self.v4 == u16::MAX || self.v6 > 0 {
-            self.begin();
-        }
-        self.v4 += 1;
-        self.append(&key, word, id);
-    }
-
-    /// Appends a v6 peer.
-    #[inline]
-    pub fn push_v6(&mut self, key: [u8; V6_LEN], word: Word, id: Option<PeerId>) {
-        if self.v6 == u16::MAX {
-            self.begin();
-        }
-        self.v6 += 1;
-        self.append(&key, word, id);
     }
 
     fn begin(&mut self) {

@@ -57,7 +57,6 @@ impl<E: Entry> Page<E> {
         }
     }
 
-    /// Appends an entry.
     pub(super) fn append(&mut self, arena: &mut Arena, entry: E) {
         let longer = lines_of::<E>(self.len + 1);
         self.block = arena.resize(self.block, self.lines(), longer);

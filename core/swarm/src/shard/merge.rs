@@ -65,20 +65,15 @@ pub(crate) struct Merger {
 }
 
 impl Merger {
-    pub(crate) fn new(time: MergeTime, lifetime_s: u32, seed: u64) -> Self {
+    pub(crate) fn new(time: MergeTime, lifetime_s: u32, is_behind: bool, seed: u64) -> Self {
         Self {
             clock: MergeClock::new(time, lifetime_s),
             is_walk: false,
-            is_behind: false,
+            is_behind,
             random: Random::new(seed),
             merged: Merged::default(),
             network_max: None,
         }
-    }
-
-    /// Makes it contradict no removals if `is_behind`.
-    pub(crate) fn behind(self, is_behind: bool) -> Self {
-        Self { is_behind, ..self }
     }
 }
 
@@ -278,7 +273,7 @@ impl Shard {
         let info_hash = torrent.info_hash;
         let Some(report) = self.report::<E>(merger, info_hash, peer.key, peer.word) else { return };
         let known = torrent.number.and_then(|number| {
-            Some((number, self.torrent(number).find::<E>(peer.key, report.role.into())?))
+            Some((number, self.torrent(number).find::<E>(peer.key, report.word.role().into())?))
         });
         let outcome = match known {
             Some((number, known)) => {
@@ -292,7 +287,7 @@ impl Shard {
             Outcome::Full => merger.merged.full += 1,
             Outcome::Kept { .. } | Outcome::Unknown | Outcome::Crowded => {}
         }
-        if report.is_completed && outcome.is_uncounted() {
+        if report.word.is_completed() && outcome.is_uncounted() {
             self.count_merged(merger, torrent);
         }
         if matches!(outcome, Outcome::Stored { .. }) {
@@ -329,7 +324,8 @@ impl Shard {
         key: E::Key,
         report: &Report,
     ) -> Outcome {
-        if report.is_gone || self.has_gone(merger, &torrent.info_hash, key.as_ref(), report) {
+        if report.word.is_gone() || self.has_gone(merger, &torrent.info_hash, key.as_ref(), report)
+        {
             return Outcome::Unknown;
         }
         if !self.may_store::<E>(merger.network_max, key) {
@@ -342,7 +338,7 @@ impl Shard {
             return Outcome::Crowded;
         }
         let peer = E::new(key, report.meta);
-        self.torrent(number).insert(peer, report.role.into(), &mut merger.random);
+        self.torrent(number).insert(peer, report.word.role().into(), &mut merger.random);
         Outcome::Stored { was_counted: false }
     }
 
@@ -365,7 +361,7 @@ impl Shard {
                 Outcome::Kept { was_counted }
             }
             Verdict::Replace(meta) => {
-                torrent.set_meta::<E>(known, report.role.into(), meta, &mut merger.random);
+                torrent.set_meta::<E>(known, report.word.role().into(), meta, &mut merger.random);
                 Outcome::Stored { was_counted }
             }
             Verdict::Remove => {
@@ -386,7 +382,7 @@ impl Shard {
         known: Known,
         report: &Report,
     ) {
-        if !report.is_gone || self.refresh_period == 0 || merger.is_behind {
+        if !report.word.is_gone() || self.refresh_period == 0 || merger.is_behind {
             return;
         }
         let Known { place, meta } = known;

@@ -40,7 +40,7 @@ impl Store {
     ) -> Merged {
         let lifetime_s = self.lifetime_s.load(Ordering::Relaxed);
         let is_behind = self.is_behind.load(Ordering::Relaxed);
-        let mut merger = Merger::new(time, lifetime_s, random.next()).behind(is_behind);
+        let mut merger = Merger::new(time, lifetime_s, is_behind, random.next());
         let mut batch = Batch::new();
         for group in groups {
             let hash = self.hash(&group.info_hash);

@@ -132,12 +132,6 @@ impl Store {
         torrents * GROUP_BYTES + of(v4, size_of::<PackedV4>()) + of(v6, size_of::<PackedV6>())
     }
 
-    /// Returns the shard of a torrent.
-    #[cfg(test)]
-    pub(crate) fn shard_of_torrent(&self, info_hash: &types::InfoHash) -> usize {
-        self.shard_of(self.hash(info_hash))
-    }
-
     /// Returns every peer.
     #[cfg(test)]
     pub(crate) fn dump(&self) -> Dump {

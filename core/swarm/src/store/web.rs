@@ -23,7 +23,8 @@ impl Store {
         self.node.store(node, Ordering::Relaxed);
     }
 
-    /// Returns true if a WebTorrent peer is stored.
+    /// Returns true if a WebTorrent peer is stored: it has not expired since its last announce, and no other peer took
+    /// its place.
     pub fn has_web(&self, info_hash: &InfoHash, peer: &WebPeer) -> bool {
         let hash = self.hash(info_hash);
         let mut shard = self.lock(self.shard_of(hash));

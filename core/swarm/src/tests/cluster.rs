@@ -67,11 +67,7 @@ fn refreshes_are_kept_on_demand_only() {
     let peer_of_set: Vec<_> = (10..20).map(|number| update(2, v4(number), Role::Seeder)).collect();
     let all = [&[request], &*peer_of_set].concat();
     announce(&store, 0, &all);
-    let taken = || {
-        let mut changes = Vec::new();
-        assert_eq!(store.take_changes(0, &mut changes, &mut Vec::new()), 0);
-        changes
-    };
+    let taken = || replicate::take(&store).0;
     // Without changes there are no refreshes.
     store.keep_refreshes(1);
     announce(&store, 100, &all);

@@ -137,13 +137,6 @@ fn web_request(node: u8, torrent: u32, address: Ipv4Addr) -> StoreWebAnnounce {
     }
 }
 
-/// Returns whether the store has the browser of a request.
-fn has_web(store: &Store, request: &StoreWebAnnounce) -> bool {
-    let mut counts = [SwarmCounts::default()];
-    store.scrape(&[request.info_hash], &mut counts);
-    counts[0].web.leechers > 0
-}
-
 /// Merges browsers that another node reports.
 fn merge_web(store: &Store, node: u8, requests: &[StoreWebAnnounce]) -> Merged {
     let word = Word::present(0, Role::Leecher, false);
@@ -177,7 +170,7 @@ fn fill_by_web(networks: u32, node: u8) -> (Store, usize) {
         _ => drop(merge_web(&store, node, &honest)),
     }
     (0..3).for_each(|_| store.sweep(Tick(0), 1));
-    let held = honest.iter().filter(|request| has_web(&store, request)).count();
+    let held = honest.iter().filter(|it| store.has_web(&it.info_hash, &it.peer)).count();
     (store, held)
 }
 

@@ -150,8 +150,7 @@ fn merged_peers_are_no_changes_and_no_downloads_but_new_torrents_are_events() {
     let mut events = Vec::new();
     assert_eq!(store.take_events(&mut events), 0);
     assert_eq!(events, [crate::TorrentEvent::Added(InfoHash([1; 20]))]);
-    let (mut changes, mut ids) = (Vec::new(), Vec::new());
-    assert_eq!((store.take_changes(0, &mut changes, &mut ids), changes.len()), (0, 0));
+    assert_eq!(replicate::take(&store), (vec![], vec![], 0));
 }
 
 /// A page holds all peers of a network, so their number has a limit, whatever a block reports.
@@ -222,24 +221,12 @@ fn of_merged_peers_the_same_stay_in_any_order() {
             let mut all = BTreeMap::new();
             for _ in 0..hosts * ports {
                 let (host, port) = (random.below(hosts) as u8, 1 + random.below(ports) as u16);
-                let peer = match random.below(3) {
-                    0 => PeerKey::new(
-                        Ipv6Addr::new(
-                            0x2400,
-                            0,
-                            0,
-                            u16::from(host % 5) << 8 | u16::from(host),
-                            0,
-                            0,
-                            0,
-                            1,
-                        )
-                        .into(),
-                        port,
-                    ),
-                    _ => PeerKey::new(Ipv4Addr::new(20, 0, 0, host).into(), port),
+                let subnet = u16::from(host % 5) << 8 | u16::from(host);
+                let ip: IpAddr = match random.below(3) {
+                    0 => Ipv6Addr::new(0x2400, 0, 0, subnet, 0, 0, 0, 1).into(),
+                    _ => Ipv4Addr::new(20, 0, 0, host).into(),
                 };
-                all.insert(peer, random.below(50));
+                all.insert(PeerKey::new(ip, port), random.below(50));
             }
             let mut order: Vec<_> = all.iter().collect();
             for end in (1..order.len()).rev() {
@@ -254,9 +241,7 @@ fn of_merged_peers_the_same_stay_in_any_order() {
             check_capped(&store, &all, caps, &is_exempt);
             check_sums(&store);
             // Other nodes merge the same blocks, and replace the same peers by themselves.
-            let (mut changes, mut ids) = (Vec::new(), Vec::new());
-            store.take_changes(0, &mut changes, &mut ids);
-            assert_eq!(changes, []);
+            assert_eq!(replicate::take(&store).0, []);
             replaced += store.totals().replaced;
         }
     }

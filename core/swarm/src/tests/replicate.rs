@@ -288,7 +288,7 @@ fn changes_and_walks_tell_what_the_store_holds_for_long() {
     });
 }
 
-fn take(store: &Store) -> (Vec<Change>, Vec<PeerId>, u64) {
+pub(super) fn take(store: &Store) -> (Vec<Change>, Vec<PeerId>, u64) {
     let (mut changes, mut ids) = (Vec::new(), Vec::new());
     let missed = store.take_changes(0, &mut changes, &mut ids);
     (changes, ids, missed)
@@ -403,7 +403,7 @@ fn changes_without_room_are_counted() {
     let take = |changes: &mut Vec<Change>, ids: &mut Vec<PeerId>| -> u64 {
         changes.clear();
         ids.clear();
-        let shard = store.shard_of_torrent(&InfoHash([1; 20]));
+        let shard = store.shard_of(store.hash(&InfoHash([1; 20])));
         store.take_changes(shard, changes, ids)
     };
     // Each of two shards has half of the room.

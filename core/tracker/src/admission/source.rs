@@ -35,15 +35,6 @@ impl View<'_> {
         NumWant::Peers(self.settings.policy.peers(want).min(peers_max))
     }
 
-    /// Steps 1 and 2 of the [order of checks](super).
-    #[inline]
-    pub(super) fn check_source(&self, from: IpAddr, kind: RequestKind) -> Result<(), Refusal> {
-        if let Some(image) = self.bans.image() {
-            self.check_network(image, from, kind)?;
-        }
-        self.check_rate(from, kind)
-    }
-
     /// Step 2 of the [order of checks](super).
     #[inline]
     pub(super) fn check_rate(&self, from: IpAddr, kind: RequestKind) -> Result<(), Refusal> {

@@ -10,7 +10,6 @@ use super::demand::Demand;
 use super::longest::Longest;
 use super::{Budget, BytesLeft, Pacing, SERVICES, Service, ServiceGate, Stretch};
 
-/// Seconds of a day.
 const DAY_S: u64 = 24 * 3600;
 /// The part of a budget of announces that intervals aim at, so that answers over the budget are the exception.
 const BUDGET_AIM: f64 = 0.9;
@@ -109,7 +108,7 @@ pub struct Controller {
     day: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ServiceState {
     demand: Demand,
     /// The factor of intervals, at least 1.
@@ -127,16 +126,7 @@ struct ServiceState {
 
 impl ServiceState {
     fn new() -> Self {
-        Self {
-            demand: Demand::default(),
-            stretch: 1.0,
-            answered_per_s: 0.0,
-            announces_per_s: 0.0,
-            bytes_per_s: 0.0,
-            bytes_today: 0,
-            clients: 0,
-            is_over: false,
-        }
+        Self { stretch: 1.0, ..Self::default() }
     }
 
     fn bytes_left(&self, budget: &Budget) -> BytesLeft {

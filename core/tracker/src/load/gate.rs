@@ -7,7 +7,6 @@ use types::Tick;
 
 use super::{BytesLeft, SERVICES, Service, ServiceGate};
 
-/// The gates of all services.
 #[derive(Default)]
 pub(crate) struct Gates([Gate; SERVICES]);
 

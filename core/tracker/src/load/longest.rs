@@ -18,7 +18,6 @@ struct Held {
 }
 
 impl Longest {
-    /// Notes that a stretch is in force at `now_s`.
     pub(super) fn note(&mut self, now_s: u64, stretch: Stretch) {
         while self.last.back().is_some_and(|held| held.stretch <= stretch) {
             self.last.pop_back();

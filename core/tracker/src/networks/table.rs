@@ -2,7 +2,7 @@
 //!
 //! Plain form: a list of networks with actions, scanned for each request. Departure: [`Steps`].
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::Networks;
 use crate::steps::{Address, Steps};
@@ -79,22 +79,15 @@ impl NetworkTable {
         self.actions.get(usize::from(place?)).copied()
     }
 
-    /// Iterates over the IPv4 ranges that are denied, each with its first and last address.
-    pub(crate) fn denied_v4(&self) -> impl Iterator<Item = (Ipv4Addr, Ipv4Addr)> {
-        let denied = self.deny_place();
-        let ranges = self.v4.ranges().filter(move |(.., place)| Some(*place) == denied);
-        ranges.map(|(first, last, _)| (Ipv4Addr::from_bits(first), Ipv4Addr::from_bits(last)))
-    }
-
-    /// Iterates over the IPv6 ranges that are denied, each with its first and last address.
-    pub(crate) fn denied_v6(&self) -> impl Iterator<Item = (Ipv6Addr, Ipv6Addr)> {
-        let denied = self.deny_place();
-        let ranges = self.v6.ranges().filter(move |(.., place)| Some(*place) == denied);
-        ranges.map(|(first, last, _)| (Ipv6Addr::from_bits(first), Ipv6Addr::from_bits(last)))
-    }
-
-    fn deny_place(&self) -> Option<u8> {
-        (self.actions.first() == Some(&NetworkAction::Deny)).then_some(0)
+    pub(crate) fn denied(&self) -> Networks {
+        let place = self.actions.iter().position(|action| *action == NetworkAction::Deny);
+        let is_denied = |of: u8| place == Some(of.into());
+        let v4 = self.v4.ranges().filter(|(.., place)| is_denied(*place));
+        let v6 = self.v6.ranges().filter(|(.., place)| is_denied(*place));
+        Networks::from_ranges(
+            v4.map(|(first, last, _)| (first, last)).collect(),
+            v6.map(|(first, last, _)| (first, last)).collect(),
+        )
     }
 }
 
@@ -123,6 +116,8 @@ fn steps<A: Address>(mut parts: Vec<Part<A>>) -> Steps<A, u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use primitives::Random;
 
     use super::*;
@@ -165,10 +160,10 @@ mod tests {
                     assert_eq!(table.find(ip), of_rules(ip), "{ip}, {count} networks");
                 }
             }
+            let denied = table.denied();
             for _ in 0..50 {
                 let v4 = Ipv4Addr::new(10, random(3) as u8, random(10) as u8, random(256) as u8);
-                let has_it = |(first, last)| (first..=last).contains(&v4);
-                assert_eq!(table.denied_v4().any(has_it), of_rules(v4.into()) == Some(deny));
+                assert_eq!(denied.contains(v4.into()), of_rules(v4.into()) == Some(deny));
             }
         }
     }
@@ -181,11 +176,10 @@ mod tests {
         assert!(found("0.0.0.0") && found("0.255.255.255") && found("255.255.255.255"));
         assert!(!found("1.0.0.0") && !found("255.255.255.254") && !found("2001:db8::"));
         assert!(found("::1") && found("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
-        let denied = (table.denied_v4().count(), table.denied_v6().count());
-        assert_eq!((table.ranges(), denied), (4, (2, 2)));
+        assert_eq!((table.ranges(), table.denied().len()), (4, 4));
         let whole = networks(&["0.0.0.0/0".into(), "::/0".into()]);
         let whole = NetworkTable::new([(NetworkAction::Quiet, whole)]);
         assert_eq!(whole.find([7; 4].into()), Some(NetworkAction::Quiet));
-        assert_eq!((whole.denied_v4().count(), whole.ranges()), (0, 2));
+        assert!(whole.denied().is_empty() && whole.ranges() == 2);
     }
 }

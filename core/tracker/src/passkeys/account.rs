@@ -184,7 +184,6 @@ impl PasskeyStore {
         key.end_session(now, self.lifetime_max_s(), tag, sessions);
     }
 
-    /// Returns the place of a peer in the quota of its key.
     fn quota_place(&self, key: KeyHash, report: &Report<'_>) -> QuotaPlace {
         QuotaPlace {
             key,

@@ -7,7 +7,6 @@ use super::quota::QuotaState;
 use super::sessions::{QuotaPlace, SessionRecord, Sessions};
 use super::{KeyHash, KeyId, KeyRules, KeyTotals, SessionTag};
 
-/// A key.
 pub(super) struct KeyRecord {
     pub(super) hash: KeyHash,
     pub(super) id: KeyId,

@@ -10,7 +10,6 @@ use types::{InfoHash, PeerId, PeerKey, Role, Tick, WebPeer};
 use super::shard::SHARD_BITS;
 use super::{KeyHash, KeyTotals, Report};
 
-/// Identifies a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SessionTag {
     /// A keyed hash of the key, the torrent and the peer id. Its shard bits are those of the key.

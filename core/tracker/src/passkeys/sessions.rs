@@ -14,7 +14,6 @@ use super::changes::SessionChanges;
 use super::session::{Reported, Session, SessionTag, Siblings};
 use super::shard::{prefetch_entry, shrink_if_sparse};
 
-/// The sessions of a shard.
 pub(super) struct Sessions {
     table: HashTable<Session>,
     /// The sessions of the table that count against a quota.
@@ -74,7 +73,6 @@ impl Sessions {
         prefetch_entry(&self.places, tag.client);
     }
 
-    /// Returns a session.
     #[inline]
     pub(super) fn find(&self, tag: SessionTag) -> Option<Session> {
         self.table.find(tag.client, |session| session.tag == tag).copied()

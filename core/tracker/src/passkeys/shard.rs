@@ -39,7 +39,6 @@ pub(super) fn shard_of(hash: u64) -> usize {
     ((hash & SHARD_BITS) >> SHARD_SHIFT) as usize
 }
 
-/// Returns the record of a key.
 #[inline]
 pub(super) fn find_key(keys: &mut HashTable<KeyRecord>, hash: KeyHash) -> Option<&mut KeyRecord> {
     keys.find_mut(hash.short(), |key| key.hash == hash)

@@ -29,28 +29,6 @@ fn no_listener_loses_its_policy() {
     assert!(before.listeners.len() == 1 && tracker.settings().listeners[1].is_private());
 }
 
-#[test]
-fn each_listener_has_its_own_lists_and_addresses() {
-    let tracker = tracker(Policy::default());
-    let deny: Arc<HashList> = Arc::new([InfoHash([1; 20])].into_iter().collect());
-    let lists = AccessLists { mode: Mode::Deny, deny, ..AccessLists::default() };
-    let strict = ListenerPolicy {
-        lists,
-        private_addresses: PrivateAddresses::Deny,
-        ..ListenerPolicy::default()
-    };
-    tracker.replace_listeners(&[ListenerPolicy::default(), strict]);
-    let public = "8.8.8.8";
-    let requests = [(0, public, 1), (1, public, 1), (1, public, 2), (1, "10.0.0.1", 2)]
-        .map(|(listener, from, hash)| request_from(listener, from, hash));
-    let refusals = announce(&tracker, &requests).refusals();
-    let expected = [None, Some(Refusal::Denied), None, Some(Refusal::AddressNotPublic)];
-    assert_eq!(refusals, expected, "in one batch");
-    let mut counts = [SwarmCounts::default()];
-    let mut by = |listener| scrape(&tracker, listener, &[InfoHash([1; 20])], &mut counts);
-    assert_eq!([by(0), by(1)], [Ok(()), Err(Refusal::Denied)]);
-}
-
 /// An announce with a key by the listener of that number. All peers have one address.
 fn with_key(view: &View<'_>, listener: u16, key: UserKey, peer: u8, hash: u8) -> AnnounceRequest {
     let (from, kind, key) = ([8; 4].into(), RequestKind::Announce, Some(key.as_bytes()));

@@ -79,11 +79,10 @@ pub fn read_head(input: &[u8]) -> ParsedRequest<'_> {
         Ok(httparse::Status::Complete(consumed)) if consumed <= limits::HTTP_HEAD_MAX => {
             whole(&parsed, input, consumed)
         }
-        Ok(httparse::Status::Complete(_)) => ParsedRequest::Invalid(too_large(input)),
         Ok(httparse::Status::Partial) if input.len() < limits::HTTP_HEAD_MAX => {
             ParsedRequest::Partial
         }
-        Ok(httparse::Status::Partial) => ParsedRequest::Invalid(too_large(input)),
+        Ok(_) => ParsedRequest::Invalid(too_large(input)),
         // A TLS record: type 22 (handshake), then the first byte of the version.
         Err(_) if input.starts_with(&[22, 3]) => ParsedRequest::Invalid(RequestError::Tls),
         Err(httparse::Error::TooManyHeaders) => {

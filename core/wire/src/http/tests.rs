@@ -88,14 +88,6 @@ fn browsers_are_known_by_single_headers() {
 }
 
 #[test]
-fn splits_pipelined_requests() {
-    let both = format!("{}{ANNOUNCE}", request("GET /scrape HTTP/1.1"));
-    let first = complete(both.as_bytes());
-    assert_eq!(first.target, Target::Scrape(b""));
-    assert_eq!(&both[first.consumed..], ANNOUNCE);
-}
-
-#[test]
 fn keep_alive_depends_on_version_and_header() {
     let keeps = |lines: &str| complete(request(lines).as_bytes()).keep_alive;
     assert!(keeps("GET / HTTP/1.1"));
@@ -103,13 +95,6 @@ fn keep_alive_depends_on_version_and_header() {
     assert!(keeps("GET / HTTP/1.0\nConnection: Keep-Alive"));
     assert!(!keeps("GET / HTTP/1.1\nCONNECTION: foo, Close"));
     assert!(!keeps("GET / HTTP/1.1\nConnection: keep-alive, close"));
-}
-
-#[test]
-fn reads_passkey_from_the_path() {
-    let text = request("GET /announce/0123?x HTTP/1.1");
-    let RequestHead { target, key, .. } = complete(text.as_bytes());
-    assert_eq!((target, key), (Target::Announce(b"x"), Some(b"0123".as_slice())));
 }
 
 #[test]
@@ -129,24 +114,6 @@ fn rejects_invalid_requests_by_kind() {
         (&request(&format!("{long} HTTP/1.1")), RequestError::UriTooLong),
     ] {
         assert_eq!(read_head(text.as_bytes()), ParsedRequest::Invalid(expected), "{text}");
-    }
-}
-
-#[test]
-fn rejects_malformed_parameters() {
-    let hash = "x".repeat(20);
-    let refusal = |text: &str| query_of(text).unwrap_err();
-    assert_eq!(refusal(""), Refusal::InfoHashMissing);
-    for bad in ["abc", &hash[1..], &format!("{}%0", &hash[1..]), &format!("{}%zz", &hash[1..])] {
-        assert_eq!(refusal(&format!("info_hash={bad}")), Refusal::InfoHashMalformed, "{bad}");
-    }
-    assert_eq!(refusal(&format!("info_hash={hash}")), Refusal::PeerIdMalformed);
-    let with = |more: &str| format!("info_hash={hash}&peer_id={hash}{more}");
-    for port in ["", "&port", "&port=", "&port=-1", "&port=65536", "&port=1x"] {
-        assert_eq!(refusal(&with(port)), Refusal::PortMalformed, "{port}");
-    }
-    for left in ["abc", "-"] {
-        assert_eq!(refusal(&with(&format!("&port=1&left={left}"))), Refusal::LeftMalformed);
     }
 }
 

@@ -39,7 +39,6 @@ fn scrape_bytes(hashes: &[InfoHash]) -> Vec<u8> {
     bytes
 }
 
-/// The announce in `datagram`, and its options.
 fn read(datagram: &[u8]) -> (Announce, Options<'_>) {
     match decode(datagram) {
         Ok(Request::Connected {

@@ -9,8 +9,9 @@ use std::slice::Iter;
 use types::limits;
 
 /// A value. Strings, numbers, arrays and objects are validated, but still text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum JsonValue<'a> {
+    #[default]
     Null,
     Bool,
     Number(&'a str),

@@ -99,7 +99,7 @@ pub struct MessageError {
 /// is malformed or missing, with the action and the torrent if these are known.
 pub fn read(text: &str) -> Result<Message<'_>, MessageError> {
     let bad = |refusal| Err(MessageError { refusal, action: None, info_hash: None });
-    let mut members = Members::new();
+    let mut members = Members::default();
     if members.read(text).is_none() {
         return bad(Refusal::NotJson);
     }
@@ -186,6 +186,7 @@ impl Scrape<'_> {
 }
 
 /// The known members of a message. Absent members are null.
+#[derive(Default)]
 struct Members<'a> {
     action: JsonValue<'a>,
     info_hash: JsonValue<'a>,
@@ -204,24 +205,6 @@ struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    fn new() -> Self {
-        Self {
-            action: JsonValue::Null,
-            info_hash: JsonValue::Null,
-            peer_id: JsonValue::Null,
-            to_peer_id: JsonValue::Null,
-            offer_id: JsonValue::Null,
-            answer: JsonValue::Null,
-            event: JsonValue::Null,
-            left: JsonValue::Null,
-            uploaded: JsonValue::Null,
-            downloaded: JsonValue::Null,
-            numwant: JsonValue::Null,
-            offers: Offers::new(),
-            offers_malformed: false,
-        }
-    }
-
     fn read(&mut self, text: &'a str) -> Option<()> {
         let mut scanner = Scanner::new(text);
         scanner.members(|scanner, key| {

@@ -19,7 +19,6 @@ pub enum Opcode {
     Pong = 10,
 }
 
-/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHeader {
     pub(super) fin: bool,

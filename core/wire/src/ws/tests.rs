@@ -1,4 +1,4 @@
-use super::frame::{Opcode, mask};
+use super::frame::Opcode;
 use super::read::ReadEvent;
 use super::{CloseCode, Event, ProtocolError, Reader, accept_key, switching_protocols};
 use crate::http::{ParsedRequest, Upgrade, UpgradeError, read_head, upgrade_error};
@@ -311,17 +311,6 @@ fn server_frames_round_trip() {
     let mut out = Vec::new();
     close(&mut out);
     assert_eq!(out.len(), 2 + 2 + 122, "the reason is cut between characters");
-}
-
-#[test]
-fn masks_like_a_bytewise_loop() {
-    for len in 0..100 {
-        let bytes: Vec<u8> = (0..len).collect();
-        let naive: Vec<u8> = bytes.iter().zip(KEY.iter().cycle()).map(|(a, b)| a ^ b).collect();
-        let mut fast = bytes;
-        mask(&mut fast, KEY);
-        assert_eq!(fast, naive);
-    }
 }
 
 const REQUEST: &str = "GET /any/path?x=y HTTP/1.1\r\nHost: server.example.com\r\nUpgrade: websocket\r\n\

@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use parking_lot::{Mutex, RwLock};
 use tracker::IpPrefix;
 
 use super::problem::Problem;
@@ -89,7 +89,6 @@ impl AuthError {
 pub(super) struct Caller {
     /// The id of the token; 0 for a token that is not in the records.
     pub(super) token: i64,
-    /// The name of the token.
     pub(super) name: String,
     pub(super) scopes: Scopes,
     /// When the token expires, Unix time in seconds.
@@ -98,7 +97,6 @@ pub(super) struct Caller {
     /// environment end when their operator has others, so what they create stays.
     pub(super) owner: Option<[u8; 32]>,
     pub(super) client: IpAddr,
-    /// The session that the request belongs to.
     pub(super) session: Option<SessionId>,
 }
 
@@ -106,7 +104,6 @@ pub(super) struct Caller {
 pub(crate) struct Authenticator {
     /// By digest.
     tokens: RwLock<HashMap<[u8; 32], TokenRow>>,
-    /// True if there is a first token.
     has_first: AtomicBool,
     /// Invalid tokens by address, and in all.
     failures: Mutex<(RateLimiter<IpPrefix>, RateLimiter<()>)>,
@@ -117,7 +114,6 @@ pub(crate) struct Authenticator {
     request_limit: Option<RateLimit>,
     /// Refused requests, by [`AuthError`].
     pub(crate) refused: [AtomicU64; AuthError::LABELS.len()],
-    /// Accepted requests.
     pub(crate) accepted: AtomicU64,
 }
 
@@ -143,16 +139,14 @@ impl Authenticator {
         }
     }
 
-    /// Adds a valid token.
     pub(crate) fn add(&self, token: TokenRow) {
         self.has_first.fetch_or(token.is_first, Ordering::Relaxed);
-        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.write();
         tokens.insert(token.digest, token);
     }
 
-    /// Removes a token and returns it.
     pub(super) fn remove(&self, id: i64) -> Option<TokenRow> {
-        let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.write();
         let digest = tokens.values().find(|token| token.id == id)?.digest;
         tokens.remove(&digest)
     }
@@ -174,19 +168,18 @@ impl Authenticator {
 
     /// Returns whether the token with this id is known and has not expired at the Unix time `now`.
     pub(super) fn is_valid(&self, id: i64, now: i64) -> bool {
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         let token = tokens.values().find(|token| token.id == id);
         token.is_some_and(|token| !token.has_expired(now))
     }
 
-    /// Returns the token with this digest.
     pub(super) fn by_digest(&self, digest: &[u8; 32]) -> Option<TokenRow> {
-        self.tokens.read().unwrap_or_else(PoisonError::into_inner).get(digest).cloned()
+        self.tokens.read().get(digest).cloned()
     }
 
     /// Returns the valid tokens, ordered by id.
     pub(super) fn tokens(&self) -> Vec<TokenRow> {
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         let mut tokens: Vec<_> = tokens.values().cloned().collect();
         tokens.sort_unstable_by_key(|token| token.id);
         tokens
@@ -215,7 +208,7 @@ impl Authenticator {
         let header = header.ok_or(AuthError::MissingToken)?;
         let token = self.find(header, now).map_err(|error| self.charge(error, client))?;
         if let Some(limit) = self.request_limit {
-            let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut requests = self.requests.lock();
             if !requests.try_take(token.id, limit) {
                 return Err(AuthError::RateLimited);
             }
@@ -229,7 +222,7 @@ impl Authenticator {
     /// Returns the token that the header names, unless it has expired.
     fn find(&self, header: &[u8], now: i64) -> Result<TokenRow, AuthError> {
         let token = parse_bearer(header).ok_or(AuthError::MalformedToken)?;
-        let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.read();
         let token = tokens.get(&fingerprint(token)).ok_or(AuthError::UnknownToken)?;
         if token.has_expired(now) {
             return Err(AuthError::ExpiredToken);
@@ -248,7 +241,7 @@ impl Authenticator {
             burst: FAILURES_IN_ALL * limit.burst,
             per_s: FAILURES_IN_ALL * limit.per_s,
         };
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         let (by_address, all) = &mut *failures;
         // In this order: what one address sends above its own limit does not use up that of all.
         let is_within = by_address.try_take(host(client), limit) && all.try_take((), in_all);
@@ -277,12 +270,10 @@ pub(super) fn fingerprint(secret: &str) -> [u8; 32] {
     fingerprint
 }
 
-/// Generates a token.
 pub(super) fn generate_token() -> Result<String, getrandom::Error> {
     Ok(format!("{PREFIX}{}", random_text(LEN)?))
 }
 
-/// Returns `len` random letters and digits.
 pub(super) fn random_text(len: usize) -> Result<String, getrandom::Error> {
     let mut text = String::with_capacity(len);
     while text.len() < len {
@@ -349,94 +340,45 @@ mod tests {
 
     const HOME: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-    fn three_per_s(token: &str, scopes: &str, expires: Option<i64>) -> Authenticator {
-        gate_with(token, scopes, expires, 3)
-    }
+    const TOKEN: &str = "tg_0123456789abcdefghijABCDEFGHIJ01";
 
-    fn gate_with(
-        token: &str,
-        scopes: &str,
-        expires: Option<i64>,
-        requests_per_s: u32,
-    ) -> Authenticator {
+    fn gate(requests_per_s: u32) -> Authenticator {
         let row = TokenRow {
             id: 7,
-            digest: fingerprint(token),
+            digest: fingerprint(TOKEN),
             name: "n".into(),
-            scopes: scopes.into(),
+            scopes: "*".into(),
             created: 0,
-            expires,
+            expires: None,
             is_first: false,
         };
         Authenticator::new(vec![row], requests_per_s, 1)
     }
 
     #[test]
-    fn accepts_known_tokens_within_their_scopes_until_they_expire() {
-        let token = generate_token().unwrap();
-        assert!(is_token(&token) && token.len() == 35 && generate_token().unwrap() != token);
-        let authenticator = three_per_s(&token, "keys:read", Some(100));
-        let authorize = |header: &str, scope, now| {
-            authenticator
-                .authorize(Some(header.as_bytes()), HOME, Scopes::of(&[scope]), now)
-                .map(|caller| caller.token)
-        };
-        let good = format!("Bearer {token}");
-        assert_eq!(authorize(&good, Scope::KeysRead, 99), Ok(7));
-        assert_eq!(authorize(&good.replace("Bearer", "bearer"), Scope::KeysRead, 99), Ok(7));
-        assert_eq!(authorize(&good, Scope::KeysWrite, 99), Err(AuthError::MissingScope));
-        assert_eq!(authorize(&good, Scope::KeysRead, 100), Err(AuthError::ExpiredToken));
-        let other = format!("Bearer {}", generate_token().unwrap());
-        assert_eq!(authorize(&other, Scope::KeysRead, 99), Err(AuthError::UnknownToken));
+    fn finds_the_token_of_a_header() {
+        let good = format!("Bearer {TOKEN}");
+        for header in [&good, &good.replace("Bearer", "bearer")] {
+            assert_eq!(parse_bearer(header.as_bytes()), Some(TOKEN), "{header}");
+        }
         for bad in [
             "",
             "Bearer",
             "Bearer ",
-            &token,
-            &format!("Basic {token}"),
+            TOKEN,
+            &format!("Basic {TOKEN}"),
             "Bearer tg_é",
             &format!("{good}x"),
             &good[..good.len() - 1],
             "Bearer tg_' OR 1=1 --aaaaaaaaaaaaaaaaa",
         ] {
-            assert_eq!(
-                authorize(bad, Scope::KeysRead, 99),
-                Err(AuthError::MalformedToken),
-                "{bad}"
-            );
-        }
-        assert!(authenticator.remove(7).is_some());
-        assert_eq!(authorize(&good, Scope::KeysRead, 99), Err(AuthError::UnknownToken));
-        assert_eq!(
-            authenticator.authorize(None, HOME, Scopes::of(&[Scope::KeysRead]), 0).map(drop),
-            Err(AuthError::MissingToken)
-        );
-    }
-
-    #[test]
-    fn limits_wrong_tokens_and_never_refuses_a_valid_one_for_them() {
-        let token = generate_token().unwrap();
-        // With a limit on requests and without.
-        for requests_per_s in [3, 0] {
-            let authenticator = gate_with(&token, "*", None, requests_per_s);
-            let good = format!("Bearer {token}");
-            let authorize = |header: Option<&str>, from| {
-                let header = header.map(str::as_bytes);
-                authenticator.authorize(header, from, Scopes::ALL, 0).map(|_| ())
-            };
-            let missing: Vec<_> = (0..100).map(|_| authorize(None, HOME)).collect();
-            assert!(missing.iter().all(|outcome| *outcome == Err(AuthError::MissingToken)));
-            let wrong: Vec<_> = (0..100).map(|_| authorize(Some("Bearer x"), HOME)).collect();
-            assert_eq!(wrong[19], Err(AuthError::MalformedToken));
-            assert_eq!(wrong[99], Err(AuthError::TooManyFailures));
-            assert_eq!(authorize(Some(&good), HOME), Ok(()));
-            assert_eq!(authorize(None, HOME), Err(AuthError::MissingToken));
+            assert_eq!(parse_bearer(bad.as_bytes()), None, "{bad}");
         }
     }
 
     #[test]
     fn the_addresses_of_a_64_count_as_one() {
-        let authenticator = gate_with(&generate_token().unwrap(), "*", None, 0);
+        let authenticator = gate(0);
         let wrong = format!("Bearer {}", generate_token().unwrap());
         let guess = |number: u16| {
             let from = [0x2001, 0xdb8, 0, 0, 0, 0, 0, number].into();
@@ -448,9 +390,8 @@ mod tests {
 
     #[test]
     fn limits_requests_by_token() {
-        let token = generate_token().unwrap();
-        let authenticator = three_per_s(&token, "*", None);
-        let good = format!("Bearer {token}");
+        let authenticator = gate(3);
+        let good = format!("Bearer {TOKEN}");
         let outcomes: Vec<_> = (0..20)
             .map(|_| {
                 authenticator.authorize(Some(good.as_bytes()), HOME, Scopes::ALL, 0).map(|_| ())

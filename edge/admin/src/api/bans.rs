@@ -117,7 +117,6 @@ impl PathSegment for IpPrefix {
     }
 }
 
-/// Checks that there is room for `more` bans.
 fn check_bans(api: &Api, more: usize) -> Result<(), Problem> {
     check_room(api.tracker().bans().len() + more, BANS_MAX, "bans", "remove some first")
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::auth::Caller;
-use super::input::{Body, Json, NoContent, Query};
+use super::input::{Body, Json, NoContent, Query, check_length};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
@@ -131,8 +131,7 @@ async fn upgrade(State(api): State<Shared>, caller: Caller) -> Result<NoContent,
 }
 
 async fn reload(State(api): State<Shared>, caller: Caller) -> Result<Json<ReloadOutcome>, Problem> {
-    let outcome = api.send_command(Command::Reload).await?;
-    let reloaded = outcome.map_err(|sentences| Problem::invalid_settings(&sentences))?;
+    let reloaded = api.send_command(Command::Reload).await?.map_err(Problem::invalid_settings)?;
     api.audit(&caller, format_args!("reloaded the configuration"));
     Ok(Json(reloaded))
 }
@@ -168,14 +167,12 @@ async fn change(
         move |reply| Command::SetOverrides { values, dry_run, reply }
     };
     // Validate first: an invalid change is not recorded.
-    let validated = api.send_command(command(true)).await?;
-    let validated = validated.map_err(|sentences| Problem::invalid_settings(&sentences))?;
+    let validated = api.send_command(command(true)).await?.map_err(Problem::invalid_settings)?;
     if dry_run.unwrap_or(false) {
         return Ok(Json(validated));
     }
     api.records().change(RecordOp::SettingsPut(rows)).await?;
-    let applied = api.send_command(command(false)).await?;
-    let reloaded = applied.map_err(|sentences| Problem::invalid_settings(&sentences))?;
+    let reloaded = api.send_command(command(false)).await?.map_err(Problem::invalid_settings)?;
     api.audit(&caller, format_args!("set {}", names.join(", ")));
     Ok(Json(reloaded))
 }
@@ -200,12 +197,7 @@ async fn set_level(
     caller: Caller,
     Body(LogLevel { level }): Body<LogLevel>,
 ) -> Result<Json<LogLevel>, Problem> {
-    if level.len() > LEVEL_MAX {
-        let found = level.len();
-        return Err(Problem::bad_request(format!(
-            "level: expected at most {LEVEL_MAX} characters, found {found}"
-        )));
-    }
+    check_length("level", level.len(), LEVEL_MAX)?;
     let levels: LogLevels =
         level.parse().map_err(|text| Problem::bad_request(format!("level: {text}")))?;
     let levels = api.send_command(|reply| Command::LogLevels(Some(levels), reply)).await?;
@@ -223,8 +215,7 @@ async fn certificates(State(api): State<Shared>) -> Result<Json<Certificates>, P
 }
 
 async fn reload_files(State(api): State<Shared>, caller: Caller) -> Result<NoContent, Problem> {
-    let outcome = api.send_command(Command::ReloadFiles).await?;
-    outcome.map_err(|sentences| Problem::invalid_settings(&sentences))?;
+    api.send_command(Command::ReloadFiles).await?.map_err(Problem::invalid_settings)?;
     api.audit(&caller, format_args!("reloaded lists and certificates"));
     Ok(NoContent)
 }

@@ -41,11 +41,10 @@ struct EventsQuery {
 /// A stream of events.
 pub(super) enum EventStream {}
 
-/// Parses kinds separated by commas.
 fn parse_kinds(names: &str) -> Result<HashSet<EventKind>, Problem> {
     let parse = |name: &str| {
         EventKind::from_label(name).ok_or_else(|| {
-            let known = EventKind::ALL.map(EventKind::label).join(", ");
+            let known = EventKind::all().map(EventKind::label).collect::<Vec<_>>().join(", ");
             Problem::bad_request(format!("kinds: expected some of {known}, found `{name}`"))
         })
     };
@@ -59,7 +58,7 @@ async fn listen(
 ) -> Result<Raw<EventStream>, Problem> {
     let wanted = match names {
         Some(names) => parse_kinds(&names)?,
-        None => EventKind::ALL.into(),
+        None => EventKind::all().collect(),
     };
     let permit = api.event_streams.open(caller.token)?;
     let events = api.hub().subscribe();

@@ -17,7 +17,7 @@ use crate::records::{OpenError, RecordOp};
 
 /// Shows a token that is not yet recorded. Returns false if there is no place for it: then there is no first
 /// token.
-pub type ShowToken = Box<dyn Fn(&str) -> io::Result<bool> + Send + Sync>;
+type ShowToken = Box<dyn Fn(&str) -> io::Result<bool> + Send + Sync>;
 
 /// Where the application shows the first token to its operator.
 pub struct FirstTokenDisplay {
@@ -129,7 +129,7 @@ impl Api {
             self.sessions.close_all(&token.digest);
             self.access_changed.notify_waiters();
             if token.is_first {
-                (self.first_token().remove)();
+                (self.deps.first_token.remove)();
             }
         }
     }

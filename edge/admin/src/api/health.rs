@@ -57,7 +57,7 @@ fn process(api: &Api, items: &mut Vec<HealthItem>) {
         let failed = HealthItem::new(Level::Warning, HealthArea::Config, text);
         items.push(failed.with_remedy(remedy));
     }
-    if api.is_upgrade_pending() {
+    if (api.deps.is_upgrade_pending)() {
         let text = "The program file has changed since the start: a new version is installed, but not running.";
         let remedy = format!(
             "Upgrade without downtime: Upgrade on the dashboard, `tidegate admin upgrade`, or `kill -USR2 {}`.",
@@ -209,7 +209,6 @@ fn records(api: &Api, items: &mut Vec<HealthItem>) {
     }
 }
 
-/// Returns the disk of the records, in words.
 fn disk_of_state(api: &Api) -> String {
     match api.records().directory() {
         Some(dir) => format!("the disk of {}", dir.display()),
@@ -280,7 +279,6 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Annotates new failures.
     pub(super) fn annotate(&mut self, api: &Api) {
         let now = since_epoch(SystemTime::now()).as_secs();
         let is_new = |known: &mut (u64, u64), count: u64| {

@@ -1,23 +1,34 @@
-//! `/stats/history` and `/torrents/{hash}/history`: statistics of the last 90 days.
+//! `/stats/history` and `/torrents/{hash}/history`: statistics of the last 90 days. `/stats/stream`: recent ones, and
+//! live updates (server-sent events).
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::extract::State;
+use axum::response::sse::Event as Line;
+use futures_util::stream::{StreamExt, iter, unfold};
 use serde::Deserialize;
+use tokio::sync::broadcast::error::RecvError;
 
-use super::input::{Json, PathParam, Query};
+use super::auth::Caller;
+use super::input::{Json, PathParam, Query, Raw};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::Shared;
 use crate::clock::since_epoch;
-use crate::recorder::{HistorySpan, StatsHistory, TorrentHistory};
+use crate::recorder::{HistorySpan, StatsHistory, StatsMessage, TorrentHistory};
 use types::InfoHash;
 use utoipa::IntoParams;
 
+/// Concurrent streams: a quarter of the connections of the admin listeners.
+pub(super) const STREAMS_MAX: usize = 32;
+
 pub(super) fn routes() -> Vec<Route> {
+    let live = "Stream statistics: recent history, then live samples";
     let summary = "Show statistics over time: the last ten minutes to 90 days";
     vec![
+        route("GET /stats/stream", Scope::StatsRead, live, stream),
         route("GET /stats/history", Scope::StatsRead, summary, history),
         route(
             "GET /torrents/{hash}/history",
@@ -57,4 +68,29 @@ async fn torrent_history(
     }
     let now = since_epoch(SystemTime::now()).as_secs();
     Ok(Json(api.recorder.torrent(&hash, span, now)))
+}
+
+/// A stream of statistics.
+pub(super) enum StatsStream {}
+
+fn line(message: &StatsMessage) -> Line {
+    Line::default().event(message.name).data(&message.data)
+}
+
+async fn stream(State(api): State<Shared>, caller: Caller) -> Result<Raw<StatsStream>, Problem> {
+    let permit = api.stats_streams.open(caller.token)?;
+    let (history, receiver) = api.recorder.subscribe();
+    let first = iter(history.into_iter().map(|message| line(&message)));
+    let rest = unfold(receiver, |mut receiver| async move {
+        loop {
+            let message: Arc<StatsMessage> = match receiver.recv().await {
+                Ok(message) => message,
+                // Missed samples are not repeated: the next one is current.
+                Err(RecvError::Lagged(_)) => continue,
+                Err(RecvError::Closed) => return None,
+            };
+            return Some((line(&message), receiver));
+        }
+    });
+    Ok(Raw::new(permit.respond(api, caller, first.chain(rest))))
 }

@@ -171,18 +171,20 @@ impl<K> IntoResponse for Raw<K> {
     }
 }
 
-/// Characters of a name or another text shown in lists and logs.
+/// Characters of a name or another text shown in lists and logs, and of a search.
 const NAME_MAX: usize = 100;
 
-/// Checks the length of a name or another text shown in lists and logs.
+/// Checks the length of a name or another text shown in lists and logs, or of a search.
 pub(super) fn check_name(field: &str, text: &str) -> Result<(), Problem> {
-    let found = text.chars().count();
-    if found > NAME_MAX {
-        return Err(Problem::bad_request(format!(
-            "{field}: expected at most {NAME_MAX} characters, found {found}"
-        )));
+    check_length(field, text.chars().count(), NAME_MAX)
+}
+
+pub(super) fn check_length(field: &str, found: usize, max: usize) -> Result<(), Problem> {
+    if found <= max {
+        return Ok(());
     }
-    Ok(())
+    let text = format!("{field}: expected at most {max} characters, found {found}");
+    Err(Problem::bad_request(text))
 }
 
 /// The end of the year 9999: a larger value is a mistake, such as milliseconds.
@@ -199,7 +201,6 @@ pub(super) fn check_expiry(expires: Option<i64>, now: i64) -> Result<(), Problem
     }
 }
 
-/// Checks a Unix time in seconds.
 pub(super) fn check_time(field: &str, time: Option<i64>) -> Result<(), Problem> {
     match time {
         Some(found) if !(0..=UNIX_TIME_MAX).contains(&found) => Err(Problem::bad_request(format!(
@@ -209,22 +210,13 @@ pub(super) fn check_time(field: &str, time: Option<i64>) -> Result<(), Problem> 
     }
 }
 
-/// Characters of a search.
-const SEARCH_MAX: usize = 100;
-
 /// Returns the text to search for, checked; empty if there is none.
 pub(super) fn search_text(requested: Option<String>) -> Result<String, Problem> {
     let text = requested.unwrap_or_default();
-    let found = text.chars().count();
-    if found > SEARCH_MAX {
-        return Err(Problem::bad_request(format!(
-            "q: expected at most {SEARCH_MAX} characters, found {found}"
-        )));
-    }
+    check_name("q", &text)?;
     Ok(text)
 }
 
-/// Checks the number of items in a request.
 pub(super) fn check_count(field: &str, found: usize, max: usize) -> Result<(), Problem> {
     if (1..=max).contains(&found) {
         return Ok(());

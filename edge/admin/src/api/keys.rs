@@ -223,7 +223,6 @@ async fn create(
     };
     check_key(&key)?;
     let row = KeyRow {
-        id: 0,
         key,
         name: new.name,
         created: api.now(),
@@ -236,8 +235,7 @@ async fn create(
             seed_only: new.seed_only,
             download_slots: new.download_slots,
         },
-        totals: KeyTotals::default(),
-        first_used: None,
+        ..KeyRow::default()
     };
     let outcome = api.records().change(RecordOp::KeyPut(row)).await?;
     let row = outcome.key.ok_or(RecordsError::Stopped)?;

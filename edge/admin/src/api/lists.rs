@@ -175,8 +175,8 @@ async fn read(
     let limit = page_limit(query.limit, 1000, PAGE_MAX)?;
     let after = query.cursor.map(|hash| InfoHash::parse(&hash)).transpose();
     let after = after.map_err(|error| Problem::bad_request(format!("cursor: {error}")))?;
-    let prefix = query.q.unwrap_or_default().parse::<HashPrefix>();
-    let prefix = prefix.map_err(|_| Problem::bad_request("q: expected up to 40 hex digits"))?;
+    let prefix = HashPrefix::parse(&query.q.unwrap_or_default());
+    let prefix = prefix.ok_or_else(|| Problem::bad_request("q: expected up to 40 hex digits"))?;
     if query.format.map_or(wants_text, |format| format == EntryFormat::Text) {
         return Ok(Raw::new(export(api, list, prefix.bounds(), after)));
     }

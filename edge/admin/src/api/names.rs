@@ -10,7 +10,7 @@ use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use crate::events::EventKind;
-use crate::log_levels::{AREAS, LEVEL_NAMES};
+use crate::log_levels::{AREAS, LEVELS};
 use crate::recorder::HistorySpan;
 use utoipa::ToSchema;
 
@@ -88,36 +88,24 @@ async fn names() -> Result<Json<Names>, Problem> {
         };
         Name { title: title.into(), ..name(protocol.label(), protocol.meaning()) }
     };
-    let span = |(name, title): (&'static str, &str)| Name {
-        name,
-        title: title.into(),
-        text: String::new(),
-    };
+    let span = |span: HistorySpan| Name { title: span.meaning().into(), ..name(span.label(), "") };
     Ok(Json(Names {
         protocols: Protocol::ALL.map(protocol).into(),
         refusals: Refusal::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
         drops: DropReason::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
         bans: BanReason::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
-        events: EventKind::ALL.iter().map(|one| name(one.label(), one.meaning())).collect(),
+        events: EventKind::all().map(|one| name(one.label(), one.meaning())).collect(),
         scopes: Scope::all().map(|one| name(one.label(), one.meaning())).collect(),
         node_states: NODE_STATES.map(|state| name(state, "")).into(),
-        spans: HistorySpan::NAMES.map(span).into(),
+        spans: HistorySpan::all().map(span).collect(),
         log_areas: AREAS.iter().map(|area| name(area.name, "")).collect(),
-        log_levels: LEVEL_NAMES.map(|level| name(level, "")).into(),
+        log_levels: LEVELS.map(|(level, _)| name(level, "")).into(),
     }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn titles_are_words() {
-        assert_eq!(title("bad_connection_id"), "Bad connection ID");
-        assert_eq!(title("not_json"), "Not JSON");
-        assert_eq!(title("http"), "HTTP");
-        assert_eq!(title(""), "");
-    }
 
     #[test]
     fn states_of_nodes_are_those_of_the_cluster() {

@@ -11,7 +11,6 @@ use serde_json::{Map, Value, json};
 
 use super::problem::Problem;
 use super::route::Route;
-use super::scope::Scope;
 use operation::contents;
 
 pub(super) use networks::{network_schema, networks_schema};
@@ -39,21 +38,23 @@ pub(super) fn document(routes: Vec<Route>, prefix: &str) -> Value {
         let (name, tag) = (operation_id(&route), tag(&route));
         let mut operation = route.operation;
         merge(&mut schemas, &mut operation.schemas);
+        let labels: Vec<_> = route.scopes.iter().flatten().map(|scope| scope.label()).collect();
+        let needs_token = !labels.is_empty();
         let mut responses = operation.responses;
-        responses.extend(failures(route.scopes.is_some(), &problem));
+        responses.extend(failures(needs_token, &problem));
         let mut object = json!({
             "operationId": name,
             "summary": operation.summary,
             "tags": [tag],
             "parameters": operation.parameters,
             "responses": responses,
-            "security": security(route.scopes.as_deref()),
+            // Since OpenAPI 3.1 scopes may be listed for every kind of scheme.
+            "security": if needs_token { json!([{ "token": labels }]) } else { json!([]) },
         });
         if let Some(body) = operation.body {
             object["requestBody"] = body;
         }
-        if let Some(scopes) = route.scopes {
-            let labels: Vec<_> = scopes.into_iter().map(Scope::label).collect();
+        if needs_token {
             let name = if labels.len() == 1 { "Scope" } else { "Scopes" };
             object["description"] = format!("{name}: `{}`.", labels.join("`, `")).into();
         }
@@ -117,15 +118,4 @@ fn failures(needs_token: bool, problem: &Value) -> Map<String, Value> {
     failures.insert("429".into(), too_many);
     failures.insert("default".into(), of("Any other error."));
     failures
-}
-
-fn security(scopes: Option<&[Scope]>) -> Value {
-    match scopes {
-        // Since OpenAPI 3.1 scopes may be listed for every kind of scheme.
-        Some(scopes) => {
-            let labels: Vec<_> = scopes.iter().map(|scope| scope.label()).collect();
-            json!([{ "token": labels }])
-        }
-        None => json!([]),
-    }
 }

@@ -47,16 +47,14 @@ impl Problem {
     }
 
     /// 409: the new configuration is invalid; each sentence names a mistake.
-    pub(crate) fn invalid_settings(sentences: &[String]) -> Self {
+    pub(crate) fn invalid_settings(sentences: Vec<String>) -> Self {
         Self::new(StatusCode::CONFLICT, "configuration", sentences.join("; "))
     }
 
-    /// 404.
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", detail)
     }
 
-    /// 405.
     pub(crate) fn method_not_allowed() -> Self {
         let detail =
             "this path does not support the method; the Allow header lists those it supports";
@@ -75,12 +73,10 @@ impl Problem {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", detail)
     }
 
-    /// 401: no token, or an invalid one.
     pub(crate) fn unauthorized(detail: &str) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
     }
 
-    /// 403: the client may not do this.
     pub(crate) fn forbidden(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
     }
@@ -99,23 +95,16 @@ impl Problem {
         Self { retry_s: Some(retry_s), ..problem }
     }
 
-    /// 429: all streams of this kind are in use, and no token has more than the caller.
-    pub(crate) fn too_many_streams(streams_max: usize) -> Self {
-        Self::too_many(format!("all {streams_max} streams are in use: retry later"), 10)
-    }
-
     /// 503: the request cannot be carried out now; the client may retry after a second.
     pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail);
         Self { retry_s: Some(1), ..problem }
     }
 
-    /// 503: the tracker ends.
     pub(crate) fn shutting_down() -> Self {
         Self::unavailable("the tracker is shutting down")
     }
 
-    /// 503: a secret cannot be generated.
     pub(crate) fn no_random() -> Self {
         Self::unavailable("the system returns no random numbers")
     }

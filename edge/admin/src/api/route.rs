@@ -45,7 +45,6 @@ where
 }
 
 impl Route {
-    /// Requires one more scope.
     pub(super) fn and(mut self, scope: Scope) -> Self {
         self.scopes.get_or_insert_default().push(scope);
         self

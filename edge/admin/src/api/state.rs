@@ -16,7 +16,7 @@ use super::first_token::{self, FirstTokenDisplay, StartError};
 use super::problem::Problem;
 use super::session_store::Sessions;
 use super::streams::Streams;
-use super::{events, stats_stream};
+use super::{events, history};
 use crate::announce_url::AnnounceUrl;
 use crate::clock::{ClockReading, UnixTime, since_epoch};
 use crate::control::Command;
@@ -68,7 +68,7 @@ pub struct ApiDeps {
 
 /// The management API, ready to be served.
 pub struct Api {
-    deps: ApiDeps,
+    pub(super) deps: ApiDeps,
     pub(super) options: ApiOptions,
     authenticator: Arc<Authenticator>,
     hub: Arc<EventHub>,
@@ -153,7 +153,7 @@ impl Api {
             sessions: Sessions::default(),
             event_streams: Streams::new(events::STREAMS_MAX),
             backup_streams: Streams::new(1),
-            stats_streams: Streams::new(stats_stream::STREAMS_MAX),
+            stats_streams: Streams::new(history::STREAMS_MAX),
             recorder,
             torrent_list,
             webhooks,
@@ -178,22 +178,8 @@ impl Api {
         self.hub.take_annotations().into_iter().for_each(|one| self.recorder.annotate(one));
     }
 
-    /// Returns whether an upgrade would start another program than the one that runs.
-    pub(super) fn is_upgrade_pending(&self) -> bool {
-        (self.deps.is_upgrade_pending)()
-    }
-
-    /// Returns the announce URLs of all listeners, without keys.
-    pub(super) fn all_announce_urls(&self) -> &[AnnounceUrl] {
-        &self.deps.announce_urls
-    }
-
     pub(crate) fn authenticator(&self) -> &Authenticator {
         &self.authenticator
-    }
-
-    pub(super) fn first_token(&self) -> &FirstTokenDisplay {
-        &self.deps.first_token
     }
 
     pub(crate) fn webhooks(&self) -> &Arc<Webhooks> {
@@ -223,7 +209,6 @@ impl Api {
         &self.deps.sources.tracker
     }
 
-    /// Returns the tracker's time.
     pub(super) fn tick(&self) -> Tick {
         (self.deps.sources.clock)()
     }
@@ -238,12 +223,10 @@ impl Api {
         (self.deps.time)()
     }
 
-    /// Reads both clocks.
     pub(crate) fn clock_reading(&self) -> ClockReading {
         ClockReading { time: self.now(), tick: self.tick() }
     }
 
-    /// Sends the application a command.
     pub(crate) fn control(&self, command: Command) {
         (self.deps.control)(command);
     }

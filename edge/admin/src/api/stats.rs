@@ -1,4 +1,4 @@
-//! `/stats`, `/listeners`, `/health`: statistics and health.
+//! `/stats`, `/stats/networks`, `/listeners`, `/health`: statistics and health.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -6,20 +6,23 @@ use std::time::Instant;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tracker::access::Mode;
 use tracker::counters::{Counters, DropReason, Listener as ListenerKey, Protocol};
 use tracker::{ListenerPolicyId, RequestKind};
 use types::Refusal;
 
-use super::input::{Json, Raw};
+use super::input::{Json, Query, Raw, page_limit};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::Scope;
 use super::state::{Api, Shared};
 use crate::records::RecordsHealth;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
+
+/// Autonomous systems, and countries, in a response.
+const ROWS_MAX: u32 = 1000;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
@@ -28,6 +31,12 @@ pub(super) fn routes() -> Vec<Route> {
             Scope::StatsRead,
             "Show statistics of swarms, traffic, memory, records and process",
             stats,
+        ),
+        route(
+            "GET /stats/networks",
+            Scope::StatsRead,
+            "Count peers by autonomous system and by country",
+            networks,
         ),
         route("GET /listeners", Scope::StatsRead, "List listeners with their traffic", listeners),
         route("GET /health", None, "Check health", health),
@@ -207,29 +216,25 @@ fn records(durable: bool, health: &RecordsHealth) -> Records {
 
 impl Traffic {
     fn add(&mut self, counters: &Counters) {
-        let kinds = |into: &mut BTreeMap<String, u64>,
-                     table: &[[u64; RequestKind::ALL.len()]; 2]| {
-            for (kind, [v4, v6]) in RequestKind::ALL
-                .into_iter()
-                .zip(std::iter::zip(table[0], table[1]).map(|(a, b)| [a, b]))
-            {
-                *into.entry(kind.label().into()).or_default() += v4 + v6;
-            }
-        };
-        kinds(&mut self.requests, &counters.requests);
-        kinds(&mut self.responses, &counters.responses);
+        for family in 0..2 {
+            let kinds = || RequestKind::ALL.into_iter().map(RequestKind::label);
+            add_counts(&mut self.requests, kinds().zip(counters.requests[family]));
+            add_counts(&mut self.responses, kinds().zip(counters.responses[family]));
+        }
         let refusals = Refusal::ALL.into_iter().map(Refusal::label).zip(counters.refusals);
+        add_counts(&mut self.refusals, refusals.filter(|(_, count)| *count > 0));
         let drops = DropReason::ALL.into_iter().map(DropReason::label).zip(counters.drops);
-        for (label, count) in refusals.filter(|(_, count)| *count > 0) {
-            *self.refusals.entry(label.into()).or_default() += count;
-        }
-        for (label, count) in drops.filter(|(_, count)| *count > 0) {
-            *self.drops.entry(label.into()).or_default() += count;
-        }
+        add_counts(&mut self.drops, drops.filter(|(_, count)| *count > 0));
         self.bytes_in += counters.bytes_in;
         self.bytes_out += counters.bytes_out;
         self.peers_sent += counters.peers_sent;
         self.connections_open += counters.connections_open;
+    }
+}
+
+fn add_counts(to: &mut BTreeMap<String, u64>, counts: impl Iterator<Item = (&'static str, u64)>) {
+    for (label, count) in counts {
+        *to.entry(label.into()).or_default() += count;
     }
 }
 
@@ -258,6 +263,41 @@ async fn listeners(State(api): State<Shared>) -> Result<Json<Listeners>, Problem
         }
     };
     Ok(Json(Listeners { listeners: sources.registry.read().into_iter().map(listener).collect() }))
+}
+
+/// Query parameter that limits the rows of a response.
+#[derive(Deserialize, IntoParams)]
+struct NetworkLimitQuery {
+    /// Systems, and as many countries, at most.
+    #[param(minimum = 1, maximum = 1000, nullable = false)]
+    limit: Option<u32>,
+}
+
+/// Peers by network.
+pub(super) enum NetworkState {}
+
+async fn networks(
+    State(api): State<Shared>,
+    Query(NetworkLimitQuery { limit }): Query<NetworkLimitQuery>,
+) -> Result<Raw<NetworkState>, Problem> {
+    let limit = page_limit(limit, 100, ROWS_MAX)? as usize;
+    let mut networks =
+        api.sources().subsystems.read("geo").map_or_else(no_networks, |it| it.to_json());
+    for rows in ["systems", "countries"] {
+        if let Some(rows) = networks[rows].as_array_mut() {
+            rows.truncate(limit);
+        }
+    }
+    Ok(Raw::new(Json(networks)))
+}
+
+/// Returns the response of a build without the feature `geo`.
+fn no_networks() -> Value {
+    json!({
+        "files": [], "problems": [], "peers": 0, "sampled": 0,
+        "systems": [], "systems_total": 0, "systems_unknown": 0,
+        "countries": [], "countries_total": 0, "countries_unknown": 0,
+    })
 }
 
 /// Health of the tracker.

@@ -128,7 +128,7 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
         ready: sources.status.ready.load(Ordering::Relaxed),
         level: health.first().map_or(Level::Ok, |worst| worst.level),
         health,
-        upgrade_pending: api.is_upgrade_pending(),
+        upgrade_pending: (api.deps.is_upgrade_pending)(),
         listeners: listeners(&api),
         certificates: (sources.certificates)().into_iter().map(certificate).collect(),
         records: StatusRecords {
@@ -141,7 +141,7 @@ async fn status(State(api): State<Shared>) -> Result<Json<Status>, Problem> {
         cluster: sources.subsystems.read("cluster").map(|it| it.digest()),
         load: sources.subsystems.read("load").map(|it| it.digest()),
         site: sources.site.get().is_some(),
-        announce_urls: api.all_announce_urls().iter().map(|url| status_url(&api, url)).collect(),
+        announce_urls: api.deps.announce_urls.iter().map(|url| status_url(&api, url)).collect(),
     }))
 }
 
@@ -163,13 +163,7 @@ fn listeners(api: &Api) -> Vec<StatusListener> {
             .filter(|_| known.protocol == Protocol::Udp)
             .cloned(),
     };
-    let mut listeners: Vec<Listener> = Vec::new();
-    for (known, _) in sources.registry.publish_counts() {
-        if !listeners.contains(&known) {
-            listeners.push(known);
-        }
-    }
-    listeners.into_iter().map(listener).collect()
+    sources.registry.read().into_iter().map(|(known, _)| listener(known)).collect()
 }
 
 fn status_url(api: &Api, url: &AnnounceUrl) -> StatusUrl {

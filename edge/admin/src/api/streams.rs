@@ -5,21 +5,24 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, StreamExt};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::access_end::access_end;
 use super::auth::Caller;
 use super::problem::Problem;
 use super::state::Shared;
 
 /// Interval of keep-alive comments. Shorter than the idle timeout of connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Period of the check whether access has expired. Revocation is noticed at once.
+const CHECK_PERIOD: Duration = Duration::from_secs(1);
 
 /// The open streams of one kind.
 pub(super) struct Streams {
@@ -42,7 +45,6 @@ pub(super) struct StreamPermit {
 }
 
 impl Streams {
-    /// Permits `max` streams at once.
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, open: Mutex::default() })
     }
@@ -50,7 +52,7 @@ impl Streams {
     /// Adds a stream. If all are in use, ends the oldest of the token with the most, or returns an error if
     /// that would leave it with fewer than `token`.
     pub(super) fn open(self: &Arc<Self>, token: i64) -> Result<StreamPermit, Problem> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.lock();
         if open.len() >= self.max {
             let mut by_token: HashMap<i64, usize> = HashMap::from([(token, 1)]);
             open.iter().for_each(|stream| *by_token.entry(stream.token).or_default() += 1);
@@ -59,7 +61,8 @@ impl Streams {
             let oldest = open.iter().position(|stream| count(stream) == most);
             let own = by_token.get(&token).copied().unwrap_or(0);
             let Some(at) = oldest.filter(|_| most > own) else {
-                return Err(Problem::too_many_streams(self.max));
+                let text = format!("all {} streams are in use: retry later", self.max);
+                return Err(Problem::too_many(text, 10));
             };
             open.remove(at).end.notify_one();
         }
@@ -91,9 +94,27 @@ impl StreamPermit {
     }
 }
 
+/// Completes when `caller` loses its access: its token is revoked or expires, or its session ends.
+async fn access_end(api: Shared, caller: Caller) {
+    loop {
+        let changed = api.access_changed.notified();
+        tokio::pin!(changed);
+        // Before the check, so that no change is missed.
+        changed.as_mut().enable();
+        let is_valid = api.authenticator().is_valid(caller.token, api.now());
+        if !is_valid || caller.session.is_some_and(|session| !api.sessions.is_open(&session)) {
+            return;
+        }
+        tokio::select! {
+            () = changed => {}
+            () = tokio::time::sleep(CHECK_PERIOD) => {}
+        }
+    }
+}
+
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        let mut open = self.streams.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.streams.open.lock();
         open.retain(|stream| !Arc::ptr_eq(&stream.end, &self.end));
     }
 }

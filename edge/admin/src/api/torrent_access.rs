@@ -70,12 +70,11 @@ pub(super) async fn of_torrent(
 fn ways(api: &Api, hash: &InfoHash) -> Vec<TorrentAccess> {
     let settings = api.tracker().settings();
     let mut ways: Vec<(TorrentAccess, Vec<String>)> = Vec::new();
-    for (listener, _) in api.sources().registry.publish_counts() {
+    for (listener, _) in api.sources().registry.read() {
         let Some(policy) = settings.listener(listener.listener_policy) else { continue };
         let way = way(api, policy, hash);
         let name = format!("{} {}", listener.protocol.label(), listener.address);
         match ways.iter_mut().find(|(known, _)| *known == way) {
-            Some((_, names)) if names.contains(&name) => {}
             Some((_, names)) => names.push(name),
             None => ways.push((way, vec![name])),
         }

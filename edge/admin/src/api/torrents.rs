@@ -214,13 +214,11 @@ fn torrent(now: Tick, row: &TorrentRow, names: &TorrentNames) -> Torrent {
     Torrent { info_hash, seeders, leechers, downloads, age_s, name, size }
 }
 
-/// Returns a torrent's name and size, as far as they are known.
 fn label(names: &TorrentNames, info_hash: &InfoHash) -> (Option<String>, Option<u64>) {
     let label = names.find(info_hash);
     label.map_or((None, None), |label| (Some(label.name.into()), label.size))
 }
 
-/// Returns the torrents whose names contain `text`.
 async fn named(api: &Shared, text: String) -> Result<Arc<[InfoHash]>, Problem> {
     api.blocking(move |api| api.sources().status.torrent_names.search(&text).into()).await
 }
@@ -232,8 +230,8 @@ async fn list(
     let bad =
         |name: &str, expected: &str| Problem::bad_request(format!("{name}: expected {expected}"));
     let parse =
-        |text: String| text.parse::<Cursor>().map_err(|_| bad("cursor", "the `next` of a page"));
-    let prefix = query.filter.unwrap_or_default().parse::<HashPrefix>();
+        |text: String| Cursor::parse(&text).ok_or_else(|| bad("cursor", "the `next` of a page"));
+    let prefix = HashPrefix::parse(&query.filter.unwrap_or_default());
     let only = match query.name {
         None => None,
         Some(text) if (1..=TorrentLabel::NAME_MAX).contains(&text.chars().count()) => {
@@ -244,7 +242,7 @@ async fn list(
     let request = PageRequest {
         sort: query.sort.unwrap_or_default(),
         ascending: query.order == Some(Order::Asc),
-        prefix: prefix.map_err(|_| bad("filter", "up to 40 hex digits"))?,
+        prefix: prefix.ok_or_else(|| bad("filter", "up to 40 hex digits"))?,
         after: query.cursor.map(parse).transpose()?,
         limit: page_limit(query.limit, 100, ROWS_PER_PAGE_MAX as u32)? as usize,
         only,
@@ -278,7 +276,8 @@ async fn get(
     let breakdown = Breakdown::of(&counted.as_ref().unwrap_or(&details).peers);
     let access = torrent_access::of_torrent(&api, hash).await?;
     let names = &api.sources().status.torrent_names;
-    Ok(Json(TorrentDetail { access, ..detail(now, &details, breakdown, names) }))
+    let frozen = api.tracker().frozen().contains(&hash);
+    Ok(Json(TorrentDetail { access, ..detail(now, &details, frozen, breakdown, names) }))
 }
 
 async fn access(
@@ -292,6 +291,7 @@ async fn access(
 fn detail(
     now: Tick,
     details: &TorrentDetails,
+    frozen: bool,
     breakdown: Breakdown,
     names: &TorrentNames,
 ) -> TorrentDetail {
@@ -306,7 +306,7 @@ fn detail(
         partial_seeds: counts.partial_seeds,
         downloads: counts.downloads,
         age_s: now.since(details.stats.first_seen),
-        frozen: details.frozen,
+        frozen,
         access: Vec::new(),
         v4: counts.v4.into(),
         v6: counts.v6.into(),

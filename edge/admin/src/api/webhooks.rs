@@ -6,7 +6,9 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
 use super::auth::{AuthError, Caller, random_text};
-use super::input::{Body, Created, Id, Json, NoContent, PathParam, check_count, check_room};
+use super::input::{
+    Body, Created, Id, Json, NoContent, PathParam, check_count, check_length, check_room,
+};
 use super::problem::Problem;
 use super::route::{Route, route};
 use super::scope::{Scope, Scopes};
@@ -107,7 +109,7 @@ impl Webhook {
         let (active, expires) = (api.webhooks().is_active(&row), owner.and_then(|it| it.expires));
         let last_delivery = api.webhooks().log.last(row.id);
         let kinds = recorded_kinds(&row.events);
-        let events = EventKind::ALL.into_iter().filter(|kind| kinds.contains(kind)).collect();
+        let events = EventKind::all().filter(|kind| kinds.contains(kind)).collect();
         let WebhookRow { id, url, created, .. } = row;
         Self { id, url, events, created, expires, active, last_delivery }
     }
@@ -125,7 +127,7 @@ async fn create(
     Body(new): Body<NewWebhook>,
 ) -> Result<Created<CreatedWebhook>, Problem> {
     let host = check_url(&new.url, &api.options)?;
-    check_count("events", new.events.len(), EventKind::ALL.len())?;
+    check_count("events", new.events.len(), EventKind::all().count())?;
     let wanted = api.webhooks().rows().len() + 1;
     check_room(wanted, WEBHOOKS_MAX, "webhooks", "remove one first")?;
     if new.events.contains(&EventKind::Accounting) {
@@ -208,10 +210,7 @@ fn absent(id: i64) -> String {
 /// resolved and checked when events are posted.
 fn check_url(url: &str, options: &ApiOptions) -> Result<String, Problem> {
     let bad = |reason: String| Problem::bad_request(format!("url: {reason}"));
-    if url.len() > URL_MAX {
-        let found = url.len();
-        return Err(bad(format!("expected at most {URL_MAX} characters, found {found}")));
-    }
+    check_length("url", url.len(), URL_MAX)?;
     let uri: axum::http::Uri = url.parse().map_err(|_| bad("expected a URL".into()))?;
     let port = match uri.scheme_str() {
         Some("https") => uri.port_u16().unwrap_or(443),

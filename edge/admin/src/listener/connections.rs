@@ -13,8 +13,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tracker::IpPrefix;
 
@@ -25,18 +26,12 @@ const RESERVED_PART: usize = 8;
 
 /// Returns the prefix that one client has to itself: an IPv4 address, or a /64.
 pub(crate) fn host(client: IpAddr) -> IpPrefix {
-    match client.to_canonical() {
-        IpAddr::V4(ip) => IpPrefix::v4(ip, 32),
-        IpAddr::V6(ip) => IpPrefix::v6(ip, 64),
-    }
+    IpPrefix::of_client(client, 32, 64)
 }
 
 /// Returns the prefix that one operator of hosts has at least: an IPv4 /24, or a /48.
 fn network(client: IpAddr) -> IpPrefix {
-    match client.to_canonical() {
-        IpAddr::V4(ip) => IpPrefix::v4(ip, 24),
-        IpAddr::V6(ip) => IpPrefix::v6(ip, 48),
-    }
+    IpPrefix::of_client(client, 24, 48)
 }
 
 /// The open connections.
@@ -58,7 +53,6 @@ struct Entry {
     network: IpPrefix,
     /// The clock when the connection was accepted or last sent something.
     active: u64,
-    /// True if a valid token was sent.
     has_token: bool,
     /// Authenticated requests in progress.
     requests: u32,
@@ -89,7 +83,7 @@ impl Connections {
     ) -> (ConnectionHandle, oneshot::Receiver<()>) {
         let (host, network) = (host(client), network(client));
         let (close, closed) = oneshot::channel();
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.make_room(self.limits.per_host, |entry| entry.host == host);
         table.make_room(self.limits.connections, |_| true);
         let id = table.next();
@@ -97,10 +91,6 @@ impl Connections {
             Entry { host, network, active: id, has_token: false, requests: 0, _close: close };
         table.open.insert(id, entry);
         (ConnectionHandle { id, all: Arc::clone(self) }, closed)
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,9 +126,8 @@ impl Table {
 }
 
 impl ConnectionHandle {
-    /// Notes that something was sent.
     pub(super) fn sent(&self) {
-        let mut table = self.all.table();
+        let mut table = self.all.table.lock();
         let now = table.next();
         if let Some(entry) = table.open.get_mut(&self.id) {
             entry.active = now;
@@ -147,7 +136,7 @@ impl ConnectionHandle {
 
     /// Notes that a request with a valid token has begun.
     pub(crate) fn begin_authenticated(&self) -> RequestInProgress<'_> {
-        if let Some(entry) = self.all.table().open.get_mut(&self.id) {
+        if let Some(entry) = self.all.table.lock().open.get_mut(&self.id) {
             entry.has_token = true;
             entry.requests += 1;
         }
@@ -156,13 +145,13 @@ impl ConnectionHandle {
 
     /// Removes the connection, which is closed.
     pub(super) fn remove(&self) {
-        self.all.table().open.remove(&self.id);
+        self.all.table.lock().open.remove(&self.id);
     }
 }
 
 impl Drop for RequestInProgress<'_> {
     fn drop(&mut self) {
-        if let Some(entry) = self.0.all.table().open.get_mut(&self.0.id) {
+        if let Some(entry) = self.0.all.table.lock().open.get_mut(&self.0.id) {
             entry.requests = entry.requests.saturating_sub(1);
         }
     }
@@ -180,7 +169,7 @@ mod tests {
     }
 
     fn is_open(handle: &ConnectionHandle) -> bool {
-        handle.all.table().open.contains_key(&handle.id)
+        handle.all.table.lock().open.contains_key(&handle.id)
     }
 
     const GREEDY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
@@ -202,7 +191,7 @@ mod tests {
         assert!(closed.try_recv() == Err(oneshot::error::TryRecvError::Closed));
         assert!(last.1.try_recv() == Err(oneshot::error::TryRecvError::Empty));
         last.0.remove();
-        assert_eq!(all.table().open.len(), 9);
+        assert_eq!(all.table.lock().open.len(), 9);
     }
 
     #[test]
@@ -214,12 +203,12 @@ mod tests {
             last = all.admit(GREEDY);
         }
         assert!(is_open(&other.0) && is_open(&last.0));
-        assert_eq!(all.table().open.len(), 5);
+        assert_eq!(all.table.lock().open.len(), 5);
         // The addresses of a /64 are one host, and the hosts of a /48 one network.
         for number in 0..100 {
             all.admit([0x2001, 0xdb8, 0, 0, 0, 0, 0, number].into());
         }
-        assert_eq!(all.table().open.len(), 9);
+        assert_eq!(all.table.lock().open.len(), 9);
         let networks = [1, 2].map(|subnet| network([0x2001, 0xdb8, 1, subnet, 0, 0, 0, 7].into()));
         assert_eq!(networks.map(|it| it.to_string()), ["2001:db8:1::/48"; 2]);
     }

@@ -73,7 +73,6 @@ impl Endings {
         }
     }
 
-    /// Returns the cause by which nearly all requests of the last five minutes ended, if there is one.
     pub(super) fn common(&self) -> Option<CommonEnding> {
         let (first, last) = (&self.recent.front()?.1, self.last.as_ref()?);
         let since = |now: &[u64], old: &[u64]| -> Vec<u64> {

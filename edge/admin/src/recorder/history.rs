@@ -11,9 +11,10 @@ use serde_json::{Map, Value, json};
 use tracker::counters::DropReason;
 use types::{InfoHash, Refusal};
 
-use super::sample::{CounterSnapshot, FIELDS, Sample, drop_label, refusal_label, rounded, sample};
+use super::sample::{CounterSnapshot, FIELDS, Sample, rounded, sample};
 use super::torrents::{self, FollowedTorrents, TORRENT_FIELDS, TorrentSample};
 use crate::annotation::{ANNOTATIONS_MAX, Annotation};
+use crate::named::named;
 use crate::records::tables::history::{PendingHistory, StoredRow};
 use crate::sources::MetricSources;
 use utoipa::ToSchema;
@@ -28,36 +29,21 @@ const STORED_STEP_S: u64 = 60;
 /// Steps of at least this many seconds have the counts of torrents.
 const TORRENT_STEP_S: u64 = 300;
 
-/// A span of time until now.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) enum HistorySpan {
-    #[serde(rename = "10m")]
-    TenMinutes,
-    #[default]
-    #[serde(rename = "1h")]
-    Hour,
-    #[serde(rename = "6h")]
-    SixHours,
-    #[serde(rename = "1d")]
-    Day,
-    #[serde(rename = "7d")]
-    Week,
-    #[serde(rename = "90d")]
-    NinetyDays,
+named! {
+    /// A span of time until now.
+    #[derive(Default)]
+    pub(crate) enum HistorySpan {
+        TenMinutes = "10m", "10 minutes";
+        #[default]
+        Hour = "1h", "1 hour";
+        SixHours = "6h", "6 hours";
+        Day = "1d", "24 hours";
+        Week = "7d", "7 days";
+        NinetyDays = "90d", "90 days";
+    }
 }
 
 impl HistorySpan {
-    /// Names in requests, and in words.
-    pub(crate) const NAMES: [(&str, &str); TIERS.len()] = [
-        ("10m", "10 minutes"),
-        ("1h", "1 hour"),
-        ("6h", "6 hours"),
-        ("1d", "24 hours"),
-        ("7d", "7 days"),
-        ("90d", "90 days"),
-    ];
-
-    /// Returns its length in seconds.
     fn seconds(self) -> u64 {
         let (step_s, rows) = TIERS[self as usize];
         step_s * rows as u64
@@ -70,8 +56,8 @@ pub(super) struct HistoryRow {
     step_s: u64,
     /// Their time is the end of the step.
     values: Sample,
-    refusals: Vec<(u8, u64)>,
-    drops: Vec<(u8, u64)>,
+    refusals: Vec<(&'static str, u64)>,
+    drops: Vec<(&'static str, u64)>,
     torrents: Vec<TorrentSample>,
 }
 
@@ -222,20 +208,12 @@ impl History {
         stored.annotations.into_iter().for_each(|annotation| self.keep(annotation));
     }
 
-    /// Returns what is known of a span that ends `now`.
     pub(super) fn span(&self, span: HistorySpan, now: u64) -> StatsHistory {
         let from = now.saturating_sub(span.seconds());
         let rows = self.rows(span, from);
-        let (mut refusals, mut drops) = (BTreeMap::new(), BTreeMap::new());
         let mut values = Vec::with_capacity(rows.len());
         let mut end = None;
-        for row in rows {
-            for (index, count) in &row.refusals {
-                *refusals.entry(refusal_label(*index)).or_default() += count;
-            }
-            for (index, count) in &row.drops {
-                *drops.entry(drop_label(*index)).or_default() += count;
-            }
+        for row in &rows {
             // Steps that follow one another touch, give or take a second.
             let begin = row.time().saturating_sub(row.step_s);
             if let Some(end) = end.filter(|end| begin > end + 1) {
@@ -252,8 +230,8 @@ impl History {
             to: now,
             fields: FIELDS,
             rows: values,
-            refusals,
-            drops,
+            refusals: sums(rows.iter().flat_map(|row| &row.refusals)),
+            drops: sums(rows.iter().flat_map(|row| &row.drops)),
             annotations: annotations.cloned().collect(),
         }
     }
@@ -341,8 +319,8 @@ impl HistoryRow {
         Self {
             step_s,
             values,
-            refusals: sums(parts.iter().flat_map(|row| &row.refusals)),
-            drops: sums(parts.iter().flat_map(|row| &row.drops)),
+            refusals: sums(parts.iter().flat_map(|row| &row.refusals)).into_iter().collect(),
+            drops: sums(parts.iter().flat_map(|row| &row.drops)).into_iter().collect(),
             torrents: torrents.map(|row| row.torrents.clone()).unwrap_or_default(),
         }
     }
@@ -352,14 +330,11 @@ impl HistoryRow {
         let values = rounded(&self.values);
         let values = values.as_array().map(Vec::as_slice).unwrap_or_default();
         let named = FIELDS.into_iter().map(String::from).zip(values.iter().cloned());
-        let counts = |counts: &[(u8, u64)], label: fn(u8) -> &'static str| {
-            let named = counts.iter().map(|(index, count)| (label(*index).into(), json!(count)));
-            Value::Object(named.collect())
-        };
+        let counts = |counts: &[_]| json!(sums(counts.iter()));
         let mut data: Map<String, Value> =
             named.skip(1).filter(|(_, value)| *value != json!(0)).collect();
-        data.insert("refusals".into(), counts(&self.refusals, refusal_label));
-        data.insert("drops".into(), counts(&self.drops, drop_label));
+        data.insert("refusals".into(), counts(&self.refusals));
+        data.insert("drops".into(), counts(&self.drops));
         if !self.torrents.is_empty() {
             data.insert("torrents".into(), torrents::to_stored(&self.torrents));
         }
@@ -371,11 +346,11 @@ impl HistoryRow {
     fn from_stored(stored: &StoredRow) -> Option<Self> {
         let data: Map<String, Value> = serde_json::from_str(&stored.data).ok()?;
         let values = FIELDS.map(|name| data.get(name).and_then(Value::as_f64).unwrap_or(0.0));
-        let counts = |name: &str, labels: &[&str]| -> Vec<(u8, u64)> {
+        let counts = |name: &str, labels: &[&'static str]| -> Vec<(&'static str, u64)> {
             let counts = data.get(name).and_then(Value::as_object).into_iter().flatten();
             let read = |(label, count): (&String, &Value)| {
-                let index = labels.iter().position(|known| known == label)?;
-                Some((u8::try_from(index).ok()?, count.as_u64()?))
+                let reason = labels.iter().find(|known| *known == label)?;
+                Some((*reason, count.as_u64()?))
             };
             counts.filter_map(read).collect()
         };
@@ -391,19 +366,18 @@ impl HistoryRow {
     }
 }
 
-/// Returns the requests per second of all protocols.
 fn requests_s(values: &Sample) -> f64 {
     let is_protocol = |name: &str| ["udp_s", "http_s", "https_s", "ws_s", "wss_s"].contains(&name);
     FIELDS.iter().zip(values).filter(|(name, _)| is_protocol(name)).map(|(_, value)| value).sum()
 }
 
-/// Adds up counts with the same index.
-fn sums<'a>(counts: impl Iterator<Item = &'a (u8, u64)>) -> Vec<(u8, u64)> {
+/// Adds up the counts of each reason.
+fn sums<'a>(counts: impl Iterator<Item = &'a (&'static str, u64)>) -> BTreeMap<&'static str, u64> {
     let mut sums = BTreeMap::new();
-    for (index, count) in counts {
-        *sums.entry(*index).or_default() += count;
+    for (reason, count) in counts {
+        *sums.entry(*reason).or_default() += count;
     }
-    sums.into_iter().collect()
+    sums
 }
 
 #[cfg(test)]
@@ -414,8 +388,7 @@ mod tests {
     fn row(step_s: u64, time: u64) -> HistoryRow {
         let mut values = [0.0; FIELDS.len()];
         (values[0], values[1]) = (time as f64, 0.5);
-        let denied = Refusal::Denied.index() as u8;
-        let (refusals, drops) = (vec![(denied, 2)], vec![(0, 1)]);
+        let (refusals, drops) = (vec![("denied", 2)], vec![("too_short", 1)]);
         HistoryRow { step_s, values, refusals, drops, torrents: Vec::new() }
     }
 

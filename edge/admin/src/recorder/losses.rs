@@ -26,7 +26,6 @@ impl Losses {
         }
     }
 
-    /// Returns how many were lost in the last ten minutes.
     pub(super) fn recent(&self) -> u64 {
         self.recent.iter().map(|(_, lost)| lost).sum()
     }

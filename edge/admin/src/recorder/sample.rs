@@ -1,6 +1,5 @@
 //! Figures of one moment or one span of time, computed from counters.
 
-use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
@@ -42,18 +41,19 @@ pub(super) struct CounterSnapshot {
     pub(super) time: u64,
     pub(super) at: Instant,
     pub(super) counters: Counters,
-    requests: BTreeMap<&'static str, u64>,
+    /// By protocol.
+    requests: [u64; Protocol::ALL.len()],
     cpu_s: f64,
 }
 
 impl CounterSnapshot {
     pub(super) fn new(listeners: &[(Listener, Counters)], cpu_s: f64) -> Self {
         let mut all = Counters::default();
-        let mut requests = BTreeMap::new();
+        let mut requests = [0; Protocol::ALL.len()];
         for (listener, counters) in listeners {
             all.add(counters);
             let sum: u64 = counters.requests.as_flattened().iter().sum();
-            *requests.entry(listener.protocol.label()).or_default() += sum;
+            requests[listener.protocol.index()] += sum;
         }
         // Not needed here: snapshots are kept for half an hour.
         (all.clients, all.busy_networks) = Default::default();
@@ -62,14 +62,15 @@ impl CounterSnapshot {
     }
 
     /// Returns how often each refusal and each drop happened since `last`, without those that did not, by
-    /// their indexes.
-    pub(super) fn reasons_since(&self, last: &Self) -> [Vec<(u8, u64)>; 2] {
-        let grown = |new: &[u64], old: &[u64]| {
+    /// their labels.
+    pub(super) fn reasons_since(&self, last: &Self) -> [Vec<(&'static str, u64)>; 2] {
+        let grown = |labels: &[&'static str], new: &[u64], old: &[u64]| {
             let grown = new.iter().zip(old).map(|(new, old)| new.saturating_sub(*old));
-            (0..).zip(grown).filter(|(_, count)| *count > 0).collect()
+            labels.iter().copied().zip(grown).filter(|(_, count)| *count > 0).collect()
         };
         let (new, old) = (&self.counters, &last.counters);
-        [grown(&new.refusals, &old.refusals), grown(&new.drops, &old.drops)]
+        let refusals = grown(&Refusal::ALL.map(Refusal::label), &new.refusals, &old.refusals);
+        [refusals, grown(&DropReason::ALL.map(DropReason::label), &new.drops, &old.drops)]
     }
 }
 
@@ -81,12 +82,8 @@ pub(super) fn sample(
 ) -> Sample {
     let passed_s = now.at.duration_since(last.at).as_secs_f64().max(0.001);
     let rate = |new: u64, old: u64| new.saturating_sub(old) as f64 / passed_s;
-    let requests = |protocol: Protocol| {
-        let of = |snapshot: &CounterSnapshot| {
-            snapshot.requests.get(protocol.label()).copied().unwrap_or(0)
-        };
-        rate(of(now), of(last))
-    };
+    let requests =
+        |protocol: Protocol| rate(now.requests[protocol.index()], last.requests[protocol.index()]);
     let (new, old) = (&now.counters, &last.counters);
     let sum = |counts: &[u64]| counts.iter().sum::<u64>();
     let totals = sources.tracker.totals();
@@ -137,16 +134,6 @@ pub(crate) fn rounded(sample: &Sample) -> Value {
         figure => Value::from(figure),
     };
     sample.iter().map(number).collect()
-}
-
-/// Returns the label of a refusal.
-pub(crate) fn refusal_label(index: u8) -> &'static str {
-    Refusal::ALL.get(usize::from(index)).map_or("", |refusal| refusal.label())
-}
-
-/// Returns the label of a reason to drop.
-pub(crate) fn drop_label(index: u8) -> &'static str {
-    DropReason::ALL.get(usize::from(index)).map_or("", |reason| reason.label())
 }
 
 #[cfg(test)]

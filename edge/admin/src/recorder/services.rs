@@ -39,8 +39,9 @@ pub(super) struct ServiceReading {
     traffic: Traffic,
 }
 
-/// Counters since the start of the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counters since the start of the process, or over a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 struct Traffic {
     announces: u64,
     requests: u64,
@@ -53,9 +54,8 @@ struct Traffic {
 struct Tally {
     served_ms: u64,
     down_ms: u64,
-    announces: u64,
-    requests: u64,
-    bytes_out: u64,
+    #[serde(flatten)]
+    traffic: Traffic,
 }
 
 /// The sums of all services over a step.
@@ -150,7 +150,7 @@ impl Services {
             self.spread(index, now.unix_ms, elapsed_ms, is_served);
             for tier in &mut self.tiers {
                 let Some(row) = tier.row_at(now.unix_ms) else { continue };
-                row.tallies[index].count(&reading.traffic, &old);
+                row.tallies[index].traffic.add(&reading.traffic, &old);
             }
         }
         self.seen_ms = now.unix_ms;
@@ -231,9 +231,9 @@ impl Services {
         let summary = |service: Service| {
             let index = service.index();
             self.last[index]?;
-            let mut sum = Tally::default();
+            let mut sum = Traffic::default();
             for row in hours.rows.iter().filter(|row| row.end > since) {
-                sum.add(&row.tallies[index]);
+                sum.add(&row.tallies[index].traffic, &Traffic::default());
             }
             let uptime = |day: u64| {
                 let row = days.rows.iter().find(|row| row.end == day * DAY_S);
@@ -259,17 +259,14 @@ impl Tally {
     fn uptime(&self) -> DayUptime {
         DayUptime { served_s: self.served_ms / 1000, down_s: self.down_ms / 1000 }
     }
+}
 
-    fn count(&mut self, new: &Traffic, old: &Traffic) {
+impl Traffic {
+    /// Adds what there was between two readings.
+    fn add(&mut self, new: &Self, old: &Self) {
         self.announces += new.announces.saturating_sub(old.announces);
         self.requests += new.requests.saturating_sub(old.requests);
         self.bytes_out += new.bytes_out.saturating_sub(old.bytes_out);
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.announces += other.announces;
-        self.requests += other.requests;
-        self.bytes_out += other.bytes_out;
     }
 }
 

@@ -17,7 +17,6 @@ pub(super) struct TorrentSample {
     pub(super) info_hash: InfoHash,
     pub(super) seeders: u32,
     pub(super) leechers: u32,
-    /// Downloads completed so far.
     pub(super) downloads: u32,
 }
 
@@ -33,7 +32,6 @@ impl FollowedTorrents {
         self.0.truncate(FOLLOWED_MAX);
     }
 
-    /// Follows a torrent if there is room.
     pub(super) fn add(&mut self, info_hash: InfoHash) {
         if self.0.len() < FOLLOWED_MAX && !self.0.contains(&info_hash) {
             self.0.push(info_hash);

@@ -57,27 +57,13 @@ pub struct ArchiveSummary {
     pub replaced: Option<Replaced>,
 }
 
-/// Why an archive could not be written or put back.
+/// Why an archive could not be written or put back: a sentence.
 #[derive(Debug)]
-pub enum ArchiveError {
-    /// The records, or the copy of them.
-    Records(OpenError),
-    /// A file could not be read or written.
-    File(PathBuf, io::Error),
-    /// The archive itself could not be read or written.
-    Stream(io::Error),
-    /// No archive of tidegate was read. A sentence.
-    Foreign(String),
-}
+pub struct ArchiveError(String);
 
 impl fmt::Display for ArchiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Records(error) => error.fmt(f),
-            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Stream(error) => write!(f, "cannot read or write the archive: {error}"),
-            Self::Foreign(text) => f.write_str(text),
-        }
+        f.write_str(&self.0)
     }
 }
 
@@ -85,8 +71,18 @@ impl std::error::Error for ArchiveError {}
 
 impl From<OpenError> for ArchiveError {
     fn from(error: OpenError) -> Self {
-        Self::Records(error)
+        Self(error.to_string())
     }
+}
+
+/// Returns the error of a file that could not be read or written.
+fn at(path: &Path) -> impl Fn(io::Error) -> ArchiveError {
+    move |error| ArchiveError(format!("{}: {error}", path.display()))
+}
+
+/// Returns the error of an archive that could not be read or written.
+fn of_stream(error: io::Error) -> ArchiveError {
+    ArchiveError(format!("cannot read or write the archive: {error}"))
 }
 
 /// Writes an archive of the state directory `folder` to `to`. A tracker may run there meanwhile.
@@ -116,9 +112,9 @@ pub fn write_archive(
         }
     }
     let end = format!("{{\"tidegate\":\"{}\"}}\n", env!("CARGO_PKG_VERSION"));
-    let mut header = header(end.len() as u64, &fs::metadata(folder).map_err(ArchiveError::Stream)?);
-    archive.append_data(&mut header, END, end.as_bytes()).map_err(ArchiveError::Stream)?;
-    archive.into_inner().and_then(Write::flush).map_err(ArchiveError::Stream)?;
+    let mut header = header(end.len() as u64, &fs::metadata(folder).map_err(of_stream)?);
+    archive.append_data(&mut header, END, end.as_bytes()).map_err(of_stream)?;
+    archive.into_inner().and_then(Write::flush).map_err(of_stream)?;
     Ok(ArchiveSummary { counts, others, replaced: None })
 }
 
@@ -147,11 +143,10 @@ fn append_tree(
     name: &str,
     depth: usize,
 ) -> Result<bool, ArchiveError> {
-    let failed = |error| ArchiveError::File(path.to_owned(), error);
     let kind = match fs::symlink_metadata(path) {
         Ok(data) => data.file_type(),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(at(path)(error)),
     };
     if kind.is_file() {
         return append(archive, path, name);
@@ -160,8 +155,8 @@ fn append_tree(
         return Ok(false);
     }
     let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(failed)? {
-        names.push(entry.map_err(failed)?.file_name());
+    for entry in fs::read_dir(path).map_err(at(path))? {
+        names.push(entry.map_err(at(path))?.file_name());
     }
     // The journal's files are numbered: they are copied in the order in which they were written.
     names.sort();
@@ -177,19 +172,18 @@ fn append(
     path: &Path,
     name: &str,
 ) -> Result<bool, ArchiveError> {
-    let failed = |error| ArchiveError::File(path.to_owned(), error);
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(at(path)(error)),
     };
-    let data = file.metadata().map_err(failed)?;
+    let data = file.metadata().map_err(at(path))?;
     let mut header = header(data.len(), &data);
     let mut bytes = CountedReader { file: file.take(data.len()), missing: data.len() };
-    archive.append_data(&mut header, name, &mut bytes).map_err(ArchiveError::Stream)?;
+    archive.append_data(&mut header, name, &mut bytes).map_err(of_stream)?;
     if bytes.missing > 0 {
         let text = format!("it became {} bytes shorter while it was read", bytes.missing);
-        return Err(failed(io::Error::other(text)));
+        return Err(at(path)(io::Error::other(text)));
     }
     Ok(true)
 }
@@ -229,8 +223,7 @@ impl Read for CountedReader {
 pub fn restore_archive(from: &mut dyn Read, folder: &Path) -> Result<ArchiveSummary, ArchiveError> {
     let unpacked = folder.join(UNPACKED);
     remove_tree(&unpacked)?;
-    let failed = |error| ArchiveError::File(unpacked.clone(), error);
-    DirBuilder::new().mode(0o700).create(&unpacked).map_err(failed)?;
+    DirBuilder::new().mode(0o700).create(&unpacked).map_err(at(&unpacked))?;
     let restored = unpack(from, &unpacked).and_then(|others| take(&unpacked, folder, others));
     let removed = remove_tree(&unpacked);
     let summary = restored?;
@@ -242,7 +235,7 @@ pub fn restore_archive(from: &mut dyn Read, folder: &Path) -> Result<ArchiveSumm
 fn unpack(from: &mut dyn Read, folder: &Path) -> Result<Vec<String>, ArchiveError> {
     let mut start = Vec::new();
     let head = (&mut *from).take(SQLITE_HEAD.len() as u64).read_to_end(&mut start);
-    head.map_err(ArchiveError::Stream)?;
+    head.map_err(of_stream)?;
     let mut all = io::Cursor::new(&start).chain(from);
     if start == *SQLITE_HEAD {
         write_new(&folder.join(FILE), &mut all)?;
@@ -267,7 +260,7 @@ fn unpack(from: &mut dyn Read, folder: &Path) -> Result<Vec<String>, ArchiveErro
         let to = folder.join(&place.path);
         if let Some(parent) = to.parent() {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
-            made.map_err(|error| ArchiveError::File(parent.to_owned(), error))?;
+            made.map_err(at(parent))?;
         }
         write_new(&to, &mut entry)?;
     }
@@ -277,16 +270,16 @@ fn unpack(from: &mut dyn Read, folder: &Path) -> Result<Vec<String>, ArchiveErro
     let found = if has_records { "one that ends too early" } else { "nothing" };
     let text =
         format!("expected an archive of `tidegate backup`, found {found}; nothing was restored");
-    Err(ArchiveError::Foreign(text))
+    Err(ArchiveError(text))
 }
 
 fn not_tar(error: io::Error) -> ArchiveError {
-    ArchiveError::Foreign(format!("expected an archive of `tidegate backup`: {error}"))
+    ArchiveError(format!("expected an archive of `tidegate backup`: {error}"))
 }
 
 fn unexpected(path: &Path) -> ArchiveError {
     let path = path.display();
-    ArchiveError::Foreign(format!(
+    ArchiveError(format!(
         "expected an archive of `tidegate backup`, found `{path}` where it does not belong; nothing was restored"
     ))
 }
@@ -316,12 +309,10 @@ impl Place {
 }
 
 fn write_new(path: &Path, from: &mut dyn Read) -> Result<(), ArchiveError> {
-    let failed = |error| ArchiveError::File(path.to_owned(), error);
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    let mut file = file.map_err(failed)?;
-    io::copy(from, &mut file).map_err(failed)?;
-    file.sync_all().map_err(failed)
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut file = file.map_err(at(path))?;
+    io::copy(from, &mut file).map_err(at(path))?;
+    file.sync_all().map_err(at(path))
 }
 
 /// Puts unpacked files in place of those in `folder`: the records first, since they show whether a tracker runs.
@@ -339,17 +330,12 @@ fn take(
         let aside = folder.join(format!("{name}.{REPLACED}"));
         if present.exists() {
             remove_tree(&aside)?;
-            rename(&present, &aside)?;
+            fs::rename(&present, &aside).map_err(at(&present))?;
         }
-        rename(&fresh, &present)?;
+        fs::rename(&fresh, &present).map_err(at(&fresh))?;
     }
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(|error| ArchiveError::File(folder.to_owned(), error))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(at(folder))?;
     Ok(ArchiveSummary { counts, others, replaced })
-}
-
-fn rename(from: &Path, to: &Path) -> Result<(), ArchiveError> {
-    fs::rename(from, to).map_err(|error| ArchiveError::File(from.to_owned(), error))
 }
 
 /// Removes a file or folder, if it exists.
@@ -360,20 +346,19 @@ fn remove_tree(path: &Path) -> Result<(), ArchiveError> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     };
-    removed.map_err(|error| ArchiveError::File(path.to_owned(), error))
+    removed.map_err(at(path))
 }
 
 /// Changes the owner of a file, or of a folder with all that is in it.
 fn give_to_owner_of(folder: &Path, path: &Path) -> Result<(), ArchiveError> {
-    let failed = |error| ArchiveError::File(path.to_owned(), error);
-    let owner = fs::metadata(folder).map_err(failed)?;
-    let present = fs::metadata(path).map_err(failed)?;
+    let owner = fs::metadata(folder).map_err(at(path))?;
+    let present = fs::metadata(path).map_err(at(path))?;
     if (owner.uid(), owner.gid()) != (present.uid(), present.gid()) {
-        chown(path, Some(owner.uid()), Some(owner.gid())).map_err(failed)?;
+        chown(path, Some(owner.uid()), Some(owner.gid())).map_err(at(path))?;
     }
     if present.is_dir() {
-        for entry in fs::read_dir(path).map_err(failed)? {
-            give_to_owner_of(folder, &entry.map_err(failed)?.path())?;
+        for entry in fs::read_dir(path).map_err(at(path))? {
+            give_to_owner_of(folder, &entry.map_err(at(path))?.path())?;
         }
     }
     Ok(())

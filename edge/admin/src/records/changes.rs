@@ -52,7 +52,7 @@ impl Consequences {
     ) -> Result<bool, rusqlite::Error> {
         let stamp = self.clock.next();
         let note =
-            |to: &mut Self, row: Row<'_>, is_removed| to.note(db, row, State { stamp, is_removed });
+            |to: &mut Self, row: &Row, is_removed| to.note(db, row, State { stamp, is_removed });
         if !self.retain(op, note)? {
             return Ok(false);
         }
@@ -74,7 +74,7 @@ impl Consequences {
     fn retain(
         &mut self,
         op: &mut RecordOp,
-        mut is_kept: impl FnMut(&mut Self, Row<'_>, bool) -> Result<bool, rusqlite::Error>,
+        mut is_kept: impl FnMut(&mut Self, &Row, bool) -> Result<bool, rusqlite::Error>,
     ) -> Result<bool, rusqlite::Error> {
         let mut failure = None;
         let is_left = op.retain_rows(|row, is_removed| match is_kept(self, row, is_removed) {

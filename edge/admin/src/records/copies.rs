@@ -56,7 +56,7 @@ pub(super) fn backup(folder: &Path, to: &Path) -> Result<CopyCounts, OpenError> 
     let of_copy = |reason| OpenError { file: Some(to.to_owned()), reason };
     // SQLite writes to a file that is there and empty.
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(to);
-    new.map_err(|error| of_copy(Reason::Other(error.to_string())))?;
+    new.map_err(|error| of_copy(error.into()))?;
     let copied = copy(&db, to);
     if copied.is_err() {
         // An incomplete copy is none.
@@ -67,11 +67,9 @@ pub(super) fn backup(folder: &Path, to: &Path) -> Result<CopyCounts, OpenError> 
 
 fn copy(db: &Connection, to: &Path) -> Result<CopyCounts, Reason> {
     let name = to.to_str().ok_or_else(|| Reason::Other("its name is no UTF-8".into()))?;
-    db.execute("VACUUM INTO ?1", [name]).map_err(|error| Reason::new(&error))?;
-    let other = |error: io::Error| Reason::Other(error.to_string());
-    File::open(to).and_then(|file| file.sync_all()).map_err(other)?;
-    let copy = schema::open_existing(to)?;
-    counts(&copy).map_err(|error| Reason::new(&error))
+    db.execute("VACUUM INTO ?1", [name])?;
+    File::open(to)?.sync_all()?;
+    Ok(counts(&schema::open_existing(to)?)?)
 }
 
 /// Moves a copy, which is on the same file system, in place of the records in `folder`, which are put aside. No tracker
@@ -90,7 +88,7 @@ pub(super) fn restore(
     let copied = check_copy(from).map_err(of_copy)?;
     let file = folder.join(FILE);
     let fail = |reason| OpenError { file: Some(file.clone()), reason };
-    let other = |error: io::Error| fail(Reason::Other(error.to_string()));
+    let other = |error: io::Error| fail(error.into());
     // It stays locked until it is put aside.
     let mut locked = None;
     let mut before = None;
@@ -121,28 +119,20 @@ pub(super) fn restore(
     Ok((copied, replaced))
 }
 
-/// Checks a whole copy.
 fn check_copy(from: &Path) -> Result<CopyCounts, Reason> {
-    let other = |error: io::Error| Reason::Other(error.to_string());
-    fs::metadata(from).map_err(other)?;
+    fs::metadata(from)?;
     let db = schema::open_existing(from)?;
-    let sound = db.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
-    match sound.map_err(|error| Reason::new(&error))?.as_str() {
-        "ok" => counts(&db).map_err(|error| Reason::new(&error)),
-        fault => Err(Reason::Corrupt(fault.to_owned())),
-    }
+    let sound: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if sound == "ok" { Ok(counts(&db)?) } else { Err(Reason::Corrupt(sound)) }
 }
 
 /// Locks records for other processes, with all changes in the file itself.
 fn lock(db: Connection) -> Result<(Connection, CopyCounts), Reason> {
-    let lock = || {
-        // A tracker holds a shared lock as long as it has the file open.
-        db.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
-        db.execute_batch("BEGIN EXCLUSIVE; COMMIT")?;
-        db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
-        counts(&db)
-    };
-    let counts = lock().map_err(|error| Reason::new(&error))?;
+    // A tracker holds a shared lock as long as it has the file open.
+    db.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
+    db.execute_batch("BEGIN EXCLUSIVE; COMMIT")?;
+    db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    let counts = counts(&db)?;
     Ok((db, counts))
 }
 

@@ -4,8 +4,8 @@
 //! held in memory besides.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use primitives::siphash::siphash;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -27,7 +27,6 @@ pub(super) fn bounds(range: u16) -> (Vec<u8>, Vec<u8>) {
     (first(range), end)
 }
 
-/// Returns the hash of a row's key and values.
 pub(super) fn hash(kind: Kind, key: &[u8], values: &[i64]) -> u64 {
     let mut bytes = vec![kind as u8];
     bytes.extend_from_slice(key);
@@ -101,7 +100,7 @@ impl Digests {
     }
 
     pub(super) fn set(&self, digests: &[RangeDigest]) {
-        let mut kinds = self.lock();
+        let mut kinds = self.0.lock();
         for RangeDigest { kind, range, digest } in digests {
             let kind = kinds.get_mut(usize::from(*kind));
             if let Some(known) = kind.and_then(|ranges| ranges.get_mut(usize::from(*range))) {
@@ -116,15 +115,11 @@ impl Digests {
             let bytes: Vec<u8> = ranges.iter().flat_map(|digest| digest.to_be_bytes()).collect();
             siphash::<1, 3>(&[0; 16], &bytes)
         };
-        self.lock().iter().map(of_kind).collect()
+        self.0.lock().iter().map(of_kind).collect()
     }
 
     /// Returns the digests of the ranges of a kind; none of an unknown kind.
     pub(super) fn of_ranges(&self, kind: u8) -> Vec<u64> {
-        self.lock().get(usize::from(kind)).cloned().unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u64>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(usize::from(kind)).cloned().unwrap_or_default()
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of the records.
 
-use std::fmt;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use rusqlite::ErrorCode;
 
@@ -33,13 +33,8 @@ impl RecordsError {
     /// by one, beside the node's own, and their counts stay at 0.
     pub(super) const FORMER_LABELS: [&str; 2] = ["merging", "outbox_full"];
 
-    /// Those that pass by themselves, or that the client of the API can avoid.
+    /// Those that pass by themselves, or that the client of the API can avoid. All others need attention.
     pub(super) const HARMLESS: [Self; 3] = [Self::Conflict, Self::QueueFull, Self::Upgrading];
-
-    /// Returns whether the failure needs attention.
-    pub(super) fn is_serious(&self) -> bool {
-        !Self::HARMLESS.contains(self)
-    }
 
     /// Converts an error of SQLite.
     pub(crate) fn new(error: rusqlite::Error) -> Self {
@@ -101,11 +96,8 @@ pub(super) enum Reason {
     Foreign,
     /// Of a later version of tidegate, with this schema version.
     Newer(i64),
-    /// Damaged.
     Corrupt(String),
-    /// Locked by another process.
     Locked,
-    /// Something else.
     Other(String),
 }
 
@@ -144,9 +136,14 @@ impl From<RecordsError> for Reason {
     }
 }
 
-impl Reason {
-    /// Converts an error of SQLite.
-    pub(super) fn new(error: &rusqlite::Error) -> Self {
+impl From<io::Error> for Reason {
+    fn from(error: io::Error) -> Self {
+        Self::Other(error.to_string())
+    }
+}
+
+impl From<rusqlite::Error> for Reason {
+    fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::Foreign,
             Some(ErrorCode::DatabaseCorrupt) => Self::Corrupt(error.to_string()),

@@ -1,7 +1,8 @@
 //! State of the records, for metrics and the API.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::failure::RecordsError;
 
@@ -36,7 +37,6 @@ impl RecordsHealth {
         all.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns the number of failures of each label.
     pub(crate) fn failures_by_label(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.failures.iter().map(|count| count.load(Ordering::Relaxed));
         let former = RecordsError::FORMER_LABELS.into_iter().map(|label| (label, 0));
@@ -45,15 +45,14 @@ impl RecordsHealth {
 
     /// Returns why the last write failed, or `None` if it succeeded.
     pub(crate) fn failing(&self) -> Option<RecordsError> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failing.lock().clone()
     }
 
     /// Notes whether a write failed.
     pub(super) fn set_failing(&self, why: Option<&RecordsError>) {
-        *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = why.cloned();
+        *self.failing.lock() = why.cloned();
     }
 
-    /// Counts a failure.
     pub(crate) fn count(&self, failure: &RecordsError) {
         if let Some(count) = self.failures.get(failure.index()) {
             count.fetch_add(1, Ordering::Relaxed);

@@ -12,11 +12,12 @@ use tracing::debug;
 use super::changes::{Consequences, Stamped};
 use super::op::RecordOp;
 use super::replication::ReplicationState;
-use super::rows::Row;
+use super::rows::{Kind, Row};
 use super::stamp::Stamp;
 use super::stamps;
 use super::tables::bans;
 use super::tables::counts;
+use super::tables::ids;
 use super::tables::key_totals;
 use super::tables::keys::{self, KeyRow};
 use super::tables::settings;
@@ -68,7 +69,6 @@ pub(super) fn merge_body(
 }
 
 impl RecordOp {
-    /// Merges another node's change.
     pub(super) fn merge(
         mut self,
         db: &Connection,
@@ -99,29 +99,26 @@ impl RecordOp {
         Ok(())
     }
 
-    /// Returns the op that removes the row with an id that this op puts, and what identifies the row.
-    fn removal(&self) -> Option<(Self, Row<'static>)> {
-        match self {
-            Self::KeyPut(KeyRow { id, .. }) => Some((Self::KeyRemoved { id: *id }, Row::Key(*id))),
-            Self::TokenPut(TokenRow { id, .. }) => {
-                Some((Self::TokenRemoved { id: *id }, Row::Token(*id)))
-            }
-            Self::WebhookPut(WebhookRow { id, .. }) => {
-                Some((Self::WebhookRemoved { id: *id }, Row::Webhook(*id)))
-            }
-            _ => None,
-        }
+    /// Returns the op that removes the row with an id that this op puts, what identifies the row, and the id.
+    fn removal(&self) -> Option<(Self, Row, i64)> {
+        let (removal, kind, id) = match self {
+            Self::KeyPut(row) => (Self::KeyRemoved { id: row.id }, Kind::Keys, row.id.into()),
+            Self::TokenPut(row) => (Self::TokenRemoved { id: row.id }, Kind::Tokens, row.id),
+            Self::WebhookPut(row) => (Self::WebhookRemoved { id: row.id }, Kind::Webhooks, row.id),
+            _ => return None,
+        };
+        Some((removal, Row::named(kind, id), id))
     }
 
     /// Returns the id of another row with the same unique text, as the op that removes that row and what identifies it.
-    fn rival(&self, db: &Connection) -> Result<Option<(Self, Row<'static>)>, rusqlite::Error> {
+    fn rival(&self, db: &Connection) -> Result<Option<(Self, Row)>, rusqlite::Error> {
         Ok(match self {
             Self::KeyPut(row) => keys::id_of(db, &row.key)?
                 .filter(|id| *id != row.id)
-                .map(|id| (Self::KeyRemoved { id }, Row::Key(id))),
+                .map(|id| (Self::KeyRemoved { id }, Row::named(Kind::Keys, id))),
             Self::TokenPut(row) => tokens::id_of(db, &row.digest)?
                 .filter(|id| *id != row.id)
-                .map(|id| (Self::TokenRemoved { id }, Row::Token(id))),
+                .map(|id| (Self::TokenRemoved { id }, Row::named(Kind::Tokens, id))),
             _ => None,
         })
     }
@@ -135,12 +132,12 @@ impl RecordOp {
         stamp: Stamp,
     ) -> Result<bool, rusqlite::Error> {
         let Some((rival, rival_row)) = self.rival(db)? else { return Ok(true) };
-        let Some((removal, row)) = self.removal() else { return Ok(true) };
-        if stamps::get(db, row)?.is_some_and(|known| known.stamp >= stamp) {
+        let Some((removal, row, _)) = self.removal() else { return Ok(true) };
+        if stamps::get(db, &row)?.is_some_and(|known| known.stamp >= stamp) {
             // It is not new, so it takes part in nothing.
             return Ok(true);
         }
-        let rival_stamp = stamps::get(db, rival_row)?.map_or_else(Stamp::default, |it| it.stamp);
+        let rival_stamp = stamps::get(db, &rival_row)?.map_or_else(Stamp::default, |it| it.stamp);
         let is_won = rival_stamp < stamp;
         let loser = if is_won { rival } else { removal };
         loser.merge(db, to, stamp.max(rival_stamp))?;
@@ -150,10 +147,10 @@ impl RecordOp {
     /// Makes room for a row whose id another row has, which this node made before it was in the cluster: that one gets
     /// a new id. An id of a cluster is assigned once, unless a backup was restored; then the later row replaces the other.
     fn make_room(&self, db: &Connection, to: &mut Consequences) -> Result<(), rusqlite::Error> {
-        let Some((mut removal, row)) = self.removal() else { return Ok(()) };
-        let known = stamps::get(db, row)?;
+        let Some((mut removal, row, id)) = self.removal() else { return Ok(()) };
+        let known = stamps::get(db, &row)?;
         let is_own = known.is_some_and(|known| known.stamp.node() == to.clock.node);
-        if !is_own || !row.has_early_id() {
+        if !is_own || !ids::is_early(id) {
             return Ok(());
         }
         let moved = match self {
@@ -171,10 +168,10 @@ impl RecordOp {
         let Some(moved) = moved else { return Ok(()) };
         removal.write(db, to)?;
         to.effects.push(removal);
-        to.forget(db, row)?;
+        to.forget(db, &row)?;
         let outcome = moved.apply(db, to)?;
-        if let (Row::Key(old), Some(KeyRow { id: new, .. })) = (row, outcome.key) {
-            key_totals::rename(db, to, old, new)?;
+        if let (Self::KeyPut(theirs), Some(own)) = (self, outcome.key) {
+            key_totals::rename(db, to, theirs.id, own.id)?;
         }
         Ok(())
     }

@@ -76,14 +76,14 @@ impl OfflineRecords {
         let file = folder.join(FILE);
         let db = schema::open(Some(&file))?;
         let fail = |reason| OpenError { file: Some(file.clone()), reason };
-        let begin = || {
+        let begin = || -> Result<_, Reason> {
             // A tracker holds a shared lock as long as it has the file open.
             db.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
             db.execute_batch("BEGIN IMMEDIATE")?;
             let keys = db.query_row("SELECT count(*) FROM keys", [], |row| row.get::<_, u32>(0))?;
             Ok((keys as usize, stamps::read_clock(&db)?.unwrap_or((0, Stamp::OLDEST))))
         };
-        let (keys, (node, last)) = begin().map_err(|error| fail(Reason::new(&error)))?;
+        let (keys, (node, last)) = begin().map_err(fail)?;
         let now_ms = u64::try_from(now).unwrap_or_default() * 1000;
         let to = Consequences::new(Clock { node, last, now_ms });
         let (entries, downloads, counts) = Default::default();
@@ -150,13 +150,11 @@ impl OfflineRecords {
             ..Rules::default()
         };
         KeyRow {
-            id: 0,
             key: new.key.as_str().into(),
             name: new.name.clone(),
             created: self.now,
             rules,
-            totals: KeyTotals::default(),
-            first_used: None,
+            ..KeyRow::default()
         }
     }
 

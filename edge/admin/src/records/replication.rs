@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::{Notify, oneshot};
 use types::InfoHash;
@@ -24,7 +24,7 @@ use super::tables::key_totals::{self, KeyCounts};
 use super::tables::keys;
 use super::tables::settings;
 use super::tables::{bans, tokens, torrent_reasons, webhooks};
-use super::writer::{Call, LiveState, WriterRequest};
+use super::writer::{Call, ChangeSource, LiveState, WriterRequest};
 use super::{Records, RecordsError, Writer};
 use crate::json::json_text;
 
@@ -70,7 +70,7 @@ impl ReplicationState {
         if changes.is_empty() || !self.is_on.load(Ordering::Relaxed) {
             return;
         }
-        let mut waiting = self.lock_waiting();
+        let mut waiting = self.waiting.lock();
         for change in changes {
             let text = json_text(&change);
             if text.len() + 2 > CHANGES_BYTES_MAX || waiting.bytes + text.len() > UNSENT_BYTES_MAX {
@@ -86,7 +86,7 @@ impl ReplicationState {
 
     /// Takes a body of changes; `None` if none waits.
     pub(super) fn take_changes(&self) -> Option<Vec<u8>> {
-        let mut waiting = self.lock_waiting();
+        let mut waiting = self.waiting.lock();
         let mut body = Vec::new();
         while let Some(change) = waiting.changes.front() {
             if !body.is_empty() && body.len() + change.len() + 2 > CHANGES_BYTES_MAX {
@@ -99,10 +99,6 @@ impl ReplicationState {
         }
         body.push(b']');
         (body.len() > 1).then_some(body)
-    }
-
-    fn lock_waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,7 +147,8 @@ impl Writer {
             self.transact(false, |db, to| Ok(merge::merge_body(db, to, &state, from, body)?));
         match merged {
             Ok(((), effects)) => {
-                self.apply_of_cluster(live, effects);
+                let source = ChangeSource::Cluster(&self.connection);
+                effects.into_iter().for_each(|effect| live.apply(effect, source));
                 Ok(())
             }
             Err(error) => {
@@ -325,13 +322,7 @@ impl PartReader {
             }
             return Ok(has_room);
         }
-        let op = match kind {
-            Kind::TorrentReasons => read_reason(db, key, is_removed)?,
-            _ => read_row(db, kind, rows::name_in_key(key), is_removed)?,
-        };
-        let Some(op) = op else {
-            return Ok(true);
-        };
+        let Some(op) = read_row(db, kind, key, is_removed)? else { return Ok(true) };
         let change = Stamped { stamp, op };
         let has_room = self.has_room_for(key, json_text(&change).len());
         if has_room {
@@ -377,9 +368,10 @@ impl PartReader {
 fn read_row(
     db: &Connection,
     kind: Kind,
-    name: &str,
+    key: &[u8],
     is_removed: bool,
 ) -> Result<Option<RecordOp>, rusqlite::Error> {
+    let name = rows::name_in_key(key);
     let id: u32 = name.parse().unwrap_or_default();
     Ok(match kind {
         Kind::Tokens if is_removed => Some(RecordOp::TokenRemoved { id: id.into() }),
@@ -398,19 +390,11 @@ fn read_row(
             let node = u8::try_from(id).ok();
             node.map(|node| RecordOp::NodeIgnored { node, is_ignored: !is_removed })
         }
+        Kind::TorrentReasons => match key.try_into().map(InfoHash) {
+            Ok(hash) if is_removed => Some(RecordOp::ReasonsRemoved { hashes: vec![hash] }),
+            Ok(hash) => torrent_reasons::get(db, hash)?.map(|row| RecordOp::ReasonsPut(vec![row])),
+            Err(_) => None,
+        },
         _ => None,
     })
-}
-
-/// Reads the reason of a torrent as the op that puts it, or returns the op that removes it.
-fn read_reason(
-    db: &Connection,
-    key: &[u8],
-    is_removed: bool,
-) -> Result<Option<RecordOp>, rusqlite::Error> {
-    let Ok(hash) = key.try_into().map(InfoHash) else { return Ok(None) };
-    if is_removed {
-        return Ok(Some(RecordOp::ReasonsRemoved { hashes: vec![hash] }));
-    }
-    Ok(torrent_reasons::get(db, hash)?.map(|row| RecordOp::ReasonsPut(vec![row])))
 }

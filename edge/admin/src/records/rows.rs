@@ -6,59 +6,43 @@ use tracker::{IpPrefix, KeyId, UserKey};
 use types::InfoHash;
 
 use super::op::RecordOp;
-use super::tables::ids;
 use super::tables::key_totals::KeyCounts;
 use super::tables::lists::List;
+use super::tables::torrent_reasons::ReasonRow;
 
-/// The names of the kinds of rows, in the order of their numbers.
-pub const KINDS: [&str; 12] = [
-    "tokens",
-    "webhooks",
-    "settings",
-    "ignored_nodes",
-    "frozen",
-    "allow",
-    "deny",
-    "bans",
-    "keys",
-    "key_totals",
-    "downloads",
-    "torrent_reasons",
-];
+macro_rules! kinds {
+    ($($kind:ident = $name:literal,)+) => {
+        /// The names of the kinds of rows, in the order of their numbers.
+        pub const KINDS: [&str; Kind::ALL.len()] = [$($name),+];
 
-/// A kind of rows. The number is in the file and in messages between nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
-    Tokens,
-    Webhooks,
-    Settings,
-    IgnoredNodes,
-    Frozen,
-    Allow,
-    Deny,
-    Bans,
-    Keys,
-    KeyTotals,
-    Downloads,
-    TorrentReasons,
+        /// A kind of rows. The number is in the file and in messages between nodes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) enum Kind {
+            $($kind),+
+        }
+
+        impl Kind {
+            pub(super) const ALL: &[Self] = &[$(Self::$kind),+];
+        }
+    };
+}
+
+kinds! {
+    Tokens = "tokens",
+    Webhooks = "webhooks",
+    Settings = "settings",
+    IgnoredNodes = "ignored_nodes",
+    Frozen = "frozen",
+    Allow = "allow",
+    Deny = "deny",
+    Bans = "bans",
+    Keys = "keys",
+    KeyTotals = "key_totals",
+    Downloads = "downloads",
+    TorrentReasons = "torrent_reasons",
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; KINDS.len()] = [
-        Self::Tokens,
-        Self::Webhooks,
-        Self::Settings,
-        Self::IgnoredNodes,
-        Self::Frozen,
-        Self::Allow,
-        Self::Deny,
-        Self::Bans,
-        Self::Keys,
-        Self::KeyTotals,
-        Self::Downloads,
-        Self::TorrentReasons,
-    ];
-
     /// Returns the list, if rows of this kind are entries of one.
     pub(super) fn list(self) -> Option<List> {
         [List::Frozen, List::Allow, List::Deny].into_iter().find(|list| list.kind() == self)
@@ -66,57 +50,27 @@ impl Kind {
 }
 
 /// The identity of a row.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Row<'a> {
-    Entry(List, &'a InfoHash),
-    Reason(&'a InfoHash),
-    Key(u32),
-    Ban(&'a str),
-    Token(i64),
-    Webhook(i64),
-    Setting(&'a str),
-    Node(u8),
+pub(super) struct Row {
+    pub(super) kind: Kind,
+    /// The row's key in the table of stamps: an info hash, or what [`key_of_name`] returns.
+    pub(super) key: Vec<u8>,
 }
 
-impl Row<'_> {
-    pub(super) fn kind(self) -> Kind {
-        match self {
-            Self::Entry(list, _) => list.kind(),
-            Self::Reason(_) => Kind::TorrentReasons,
-            Self::Key(_) => Kind::Keys,
-            Self::Ban(_) => Kind::Bans,
-            Self::Token(_) => Kind::Tokens,
-            Self::Webhook(_) => Kind::Webhooks,
-            Self::Setting(_) => Kind::Settings,
-            Self::Node(_) => Kind::IgnoredNodes,
-        }
+impl Row {
+    pub(super) fn of_hash(kind: Kind, hash: &InfoHash) -> Self {
+        Self { kind, key: hash.0.to_vec() }
     }
 
-    /// Returns the row's key in the table of stamps: an info hash, or two bytes of the name's hash and the name.
-    pub(super) fn key(self) -> Vec<u8> {
-        match self {
-            Self::Entry(_, hash) | Self::Reason(hash) => hash.0.to_vec(),
-            Self::Key(id) => key_of_name(&id.to_string()),
-            Self::Ban(name) | Self::Setting(name) => key_of_name(name),
-            Self::Token(id) | Self::Webhook(id) => key_of_name(&id.to_string()),
-            Self::Node(node) => key_of_name(&node.to_string()),
-        }
+    /// Returns the row with a name, an id or a number.
+    pub(super) fn named(kind: Kind, name: impl ToString) -> Self {
+        Self { kind, key: key_of_name(name) }
     }
 }
 
-impl Row<'_> {
-    /// Returns true if the row has an id that was assigned before its node was in a cluster.
-    pub(super) fn has_early_id(self) -> bool {
-        match self {
-            Self::Key(id) => ids::is_early(id.into()),
-            Self::Token(id) | Self::Webhook(id) => ids::is_early(id),
-            _ => false,
-        }
-    }
-}
-
-/// Returns the key of a row that is no info hash: the hash in front spreads rows over the ranges.
-pub(super) fn key_of_name(name: &str) -> Vec<u8> {
+/// Returns the key of a row that is no info hash: two bytes of the name's hash, which spread rows over the ranges, and
+/// the name.
+pub(super) fn key_of_name(name: impl ToString) -> Vec<u8> {
+    let name = name.to_string();
     let hash = siphash::<1, 3>(&[0; 16], name.as_bytes());
     let mut key = hash.to_be_bytes()[..2].to_vec();
     key.extend_from_slice(name.as_bytes());
@@ -140,40 +94,40 @@ const TIME_MAX: i64 = 253_402_300_799;
 impl RecordOp {
     /// Keeps the part of the op about rows that `is_kept` accepts; it also gets true if the op removes the row.
     /// Returns false if no part is left.
-    pub(super) fn retain_rows(&mut self, mut is_kept: impl FnMut(Row<'_>, bool) -> bool) -> bool {
+    pub(super) fn retain_rows(&mut self, mut is_kept: impl FnMut(&Row, bool) -> bool) -> bool {
+        let mut retain = |kind, hashes: &mut Vec<InfoHash>, is_removed| {
+            hashes.retain(|hash| is_kept(&Row::of_hash(kind, hash), is_removed));
+            !hashes.is_empty()
+        };
         match self {
-            Self::ListAdded { list, hashes } => {
-                hashes.retain(|hash| is_kept(Row::Entry(*list, hash), false));
-                !hashes.is_empty()
-            }
-            Self::ListRemoved { list, hashes } => {
-                hashes.retain(|hash| is_kept(Row::Entry(*list, hash), true));
-                !hashes.is_empty()
-            }
+            Self::ListAdded { list, hashes } => retain(list.kind(), hashes, false),
+            Self::ListRemoved { list, hashes } => retain(list.kind(), hashes, true),
             Self::ReasonsPut(rows) => {
-                rows.retain(|row| is_kept(Row::Reason(&row.info_hash), false));
+                let row = |row: &ReasonRow| Row::of_hash(Kind::TorrentReasons, &row.info_hash);
+                rows.retain(|it| is_kept(&row(it), false));
                 !rows.is_empty()
             }
-            Self::ReasonsRemoved { hashes } => {
-                hashes.retain(|hash| is_kept(Row::Reason(hash), true));
-                !hashes.is_empty()
-            }
-            Self::KeyPut(row) => is_kept(Row::Key(row.id), false),
-            Self::KeyRemoved { id } => is_kept(Row::Key(*id), true),
+            Self::ReasonsRemoved { hashes } => retain(Kind::TorrentReasons, hashes, true),
+            Self::KeyPut(row) => is_kept(&Row::named(Kind::Keys, row.id), false),
+            Self::KeyRemoved { id } => is_kept(&Row::named(Kind::Keys, id), true),
             Self::BansPut(rows) => {
-                rows.retain(|row| is_kept(Row::Ban(&row.network), false));
+                rows.retain(|row| is_kept(&Row::named(Kind::Bans, &row.network), false));
                 !rows.is_empty()
             }
-            Self::BanRemoved { network } => is_kept(Row::Ban(network), true),
-            Self::TokenPut(row) => is_kept(Row::Token(row.id), false),
-            Self::TokenRemoved { id } => is_kept(Row::Token(*id), true),
-            Self::WebhookPut(row) => is_kept(Row::Webhook(row.id), false),
-            Self::WebhookRemoved { id } => is_kept(Row::Webhook(*id), true),
+            Self::BanRemoved { network } => is_kept(&Row::named(Kind::Bans, network), true),
+            Self::TokenPut(row) => is_kept(&Row::named(Kind::Tokens, row.id), false),
+            Self::TokenRemoved { id } => is_kept(&Row::named(Kind::Tokens, id), true),
+            Self::WebhookPut(row) => is_kept(&Row::named(Kind::Webhooks, row.id), false),
+            Self::WebhookRemoved { id } => is_kept(&Row::named(Kind::Webhooks, id), true),
             Self::SettingsPut(values) => {
-                values.retain(|(name, value)| is_kept(Row::Setting(name), value.is_none()));
+                values.retain(|(name, value)| {
+                    is_kept(&Row::named(Kind::Settings, name), value.is_none())
+                });
                 !values.is_empty()
             }
-            Self::NodeIgnored { node, is_ignored } => is_kept(Row::Node(*node), !*is_ignored),
+            Self::NodeIgnored { node, is_ignored } => {
+                is_kept(&Row::named(Kind::IgnoredNodes, node), !*is_ignored)
+            }
             Self::KeyChanged { .. }
             | Self::KeyTotals { .. }
             | Self::Downloads { .. }

@@ -166,24 +166,24 @@ const MIGRATIONS: &[&str] = &[
 
 /// Opens the records for writing and migrates them.
 pub(super) fn open(file: Option<&Path>) -> Result<Connection, OpenError> {
-    let fail = |reason| OpenError { file: file.map(Path::to_owned), reason };
-    let opened = match file {
-        Some(path) => create(path)
-            .map_err(|error| fail(Reason::Other(error.to_string())))
-            .and_then(|()| connect(path).map_err(|error| fail(Reason::new(&error)))),
-        None => Connection::open_in_memory().map_err(|error| fail(Reason::new(&error))),
-    };
-    let connection = opened?;
-    check(&connection).map_err(fail)?;
-    prepare(&connection).map_err(|error| fail(Reason::new(&error)))?;
-    migrate(&connection, MIGRATIONS).map_err(|error| fail(Reason::new(&error)))?;
-    stamps::adopt(&connection).map_err(|error| fail(Reason::new(&error)))?;
+    open_and_migrate(file).map_err(|reason| OpenError { file: file.map(Path::to_owned), reason })
+}
+
+fn open_and_migrate(file: Option<&Path>) -> Result<Connection, Reason> {
+    if let Some(path) = file {
+        create(path)?;
+    }
+    let connection = file.map_or_else(Connection::open_in_memory, connect)?;
+    check(&connection)?;
+    prepare(&connection)?;
+    migrate(&connection, MIGRATIONS)?;
+    stamps::adopt(&connection)?;
     Ok(connection)
 }
 
 /// Opens existing records as they are: of this version or an earlier one.
 pub(super) fn open_existing(file: &Path) -> Result<Connection, Reason> {
-    let connection = connect(file).map_err(|error| Reason::new(&error))?;
+    let connection = connect(file)?;
     check(&connection)?;
     Ok(connection)
 }
@@ -227,14 +227,9 @@ fn connect(file: &Path) -> Result<Connection, rusqlite::Error> {
 /// Checks that the file is ours and not of a later version, before anything is written to it.
 fn check(connection: &Connection) -> Result<(), Reason> {
     let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let numbers = || {
-        Ok([
-            number("PRAGMA application_id")?,
-            number("PRAGMA user_version")?,
-            number("SELECT count(*) FROM sqlite_schema")?,
-        ])
-    };
-    let [application, version, objects] = numbers().map_err(|error| Reason::new(&error))?;
+    let application = number("PRAGMA application_id")?;
+    let version = number("PRAGMA user_version")?;
+    let objects = number("SELECT count(*) FROM sqlite_schema")?;
     // An empty file: the process may have ended right after creating it.
     if objects == 0 && version == 0 && (application == 0 || application == APPLICATION) {
         return Ok(());

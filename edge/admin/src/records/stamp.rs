@@ -27,7 +27,6 @@ impl Stamp {
         Self(i64::try_from(unix_ms).unwrap_or(i64::MAX).min(i64::MAX >> TIME_SHIFT) << TIME_SHIFT)
     }
 
-    /// Returns the time, unix ms.
     pub(super) fn unix_ms(self) -> u64 {
         (self.0 >> TIME_SHIFT).unsigned_abs()
     }

@@ -26,15 +26,11 @@ impl State {
     }
 }
 
-fn get_by_key(db: &Connection, kind: Kind, key: &[u8]) -> Result<Option<State>, rusqlite::Error> {
+/// Returns what became of a row; `None` if nothing is known of it.
+pub(super) fn get(db: &Connection, row: &Row) -> Result<Option<State>, rusqlite::Error> {
     let sql = "SELECT stamp, is_removed FROM stamps WHERE kind = ?1 AND key = ?2";
     let read = |row: &rusqlite::Row<'_>| Ok(State { stamp: row.get(0)?, is_removed: row.get(1)? });
-    db.prepare_cached(sql)?.query_row(params![kind as u8, key], read).optional()
-}
-
-/// Returns what became of a row; `None` if nothing is known of it.
-pub(super) fn get(db: &Connection, row: Row<'_>) -> Result<Option<State>, rusqlite::Error> {
-    get_by_key(db, row.kind(), &row.key())
+    db.prepare_cached(sql)?.query_row(params![row.kind as u8, row.key], read).optional()
 }
 
 impl Consequences {
@@ -42,17 +38,16 @@ impl Consequences {
     pub(super) fn note(
         &mut self,
         db: &Connection,
-        row: Row<'_>,
+        row: &Row,
         new: State,
     ) -> Result<bool, rusqlite::Error> {
-        let key = row.key();
-        let old = get_by_key(db, row.kind(), &key)?;
+        let old = get(db, row)?;
         let was_removed = old.is_none_or(|old| old.is_removed);
-        if row.kind().list().is_some() && was_removed == new.is_removed {
+        if row.kind.list().is_some() && was_removed == new.is_removed {
             return Ok(false);
         }
         let is_kept = !new.is_removed || self.clock.node > 0;
-        self.set(db, row.kind(), &key, old, is_kept.then_some(new))?;
+        self.set(db, row, old, is_kept.then_some(new))?;
         Ok(true)
     }
 
@@ -61,15 +56,14 @@ impl Consequences {
     pub(super) fn take(
         &mut self,
         db: &Connection,
-        row: Row<'_>,
+        row: &Row,
         new: State,
     ) -> Result<bool, rusqlite::Error> {
-        let key = row.key();
-        let old = get_by_key(db, row.kind(), &key)?;
+        let old = get(db, row)?;
         let is_newer = old.is_none_or(|old| old.stamp < new.stamp);
         self.count_merged(is_newer);
         if is_newer {
-            self.set(db, row.kind(), &key, old, Some(new))?;
+            self.set(db, row, old, Some(new))?;
         }
         Ok(is_newer)
     }
@@ -77,29 +71,28 @@ impl Consequences {
     fn set(
         &mut self,
         db: &Connection,
-        kind: Kind,
-        key: &[u8],
+        row: &Row,
         old: Option<State>,
         new: Option<State>,
     ) -> Result<(), rusqlite::Error> {
-        let place = params![kind as u8, key];
+        let Row { kind, key } = row;
         match new {
             Some(State { stamp, is_removed }) => db
                 .prepare_cached("INSERT OR REPLACE INTO stamps VALUES (?1, ?2, ?3, ?4)")?
-                .execute(params![kind as u8, key, stamp, is_removed])?,
+                .execute(params![*kind as u8, key, stamp, is_removed])?,
             None => db
                 .prepare_cached("DELETE FROM stamps WHERE kind = ?1 AND key = ?2")?
-                .execute(place)?,
+                .execute(params![*kind as u8, key])?,
         };
-        let hash = |state: Option<State>| state.map_or(0, |state| state.hash(kind, key));
-        self.digests.replace(kind, key, hash(old), hash(new));
+        let hash = |state: Option<State>| state.map_or(0, |state| state.hash(*kind, key));
+        self.digests.replace(*kind, key, hash(old), hash(new));
         Ok(())
     }
 
     /// Makes a row unknown.
-    pub(super) fn forget(&mut self, db: &Connection, row: Row<'_>) -> Result<(), rusqlite::Error> {
+    pub(super) fn forget(&mut self, db: &Connection, row: &Row) -> Result<(), rusqlite::Error> {
         let old = get(db, row)?;
-        self.set(db, row.kind(), &row.key(), old, None)
+        self.set(db, row, old, None)
     }
 
     /// Returns the stamp before which tombstones are not kept.
@@ -111,12 +104,12 @@ impl Consequences {
     /// and tell no other.
     pub(super) fn remove_expired(&mut self, db: &Connection) -> Result<(), rusqlite::Error> {
         for ban in bans::take_expired(db, self.clock.now_s())? {
-            let (row, key) = (Row::Ban(&ban.network), Row::Ban(&ban.network).key());
-            let old = get(db, row)?;
+            let row = Row::named(Kind::Bans, &ban.network);
+            let old = get(db, &row)?;
             // An automatic ban has replaced no other ban, so no earlier one can come back.
             let tombstone = old.filter(|_| !ban.automatic && self.clock.node > 0);
             let tombstone = tombstone.map(|old| State { is_removed: true, ..old });
-            self.set(db, Kind::Bans, &key, old, tombstone)?;
+            self.set(db, &row, old, tombstone)?;
         }
         let mut old = db.prepare_cached(
             "SELECT kind, key FROM stamps WHERE is_removed AND stamp < ?1 ORDER BY stamp LIMIT 10000",
@@ -124,10 +117,10 @@ impl Consequences {
         let old = old.query_map([self.oldest_tombstone()], |row| Ok((row.get(0)?, row.get(1)?)))?;
         for (kind, key) in old.collect::<Result<Vec<(u8, Vec<u8>)>, _>>()? {
             let Some(kind) = Kind::ALL.get(usize::from(kind)).copied() else { continue };
-            let state = get_by_key(db, kind, &key)?;
-            self.set(db, kind, &key, state, None)?;
+            let row = Row { kind, key };
+            self.forget(db, &row)?;
             if kind == Kind::Keys {
-                let id = rows::name_in_key(&key).parse().unwrap_or_default();
+                let id = rows::name_in_key(&row.key).parse().unwrap_or_default();
                 key_totals::remove(db, self, id)?;
             }
         }
@@ -157,7 +150,6 @@ pub(super) fn each(
     Ok(())
 }
 
-/// Returns the number of tombstones.
 pub(super) fn tombstones(db: &Connection) -> Result<u64, rusqlite::Error> {
     let sql = "SELECT count(*) FROM stamps WHERE is_removed";
     db.query_row(sql, [], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
@@ -184,8 +176,8 @@ pub(super) fn adopt(db: &Connection) -> Result<(), rusqlite::Error> {
         let mut names = db.prepare(sql)?;
         let mut names = names.query([])?;
         while let Some(row) = names.next()? {
-            let key = rows::key_of_name(&row.get::<_, String>(0)?);
-            to.set(db, kind, &key, None, Some(state))?;
+            let row = Row::named(kind, row.get::<_, String>(0)?);
+            to.set(db, &row, None, Some(state))?;
         }
     }
     for kind in [Kind::Frozen, Kind::Allow, Kind::Deny] {
@@ -227,9 +219,10 @@ pub(super) fn set_node(
         let mut keys = db.prepare("SELECT key FROM stamps WHERE kind = ?1")?;
         let keys = keys.query_map([kind as u8], |row| row.get(0))?;
         for key in keys.collect::<Result<Vec<Vec<u8>>, _>>()? {
-            let old = get_by_key(db, kind, &key)?;
+            let row = Row { kind, key };
+            let old = get(db, &row)?;
             let stamp = to.clock.next();
-            to.set(db, kind, &key, old, old.map(|old| State { stamp, ..old }))?;
+            to.set(db, &row, old, old.map(|old| State { stamp, ..old }))?;
         }
     }
     Ok(())

@@ -257,12 +257,6 @@ impl Writer {
         Ok((result, effects))
     }
 
-    /// Applies changes of other nodes to the memory.
-    pub(super) fn apply_of_cluster(&self, live: &mut dyn LiveState, effects: Vec<RecordOp>) {
-        let source = ChangeSource::Cluster(&self.connection);
-        effects.into_iter().for_each(|effect| live.apply(effect, source));
-    }
-
     /// Writes counts, or keeps them for the next flush.
     pub(super) fn flush(&mut self, live: &mut dyn LiveState, pending: &mut PendingCounts) {
         live.collect(pending);
@@ -272,9 +266,12 @@ impl Writer {
         }
         let pending_since = pending.since();
         let start = Instant::now();
-        let written = self.write_counts(pending);
+        // Counts are not acknowledged, so they need no sync: that of the next change covers them, too. But other nodes
+        // receive them, and this node must not lose what others have of it.
+        let is_synced = self.clock.node > 0;
+        let written = self.transact(is_synced, |db, to| Ok(counts::write(db, to, pending)?));
         match written {
-            Ok(first_uses) => {
+            Ok((first_uses, _)) => {
                 self.health
                     .last_flush_us
                     .store(start.elapsed().as_micros() as u64, Ordering::Relaxed);
@@ -293,7 +290,6 @@ impl Writer {
         }
     }
 
-    /// Removes expired bans and old tombstones.
     pub(super) fn clean_up(&mut self) {
         let cleaned = self.transact(false, |db, to| {
             to.remove_expired(db)?;
@@ -323,14 +319,6 @@ impl Writer {
         }
     }
 
-    fn write_counts(&mut self, pending: &PendingCounts) -> Result<Vec<u32>, RecordsError> {
-        // Counts are not acknowledged, so they need no sync: that of the next change covers them, too. But other nodes
-        // receive them, and this node must not lose what others have of it.
-        let is_synced = self.clock.node > 0;
-        let written = self.transact(is_synced, |db, to| Ok(counts::write(db, to, pending)?));
-        written.map(|(first_uses, _)| first_uses)
-    }
-
     /// Moves committed pages from the WAL to the database file. A failure costs only space.
     fn checkpoint(&mut self) {
         if !std::mem::take(&mut self.is_dirty) {
@@ -346,7 +334,7 @@ impl Writer {
         if *reason == RecordsError::Conflict {
             return;
         }
-        if reason.is_serious() {
+        if !RecordsError::HARMLESS.contains(reason) {
             self.health.set_failing(Some(reason));
         }
         if self.last_error_logged.is_none_or(|last| last.elapsed() >= ERROR_LOG_PERIOD) {

@@ -22,9 +22,7 @@ const PAUSES: usize = 4;
 /// The outcome of a turn.
 #[derive(Debug, PartialEq, Eq)]
 enum Turn {
-    /// A batch was accepted.
     Accepted,
-    /// It was not.
     Failed(String),
     /// There is no batch, no feed or no webhook for it.
     Idle,
@@ -101,6 +99,7 @@ impl Webhooks {
 mod tests {
     use std::sync::Mutex;
 
+    use super::super::tests::{row, run, webhooks};
     use super::*;
     use crate::outbound::{PostRequest, SendPost};
     use crate::site::FeedError;
@@ -131,11 +130,6 @@ mod tests {
         }
     }
 
-    fn row(id: i64, events: &str) -> WebhookRow {
-        let (url, events) = (format!("http://site-{id}/"), events.into());
-        WebhookRow { id, url, events, secret: "secret".into(), created: 0, token: None }
-    }
-
     #[test]
     fn batches_are_posted_in_order_until_they_are_accepted() {
         let posts = Arc::<Mutex<Vec<PostRequest>>>::default();
@@ -146,12 +140,10 @@ mod tests {
             let answer = answers.lock().unwrap().pop().unwrap_or(Ok(204));
             Box::pin(async { answer })
         });
-        let rows = vec![row(1, "ban"), row(2, "ban accounting")];
-        let webhooks = Webhooks::new(rows, send_post, Arc::new(|| 12), Box::new(|_| true));
+        let webhooks = webhooks(vec![row(1, "ban"), row(2, "ban accounting")], send_post);
         let site: Arc<dyn SiteSource> = Arc::new(Feed::default());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let mut turns = Vec::new();
-        runtime.block_on(async {
+        run(async {
             for attempt in 1..=6 {
                 turns.push(turn(&webhooks, Some(&site), attempt).await);
             }
@@ -170,7 +162,7 @@ mod tests {
         let sequences: Vec<_> = posts.iter().map(|post| post.body.as_bytes()[6]).collect();
         assert_eq!(sequences, *b"12223");
         let body = r#"{"id":1,"time":12,"kind":"accounting","data":{"cursor":"a-1"}}"#;
-        assert_eq!((posts[0].body.as_str(), &*posts[0].url), (body, "http://site-2/"));
+        assert_eq!((posts[0].body.as_str(), &*posts[0].url), (body, &*row(2, "").url));
         assert_eq!(posts[0].signature, super::super::sign("secret", 12, body));
         assert_eq!(webhooks.log.last(2).unwrap().event_id, 3);
     }

@@ -1,10 +1,9 @@
 //! The latest attempts to deliver events, for the operator who asks why a receiver gets none.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde::Serialize;
-
 use utoipa::ToSchema;
 
 /// Attempts kept of each webhook.
@@ -59,7 +58,7 @@ pub(crate) struct DeliveryLog(Mutex<HashMap<i64, VecDeque<Delivery>>>);
 impl DeliveryLog {
     /// Adds an attempt for the webhook `id`. The oldest is dropped when there are too many.
     pub(super) fn add(&self, id: i64, delivery: Delivery) {
-        let mut all = self.all();
+        let mut all = self.0.lock();
         let deliveries = all.entry(id).or_default();
         deliveries.truncate(DELIVERIES_MAX - 1);
         deliveries.push_front(delivery);
@@ -67,21 +66,16 @@ impl DeliveryLog {
 
     /// Forgets the attempts for a webhook.
     pub(super) fn remove(&self, id: i64) {
-        self.all().remove(&id);
+        self.0.lock().remove(&id);
     }
 
     /// Returns the attempts for a webhook, newest first.
     pub(crate) fn of(&self, id: i64) -> Vec<Delivery> {
-        self.all().get(&id).into_iter().flatten().cloned().collect()
+        self.0.lock().get(&id).into_iter().flatten().cloned().collect()
     }
 
-    /// Returns the latest attempt for a webhook.
     pub(crate) fn last(&self, id: i64) -> Option<Delivery> {
-        self.all().get(&id)?.front().cloned()
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<i64, VecDeque<Delivery>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().get(&id)?.front().cloned()
     }
 }
 

@@ -172,7 +172,7 @@ pub(super) async fn watch(options: NatsOptions, status: Arc<Status>) {
             continue;
         };
         open.iter().filter(|text| !known.contains(*text)).for_each(|text| error!("{text}"));
-        status.change(|overview| overview.open_doors.clone_from(&open));
+        status.change(|overview| overview.status.open_doors.clone_from(&open));
         if open.is_empty() {
             return;
         }

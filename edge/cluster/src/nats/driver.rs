@@ -57,12 +57,10 @@ pub(super) struct Shared {
     pub(super) host: Arc<dyn Host>,
     /// Blocks to apply.
     pub(super) work: mpsc::Sender<Work>,
-    /// Where look-ups of the stream report.
-    pub(super) lookups: mpsc::Sender<Lookup>,
     /// Where other tasks and threads report.
     pub(super) reports: mpsc::UnboundedSender<Report>,
-    /// Replicated rows, unless they stay local, and where repairs are ordered.
-    pub(super) rows: Option<Arc<dyn Rows>>,
+    /// Replicated rows, and where repairs are ordered.
+    pub(super) rows: Arc<dyn Rows>,
     pub(super) repairs: mpsc::UnboundedSender<Wanted>,
 }
 
@@ -194,7 +192,7 @@ impl<'a> Driver<'a> {
                 self.handle_logged(message, permit);
             }
             Happened::Reading(Reading::Ended(why), _) => self.handle_log_end(&why),
-            Happened::LookedUp(lookup) => self.handle_lookup(lookup),
+            Happened::Reported(Report::LookedUp(lookup)) => self.handle_lookup(lookup),
             Happened::Reported(Report::Dropped(reason)) => {
                 self.input(Input::Dropped(reason), None);
             }
@@ -339,7 +337,7 @@ impl<'a> Driver<'a> {
             return;
         }
         let (link, options) = (self.link.clone(), self.options.clone());
-        let lookups = self.shared.lookups.clone();
+        let reports = self.shared.reports.clone();
         let patience =
             LOOKUP_PATIENCE * (1 << (self.failed_lookups / FAILURES_PER_DOUBLING).min(3));
         self.looking_up = Some(tokio::spawn(async move {
@@ -348,7 +346,7 @@ impl<'a> Driver<'a> {
             let wanted = streams::data_config(&link, &options);
             let found = streams::find(&link.jetstream, &wanted, patience).await;
             // Fails only while the thread ends.
-            let _ = lookups.send(Lookup { asked_ms, found }).await;
+            let _ = reports.send(Report::LookedUp(Lookup { asked_ms, found }));
         }));
     }
 
@@ -363,7 +361,7 @@ impl<'a> Driver<'a> {
             Err(text) => {
                 self.failed_lookups += 1;
                 self.complain(&text);
-                self.shared.status.change(|overview| overview.failure = Some(text));
+                self.shared.status.change(|overview| overview.status.streams_failure = Some(text));
                 return self.look_up(RETRY_PAUSE);
             }
         };
@@ -372,8 +370,9 @@ impl<'a> Driver<'a> {
             Some(text) => self.complain(text),
             None => self.complaint = None,
         }
-        self.shared.status.change(|overview| overview.failure.clone_from(&found.doubt));
-        self.shared.status.set_streams(vec![found.info.clone()]);
+        let status = &self.shared.status;
+        status.change(|overview| overview.status.streams_failure.clone_from(&found.doubt));
+        status.set_streams(vec![found.info.clone()]);
         let (asked_ms, server_ms) = (lookup.asked_ms, found.server_ms);
         self.input(Input::Clock { asked_ms, server_ms }, None);
         if self.log.look_at(&found, self.node.position().sequence) {
@@ -400,16 +399,13 @@ impl<'a> Driver<'a> {
             self.lookup_at = None;
             self.look_up(Duration::ZERO);
         }
-        let snapshot = self.node.snapshot(now());
-        self.shared.status.set_snapshot(snapshot, self.node.is_warm());
+        self.shared.status.set_snapshot(self.node.snapshot(now()));
     }
 
     /// Tells the node the digests of its rows.
     fn note_rows(&mut self) {
-        if let Some(rows) = &self.shared.rows {
-            let digests = rows.digests();
-            self.input(Input::Rows(&digests), None);
-        }
+        let digests = self.shared.rows.digests();
+        self.input(Input::Rows(&digests), None);
     }
 
     /// Passes the present lifetimes on: to the store, which keeps as many refreshes as they need, and to the look-up of
@@ -506,7 +502,7 @@ impl<'a> Driver<'a> {
         let Some(deadline) = self.ending else { return false };
         let waits = || {
             let snapshot = self.node.snapshot(now());
-            snapshot.unstored_blocks > 0 && !snapshot.is_mute && self.link.is_connected()
+            snapshot.queue.unstored_blocks > 0 && !snapshot.is_mute && self.link.is_connected()
         };
         Instant::now() >= deadline || !waits()
     }
@@ -514,9 +510,9 @@ impl<'a> Driver<'a> {
     /// Says goodbye.
     async fn leave(&mut self) {
         let snapshot = self.node.snapshot(now());
-        if snapshot.unstored_blocks > 0 && !snapshot.is_mute {
+        if snapshot.queue.unstored_blocks > 0 && !snapshot.is_mute {
             warn!(
-                blocks = snapshot.unstored_blocks,
+                blocks = snapshot.queue.unstored_blocks,
                 "stopping with changes that no other node may know"
             );
         }

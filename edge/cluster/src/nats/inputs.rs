@@ -16,7 +16,7 @@ use super::streams::StreamState;
 use crate::node::DropReason;
 
 /// Period of ticks, which tell the node that time has passed.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 
 /// Something that has happened.
 pub(super) enum Happened {
@@ -26,7 +26,6 @@ pub(super) enum Happened {
     Heartbeat(Message),
     /// Of the log, and the place of its block among those to be applied.
     Reading(Reading, mpsc::OwnedPermit<Work>),
-    LookedUp(Lookup),
     Reported(Report),
     Order(Order),
     /// Changes are to be cut.
@@ -36,6 +35,7 @@ pub(super) enum Happened {
 }
 
 /// The result of a look-up of the stream.
+#[derive(Debug)]
 pub(super) struct Lookup {
     /// When it began, by the steady clock.
     pub(super) asked_ms: u64,
@@ -44,8 +44,10 @@ pub(super) struct Lookup {
 }
 
 /// Report to the driver from other tasks and threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Report {
+    /// The stream was looked up.
+    LookedUp(Lookup),
     /// A message was dropped.
     Dropped(DropReason),
     /// A repair of rows has ended.
@@ -58,7 +60,6 @@ pub(super) enum Report {
 pub(super) struct Inputs {
     pub(super) events: mpsc::UnboundedReceiver<Event>,
     pub(super) subscriptions: Subscriptions,
-    pub(super) lookups: mpsc::Receiver<Lookup>,
     pub(super) reports: mpsc::UnboundedReceiver<Report>,
     pub(super) orders: mpsc::UnboundedReceiver<Order>,
     pub(super) stop: watch::Receiver<Stop>,
@@ -92,10 +93,6 @@ pub(super) fn every(period: Duration) -> Interval {
 }
 
 impl Inputs {
-    pub(super) fn tick() -> Interval {
-        every(TICK)
-    }
-
     /// Waits for the next thing. The log is read only when there is room in `work`.
     pub(super) async fn next(
         &mut self,
@@ -112,7 +109,6 @@ impl Inputs {
             Some((reading, permit)) = next_reading(readings, work) => {
                 Happened::Reading(reading, permit)
             }
-            Some(lookup) = self.lookups.recv() => Happened::LookedUp(lookup),
             Some(report) = self.reports.recv() => Happened::Reported(report),
             Some(order) = self.orders.recv() => Happened::Order(order),
             _ = self.flush.tick() => Happened::Flush,

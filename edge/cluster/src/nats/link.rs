@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use super::options::{NatsOptions, SecretIds, Subjects};
+use super::options::{NatsOptions, SecretIds, Subjects, servers_in_turn};
 use crate::node::DropReason;
 
 /// The header of every message: it names the secret that its writer has, and the kinds of its listeners.
@@ -120,9 +120,7 @@ impl Link {
         options: &NatsOptions,
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, async_nats::ConnectError> {
-        let subjects = Subjects::new(&options.name, options.node);
-        let connect = connect_options(options, &subjects, events)?.retry_on_initial_connect();
-        Self::connect(connect, options, subjects).await
+        Self::connect(options, events, |connect| connect.retry_on_initial_connect()).await
     }
 
     /// Connects once. Events of the connection go to `events`.
@@ -130,18 +128,19 @@ impl Link {
         options: &NatsOptions,
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, async_nats::ConnectError> {
-        let subjects = Subjects::new(&options.name, options.node);
-        let connect = connect_options(options, &subjects, events)?;
-        let connect = connect.max_reconnects(options.servers.len());
-        Self::connect(connect, options, subjects).await
+        let attempts = options.servers.len();
+        Self::connect(options, events, |connect| connect.max_reconnects(attempts)).await
     }
 
     async fn connect(
-        connect: ConnectOptions,
         options: &NatsOptions,
-        subjects: Subjects,
+        events: mpsc::UnboundedSender<Event>,
+        persist: impl FnOnce(ConnectOptions) -> ConnectOptions,
     ) -> Result<Self, async_nats::ConnectError> {
-        let client = connect.connect(options.servers_in_turn().as_slice()).await?;
+        let subjects = Subjects::new(&options.name, options.node);
+        let connect = persist(connect_options(options, &subjects, events)?);
+        let servers = servers_in_turn(&options.servers, options.node);
+        let client = connect.connect(servers.as_slice()).await?;
         let mut jetstream = async_nats::jetstream::new(client.clone());
         jetstream.set_timeout(REQUEST_TIMEOUT);
         let identity = Arc::new(Identity::new(options));

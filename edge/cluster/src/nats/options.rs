@@ -80,17 +80,15 @@ impl From<Vec<[u8; 4]>> for SecretIds {
     }
 }
 
-impl NatsOptions {
-    /// Returns the servers in the order in which this node tries them: node 1 begins with the first, node 2 with the
-    /// second, and so on, so that nodes are spread over them.
-    pub(super) fn servers_in_turn(&self) -> Vec<String> {
-        let mut servers = self.servers.clone();
-        if !servers.is_empty() {
-            let first = usize::from(self.node.saturating_sub(1)) % servers.len();
-            servers.rotate_left(first);
-        }
-        servers
+/// Returns servers in the order in which a node tries them: node 1 begins with the first, node 2 with the second, and
+/// so on, so that nodes are spread over them.
+pub(super) fn servers_in_turn(servers: &[String], node: u8) -> Vec<String> {
+    let mut servers = servers.to_vec();
+    if !servers.is_empty() {
+        let first = usize::from(node.saturating_sub(1)) % servers.len();
+        servers.rotate_left(first);
     }
+    servers
 }
 
 /// Names of subjects and streams. In each subject that a node publishes to, the last token is its number.
@@ -197,31 +195,14 @@ mod tests {
     #[test]
     fn nodes_begin_with_different_servers() {
         let first = |node: u8, servers: &[&str]| {
-            let servers = servers.iter().map(|it| it.to_string()).collect();
-            let options = NatsOptions { node, servers, ..options() };
-            options.servers_in_turn().join(" ")
+            let servers: Vec<_> = servers.iter().map(|it| it.to_string()).collect();
+            servers_in_turn(&servers, node).join(" ")
         };
         assert_eq!(
             [1, 2, 3, 4].map(|node| first(node, &["a", "b", "c"])),
             ["a b c", "b c a", "c a b", "a b c"]
         );
         assert_eq!((first(255, &["a"]), first(1, &[])), ("a".into(), String::new()));
-    }
-
-    fn options() -> NatsOptions {
-        NatsOptions {
-            name: "c".into(),
-            node: 1,
-            servers: Vec::new(),
-            requires_tls: false,
-            user: None,
-            ca: None,
-            secret_ids: SecretIds::default(),
-            access: "open".into(),
-            accepts_any_access: false,
-            flush: Duration::from_millis(50),
-            peer_lifetime_s: 2700,
-        }
     }
 
     #[test]

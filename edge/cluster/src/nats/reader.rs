@@ -10,10 +10,8 @@ use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
-use tracing::info;
 
 use super::link::Link;
-use super::streams::StreamState;
 use crate::node::Start;
 
 /// Messages of a request. The next request goes out when half of them have come: at a round trip of 150 ms, 13,000
@@ -56,38 +54,6 @@ impl Drop for Reader {
     }
 }
 
-/// Progress of reading, which shows whether it has stalled. The server that has the consumer may be behind the others,
-/// such as after a partition, and reports that there is nothing to read: that is no error. A new consumer may be at
-/// another server.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
-    /// The sequence of the last message that came.
-    came: u64,
-    /// The same when the stream was last looked up.
-    came_before: u64,
-    /// Where the stream ended then; 0 if it was empty.
-    ended: u64,
-}
-
-impl Progress {
-    /// Notes that a message came.
-    pub(super) fn note(&mut self, sequence: u64) {
-        self.came = sequence;
-    }
-
-    /// Takes what a look-up found, and up to where the stream was applied. Returns whether reading has stopped
-    /// without an error: nothing came since the last look-up of what the stream had then.
-    pub(super) fn has_stalled(&mut self, stream: &StreamState, applied: u64) -> bool {
-        let has_stalled = self.came == self.came_before && self.came.max(applied) < self.ended;
-        self.came_before = self.came;
-        self.ended = if stream.last < stream.first { 0 } else { stream.last };
-        if has_stalled {
-            info!(why = "nothing came of what the stream has", "reading the log again");
-        }
-        has_stalled
-    }
-}
-
 impl Reader {
     /// Reads `stream` from `start` on and passes what comes to `sink`, until an error ends it.
     pub(super) fn start(
@@ -114,11 +80,12 @@ async fn read(
     start: Start,
     sink: &mpsc::Sender<Reading>,
 ) -> Result<(), async_nats::Error> {
-    let node = link.subjects.inbox();
-    let node = node.rsplit('.').next().unwrap_or_default();
+    let node = link.subjects.node();
+    let inbox = link.client.new_inbox();
+    let random = inbox.rsplit('.').next().unwrap_or_default();
     let config = pull::Config {
         // Its own name, so that a node's rights are for its own consumers.
-        name: Some(format!("n{node}-{}", random_name(&link.client.new_inbox()))),
+        name: Some(format!("n{node}-{random}")),
         description: Some("tidegate".into()),
         deliver_policy: deliver_policy(start)?,
         ack_policy: AckPolicy::None,
@@ -164,54 +131,4 @@ fn deliver_policy(start: Start) -> Result<DeliverPolicy, async_nats::Error> {
             start_time: async_nats::datetime::from_nanos(i128::from(ms) * 1_000_000)?,
         },
     })
-}
-
-/// Returns the random part of an inbox.
-fn random_name(inbox: &str) -> &str {
-    inbox.rsplit('.').next().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ending(last: u64) -> StreamState {
-        let info = crate::status::ClusterStream::default();
-        StreamState { created_ns: 1, first: 1, last, last_ms: 0, server_ms: 0, info, doubt: None }
-    }
-
-    #[test]
-    fn reading_has_stalled_if_nothing_comes_of_what_there_was() {
-        let mut reading = Progress::default();
-        // It has only been looked up.
-        assert!(!reading.has_stalled(&ending(9), 4));
-        // One of them came meanwhile, then none.
-        reading.note(5);
-        assert!(!reading.has_stalled(&ending(12), 5));
-        assert!(reading.has_stalled(&ending(12), 5));
-        reading = Progress::default();
-        assert!(!reading.has_stalled(&ending(12), 5));
-        // All of them came.
-        reading.note(12);
-        for _ in 0..3 {
-            assert!(!reading.has_stalled(&ending(12), 12));
-        }
-        // The new ones have had no time.
-        assert!(!reading.has_stalled(&ending(13), 12));
-        assert!(reading.has_stalled(&ending(13), 12));
-    }
-
-    #[test]
-    fn nothing_comes_of_an_empty_stream_or_of_one_that_is_applied() {
-        let mut reading = Progress::default();
-        for _ in 0..3 {
-            // Reading began later than the end of the stream.
-            assert!(!reading.has_stalled(&ending(7), 7));
-        }
-        let mut reading = Progress::default();
-        for _ in 0..3 {
-            // Its messages have expired.
-            assert!(!reading.has_stalled(&StreamState { first: 8, ..ending(7) }, 3));
-        }
-    }
 }

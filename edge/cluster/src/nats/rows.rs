@@ -142,7 +142,7 @@ impl RowTasks {
 
     /// Adds one to a count.
     fn count(&self, count: impl FnOnce(&mut ClusterRecords) -> &mut u64) {
-        self.status.change(|overview| *count(&mut overview.rows) += 1);
+        self.status.change(|overview| *count(&mut overview.status.records) += 1);
     }
 
     fn drop(&self, reason: DropReason) {

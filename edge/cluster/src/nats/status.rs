@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::apply::Applied;
 use crate::snapshot::Snapshot;
-use crate::status::{ClusterRecords, ClusterStream};
+use crate::status::{ClusterStatus, ClusterStream};
 
 /// Numbers of nodes are bytes.
 const NODES: usize = 256;
@@ -27,7 +27,6 @@ pub struct Order {
 pub struct Status {
     shared: Mutex<Shared>,
     orders: mpsc::UnboundedSender<Order>,
-    is_warm: AtomicBool,
     is_mute: AtomicBool,
     ignored: [AtomicBool; NODES],
     pub(super) applied: Applied,
@@ -45,28 +44,17 @@ struct Shared {
 pub struct Overview {
     /// The node's own view of itself and of the others.
     pub node: Snapshot,
-    /// The NATS server that it is connected to.
-    pub server: Option<String>,
-    /// Seconds since the connection was made or lost.
-    pub connection_age_s: f64,
-    /// Connections made again.
-    pub reconnects: u64,
+    /// The connection, the streams, open doors, and records without what these count themselves. The rest of it is
+    /// added when it is shown.
+    pub status: ClusterStatus,
     /// Messages that the client dropped, because they came faster than they were handled.
     pub slow: u64,
-    /// The streams, as they were last looked up.
-    pub streams: Vec<ClusterStream>,
-    /// Why they could not be looked up or made the last time, or what is not as it should be.
-    pub failure: Option<String>,
-    /// Rights that the servers give this node and no node may have: a sentence for each kind, with the remedy.
-    pub open_doors: Vec<String>,
     /// Blocks applied, and the seconds that took.
     pub applied: (u64, f64),
     /// Bodies of letters that were dropped, because NATS is away or the node is mute.
     pub unsent_letters: u64,
     /// Bodies of letters that were received, and dropped because they did not add up.
     pub damaged_letters: u64,
-    /// Replicated rows, without what the records count themselves.
-    pub rows: ClusterRecords,
 }
 
 impl Status {
@@ -78,7 +66,6 @@ impl Status {
         let status = Self {
             shared: Mutex::new(Shared { overview, connected_at: now, streams_at: now }),
             orders,
-            is_warm: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
             ignored: [const { AtomicBool::new(false) }; NODES],
             applied: Applied::default(),
@@ -91,11 +78,6 @@ impl Status {
         self.ignored[usize::from(order.node)].store(order.is_ignored, Ordering::Relaxed);
         // Fails only while the process is going down.
         let _ = self.orders.send(order);
-    }
-
-    /// Returns true if the node knows what the others knew when it started, or has waited long enough.
-    pub fn is_warm(&self) -> bool {
-        self.is_warm.load(Ordering::Relaxed)
     }
 
     /// Returns true if the node publishes nothing, because an older process has its number.
@@ -113,9 +95,9 @@ impl Status {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let shared = self.lock();
         let mut overview = shared.overview.clone();
-        overview.connection_age_s = shared.connected_at.elapsed().as_secs_f64();
+        overview.status.connection.age_s = shared.connected_at.elapsed().as_secs_f64();
         overview.applied = (load(&self.applied.blocks), load(&self.applied.ns) as f64 / 1e9);
-        for stream in &mut overview.streams {
+        for stream in &mut overview.status.streams {
             stream.age_s = shared.streams_at.elapsed().as_secs_f64();
         }
         overview
@@ -126,24 +108,24 @@ impl Status {
         change(&mut self.lock().overview);
     }
 
-    pub(super) fn set_snapshot(&self, snapshot: Snapshot, is_warm: bool) {
+    pub(super) fn set_snapshot(&self, snapshot: Snapshot) {
         self.is_mute.store(snapshot.is_mute, Ordering::Relaxed);
         self.change(|overview| overview.node = snapshot);
-        self.is_warm.store(is_warm, Ordering::Relaxed);
     }
 
     /// Notes that the connection was made, to `server`, or lost.
     pub(super) fn set_server(&self, server: Option<String>, is_again: bool) {
         let mut shared = self.lock();
         shared.connected_at = Instant::now();
-        shared.overview.server = server;
-        shared.overview.reconnects += u64::from(is_again);
+        let connection = &mut shared.overview.status.connection;
+        connection.server = server;
+        connection.reconnects += u64::from(is_again);
     }
 
     pub(super) fn set_streams(&self, streams: Vec<ClusterStream>) {
         let mut shared = self.lock();
         shared.streams_at = Instant::now();
-        shared.overview.streams = streams;
+        shared.overview.status.streams = streams;
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {

@@ -60,7 +60,7 @@ impl Node {
             self.shorter = None;
             self.outbound.begin_stream();
             if was_read {
-                self.events.warn(now, "the log was made anew".to_owned(), out);
+                out.push(Output::warning("the log was made anew"));
                 // Nodes that start later find all peers in it, and what journals do not know.
                 self.outbound.lost_removals(now);
                 if self.members.is_first() {
@@ -93,7 +93,7 @@ impl Node {
             if lost > 0 {
                 let text =
                     format!("the log has dropped {lost} messages that were not applied here");
-                self.events.warn(now, text, out);
+                out.push(Output::warning(text));
             }
             // Once more the last one, to see whether it is the same.
             Start::Sequence(applied)
@@ -128,7 +128,7 @@ impl Node {
     /// the stream, may be gone. Returns where to read. What came before is not to be read again: a peer that is gone by
     /// what was lost would come back. What this node had stored may not have been read by others.
     pub(super) fn lose_end(&mut self, now: Time, left_ms: u64, out: &mut Vec<Output>) -> Start {
-        self.events.warn(now, "the log has lost its end".to_owned(), out);
+        out.push(Output::warning("the log has lost its end"));
         self.position.sequence = 0;
         self.stored_sequence = 0;
         self.shorter = None;
@@ -181,7 +181,7 @@ impl Node {
             let warm_ms = now.steady_ms.saturating_sub(started_ms);
             self.warm_ms = Some(warm_ms);
             let seconds = warm_ms as f64 / 1000.0;
-            self.events.info(now, format!("warm after {seconds:.1} s"), out);
+            out.push(Output::info(format!("warm after {seconds:.1} s")));
         }
     }
 }

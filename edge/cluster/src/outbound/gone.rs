@@ -8,9 +8,9 @@ use types::{InfoHash, PeerKey};
 
 /// Peers of dropped blocks that are remembered, of about 70 bytes each. Those beyond stay at other nodes until their
 /// lifetimes end.
-const DROPPED_MAX: usize = 1 << 20;
+pub(super) const DROPPED_MAX: usize = 1 << 20;
 /// The same of stored blocks: the log may lose these.
-const STORED_MAX: usize = 1 << 18;
+pub(super) const STORED_MAX: usize = 1 << 18;
 /// Peers in a block.
 const CHUNK: usize = 1000;
 /// The greatest age that a word has.
@@ -20,21 +20,16 @@ const AGE_MAX: u64 = 8190;
 const UNIT_MS: u64 = AGE_UNIT_S as u64 * 1000;
 
 /// Peers that are gone, and when they went, in units of age since 1970 by this node's wall clock.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Gone {
     peers: BTreeMap<(InfoHash, PeerKey), u64>,
     peers_max: usize,
 }
 
 impl Gone {
-    /// Returns an empty one for the peers of dropped blocks.
-    pub(super) fn of_dropped_blocks() -> Self {
-        Self { peers: BTreeMap::new(), peers_max: DROPPED_MAX }
-    }
-
-    /// Returns an empty one for the peers of all blocks.
-    pub(super) fn of_all_blocks() -> Self {
-        Self { peers: BTreeMap::new(), peers_max: STORED_MAX }
+    /// Returns an empty one that has room for `peers_max` peers.
+    pub(super) fn with_room(peers_max: usize) -> Self {
+        Self { peers: BTreeMap::new(), peers_max }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -116,7 +111,7 @@ mod tests {
 
     #[test]
     fn oldest_peers_make_room() {
-        let mut gone = Gone { peers: BTreeMap::new(), peers_max: 1000 };
+        let mut gone = Gone::with_room(1000);
         for at in 0..1000_u32 {
             let [.., high, low] = at.to_be_bytes();
             let peer = PeerKey::V4([10, 0, high, low, 1, 1]);
@@ -126,7 +121,7 @@ mod tests {
         assert_eq!((gone.peers.len(), gone.peers.values().min()), (450, Some(&550)));
         gone.forget_before(600 * UNIT_MS, 1000 * UNIT_MS);
         assert_eq!((gone.peers.len(), gone.peers.values().min()), (400, Some(&600)));
-        let mut told = Gone { peers: BTreeMap::new(), peers_max: 100 };
+        let mut told = Gone::with_room(100);
         told.add(&gone);
         assert_eq!(told.peers.len(), 100);
     }

@@ -8,6 +8,9 @@ use primitives::Random;
 
 use crate::host::EPOCH_MS;
 
+/// Messages of the log that a node gets in 10 ms.
+const READ_RATE: usize = 100;
+
 /// The boot of a process, and a ticket of its.
 pub(crate) type MessageId = (u64, u64);
 
@@ -99,7 +102,7 @@ impl Stream {
 }
 
 /// A connection of a node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Link {
     /// The node's number, which its subjects name.
     pub(crate) number: u8,
@@ -122,32 +125,11 @@ pub(crate) struct Link {
     /// The reader of the log, and the next sequence that it gets.
     reader: u64,
     next: Option<u64>,
-    /// The stream that the node was told of.
-    stream: u64,
-    /// Messages of the log per 10 ms.
-    pub(crate) read_rate: usize,
 }
 
 impl Link {
     pub(crate) fn new(number: u8) -> Self {
-        Self {
-            number,
-            is_up: false,
-            is_cut: false,
-            reconnect_ms: 0,
-            delay_ms: (0, 3),
-            loss: 0,
-            side: 0,
-            up: VecDeque::new(),
-            down: VecDeque::new(),
-            lookup_ms: None,
-            is_stuck: false,
-            stuck: Vec::new(),
-            reader: 0,
-            next: None,
-            stream: 0,
-            read_rate: 100,
-        }
+        Self { number, delay_ms: (0, 3), ..Self::default() }
     }
 }
 
@@ -405,7 +387,6 @@ impl Broker {
             self.stream = Stream { id: now_ms + 1, ..Stream::default() };
         }
         self.links[at].lookup_ms = None;
-        self.links[at].stream = self.stream.id;
         let (stream, first, last) = (self.stream.id, self.stream.first(), self.stream.last);
         let last_ms = self.stream.messages.back().map_or(0, |message| message.stored_ms);
         let server_ms = self.server_ms(now_ms);
@@ -481,7 +462,7 @@ impl Broker {
         }
         let reader = self.links[at].reader;
         next = next.max(self.stream.first());
-        for _ in 0..self.links[at].read_rate {
+        for _ in 0..READ_RATE {
             let index = (next - self.stream.first()) as usize;
             let Some(stored) = self.stream.messages.get(index).cloned() else { break };
             next = stored.sequence + 1;

@@ -17,8 +17,9 @@ fn running<'a, 'b>(world: &'b World<'a>) -> impl Iterator<Item = &'b Process<'a>
 pub(crate) fn bounds(world: &World<'_>) -> Result<(), String> {
     for process in running(world) {
         let snapshot = process.snapshot(world.now_ms);
-        if snapshot.queue_bytes > snapshot.queue_bytes_max + 64 {
-            return Err(format!("node {}: {} bytes wait", process.number, snapshot.queue_bytes));
+        let queue = &snapshot.queue;
+        if queue.unstored_bytes > queue.bytes_max + 64 {
+            return Err(format!("node {}: {} bytes wait", process.number, queue.unstored_bytes));
         }
         if snapshot.events.len() > 20 || snapshot.nodes.len() > world.slots.len() {
             return Err(format!("node {}: too much is shown", process.number));
@@ -110,10 +111,10 @@ pub(crate) fn unsettled(world: &World<'_>) -> String {
             "\n  node {}: {:?}, {:?}, {} unstored, dirty {} s, at {:?}, mute {}",
             process.number,
             snapshot.warmth,
-            snapshot.outbound,
-            snapshot.unstored_blocks,
-            snapshot.dirty_s,
-            snapshot.position,
+            snapshot.queue.log,
+            snapshot.queue.unstored_blocks,
+            snapshot.queue.dirty_s,
+            process.node.position(),
             snapshot.is_mute
         );
     }

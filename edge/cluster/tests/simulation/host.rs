@@ -219,15 +219,7 @@ impl<'a> Process<'a> {
 
     /// Cuts what has changed.
     pub(crate) fn flush(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
-        let mut blocks = Vec::new();
-        let now = self.now(now_ms);
-        self.encoder
-            .changes(now, &mut |kind, block| {
-                blocks.push((kind, block.to_vec()));
-                Ok(())
-            })
-            .expect("nothing fails");
-        for (_, block) in blocks {
+        for block in self.take_changes(now_ms) {
             self.note_unstored(&block);
             self.input(now_ms, at, broker, Input::Block(&block));
         }
@@ -235,6 +227,17 @@ impl<'a> Process<'a> {
         if !body.is_empty() {
             broker.send(now_ms, at, Up::Rows { body });
         }
+    }
+
+    /// Returns the blocks of what has changed.
+    fn take_changes(&mut self, now_ms: u64) -> Vec<Vec<u8>> {
+        let mut blocks = Vec::new();
+        let taken = self.encoder.changes(self.now(now_ms), &mut |_, block| {
+            blocks.push(block.to_vec());
+            Ok(())
+        });
+        taken.expect("nothing fails");
+        blocks
     }
 
     fn note_unstored(&mut self, block: &[u8]) {
@@ -249,13 +252,7 @@ impl<'a> Process<'a> {
     /// The store loses changes.
     pub(crate) fn miss(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
         // Changes that the node does not get are recorded for the checks.
-        let mut blocks = Vec::new();
-        self.encoder
-            .changes(self.now(now_ms), &mut |_, block| {
-                blocks.push(block.to_vec());
-                Ok(())
-            })
-            .expect("nothing fails");
+        let blocks = self.take_changes(now_ms);
         blocks.iter().for_each(|block| self.note_unstored(block));
         if !blocks.is_empty() {
             self.input(now_ms, at, broker, Input::Missed);
@@ -434,19 +431,13 @@ impl<'a> Process<'a> {
             is_complete = step.is_complete;
         }
         for (kind, block) in blocks {
-            self.note_unstored_unless_walk(kind, &block);
-            let input =
-                if kind == Kind::WALK { Input::Walked(&block) } else { Input::Block(&block) };
-            self.input(now_ms, at, broker, input);
+            if kind != Kind::WALK {
+                self.note_unstored(&block);
+            }
+            self.input(now_ms, at, broker, Input::Block(&block));
         }
         if is_complete {
             self.input(now_ms, at, broker, Input::WalkEnded);
-        }
-    }
-
-    fn note_unstored_unless_walk(&mut self, kind: Kind, block: &[u8]) {
-        if kind != Kind::WALK {
-            self.note_unstored(block);
         }
     }
 

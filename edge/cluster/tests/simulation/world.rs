@@ -30,9 +30,6 @@ pub(crate) struct Slot<'a> {
     rows: Arc<TestRows>,
     /// The rows of a backup, if they are to be restored when a process starts again.
     backup: Option<Map>,
-    /// True if a process here was ever ended.
-    pub(crate) was_ended: bool,
-    pub(crate) started_ms: u64,
     slow: bool,
 }
 
@@ -155,8 +152,6 @@ impl<'a> World<'a> {
             copy: None,
             rows: Arc::new(TestRows::new(number, Map::new())),
             backup: None,
-            was_ended: false,
-            started_ms: 0,
             slow: false,
         });
     }
@@ -190,7 +185,6 @@ impl<'a> World<'a> {
         let (number, canary) = (slot.number, self.canary);
         let process = Process::start(self.now_ms, number, home, parts, canary, copy.as_ref());
         slot.process = Some(process);
-        slot.started_ms = self.now_ms;
         self.reported[at] = 0;
         self.broker.links[at].is_cut = false;
         self.broker.links[at].number = self.slots[at].number;
@@ -219,8 +213,6 @@ impl<'a> World<'a> {
             let own = self.clients.iter().filter(|client| client.at == at);
             self.tainted.extend(own.map(|client| (client.peer, self.now_ms)));
         }
-        let slot = &mut self.slots[at];
-        slot.was_ended = true;
         self.broker.disconnect(self.now_ms, at);
         let link = &mut self.broker.links[at];
         link.is_cut = true;
@@ -347,9 +339,10 @@ impl<'a> World<'a> {
             let snapshot = process.snapshot(self.now_ms);
             if is_flowing(&snapshot) {
                 process.unstored.clear();
-            } else if snapshot.outbound == LogState::Flowing {
+            } else if snapshot.queue.log == LogState::Flowing {
                 // Only what is in the blocks that are not stored is not told.
-                let oldest_ms = self.now_ms.saturating_sub((snapshot.unstored_s + 1) * 1000);
+                let unstored_s = snapshot.queue.unstored_s as u64;
+                let oldest_ms = self.now_ms.saturating_sub((unstored_s + 1) * 1000);
                 process.unstored.retain(|_, last_ms| *last_ms >= oldest_ms);
             }
         }
@@ -547,5 +540,5 @@ impl<'a> World<'a> {
 /// Returns true if all blocks that a node cut are stored.
 fn is_flowing(snapshot: &Snapshot) -> bool {
     // Dirt younger than a second is shown as zero, but the state says it.
-    snapshot.outbound == LogState::Flowing && snapshot.unstored_blocks == 0
+    snapshot.queue.log == LogState::Flowing && snapshot.queue.unstored_blocks == 0
 }

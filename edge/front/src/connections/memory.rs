@@ -41,7 +41,6 @@ impl Default for MemoryLimits {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MemoryUse([usize; 4]);
 
-/// One of the kinds of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemoryKind {
     /// Unfinished requests and messages.

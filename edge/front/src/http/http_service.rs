@@ -81,7 +81,6 @@ impl Served {
     }
 }
 
-/// The client of a step.
 #[derive(Clone, Copy)]
 pub(super) struct HttpClient<'a> {
     pub(super) tracker: &'a Tracker,
@@ -118,12 +117,10 @@ impl<'a> Exchange<'a> {
         credentials(self.view, self.policy_id, self.request.key, self.request.query)
     }
 
-    /// Counts a request of this kind.
     fn count_request(&self, kind: RequestKind) {
         self.client.listener.http().request(Family::of(self.ip), kind);
     }
 
-    /// Counts a response of this kind.
     pub(super) fn count_response(&self, kind: RequestKind) {
         self.client.listener.http().response(Family::of(self.ip), kind);
     }
@@ -287,7 +284,6 @@ impl HttpService {
         Ok(ServiceStep::Drain)
     }
 
-    /// Answers a request.
     fn answer(&mut self, exchange: Exchange<'_>) -> ConnectionResult<ServiceStep> {
         let Exchange { client, view, request, response, policy_id, ip } = exchange;
         view.excuse_offences(request.is_browser);

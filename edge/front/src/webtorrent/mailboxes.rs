@@ -22,7 +22,6 @@ pub(super) struct WorkerMailboxes {
 /// Connects a worker with the other workers of its process.
 #[derive(Clone)]
 pub struct WorkerLink {
-    /// The number of this worker.
     pub(crate) worker: usize,
     pub(super) mailboxes: Arc<WorkerMailboxes>,
 }

@@ -12,7 +12,6 @@ use std::{iter, slice};
 use arrayvec::ArrayVec;
 use types::{InfoHash, PeerId};
 
-/// A peer of a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TorrentPeer {
     pub(super) info_hash: InfoHash,
@@ -55,7 +54,6 @@ const CHUNK_USUAL: usize = CHUNK_MAX / 4 * 3;
 const ID_LEN: usize = 20;
 
 impl PeerList {
-    /// Returns the number of peers.
     pub(super) fn len(&self) -> usize {
         self.len as usize
     }
@@ -79,7 +77,6 @@ impl PeerList {
         self.chunks.as_slice().iter().flat_map(Chunk::peers)
     }
 
-    /// Returns the peers of a torrent.
     pub(super) fn of_torrent(&self, info_hash: InfoHash) -> impl Iterator<Item = TorrentPeer> {
         let first = TorrentPeer { info_hash, peer_id: PeerId([0; ID_LEN]) };
         let chunks = self.chunks.as_slice().iter().skip(self.chunk_of(&first));
@@ -246,7 +243,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns random bytes.
     fn bytes(random: &mut Random) -> [u8; ID_LEN] {
         std::array::from_fn(|_| random.next() as u8)
     }

@@ -323,9 +323,9 @@ impl Session {
             return;
         }
         self.peers_checked = context.now;
-        let (connection, tracker) = (self.key, context.tracker);
+        let (connection, store) = (self.key, context.tracker.store());
         self.peers.retain(|TorrentPeer { info_hash, peer_id }| {
-            tracker.has_web(info_hash, &WebPeer { connection, peer_id: *peer_id })
+            store.has_web(info_hash, &WebPeer { connection, peer_id: *peer_id })
         });
         self.count_peers(context);
     }

@@ -11,7 +11,6 @@ use crate::testing::*;
 /// Seconds for the handshake and the first request, by default.
 const HEAD_TIMEOUT_S: u32 = 10;
 
-/// Returns a ClientHello.
 fn hello() -> Vec<u8> {
     written(|out| _ = tls_session().write_tls(out).unwrap())
 }

@@ -130,15 +130,7 @@ fn a_clock_that_went_back_up_to_a_day_ages_no_peer() {
 fn a_journal_from_more_than_a_day_ahead_is_refused() {
     let (disk, end_ms) = journal(3);
     let restored = restore(&disk, end_ms - DAY_MS as u64 - 1000, 2);
-    assert!(restored.peers.is_empty() && restored.figures.restore_bytes == 0);
-}
-
-#[test]
-fn two_hours_of_downtime_or_a_clock_that_went_a_day_ahead_end_all_peers() {
-    let (disk, end_ms) = journal(3);
-    for ahead_ms in [7_200_000, DAY_MS as u64] {
-        assert!(restore(&disk, end_ms + ahead_ms, 2).peers.is_empty());
-    }
+    assert!(restored.peers.is_empty());
 }
 
 /// While the tracker runs, its own clock tells how much time has passed.

@@ -22,7 +22,7 @@ pub(super) const START_MS: u64 = 1_800_000_000_000;
 /// Seconds that peers are kept.
 pub(super) const LIFETIME_S: u32 = 2700;
 /// The time between two turns.
-pub(super) const TURN: Duration = Duration::from_millis(200);
+const TURN: Duration = Duration::from_millis(200);
 
 /// A short round: three turns.
 pub(super) const PACE: Pace =
@@ -97,7 +97,6 @@ pub(super) fn announce_random(
     ((torrent(torrents), peer(number).socket_addr()), role)
 }
 
-/// Returns the peers of a store.
 pub(super) fn peers_of(store: &Store, now: Tick) -> Peers {
     let mut hashes = Vec::new();
     store.each_torrent(|stats| hashes.push(stats.info_hash));
@@ -138,7 +137,6 @@ impl TestClock {
         self.ms.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Sets the wall clock.
     pub(super) fn set(&self, by_ms: i64) {
         let epoch_ms = self.epoch_ms.load(Ordering::Relaxed).checked_add_signed(by_ms).unwrap();
         self.epoch_ms.store(epoch_ms, Ordering::Relaxed);

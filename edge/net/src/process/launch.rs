@@ -68,7 +68,6 @@ const EXCHANGE_TIMEOUT_S: i64 = 10;
 /// The longest time that the launcher waits for an earlier program to end, which may be ending.
 const END_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// An order to the launcher.
 enum Order {
     /// Starts the program with these descriptors, each with a name.
     Start(Vec<(String, OwnedFd)>),
@@ -82,7 +81,6 @@ pub struct Launcher {
     orders: OwnedFd,
 }
 
-/// The program to start.
 struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,

@@ -116,7 +116,6 @@ impl Area {
         unsafe { NonNull::slice_from_raw_parts(self.start, self.len).as_mut() }
     }
 
-    /// Returns the offset of `span`.
     #[inline]
     fn offset(&self, span: Span) -> usize {
         let at = span.at as usize;

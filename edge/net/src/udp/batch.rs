@@ -106,12 +106,6 @@ impl Batch {
             .or_else(|| self.destination_info(i))
     }
 
-    /// Returns the bytes of datagram `i`, at most [`REQUEST_MAX`].
-    #[inline]
-    pub fn bytes(&self, i: usize) -> &[u8] {
-        self.area.get(self.slots[i].request)
-    }
-
     /// Returns whether datagram `i` was longer than [`REQUEST_MAX`] and has been truncated.
     #[inline]
     pub fn is_truncated(&self, i: usize) -> bool {
@@ -174,7 +168,6 @@ impl Batch {
         requests.chunks_exact_mut(STRIDE).zip(self.controls.iter_mut())
     }
 
-    /// Returns the control message of datagram `i`.
     #[cfg(target_os = "linux")]
     pub(super) fn control(&mut self, i: usize) -> &mut ControlMessage {
         &mut self.controls[i]

@@ -4,7 +4,6 @@
 use std::mem::offset_of;
 use std::net::IpAddr;
 
-/// A buffer for a control message.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct ControlMessage([u8; Self::V6_LEN]);

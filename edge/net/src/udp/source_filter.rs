@@ -35,7 +35,6 @@ impl UdpSocket {
     }
 }
 
-/// Removes the filter.
 pub(super) fn clear_filter(socket: &Socket) -> io::Result<()> {
     // There was no filter, or this kernel has none (emulators, some sandboxes).
     ignore(&[libc::ENOENT, libc::ENOPROTOOPT], socket.detach_filter())

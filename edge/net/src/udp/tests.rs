@@ -126,24 +126,6 @@ fn marks_long_datagrams_and_accepts_empty_ones() {
     }
 }
 
-/// A connected client receives only from the address that it sent to.
-#[cfg(target_os = "linux")]
-#[test]
-fn replies_leave_from_the_requests_destination() {
-    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-    let hosts = ["127.0.0.2", "127.0.0.3"].map(ip);
-    let handler = serve(Engine::Mmsg, "0.0.0.0:0", |address| {
-        for host in hosts {
-            echo(&client("127.0.0.1:0", (host, address.port()).into()), b"who are you?");
-        }
-    });
-    assert_eq!(handler.to, hosts.map(Some));
-    let handler = serve(Engine::Mmsg, "[::]:0", |address| {
-        echo(&client("[::1]:0", (ip("::1"), address.port()).into()), b"who are you?");
-    });
-    assert_eq!(handler.to, [Some(ip("::1"))]);
-}
-
 #[test]
 fn portable_engine_reports_no_destinations_of_wildcards() {
     let handler = serve(Engine::Portable, "0.0.0.0:0", |address| {

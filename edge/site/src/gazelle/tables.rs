@@ -1,9 +1,9 @@
 //! The columns of Gazelle, and how a batch gets into its tables.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::batch::{Batch, Record, SessionChange};
+use crate::changes::{self, signed};
 use crate::database::{Column, Rows, Tables};
 use crate::sql::{RowText, keep_later, latest};
 
@@ -122,9 +122,9 @@ impl Tables for GazelleTables {
         let snatched = records.iter().filter(|record| record.completions > 0);
         let snatched = snatched.filter_map(|record| Some((record, record.last()?)));
         rows.insert(SNATCHED, "", snatched, write_snatched)?;
-        rows.update(USERS_UPDATE, &user_changes(records))?;
-        let changes = torrent_changes(records, rows.unix_s);
-        rows.update(&torrents_update, &changes)?;
+        rows.update(USERS_UPDATE, &changes::of_users(records))?;
+        let torrents = changes::torrents_json(&changes::of_torrents(records), rows.unix_s);
+        rows.update(&torrents_update, &torrents)?;
         rows.update(TOKENS_UPDATE, &token_changes(records))
     }
 
@@ -187,44 +187,6 @@ fn write_peer(row: &mut RowText<'_>, (record, change): (&Record, &SessionChange)
 fn write_snatched(row: &mut RowText<'_>, (record, last): (&Record, &SessionChange)) {
     row.number(record.user).number(record.torrent).number(last.session.updated_s);
     row.text(&address(record, last.session.ip));
-}
-
-/// Returns a counter of a client as the signed columns can have it.
-fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-/// Returns what each user is credited, as JSON.
-fn user_changes(records: &[Record]) -> Vec<String> {
-    let mut changes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for record in records {
-        if record.credited_uploaded > 0 || record.credited_downloaded > 0 {
-            let change = changes.entry(record.user).or_default();
-            change.0 = change.0.saturating_add(record.credited_uploaded);
-            change.1 = change.1.saturating_add(record.credited_downloaded);
-        }
-    }
-    changes.iter().map(|(id, (up, down))| format!("[{id},{up},{down}]")).collect()
-}
-
-/// Returns the changes of each torrent, as JSON. The balance is of bytes as they were moved.
-fn torrent_changes(records: &[Record], unix_s: u32) -> Vec<String> {
-    let mut changes: BTreeMap<u32, [i64; 5]> = BTreeMap::new();
-    for record in records {
-        let change = changes.entry(record.torrent).or_default();
-        let [seeders, leechers, snatched, balance, counts] = change;
-        *seeders += i64::from(record.seeders);
-        *leechers += i64::from(record.leechers);
-        *snatched += i64::from(record.completions);
-        let moved = signed(record.uploaded).saturating_sub(signed(record.downloaded));
-        *balance = balance.saturating_add(moved);
-        // Even if the numbers stay.
-        *counts |= i64::from(record.seeders != 0 || record.leechers != 0);
-    }
-    let json = |(id, [seeders, leechers, snatched, balance, counts]): (&u32, &[i64; 5])| {
-        format!("[{id},{seeders},{leechers},{snatched},{balance},{unix_s},{counts}]")
-    };
-    changes.iter().map(json).collect()
 }
 
 /// Returns what was downloaded with each token, and true if that ends it, as JSON. A completed download ends a token even

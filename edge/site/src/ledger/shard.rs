@@ -7,7 +7,7 @@ use primitives::prefetch_all;
 use types::{Event, PeerId, Role};
 
 use super::presence::{Changes, Presence};
-use super::{LedgerLimits, PairSessions, Records, Report, Terms};
+use super::{LedgerLimits, PairSessions, Report, Terms};
 use crate::batch::{Agent, Batch, Counting, Record, Session, SessionChange, Unregistered};
 
 /// Unregistered torrents that are kept of a shard until the next batch.
@@ -19,7 +19,8 @@ pub(crate) struct Shard {
     pub(crate) pairs: HashTable<Pair>,
     /// Users with clients that others get.
     presences: HashMap<u32, Presence>,
-    pub(crate) records: Records,
+    /// By index.
+    pub(crate) records: Vec<Record>,
     unregistered: HashSet<Unregistered>,
     /// Grows with each cut: an older pair has no record.
     epoch: u32,

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::batch::AGENT_LEN_MAX;
+use crate::batch::Record;
 use crate::spool::{Restored, Spool};
 use tracker::Random;
 
@@ -36,38 +36,7 @@ fn report(user: u32, peer: u8, now_s: u32) -> Report<'static> {
 }
 
 fn cut(ledger: &Ledger, now_s: u32) -> Vec<Record> {
-    ledger.cut(now_s, None).records
-}
-
-#[test]
-fn differences_are_counted_from_the_second_announce_on() {
-    let ledger = Ledger::new(LedgerLimits::default());
-    let first = Report { uploaded: 1000, downloaded: 50, ..report(1, 1, NOW_S) };
-    assert!(ledger.announce(&first, &terms()).unwrap().visible);
-    let factors = Factors { upload: 200, download: 50 };
-    let free = Terms { factors, uses_token: true, ..terms() };
-    // Another address and port: the same session.
-    let second = Report {
-        uploaded: 1500,
-        downloaded: 60,
-        ip: "2001:db8::1".parse().unwrap(),
-        port: 9,
-        now_s: NOW_S + 60,
-        agent: &[b'y'; 100],
-        ..first
-    };
-    ledger.announce(&second, &free).unwrap();
-    let [record] = &cut(&ledger, NOW_S + 61)[..] else { panic!("expected one record") };
-    assert_eq!((record.user, record.torrent, record.announces), (1, 5, 2));
-    assert_eq!((record.uploaded, record.downloaded), (500, 10));
-    assert_eq!((record.credited_uploaded, record.credited_downloaded), (1000, 5));
-    assert_eq!(record.token_downloaded, 10);
-    assert_eq!((record.seeders, record.leechers, record.active), (0, 1, true));
-    let last = record.last().unwrap();
-    assert_eq!((last.session.uploaded, last.session.port), (1500, 9));
-    assert_eq!((last.session.created_s, last.session.updated_s), (NOW_S, NOW_S + 60));
-    assert_eq!(last.agent.len(), AGENT_LEN_MAX);
-    assert_eq!(cut(&ledger, NOW_S + 62), [], "everything is taken once");
+    ledger.cut_into(Batch::default(), now_s, None).records
 }
 
 #[test]
@@ -81,26 +50,6 @@ fn counters_that_begin_anew_and_implausible_ones_are_worth_nothing() {
         assert_eq!(cut(&ledger, NOW_S)[0].uploaded, counted, "after {second} s");
     }
     assert_eq!(ledger.implausible(), 1);
-}
-
-#[test]
-fn roles_completions_and_seeding_time_are_counted() {
-    let ledger = Ledger::new(LedgerLimits::default());
-    let at = |second, event, left, active| {
-        let now_s = NOW_S + second;
-        let report = Report { event, left: Some(left), ..report(1, 1, now_s) };
-        ledger.announce(&report, &terms()).unwrap();
-        let record = cut(&ledger, now_s).remove(0);
-        assert_eq!(record.active, active, "after {second} s");
-        (record.seeders, record.leechers, record.completions, record.seeded_s, record.completed_s)
-    };
-    assert_eq!(at(0, Event::Started, 10, true), (0, 1, 0, 0, 0));
-    assert_eq!(at(100, Event::Completed, 0, true), (1, -1, 1, 0, NOW_S + 100));
-    assert_eq!(at(400, Event::None, 0, true), (0, 0, 0, 300, 0));
-    assert_eq!(at(9_400, Event::None, 0, true), (0, 0, 0, 0, 0), "silent for too long");
-    assert_eq!(at(9_500, Event::Stopped, 0, false), (-1, 0, 0, 100, 0));
-    assert_eq!(at(9_600, Event::Started, 0, true), (1, 0, 0, 0, 0), "it did not seed meanwhile");
-    assert_eq!(ledger.presence(1), presence::Presence { seeding: 1, leeching: 0 });
 }
 
 #[test]
@@ -236,7 +185,7 @@ impl Process {
 
     fn flush(&mut self, with_snapshot: bool) {
         let mut writer = with_snapshot.then(|| self.spool.begin_snapshot(NOW_S).unwrap());
-        let mut batch = self.ledger.cut(NOW_S, writer.as_mut());
+        let mut batch = self.ledger.cut_into(Batch::default(), NOW_S, writer.as_mut());
         self.spool.append(&mut batch).unwrap();
         if let Some(writer) = writer {
             self.spool.finish_snapshot(writer).unwrap();
@@ -353,7 +302,7 @@ fn a_client_that_announces_to_two_nodes_at_once_is_left_to_one_of_them() {
     let ledger = Ledger::new(LedgerLimits::default());
     ledger.announce(&first, &terms()).unwrap();
     ledger.learn_of_node(1, 5, &told(NOW_S + 1), true);
-    let batch = ledger.cut(NOW_S + 2, None);
+    let batch = ledger.cut_into(Batch::default(), NOW_S + 2, None);
     let restored = Ledger::new(LedgerLimits::default());
     restored.learn_batch(&batch);
     assert!(restored.counted_late(&first).unwrap().visible);

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use mysql::Conn;
 
-use super::{Progress, Shared};
+use super::{Place, Shared};
 use crate::batch::{Batch, Session};
 use crate::config::SiteKind;
 use crate::database::{self, BatchOrigin, Tables, Trouble, trouble};
 use crate::gazelle::{self, tables::GazelleTables};
 use crate::model::Model;
 use crate::spool::{SpoolError, replace};
-use crate::status::SiteProblem;
+use crate::status::{SiteProblem, SiteStatus};
 use crate::unit3d::{self, tables::Unit3dTables};
 
 /// The first and the longest time between two attempts.
@@ -25,8 +25,8 @@ const PING_PERIOD: Duration = Duration::from_secs(15);
 /// The period over which rows per second are averaged.
 const RATE_PERIOD: Duration = Duration::from_secs(3);
 
-fn place(progress: &mut Progress) -> &mut Option<SiteProblem> {
-    &mut progress.database
+fn place(status: &mut SiteStatus) -> &mut Option<SiteProblem> {
+    &mut status.database
 }
 
 /// Runs until the site stops, and all batches are written or the database is away.
@@ -83,7 +83,7 @@ fn use_known_model(shared: &Shared) {
     let bytes = std::fs::read(shared.model_path()).unwrap_or_default();
     if let Some(model) = Model::decode(&bytes) {
         shared.answers.replace_model(model);
-        shared.progress.lock().ready = true;
+        shared.progress.lock().status.ready = true;
     }
 }
 
@@ -135,8 +135,8 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
                 confirm(shared, batch.sequence).map_err(unreadable)?;
                 let mut progress = shared.progress.lock();
                 progress.write_time = began.elapsed();
-                progress.rows += written.rows;
-                progress.rows_skipped += written.skipped;
+                progress.status.rows += written.rows;
+                progress.status.rows_skipped += written.skipped;
                 state.rate.rows += written.rows;
                 if written.skipped > 0 {
                     tracing::warn!(
@@ -165,7 +165,7 @@ fn compare_clocks(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
     let their_s = database::now_s(conn).map_err(|error| trouble(&error))?;
     let ours_s = shared.clock.now_s();
     let difference_s = ours_s.abs_diff(their_s);
-    let place: fn(&mut Progress) -> &mut Option<SiteProblem> = |progress| &mut progress.clock;
+    let place: Place = |status| &mut status.clock;
     if difference_s > CLOCK_DIFFERENCE_S {
         let side = if ours_s > their_s { "ahead of" } else { "behind" };
         let error =
@@ -181,7 +181,7 @@ fn compare_clocks(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
 fn update_rate(shared: &Shared, rate: &mut Rate) {
     let elapsed = rate.since.elapsed();
     if elapsed >= RATE_PERIOD {
-        shared.progress.lock().rows_per_s = rate.rows as f64 / elapsed.as_secs_f64();
+        shared.progress.lock().status.rows_per_s = rate.rows as f64 / elapsed.as_secs_f64();
         *rate = Rate::default();
     }
 }
@@ -264,7 +264,7 @@ fn read_model(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
     }
     let bytes = model.encode();
     shared.answers.replace_model(model);
-    shared.progress.lock().ready = true;
+    shared.progress.lock().status.ready = true;
     let kept = std::fs::create_dir_all(&shared.folder)
         .map_err(crate::spool::io("create", &shared.folder))
         .and_then(|()| replace(&shared.model_path(), &bytes));

@@ -4,11 +4,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Progress, Shared, sharing};
+use super::{Shared, sharing};
 use crate::batch::Batch;
 use crate::config::SiteKind;
 use crate::spool::{Restored, Spool, SpoolError};
-use crate::status::SiteProblem;
+use crate::status::{SiteProblem, SiteStatus};
 
 /// Time between attempts at a spool that another process has.
 const LOCKED_RETRY: Duration = Duration::from_millis(50);
@@ -17,8 +17,8 @@ const BROKEN_RETRY: Duration = Duration::from_secs(5);
 /// Longest time for which a node of a cluster waits for sessions in the database that other nodes have counted.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(10);
 
-fn place(progress: &mut Progress) -> &mut Option<SiteProblem> {
-    &mut progress.spool
+fn place(status: &mut SiteStatus) -> &mut Option<SiteProblem> {
+    &mut status.spool
 }
 
 /// Runs until the site stops.
@@ -86,25 +86,19 @@ fn wait_for_flush(shared: &Shared, until: Instant) {
 fn open(shared: &Shared) -> Option<Spool> {
     let id = RandomState::new().hash_one(shared.clock.now_s());
     let answers = &shared.answers;
+    let mut restore = |restored: Restored<'_>| match restored {
+        Restored::Batch(batch) => {
+            batch.names.iter().for_each(|name| answers.names.learn(*name));
+            answers.ledger.learn_batch(batch);
+        }
+        Restored::Session { user, torrent, session } => {
+            answers.ledger.learn(user, torrent, &session);
+        }
+        Restored::Name(name) => answers.names.learn(name),
+    };
     let mut has_waited = false;
     while !shared.is_stopping() {
-        let spool =
-            Spool::open(
-                &shared.folder,
-                id,
-                shared.config.spool_mib,
-                &mut |restored| match restored {
-                    Restored::Batch(batch) => {
-                        batch.names.iter().for_each(|name| answers.names.learn(*name));
-                        answers.ledger.learn_batch(batch);
-                    }
-                    Restored::Session { user, torrent, session } => {
-                        answers.ledger.learn(user, torrent, &session);
-                    }
-                    Restored::Name(name) => answers.names.learn(name),
-                },
-            );
-        match spool {
+        match Spool::open(&shared.folder, id, shared.config.spool_mib, &mut restore) {
             Ok(spool) => {
                 if has_waited {
                     // Calls came to the other process, too: the database has all of them.
@@ -121,11 +115,8 @@ fn open(shared: &Shared) -> Option<Spool> {
                 shared.wait(LOCKED_RETRY);
             }
             Err(error) => {
-                shared.note(
-                    place,
-                    &error.to_string(),
-                    "announces wait in memory, and are lost at the end",
-                );
+                let remedy = "announces wait in memory, and are lost at the end";
+                shared.note(place, &error.to_string(), remedy);
                 shared.wait(BROKEN_RETRY);
             }
         }
@@ -142,14 +133,12 @@ fn flush(shared: &Shared, held: &mut Option<Batch>, is_last: bool) {
     let mut guard = shared.spool.lock();
     let Some(spool) = guard.as_mut() else { return };
     let result = try_flush(shared, spool, held, is_last);
-    let sequence = spool.last_sequence();
     if shared.config.kind == SiteKind::Feed
         && let Err(error) = spool.expire_feed(shared.clock.now_s())
     {
         shared.note(place, &error.to_string(), "batches of the feed are kept for longer");
     }
     drop(guard);
-    shared.sequence.send_if_modified(|last| std::mem::replace(last, sequence) != sequence);
     match result {
         Ok(()) => shared.clear(place, "the spool is written again"),
         Err(error) => {

@@ -1,6 +1,6 @@
 //! The calls of UNIT3D: `/announce/{TRACKER_KEY}/…` with JSON bodies.
 
-use std::collections::BTreeMap;
+use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,12 +8,13 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::{MethodRouter, get, post, put};
 use axum::{Json, Router};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
 use types::{InfoHash, from_hex, to_hex};
 
 use super::load::group_factors;
-use crate::answers;
+use crate::answers::Answers;
 use crate::credit::Factors;
 use crate::model::{Group, Model, Passkey, User};
 use crate::server::{Caller, Calls};
@@ -81,48 +82,19 @@ struct TorrentIdBody {
     torrent_id: u32,
 }
 
-/// A torrent with its peers, as UNIT3D reads it.
-#[derive(Debug, Serialize)]
-struct TorrentView {
-    id: u32,
-    status: &'static str,
-    is_deleted: bool,
-    peers: BTreeMap<String, PeerView>,
-    seeders: i64,
-    leechers: i64,
-    times_completed: u32,
-    download_factor: u16,
-    upload_factor: u16,
-}
-
-#[derive(Debug, Serialize)]
-struct PeerView {
-    ip_address: String,
-    user_id: u32,
-    peer_id: String,
-    port: u16,
-    is_seeder: bool,
-    is_active: bool,
-    is_visible: bool,
-    is_connectable: bool,
-    updated_at: u32,
-    uploaded: u64,
-    downloaded: u64,
-}
-
 type Body<T> = Result<Json<T>, axum::extract::rejection::JsonRejection>;
 type Site = State<Arc<Calls>>;
 
 /// Returns the routes below `/announce/{key}`.
 pub(crate) fn router() -> Router<Arc<Calls>> {
     let sets: [(&str, MethodRouter<Arc<Calls>>); 7] = [
-        ("/torrents", put(put_torrent).delete(delete_torrent)),
-        ("/users", put(put_user).delete(delete_user)),
-        ("/groups", put(put_group).delete(delete_group)),
-        ("/blacklisted-agents", put(put_agent).delete(delete_agent)),
-        ("/freeleech-tokens", put(put_token).delete(delete_token)),
-        ("/personal-freeleech", put(put_personal).delete(delete_personal)),
-        ("/featured-torrents", put(put_featured).delete(delete_featured)),
+        ("/torrents", put(by(put_torrent)).delete(by(delete_torrent))),
+        ("/users", put(by(put_user)).delete(by(delete_user))),
+        ("/groups", put(by(put_group)).delete(by(delete_group))),
+        ("/blacklisted-agents", put(by(put_agent)).delete(by(delete_agent))),
+        ("/freeleech-tokens", put(by(put_token)).delete(by(delete_token))),
+        ("/personal-freeleech", put(by(put_personal)).delete(by(delete_personal))),
+        ("/featured-torrents", put(by(put_featured)).delete(by(delete_featured))),
     ];
     let mut router = Router::new();
     for (path, methods) in sets {
@@ -140,27 +112,25 @@ fn answer(done: bool) -> StatusCode {
     if done { StatusCode::OK } else { StatusCode::BAD_REQUEST }
 }
 
-/// Changes the model by the body of a call.
-fn change<T>(
-    calls: &Calls,
-    body: Body<T>,
-    change: impl FnOnce(&mut Model, T) -> bool,
-) -> StatusCode {
-    match body {
-        Ok(Json(body)) => answer(change(&mut calls.answers.model.write(), body)),
-        Err(rejection) => {
-            calls.note_bad(&rejection.body_text());
-            StatusCode::BAD_REQUEST
-        }
+/// Returns the handler of a call that changes something by its body. `change` returns false if a value is not valid.
+fn by<T: DeserializeOwned + Send + 'static>(
+    change: fn(&Answers, T) -> bool,
+) -> impl Fn(Caller, Site, Body<T>) -> Ready<StatusCode> + Clone + Send + Sync + 'static {
+    move |_: Caller, State(calls): Site, body: Body<T>| {
+        ready(match body {
+            Ok(Json(body)) => answer(change(&calls.answers, body)),
+            Err(rejection) => {
+                calls.note_bad(&rejection.body_text());
+                StatusCode::BAD_REQUEST
+            }
+        })
     }
 }
 
-async fn put_torrent(_: Caller, State(calls): Site, body: Body<TorrentBody>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        let Some(torrent) = torrent_of(&body) else { return false };
-        model.put_torrent(body.id, torrent);
-        true
-    })
+fn put_torrent(answers: &Answers, body: TorrentBody) -> bool {
+    let Some(torrent) = torrent_of(&body) else { return false };
+    answers.model.write().put_torrent(body.id, torrent);
+    true
 }
 
 /// Reads the body of a torrent. Returns `None` if a value is not valid.
@@ -175,24 +145,14 @@ fn torrent_of(body: &TorrentBody) -> Option<Torrent> {
     })
 }
 
-async fn delete_torrent(_: Caller, State(calls): Site, body: Body<IdBody<u32>>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        let torrent = model.torrents.get_mut(body.id);
-        torrent.map(|torrent| torrent.is_deleted = true).is_some()
-    })
+fn delete_torrent(answers: &Answers, body: IdBody<u32>) -> bool {
+    let mut model = answers.model.write();
+    let torrent = model.torrents.get_mut(body.id);
+    torrent.map(|torrent| torrent.is_deleted = true).is_some()
 }
 
-async fn put_user(_: Caller, State(calls): Site, body: Body<UserBody>) -> StatusCode {
-    match body {
-        Ok(Json(body)) => {
-            let user = user_of(&body);
-            answer(user.is_some_and(|user| calls.answers.put_user(body.id, user)))
-        }
-        Err(rejection) => {
-            calls.note_bad(&rejection.body_text());
-            StatusCode::BAD_REQUEST
-        }
-    }
+fn put_user(answers: &Answers, body: UserBody) -> bool {
+    user_of(&body).is_some_and(|user| answers.put_user(body.id, user))
 }
 
 /// Reads the body of a user. Returns `None` if a value is not valid.
@@ -209,83 +169,64 @@ fn user_of(body: &UserBody) -> Option<User> {
     })
 }
 
-async fn delete_user(_: Caller, State(calls): Site, body: Body<IdBody<u32>>) -> StatusCode {
-    let Ok(Json(body)) = body else { return StatusCode::BAD_REQUEST };
-    calls.answers.remove_user(body.id);
-    StatusCode::OK
+fn delete_user(answers: &Answers, body: IdBody<u32>) -> bool {
+    answers.remove_user(body.id);
+    true
 }
 
-async fn put_group(_: Caller, State(calls): Site, body: Body<GroupBody>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        let group = Group {
-            slug: body.slug,
-            slots: body.download_slots.map(|slots| u32::try_from(slots).unwrap_or(0)),
-            is_immune: body.is_immune,
-            factors: group_factors(body.is_freeleech, body.is_double_upload),
-        };
-        model.groups.insert(body.id, group);
-        true
-    })
+fn put_group(answers: &Answers, body: GroupBody) -> bool {
+    let group = Group {
+        slug: body.slug,
+        slots: body.download_slots.map(|slots| u32::try_from(slots).unwrap_or(0)),
+        is_immune: body.is_immune,
+        factors: group_factors(body.is_freeleech, body.is_double_upload),
+    };
+    answers.model.write().groups.insert(body.id, group);
+    true
 }
 
-async fn delete_group(_: Caller, State(calls): Site, body: Body<IdBody<i32>>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        model.groups.remove(&body.id);
-        true
-    })
+fn delete_group(answers: &Answers, body: IdBody<i32>) -> bool {
+    answers.model.write().groups.remove(&body.id);
+    true
 }
 
-async fn put_agent(_: Caller, State(calls): Site, body: Body<AgentBody>) -> StatusCode {
-    change(&calls, body, |model, body| Model::add_prefix(&mut model.refused, &body.peer_id_prefix))
+fn put_agent(answers: &Answers, body: AgentBody) -> bool {
+    Model::add_prefix(&mut answers.model.write().refused, &body.peer_id_prefix)
 }
 
-async fn delete_agent(_: Caller, State(calls): Site, body: Body<AgentBody>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        model.refused.retain(|prefix| *prefix != body.peer_id_prefix);
-        true
-    })
+fn delete_agent(answers: &Answers, body: AgentBody) -> bool {
+    answers.model.write().refused.retain(|prefix| *prefix != body.peer_id_prefix);
+    true
 }
 
-async fn put_token(_: Caller, State(calls): Site, body: Body<TokenBody>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        model.tokens.insert((body.user_id, body.torrent_id));
-        true
-    })
+fn put_token(answers: &Answers, body: TokenBody) -> bool {
+    answers.model.write().tokens.insert((body.user_id, body.torrent_id));
+    true
 }
 
-async fn delete_token(_: Caller, State(calls): Site, body: Body<TokenBody>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        model.tokens.remove(&(body.user_id, body.torrent_id));
-        true
-    })
+fn delete_token(answers: &Answers, body: TokenBody) -> bool {
+    answers.model.write().tokens.remove(&(body.user_id, body.torrent_id));
+    true
 }
 
-async fn put_personal(_: Caller, State(calls): Site, body: Body<UserIdBody>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        model.personal.insert(body.user_id);
-        true
-    })
+fn put_personal(answers: &Answers, body: UserIdBody) -> bool {
+    answers.model.write().personal.insert(body.user_id);
+    true
 }
 
-async fn delete_personal(_: Caller, State(calls): Site, body: Body<UserIdBody>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        model.personal.remove(&body.user_id);
-        true
-    })
+fn delete_personal(answers: &Answers, body: UserIdBody) -> bool {
+    answers.model.write().personal.remove(&body.user_id);
+    true
 }
 
-async fn put_featured(_: Caller, State(calls): Site, body: Body<TorrentIdBody>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        model.featured.insert(body.torrent_id);
-        true
-    })
+fn put_featured(answers: &Answers, body: TorrentIdBody) -> bool {
+    answers.model.write().featured.insert(body.torrent_id);
+    true
 }
 
-async fn delete_featured(_: Caller, State(calls): Site, body: Body<TorrentIdBody>) -> StatusCode {
-    change(&calls, body, |model, body| {
-        model.featured.remove(&body.torrent_id);
-        true
-    })
+fn delete_featured(answers: &Answers, body: TorrentIdBody) -> bool {
+    answers.model.write().featured.remove(&body.torrent_id);
+    true
 }
 
 async fn show_torrent(
@@ -296,43 +237,42 @@ async fn show_torrent(
     // Visits all sessions: not on the thread that serves the calls.
     let view = tokio::task::spawn_blocking(move || torrent_view(&calls, id));
     let view = view.await.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)?;
-    let view = view.ok_or(StatusCode::NOT_FOUND)?;
-    serde_json::to_value(view).map(Json).map_err(|_| StatusCode::INTERNAL_SERVER_ERROR)
+    view.map(Json).ok_or(StatusCode::NOT_FOUND)
 }
 
-fn torrent_view(calls: &Calls, id: u32) -> Option<TorrentView> {
+/// Returns a torrent with its peers, as UNIT3D reads it.
+fn torrent_view(calls: &Calls, id: u32) -> Option<Value> {
     let sessions = calls.answers.ledger.sessions_of(id);
-    let (seeders, leechers) = answers::counts(&sessions);
     let model = calls.answers.model.read();
     let torrent = model.torrents.get(id)?;
     let peers = sessions.iter().map(|(user_id, session)| {
         let peer_id = to_hex(&session.peer_id.0);
-        let view = PeerView {
-            ip_address: session.ip.to_string(),
-            user_id: *user_id,
-            peer_id: peer_id.clone(),
-            port: session.port,
-            is_seeder: session.seeder,
-            is_active: session.active,
-            is_visible: session.visible,
-            is_connectable: false,
-            updated_at: session.updated_s,
-            uploaded: session.uploaded,
-            downloaded: session.downloaded,
-        };
+        let view = json!({
+            "ip_address": session.ip.to_string(),
+            "user_id": user_id,
+            "peer_id": peer_id,
+            "port": session.port,
+            "is_seeder": session.seeder,
+            "is_active": session.active,
+            "is_visible": session.visible,
+            "is_connectable": false,
+            "updated_at": session.updated_s,
+            "uploaded": session.uploaded,
+            "downloaded": session.downloaded,
+        });
         (format!("{user_id}-{peer_id}"), view)
     });
-    Some(TorrentView {
-        id,
-        status: torrent.moderation.name(),
-        is_deleted: torrent.is_deleted,
-        peers: peers.collect(),
-        seeders,
-        leechers,
-        times_completed: torrent.completed.load(Ordering::Relaxed),
-        download_factor: torrent.factors.download,
-        upload_factor: torrent.factors.upload,
-    })
+    Some(json!({
+        "id": id,
+        "status": torrent.moderation.name(),
+        "is_deleted": torrent.is_deleted,
+        "peers": peers.collect::<Map<_, _>>(),
+        "seeders": sessions.iter().map(|(_, session)| session.seeders()).sum::<i32>(),
+        "leechers": sessions.iter().map(|(_, session)| session.leechers()).sum::<i32>(),
+        "times_completed": torrent.completed.load(Ordering::Relaxed),
+        "download_factor": torrent.factors.download,
+        "upload_factor": torrent.factors.upload,
+    }))
 }
 
 async fn show_user(
@@ -362,7 +302,7 @@ async fn stats(_: Caller, State(calls): Site) -> Json<Value> {
     let answers = &calls.answers;
     let last_s = f64::from(answers.last_announce_s.load(Ordering::Relaxed));
     let per_s = answers.rates.lock().per_s();
-    let mut stats = serde_json::Map::new();
+    let mut stats = Map::new();
     stats.insert("created_at".to_owned(), json!(f64::from(calls.started_s)));
     stats.insert("last_request_at".to_owned(), json!(last_s));
     stats.insert("last_announce_response_at".to_owned(), json!(last_s));

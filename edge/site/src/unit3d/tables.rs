@@ -1,10 +1,10 @@
 //! The columns of UNIT3D, and how a batch gets into its tables.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::batch::{Batch, Record, SessionChange};
+use crate::changes::{self, TorrentChange};
 use crate::database::{Column, Rows, Tables};
 use crate::probes::Probes;
 use crate::sql::{RowText, keep_later, latest};
@@ -138,17 +138,6 @@ const NODE_TORRENTS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), 
     torrents.times_completed = torrents.times_completed + d.completed, \
     torrents.balance = torrents.balance + d.balance, torrents.updated_at = FROM_UNIXTIME(d.time_s)";
 
-/// Changes of a torrent.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct TorrentChange {
-    seeders: i64,
-    leechers: i64,
-    completed: i64,
-    balance: i64,
-    /// True if a client came, went or became a seeder, even if the numbers stay.
-    counts: bool,
-}
-
 impl Unit3dTables {
     /// Writes rows of `peers` with the results of probes. Without one, the column stays as it is. `tail` is that of all
     /// rows.
@@ -196,9 +185,10 @@ impl Tables for Unit3dTables {
             None => rows.insert(PEERS, &peers_tail, peers, write_peer)?,
             Some(probes) => self.write_probed(rows, probes, &peers_tail, peers)?,
         }
-        rows.update(USERS_UPDATE, &user_changes(records))?;
-        let changes = torrent_changes(records, rows.unix_s);
-        rows.update(&torrents_update, &changes)
+        rows.update(USERS_UPDATE, &changes::of_users(records))?;
+        let mut torrents = changes::of_torrents(records);
+        torrents.retain(|_, change| *change != TorrentChange::default());
+        rows.update(&torrents_update, &changes::torrents_json(&torrents, rows.unix_s))
     }
 
     fn write_rest(&self, rows: &mut Rows<'_, '_>, batch: &Batch) -> Result<(), mysql::Error> {
@@ -260,44 +250,4 @@ fn write_peer(row: &mut RowText<'_>, (record, change): (&Record, &SessionChange)
     row.number(session.uploaded).number(session.downloaded).number(session.left);
     row.flag(session.active).flag(session.seeder).flag(session.visible);
     row.time(session.created_s).time(session.updated_s);
-}
-
-/// Returns what each user is credited, as JSON.
-fn user_changes(records: &[Record]) -> Vec<String> {
-    let mut changes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for record in records {
-        if record.credited_uploaded > 0 || record.credited_downloaded > 0 {
-            let change = changes.entry(record.user).or_default();
-            change.0 = change.0.saturating_add(record.credited_uploaded);
-            change.1 = change.1.saturating_add(record.credited_downloaded);
-        }
-    }
-    changes.iter().map(|(id, (up, down))| format!("[{id},{up},{down}]")).collect()
-}
-
-/// Returns the changes of each torrent, as JSON.
-fn torrent_changes(records: &[Record], unix_s: u32) -> Vec<String> {
-    let mut changes: BTreeMap<u32, TorrentChange> = BTreeMap::new();
-    for record in records {
-        let change = changes.entry(record.torrent).or_default();
-        change.seeders += i64::from(record.seeders);
-        change.leechers += i64::from(record.leechers);
-        change.counts |= record.seeders != 0 || record.leechers != 0;
-        change.completed += i64::from(record.completions);
-        change.balance = change.balance.saturating_add(balance_change(record));
-    }
-    changes.retain(|_, change| *change != TorrentChange::default());
-    let json = |(id, change): (&u32, &TorrentChange)| {
-        let TorrentChange { seeders, leechers, completed, balance, counts } = change;
-        let counts = u8::from(*counts);
-        format!("[{id},{seeders},{leechers},{completed},{balance},{unix_s},{counts}]")
-    };
-    changes.iter().map(json).collect()
-}
-
-/// Returns by how much more was sent than received. Not as it is credited: the site sums `actual_uploaded` and
-/// `actual_downloaded` of all users, and what is left over was made up by somebody.
-fn balance_change(record: &Record) -> i64 {
-    let bytes = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-    bytes(record.uploaded).saturating_sub(bytes(record.downloaded))
 }

@@ -1,12 +1,10 @@
 //! Bad days of the database: each is a sentence with a remedy, and nothing is lost.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
 use harness::Directory;
 use mysql::prelude::Queryable;
-use tidegate_site::{SiteConfig, SiteKind, SiteStatus, SiteSubsystem};
+use tidegate_site::{SiteConfig, SiteKind, SiteStatus};
 use types::Event;
 
 use crate::fixture::{Client, Database, KEY, Site, UNIT3D, now_s, pause, text};
@@ -102,45 +100,6 @@ fn a_database_that_is_read_only_hangs_or_dies_loses_nothing() {
     site.wait_written();
     assert_eq!(uploaded(&database), "90");
     site.stop();
-}
-
-/// The tracker is killed while the database is away: what was in a batch is written when both are back.
-#[test]
-fn a_tracker_that_is_killed_without_its_database_loses_nothing() {
-    let mut database = Database::start(UNIT3D);
-    let config = database.config(SiteKind::Unit3d);
-    let site = Site::start(config.clone());
-    site.wait_ready();
-    send(&site, 0);
-    send(&site, 10);
-    site.wait_written();
-    database.server.kill();
-    for bytes in [20, 35, 60] {
-        let before = site.subsystem.status().sequence;
-        send(&site, bytes);
-        site.wait("a batch", |status| status.sequence > before && status.pending == 0);
-    }
-    // As a kill leaves the files: without the snapshot of an orderly end.
-    let killed = Directory::new().unwrap();
-    copy_files(&site.folder.path("site"), &killed.path("site"));
-    site.stop();
-    let site = Site::start_in(config, Arc::new(killed), now_s());
-    site.wait("sessions", |status| status.counting && status.ready);
-    assert!(site.subsystem.status().spool_batches >= 3);
-    send(&site, 100);
-    database.server.restart().unwrap();
-    site.wait_written();
-    assert_eq!(uploaded(&database), "100");
-    assert_eq!(database.rows("SELECT actual_uploaded FROM history"), ["100"]);
-    site.stop();
-}
-
-fn copy_files(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
-    }
 }
 
 /// A table that is full is no fault of a row: its batch waits until there is room. The table is in memory here, with the
@@ -267,13 +226,13 @@ fn announces_wait_in_memory_until_the_process_before_has_closed_the_spool() {
     let database = Database::start(UNIT3D);
     let config = database.config(SiteKind::Unit3d);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let copy = Some(listener.try_clone().unwrap());
+    let copy = listener.try_clone().unwrap();
     let folder = Arc::new(Directory::new().unwrap());
     let old = Site::start_with(config.clone(), Arc::clone(&folder), copy, now_s());
     old.wait_ready();
     send(&old, 0);
     send(&old, 10);
-    let new = Site::start_with(config, folder, Some(listener), old.epoch_s);
+    let new = Site::start_with(config, folder, listener, old.epoch_s);
     let status = new.wait("the lock", |status| status.spool.is_some() && status.ready);
     assert!(status.spool.unwrap().error.contains("another process has the spool"));
     assert!(!status.counting);
@@ -306,22 +265,6 @@ fn a_full_spool_counts_on_in_memory() {
     assert_eq!(site.subsystem.status().pending, 1);
     database.server.kill();
     site.stop();
-}
-
-#[test]
-fn a_port_in_use_is_an_error_of_the_start() {
-    let database_config = SiteConfig {
-        kind: SiteKind::Unit3d,
-        database: Some("mysql://a:b@127.0.0.1:1/site".to_owned()),
-        tracker_key: Some("k".repeat(32)),
-        ..SiteConfig::default()
-    };
-    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = Some(holder.local_addr().unwrap());
-    let config = SiteConfig { listen, ..database_config };
-    let folder = Directory::new().unwrap();
-    let error = SiteSubsystem::open(config, &folder.path("site")).err().unwrap().to_string();
-    assert!(error.starts_with("site.listen: cannot listen on 127.0.0.1:"), "{error}");
 }
 
 /// Values of the site's tables and of clients that cannot be right are counted, and the rest is served.

@@ -1,17 +1,17 @@
 //! A database, a site beside it, and clients.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use harness::mariadb::MariaDb;
-use harness::{Directory, PATIENCE, unused_address};
+use harness::{Directory, PATIENCE};
 use mysql::prelude::Queryable;
 use mysql::{Conn, OptsBuilder};
-use tidegate_site::contract::{SITE_FIRST, SiteAnnounce, SiteOutcome, SiteProtocol, SiteVerdict};
 use tidegate_site::{SiteConfig, SiteKind, SiteStatus, SiteSubsystem};
-use tracker::{KeyId, Options, Policy, Secrets, Tracker};
+use tracker::{
+    KeyId, Options, Policy, Secrets, SiteAnnounce, SiteOutcome, SiteProtocol, SiteVerdict, Tracker,
+};
 use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
 
 pub(crate) const KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
@@ -80,7 +80,6 @@ impl Database {
         let address = self.server.address();
         SiteConfig {
             kind,
-            listen: Some(unused_address()),
             database: Some(format!("mysql://tidegate@{address}/site")),
             database_password: Some(PASSWORD.to_owned()),
             tracker_key: Some(KEY.to_owned()),
@@ -96,7 +95,7 @@ impl Database {
 pub(crate) struct Site {
     pub(crate) subsystem: SiteSubsystem,
     pub(crate) tracker: Arc<Tracker>,
-    pub(crate) calls: Option<SocketAddr>,
+    pub(crate) calls: SocketAddr,
     pub(crate) folder: Arc<Directory>,
     pub(crate) epoch_s: u32,
 }
@@ -149,35 +148,22 @@ impl Site {
     }
 
     pub(crate) fn start_in(config: SiteConfig, folder: Arc<Directory>, epoch_s: u32) -> Self {
-        let path = folder.path("site");
-        Self::start_at(config, folder, &path, epoch_s)
+        Self::start_with(config, folder, TcpListener::bind("127.0.0.1:0").unwrap(), epoch_s)
     }
 
-    /// The same with its files at `path`, which can be elsewhere.
-    pub(crate) fn start_at(
-        config: SiteConfig,
-        folder: Arc<Directory>,
-        path: &Path,
-        epoch_s: u32,
-    ) -> Self {
-        Self::run(SiteSubsystem::open(config, path).unwrap(), folder, epoch_s)
-    }
-
-    /// Starts a process that shares its listener with another one.
+    /// Starts a process that can share its listener with another one.
     pub(crate) fn start_with(
         config: SiteConfig,
         folder: Arc<Directory>,
-        listener: Option<TcpListener>,
+        listener: TcpListener,
         epoch_s: u32,
     ) -> Self {
+        let calls = listener.local_addr().unwrap();
+        // A feed has no calls.
+        let listener = Some(listener).filter(|_| config.kind != SiteKind::Feed);
         let path = folder.path("site");
         let subsystem = SiteSubsystem::with_listener(config, &path, listener).unwrap();
-        Self::run(subsystem, folder, epoch_s)
-    }
-
-    fn run(subsystem: SiteSubsystem, folder: Arc<Directory>, epoch_s: u32) -> Self {
         let tracker = Arc::new(tracker());
-        let calls = subsystem.address();
         subsystem.start(Arc::clone(&tracker), epoch_s).unwrap();
         Self { subsystem, tracker, calls, folder, epoch_s }
     }
@@ -218,7 +204,7 @@ impl Site {
             want: NumWant::Default,
         };
         let announce = SiteAnnounce {
-            key: KeyId(SITE_FIRST + client.user),
+            key: KeyId(KeyId::SITE_FIRST + client.user),
             announce: &announce,
             from: client.ip,
             client_ip: client.ip,

@@ -13,8 +13,7 @@ use crate::fixture::{Client, Database, GAZELLE, KEY, REPORTS, Site, text};
 
 impl Site {
     fn update(&self, query: &str) -> (u16, String) {
-        let address = self.calls.expect("the site has an address for calls");
-        let response = http::get(address, &format!("/{KEY}/update?{query}")).unwrap();
+        let response = http::get(self.calls, &format!("/{KEY}/update?{query}")).unwrap();
         (response.status, response.text())
     }
 
@@ -32,17 +31,8 @@ fn a_day_leaves_the_rows_of_ocelot() {
     let at = |client: Client, expected: &str| assert_eq!(text(&site.announce(&client)).0, expected);
     let start = Client { event: Event::Started, ..Client::new(1, 1, 1) };
     at(start, "");
-    at(
-        Client {
-            event: Event::None,
-            uploaded: 500,
-            downloaded: 1_000,
-            left: 40,
-            at_s: 100,
-            ..start
-        },
-        "",
-    );
+    let half = Client { uploaded: 500, downloaded: 1_000, left: 40, at_s: 100, ..start };
+    at(Client { event: Event::None, ..half }, "");
     site.wait_written();
     let done = Client { uploaded: 600, downloaded: 3_000, left: 0, at_s: 200, ..start };
     at(Client { event: Event::Completed, ..done }, "");
@@ -127,7 +117,7 @@ fn calls_are_those_of_ocelot() {
     assert_eq!(site.tracker.passkeys().keys(), keys + 1);
     let report = |query: &str| {
         let path = format!("/{REPORTS}/report?{query}");
-        http::get(site.calls.unwrap(), &path).unwrap().text()
+        http::get(site.calls, &path).unwrap().text()
     };
     assert_eq!(
         report(&format!("get=user&key={}", "a".repeat(32))),
@@ -155,7 +145,7 @@ fn calls_are_those_of_ocelot() {
         assert!(status == 400 && body.contains(part), "{query}: {status} {body}");
     }
     let wrong = format!("/{REPORTS}/update?action=add_user");
-    assert_eq!(http::get(site.calls.unwrap(), &wrong).unwrap().status, 404);
+    assert_eq!(http::get(site.calls, &wrong).unwrap().status, 404);
     site.stop();
 }
 

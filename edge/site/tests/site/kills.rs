@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::{Write, stdout};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -78,7 +79,6 @@ fn announce_if_child() -> bool {
     let [Ok(folder), Ok(database), Ok(counter)] = VARIABLES.map(env::var) else { return false };
     let config = SiteConfig {
         kind: SiteKind::Unit3d,
-        listen: Some(harness::unused_address()),
         database: Some(database),
         database_password: Some("secret".to_owned()),
         tracker_key: Some("k".repeat(32)),
@@ -86,8 +86,9 @@ fn announce_if_child() -> bool {
         ..SiteConfig::default()
     };
     // The files are those of the parent, and outlive this process.
-    let unused = Arc::new(Directory::new().unwrap());
-    let site = Site::start_at(config, unused, &Path::new(&folder).join("site"), now_s());
+    let own = Directory::new().unwrap();
+    symlink(Path::new(&folder).join("site"), own.path("site")).unwrap();
+    let site = Site::start_in(config, Arc::new(own), now_s());
     site.wait("counting", |status| status.counting && status.ready);
     let mut out = stdout();
     // The parent kills this process long before.

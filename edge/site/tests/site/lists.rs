@@ -1,7 +1,6 @@
 //! Lists of peers that users get.
 
-use harness::{Directory, unused_address};
-use tidegate_site::contract::SITE_FIRST;
+use harness::Directory;
 use tidegate_site::{ListWindow, SiteConfig, SiteKind, SiteSubsystem};
 use tracker::KeyId;
 use types::{Role, Tick};
@@ -13,14 +12,14 @@ fn open(kind: SiteKind) -> SiteSubsystem {
     let window = |lists| [ListWindow { seconds: 60, lists }].into_iter().collect();
     let config = SiteConfig {
         kind,
-        listen: Some(unused_address()),
         database: Some("mysql://a:b@127.0.0.1:1/site".to_owned()),
         tracker_key: Some(KEY.to_owned()),
         seed_lists: window(2),
         leech_lists: window(1),
         ..SiteConfig::default()
     };
-    SiteSubsystem::open(config, &Directory::new().unwrap().path("site")).unwrap()
+    let folder = Directory::new().unwrap();
+    SiteSubsystem::with_listener(config, &folder.path("site"), None).unwrap()
 }
 
 #[test]
@@ -28,7 +27,7 @@ fn users_of_unit3d_get_as_many_lists_as_windows_permit() {
     let subsystem = open(SiteKind::Unit3d);
     let site = subsystem.site();
     let list = |at_s, user, role| {
-        let notice = site.count_list(Tick(at_s), KeyId(SITE_FIRST + user), role);
+        let notice = site.count_list(Tick(at_s), KeyId(KeyId::SITE_FIRST + user), role);
         notice.map_or("", |notice| notice.text())
     };
     let warning = "Rate limit exceeded. Please wait.";
@@ -46,6 +45,6 @@ fn users_of_unit3d_get_as_many_lists_as_windows_permit() {
     }
     let feed = open(SiteKind::Feed);
     for _ in 0..9 {
-        assert_eq!(feed.site().count_list(Tick(0), KeyId(SITE_FIRST), Role::Leecher), None);
+        assert_eq!(feed.site().count_list(Tick(0), KeyId(KeyId::SITE_FIRST), Role::Leecher), None);
     }
 }

@@ -118,13 +118,8 @@ fn a_scripted_day_at_two_nodes_leaves_the_rows_of_one() {
     assert_eq!(all.nodes[1].show("users/1")["num_seeding"], 1);
     all.settle();
     compare(&all.database, &model, all.epoch_s);
-    at(
-        &all,
-        &mut model,
-        1,
-        Client { event: Event::Stopped, uploaded: 700, at_s: 1_300, ..seeds },
-        "",
-    );
+    let stop = Client { event: Event::Stopped, uploaded: 700, at_s: 1_300, ..seeds };
+    at(&all, &mut model, 1, stop, "");
     // A client that stops at a node which has not heard of it.
     let short = Client { event: Event::Started, at_s: 1_400, ..Client::new(2, 1, 2) };
     at(&all, &mut model, 0, short, "");

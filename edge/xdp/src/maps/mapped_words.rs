@@ -31,12 +31,10 @@ impl<T: Words> MappedWords<T> {
         Ok(Self { map, mapping, words: PhantomData })
     }
 
-    /// Returns the map.
     pub(super) fn map(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
 
-    /// Returns the memory.
     pub(super) fn view(&self) -> &T {
         // SAFETY: the mapping has the length of `T`, begins at a page, and is there as long as `self`. All
         // of it are atomic words, for which any value is valid and which others may change.

@@ -33,7 +33,6 @@ pub(super) struct Verdict {
     /// The listener whose counts change.
     pub(super) listener: usize,
     pub(super) payload_len: usize,
-    /// The frame afterwards.
     pub(super) frame: Vec<u8>,
 }
 

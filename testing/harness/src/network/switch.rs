@@ -19,8 +19,6 @@ use super::packet_socket::open;
 /// A link-layer address.
 type Mac = [u8; 6];
 
-/// The first bytes of the addresses of IPv4 multicast groups.
-const MULTICAST: [u8; 3] = [1, 0, 0x5e];
 /// The longest frame.
 const FRAME_MAX: usize = 2048;
 /// Milliseconds between two looks whether the switch has to end.
@@ -139,15 +137,7 @@ impl Shared {
     fn forward(&self, from: Mac, frame: &[u8], random: &mut u64) {
         let mut to = [0; 6];
         to.copy_from_slice(&frame[..6]);
-        if frame[..3] == MULTICAST {
-            let others = self.ports.keys().filter(|other| **other != from);
-            return others.for_each(|to| self.forward_to(from, *to, frame, random));
-        }
         // Broadcasts go nowhere: neighbours are known from the start.
-        self.forward_to(from, to, frame, random);
-    }
-
-    fn forward_to(&self, from: Mac, to: Mac, frame: &[u8], random: &mut u64) {
         let Some(port) = self.ports.get(&to) else { return };
         let link = locked(&self.links).get(&(from, to)).copied().unwrap_or_default();
         if link.is_cut || next(random) % 1000 < u64::from(link.loss_permille) {

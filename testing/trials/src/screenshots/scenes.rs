@@ -36,8 +36,8 @@ pub(super) const SCENES: &[Scene] = &[
 const ADMIN: &str = "127.0.0.1:6970";
 /// Networks of documentation that clients of the load announce from.
 const CLIENTS: [&str; 4] = ["203.0.113.21", "198.51.100.34", "192.0.2.55", "203.0.113.140"];
-/// Seconds that the load runs before pictures are taken, unless `TIDEGATE_LOAD_S` has another number of seconds.
-const LOAD_S: u64 = 45;
+/// The time that the load runs before pictures are taken.
+const LOAD: Duration = Duration::from_secs(45);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A configuration with durable records, and `more` behind them.
@@ -79,11 +79,9 @@ fn busy(folder: &Path, at: &Path) -> Result<()> {
     let more = "[http]\ntrusted_proxies = [\"127.0.0.1\"]\n[admin]\nwebhook_ports = [\"443\"]\n";
     let tracker = tracker::start(at, &configuration(at, more)?)?;
     let _load = load(at)?;
-    let seconds = std::env::var("TIDEGATE_LOAD_S").ok();
-    let seconds = seconds.map_or(Ok(LOAD_S), |seconds| seconds.parse())?;
-    sleep(Duration::from_secs(seconds / 2));
+    sleep(LOAD / 2);
     tracker.upgrade()?;
-    sleep(Duration::from_secs(seconds - seconds / 2));
+    sleep(LOAD / 2);
     take(folder, ADMIN, "busy", &[], tracker.pid())
 }
 

@@ -13,45 +13,47 @@ use harness::network::sites::{
     Backbone, Sites, backbone_address, public_address, public_address_v6,
 };
 use harness::network::{Namespace, Network};
-use harness::{Directory, Signal, Tracker, wait_for};
+use harness::{Directory, Tracker, wait_for};
 
 use crate::lab::{Api, TOKEN_VARIABLES};
 use crate::program::ProgramArgs;
 
 /// The name of the cluster.
-pub(super) const NAME: &str = "bench";
+pub const NAME: &str = "bench";
 /// The stream of its log.
-pub(super) const STREAM: &str = "TG_bench_D";
+pub const STREAM: &str = "TG_bench_D";
 /// Ports on every host.
-pub(super) const PORT: u16 = 6969;
+const PORT: u16 = 6969;
 const ADMIN_PORT: u16 = 6970;
 /// Port of the NATS servers.
 const NATS_PORT: u16 = 4222;
 /// Peers live so briefly that what happens to them after a partition of an hour happens after a minute and a half.
-pub(super) const PEER_LIFETIME: Duration = Duration::from_secs(90);
+pub const PEER_LIFETIME: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Longest time that anything may take; longer is an error.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nodes, each with a NATS server on a host of its own.
 const NODES: u8 = 3;
 
 /// The room that a cluster has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ClusterPlan {
+pub struct ClusterPlan {
     /// The links between hosts.
-    pub(super) backbone: Backbone,
+    pub backbone: Backbone,
     /// The size of the log, in MiB.
-    pub(super) stream_mib: u32,
+    pub stream_mib: u32,
     /// The size of each node's queue, in MiB.
-    pub(super) queue_mib: u32,
+    pub queue_mib: u32,
 }
 
 /// A running cluster. Nodes and hosts are counted from 1.
-pub(super) struct TestCluster {
+pub struct TestCluster {
     nodes: Vec<Node>,
-    pub(super) nats: Nats,
-    pub(super) sites: Sites,
+    /// The NATS servers.
+    pub nats: Nats,
+    /// The network, with a host for each node.
+    pub sites: Sites,
     operator: Operator,
     program: PathBuf,
     folder: Directory,
@@ -69,7 +71,11 @@ struct Node {
 
 impl TestCluster {
     /// Sets up a network and starts everything. The NATS servers speak TLS to nodes.
-    pub(super) fn start(program: &ProgramArgs, plan: ClusterPlan) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error without the rights to set up a network, or if anything does not start.
+    pub fn start(program: &ProgramArgs, plan: ClusterPlan) -> Result<Self> {
         let ClusterPlan { backbone, stream_mib, queue_mib } = plan;
         let obstacle = Network::obstacle();
         ensure!(obstacle.is_none(), "no network namespaces {}", obstacle.unwrap_or_default());
@@ -93,7 +99,7 @@ impl TestCluster {
     }
 
     /// Runs `tidegate cluster verify` at a node. Returns what it prints, and true if all nodes have the same records.
-    pub(super) fn verify(&self, number: u8) -> Result<(String, bool)> {
+    fn verify(&self, number: u8) -> Result<(String, bool)> {
         let [_, (name, token)] = TOKEN_VARIABLES;
         let url = format!("http://{}", Self::api(number));
         let mut command = Command::new(&self.program);
@@ -105,10 +111,14 @@ impl TestCluster {
     }
 
     /// Waits until each node that runs says that all nodes have the same records.
-    pub(super) fn wait_until_verified(&self, patience: Duration) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if they have not after [`PATIENCE`].
+    pub fn wait_until_verified(&self) -> Result<()> {
         for number in self.running() {
             let mut text = String::new();
-            wait_for(patience, "equal records", || {
+            wait_for(PATIENCE, "equal records", || {
                 let is_equal;
                 (text, is_equal) = self.verify(number)?;
                 Ok(is_equal)
@@ -119,17 +129,21 @@ impl TestCluster {
     }
 
     /// Runs `tidegate cluster COMMAND`, as the operator of the cluster does.
-    pub(super) fn operate(&self, command: &str) -> Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the command fails.
+    pub fn operate(&self, command: &str) -> Result<String> {
         self.sites.clients().run(|| self.operator.run(command))
     }
 
     /// The numbers of all nodes.
-    pub(super) fn numbers(&self) -> std::ops::RangeInclusive<u8> {
+    pub fn numbers(&self) -> std::ops::RangeInclusive<u8> {
         1..=NODES
     }
 
     /// The numbers of the nodes that run.
-    pub(super) fn running(&self) -> Vec<u8> {
+    pub fn running(&self) -> Vec<u8> {
         let is_running = |number: &u8| self.node(*number).tracker.is_some();
         self.numbers().filter(is_running).collect()
     }
@@ -143,22 +157,30 @@ impl TestCluster {
     }
 
     /// A node that runs.
-    pub(super) fn tracker(&self, number: u8) -> Result<&Tracker> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it does not run.
+    pub fn tracker(&self, number: u8) -> Result<&Tracker> {
         self.node(number).tracker.as_ref().with_context(|| format!("node {number} does not run"))
     }
 
     /// Where a node listens for UDP, over IPv4 and IPv6.
-    pub(super) fn udp(number: u8) -> [SocketAddr; 2] {
+    pub fn udp(number: u8) -> [SocketAddr; 2] {
         [(public_address(number), PORT).into(), (public_address_v6(number), PORT).into()]
     }
 
     /// Where a node has its API.
-    pub(super) fn api(number: u8) -> SocketAddr {
+    pub fn api(number: u8) -> SocketAddr {
         (public_address(number), ADMIN_PORT).into()
     }
 
     /// Changes the secret of all nodes, as the operator of the cluster does. Returns what the command prints.
-    pub(super) fn change_secret(&self) -> Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the command fails.
+    pub fn change_secret(&self) -> Result<String> {
         let node = self.running().first().copied().context("no node runs")?;
         let [_, (_, token)] = TOKEN_VARIABLES;
         let operator = &self.operator;
@@ -166,17 +188,21 @@ impl TestCluster {
     }
 
     /// Sets variables of a node's environment, for its next start.
-    pub(super) fn set_variables(&mut self, number: u8, variables: Vec<(&'static str, String)>) {
+    pub fn set_variables(&mut self, number: u8, variables: Vec<(&'static str, String)>) {
         self.node_mut(number).variables = variables;
     }
 
     /// Sets more sections of a node's configuration, for its next start.
-    pub(super) fn set_sections(&mut self, number: u8, sections: &str) {
+    pub fn set_sections(&mut self, number: u8, sections: &str) {
         sections.clone_into(&mut self.node_mut(number).sections);
     }
 
     /// Starts a node, and waits until it is ready.
-    pub(super) fn start_node(&mut self, number: u8) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it does not serve.
+    pub fn start_node(&mut self, number: u8) -> Result<()> {
         let folder = self.folder.path(&format!("node{number}"));
         fs::create_dir_all(&folder)?;
         let mut command = Command::new(&self.program);
@@ -191,17 +217,25 @@ impl TestCluster {
     }
 
     /// Kills a node, as a crash would end it.
-    pub(super) fn kill_node(&mut self, number: u8) {
+    pub fn kill_node(&mut self, number: u8) {
         self.node_mut(number).tracker = None;
     }
 
     /// Stops a node as a service manager would.
-    pub(super) fn stop_node(&mut self, number: u8) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it does not run, or does not stop.
+    pub fn stop_node(&mut self, number: u8) -> Result<()> {
         self.node_mut(number).tracker.take().context("the node does not run")?.stop()
     }
 
     /// Removes the journal and the records of a node that does not run.
-    pub(super) fn forget(&self, number: u8) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if they cannot be removed.
+    pub fn forget(&self, number: u8) -> Result<()> {
         let state = self.state(number);
         if state.exists() {
             fs::remove_dir_all(&state).with_context(|| state.display().to_string())?;
@@ -209,30 +243,32 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Sends a signal to a node.
-    pub(super) fn signal(&self, number: u8, signal: Signal) -> Result<()> {
-        self.tracker(number)?.signal(signal)
-    }
-
     fn state(&self, number: u8) -> PathBuf {
         self.folder.path(&format!("node{number}/state"))
     }
 
     /// A metric of a node, summed over all series with these labels.
-    pub(super) fn metric(&self, number: u8, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the node does not answer.
+    pub fn metric(&self, number: u8, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
         Api::open(Self::api(number))?.metric(name, labels)
     }
 
     /// Waits until a metric of each node that runs is what is expected.
-    pub(super) fn wait_for_metric(
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it is not after [`PATIENCE`].
+    pub fn wait_for_metric(
         &self,
         (name, labels): (&str, &[(&str, &str)]),
-        patience: Duration,
         is_so: impl Fn(f64) -> bool,
     ) -> Result<()> {
         for number in self.running() {
             let mut found = f64::NAN;
-            wait_for(patience, name, || {
+            wait_for(PATIENCE, name, || {
                 found = self.metric(number, name, labels)?;
                 Ok(is_so(found))
             })
@@ -242,17 +278,21 @@ impl TestCluster {
     }
 
     /// Waits until all nodes hear each other and the streams have stored everything.
-    pub(super) fn wait_until_settled(&self, patience: Duration) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if they do not within [`PATIENCE`].
+    pub fn wait_until_settled(&self) -> Result<()> {
         let nodes = self.running().len() as f64;
         let alive = ("tidegate_cluster_nodes", &[("state", "alive")][..]);
-        self.wait_for_metric(alive, patience, |count| count == nodes)?;
-        self.wait_for_metric(("tidegate_cluster_connected", &[]), patience, |it| it == 1.0)?;
-        self.wait_for_metric(("tidegate_cluster_dirty_seconds", &[]), patience, |it| it == 0.0)?;
-        self.wait_for_metric(("tidegate_cluster_unstored_seconds", &[]), patience, |it| it < 1.0)
+        self.wait_for_metric(alive, |count| count == nodes)?;
+        self.wait_for_metric(("tidegate_cluster_connected", &[]), |it| it == 1.0)?;
+        self.wait_for_metric(("tidegate_cluster_dirty_seconds", &[]), |it| it == 0.0)?;
+        self.wait_for_metric(("tidegate_cluster_unstored_seconds", &[]), |it| it < 1.0)
     }
 
     /// The logs of all nodes, for an error.
-    pub(super) fn logs(&self) -> String {
+    pub fn logs(&self) -> String {
         let log = |number| {
             let path = self.folder.path(&format!("node{number}/tracker.log"));
             let text = fs::read_to_string(path).unwrap_or_default();
@@ -264,13 +304,21 @@ impl TestCluster {
     }
 
     /// Opens a connection to a NATS server as an operator who may do everything.
-    pub(super) fn nats_client(&self) -> Result<Client> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if no server answers.
+    pub fn nats_client(&self) -> Result<Client> {
         let server = self.nats.running().next().context("no NATS server runs")?;
         Client::connect(self.nats.address(server), Some(&self.operator.superuser()?))
     }
 
     /// Returns the configuration that a node starts with.
-    pub(super) fn configuration(&self, number: u8) -> Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the operator cannot invite the node.
+    pub fn configuration(&self, number: u8) -> Result<String> {
         let join = self.operator.invite(number)?;
         let [v4, v6] = Self::udp(number);
         let (api, state) = (Self::api(number), self.state(number));

@@ -14,7 +14,7 @@ use clap::{Args, value_parser};
 use harness::network::sites::{Backbone, site_client};
 use harness::wait_for;
 
-use super::arrangement::{ClusterPlan, PATIENCE, TestCluster};
+use super::arrangement::{ClusterPlan, TestCluster};
 use super::usage::{Traffic, process_times, thread_times, time_of};
 use crate::figures::{count, percent};
 use crate::program::ProgramArgs;
@@ -78,7 +78,7 @@ impl Lag {
                 break;
             }
             let figures = self.measure()?;
-            let show = |name: &str| figures.get(name).map_or(f64::NAN, |it| it.median);
+            let show = |name: &str| figures.get(name).unwrap_or(f64::NAN);
             let text = format!(
                 "{} announces/s, lag at most {:.2} s, receiver {} of a core, {:.1} B a record",
                 count(show("responses_s")),
@@ -98,7 +98,7 @@ impl Lag {
         let _inside = clients.enter()?;
         cluster.stop_node(FRESH)?;
         cluster.forget(FRESH)?;
-        cluster.wait_until_settled(PATIENCE)?;
+        cluster.wait_until_settled()?;
         let is_done = AtomicBool::new(false);
         let before = used(&cluster)?;
         let (report, lag) = thread::scope(|scope| {
@@ -161,7 +161,7 @@ fn every_announce_a_change(rate: f64, seconds: u32) -> Result<UdpOptions> {
 fn watch(cluster: &TestCluster, is_done: &AtomicBool) -> Result<f64> {
     let mut most = 0_f64;
     while !is_done.load(Ordering::Relaxed) {
-        let lag = cluster.metric(RECEIVER, "tidegate_cluster_log_lag_seconds", &[("node", "1")])?;
+        let lag = cluster.metric(RECEIVER, "tidegate_cluster_lag_seconds", &[("node", "1")])?;
         most = most.max(lag);
         thread::sleep(LOOK_EVERY);
     }

@@ -8,59 +8,42 @@ use std::time::Duration;
 use ::load::Report;
 use anyhow::{Context, Result, ensure};
 
-use super::Measure;
-use crate::figures::{Figure, count, mib, micros, percent};
+use super::{Compare, Measure};
+use crate::figures::{count, mib, micros, percent};
 use crate::lab::{
-    Fill, Lab, Load, LoadRun, NOISE_MAX, NoiseMonitor, Protocol, Split, Subject, children_cpu_s,
-    figures,
+    Fill, Lab, Load, LoadRun, NOISE_MAX, NoiseMonitor, Split, Subject, children_cpu_s, figures,
 };
 use crate::record::Figures;
 use crate::session::{RoundArgs, RunKey, Session};
 
-/// Parameters of a comparison.
-pub(super) struct Plan<'a> {
-    pub(super) protocol: Protocol,
-    pub(super) load: &'a Load,
-    /// Numbers of tracker cores, ascending.
-    pub(super) cores: Vec<usize>,
-    pub(super) measures: Vec<Measure>,
-    pub(super) run: RoundArgs,
-    pub(super) fills: Vec<Fill>,
-    pub(super) fill_seconds: Option<u32>,
-}
-
 /// A comparison under way.
 pub(super) struct Comparison<'a> {
-    lab: &'a Lab,
-    plan: &'a Plan<'a>,
-    subjects: Vec<Subject>,
-    session: Session,
+    pub(super) lab: &'a Lab,
+    pub(super) command: &'a Compare,
+    pub(super) load: &'a Load,
+    pub(super) fills: &'a [Fill],
+    /// Numbers of tracker cores, ascending.
+    pub(super) cores: Vec<usize>,
+    pub(super) subjects: Vec<Subject>,
+    pub(super) session: Session,
     /// Tasks that failed, once for each time.
-    failed: Vec<Task>,
+    pub(super) failed: Vec<Task>,
 }
 
 /// Quantity that a run measures.
 #[derive(Clone, Debug, PartialEq)]
-enum Part {
+pub(super) enum Part {
     /// Maximum throughput.
     Throughput,
     /// Latencies at this many requests per second.
-    Latency { pace: Pace, rate: f64 },
+    Latency(u32),
     /// Memory with a known number of peers.
     Memory(Fill),
 }
 
-/// A rate of requests at which latencies are measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
-    /// A percentage of the tracker's own maximum throughput.
-    Percent(u32),
-    PerSecond(u32),
-}
-
 /// A measurement to make.
 #[derive(Clone, Debug, PartialEq)]
-struct Task {
+pub(super) struct Task {
     /// The number of the tracker.
     subject: usize,
     cores: usize,
@@ -69,8 +52,6 @@ struct Task {
 
 /// The name of throughput in records.
 pub(super) const THROUGHPUT: &str = "throughput";
-/// Percentages of its maximum throughput at which a tracker's latencies are measured.
-const SHARES: [u32; 2] = [50, 80];
 /// Maximum repetitions of a noisy run.
 const REPEATS: u32 = 2;
 /// A task is given up after this many failures.
@@ -82,56 +63,21 @@ const LOST_MAX: f64 = 0.5;
 /// Time for trackers to settle before their memory is measured.
 const SETTLE: Duration = Duration::from_secs(1);
 
-impl Pace {
-    /// Returns the name in records.
-    fn case(self) -> String {
-        match self {
-            Self::Percent(percent) => format!("{percent} %"),
-            Self::PerSecond(rate) => format!("{}/s", count(rate.into())),
-        }
-    }
-}
-
 impl Part {
     /// The name in records.
     fn case(&self) -> String {
         match self {
             Self::Throughput => THROUGHPUT.to_owned(),
-            Self::Latency { pace, .. } => pace.case(),
+            Self::Latency(rate) => format!("{}/s", count((*rate).into())),
             Self::Memory(fill) => fill.name.clone(),
         }
     }
 }
 
-impl<'a> Comparison<'a> {
-    pub(super) fn new(
-        lab: &'a Lab,
-        plan: &'a Plan<'a>,
-        subjects: Vec<Subject>,
-        session: Session,
-    ) -> Result<Self> {
-        // Better now than after an hour.
-        plan.cores.iter().try_for_each(|count| lab.split(*count).map(drop)).context("--cores")?;
-        Ok(Self { lab, plan, subjects, session, failed: Vec::new() })
-    }
-
+impl Comparison<'_> {
     fn wants(&self, measure: Measure) -> bool {
-        let is_possible = measure != Measure::Latency || !self.plan.load.paced.is_empty();
-        is_possible && self.plan.measures.contains(&measure)
-    }
-
-    /// Returns the rates at which latencies are measured.
-    fn paces(&self) -> Vec<Pace> {
-        match &*self.plan.load.rates {
-            [] => SHARES.map(Pace::Percent).into(),
-            rates => rates.iter().copied().map(Pace::PerSecond).collect(),
-        }
-    }
-
-    /// Returns whether the throughput is measured: for itself, or because rates depend on it.
-    fn needs_throughput(&self) -> bool {
-        self.wants(Measure::Throughput)
-            || self.wants(Measure::Latency) && self.plan.load.rates.is_empty()
+        let wanted = &self.command.measures;
+        wanted.is_empty() || wanted.contains(&measure)
     }
 
     /// Returns the fills to measure.
@@ -139,16 +85,18 @@ impl<'a> Comparison<'a> {
         if !self.wants(Measure::Memory) {
             return Vec::new();
         }
-        let length = |fill: &Fill| self.plan.fill_seconds.unwrap_or(fill.seconds);
-        self.plan.fills.iter().map(|fill| Fill { seconds: length(fill), ..fill.clone() }).collect()
+        let length = |fill: &Fill| self.command.fill_seconds.unwrap_or(fill.seconds);
+        self.fills.iter().map(|fill| Fill { seconds: length(fill), ..fill.clone() }).collect()
     }
 
     /// Measures everything, until interrupted. Returns the session.
     pub(super) fn run(mut self) -> Result<Session> {
-        let rounds = 1..=self.plan.run.runs;
+        let counts = self.cores.clone();
+        // Better now than after an hour.
+        counts.iter().try_for_each(|count| self.lab.split(*count).map(drop)).context("--cores")?;
+        let rounds = 1..=self.command.run.runs;
         let subjects = 0..self.subjects.len();
-        let counts = self.plan.cores.clone();
-        if self.needs_throughput() {
+        if self.wants(Measure::Throughput) {
             for round in rounds.clone() {
                 for cores in counts.iter().copied() {
                     for subject in subjects.clone() {
@@ -158,12 +106,12 @@ impl<'a> Comparison<'a> {
             }
         }
         let cores = counts.last().copied().unwrap_or(1);
-        let paces = if self.wants(Measure::Latency) { self.paces() } else { Vec::new() };
+        let load = self.load;
+        let rates = if self.wants(Measure::Latency) { load.rates.as_slice() } else { &[] };
         for round in rounds {
-            for pace in paces.iter().copied() {
+            for rate in rates {
                 for subject in subjects.clone() {
-                    let Some(rate) = self.rate(subject, cores, pace) else { continue };
-                    let part = Part::Latency { pace, rate };
+                    let part = Part::Latency(*rate);
                     self.measure(Task { subject, cores, part }, round)?;
                 }
             }
@@ -175,22 +123,6 @@ impl<'a> Comparison<'a> {
             }
         }
         Ok(self.session)
-    }
-
-    /// Returns the rate of requests, which may depend on the tracker's maximum throughput; `None` if that is unknown.
-    fn rate(&self, subject: usize, cores: usize, pace: Pace) -> Option<f64> {
-        let percent = match pace {
-            Pace::PerSecond(rate) => return Some(rate.into()),
-            Pace::Percent(percent) => percent,
-        };
-        let name = self.subjects.get(subject)?.name();
-        let own = self
-            .session
-            .runs
-            .iter()
-            .filter(|run| run.subject == name && run.cores == cores && run.case == THROUGHPUT);
-        let most = Figure::of(own.filter_map(|run| Some(run.figures.get("answered_s")?.median)))?;
-        Some((most.median * f64::from(percent) / 100.0).round())
     }
 
     /// Measures one task, repeatedly if noisy. Failures are recorded, not returned.
@@ -207,8 +139,7 @@ impl<'a> Comparison<'a> {
             }
             match self.attempt(&task) {
                 Ok(Some(figures)) => {
-                    let is_quiet =
-                        figures.get("noise").is_none_or(|noise| noise.median <= NOISE_MAX);
+                    let is_quiet = figures.get("noise").is_none_or(|noise| noise <= NOISE_MAX);
                     let key = RunKey {
                         subject: &name,
                         version: &version,
@@ -236,22 +167,23 @@ impl<'a> Comparison<'a> {
 
     /// Runs a task once. Returns `None` if interrupted.
     fn attempt(&self, task: &Task) -> Result<Option<Figures>> {
-        let (lab, plan) = (self.lab, self.plan);
+        let lab = self.lab;
+        let Compare { protocol, run: RoundArgs { seconds, warm_up, .. }, .. } = *self.command;
         let subject = &self.subjects[task.subject];
         let split = lab.split(task.cores)?;
         let words = self.words(&task.part, &split)?;
         if subject.tracker.definition.allow_list {
-            lab.write_hashes(plan.protocol, &words)?;
+            lab.write_hashes(protocol, &words)?;
         }
-        let mut tracker = lab.start(subject, plan.protocol, &split.tracker)?;
+        let mut tracker = lab.start(subject, protocol, &split.tracker)?;
         let run = LoadRun {
-            protocol: plan.protocol,
+            protocol,
             tracker: &tracker,
             seconds: match &task.part {
                 Part::Memory(fill) => fill.seconds,
-                _ => plan.run.seconds,
+                _ => seconds,
             },
-            warm_up: plan.run.warm_up,
+            warm_up,
             processors: &split.load,
             stop: &self.session.stop,
         };
@@ -270,13 +202,13 @@ impl<'a> Comparison<'a> {
             sleep(SETTLE);
         }
         let after = tracker.usage()?;
-        let with_warm_up = 1.0 + f64::from(plan.run.warm_up) / result.seconds;
+        let with_warm_up = 1.0 + f64::from(warm_up) / result.seconds;
         let mut figures = figures(&result);
         figures.set("noise", noise);
-        figures.set("warm_up_s", plan.run.warm_up.into());
+        figures.set("warm_up_s", warm_up.into());
         figures.set("peak_bytes", after.peak_bytes as f64);
-        if let Part::Latency { rate, .. } = task.part {
-            figures.set("rate", rate);
+        if let Part::Latency(rate) = task.part {
+            figures.set("rate", rate.into());
         }
         if let Part::Memory(fill) = &task.part {
             let grown = after.resident_bytes.saturating_sub(before.resident_bytes) as f64;
@@ -284,7 +216,7 @@ impl<'a> Comparison<'a> {
             figures.set("peers", peers);
             figures.set("bytes_per_peer", grown / peers);
             if fill.all {
-                let cpu_part = figures.get("cpu_part").map_or(f64::NAN, |it| it.median);
+                let cpu_part = figures.get("cpu_part").unwrap_or(f64::NAN);
                 figures.set("idle_cpu_part", cpu_part);
             }
         }
@@ -294,11 +226,12 @@ impl<'a> Comparison<'a> {
     /// Returns the arguments of the load tester.
     fn words(&self, part: &Part, split: &Split) -> Result<Vec<String>> {
         let known = self.lab.vars().with("load_cores", split.load.len());
-        let load = self.plan.load;
+        let load = self.load;
         match part {
-            Part::Latency { rate, .. } => {
-                let paced = known.clone().with("rate", rate).fill_all(&load.paced)?;
-                Ok([known.fill_all(&load.words)?, paced].concat())
+            Part::Latency(rate) => {
+                let mut words = known.fill_all(&load.words)?;
+                words.extend(["--rate".to_owned(), rate.to_string()]);
+                Ok(words)
             }
             Part::Memory(fill) => known.fill_all(&fill.words),
             Part::Throughput => known.fill_all(&load.words),
@@ -329,7 +262,7 @@ fn check(result: &Report, part: &Part) -> Result<()> {
     }
     ensure!(result.responses.all() > 0, "answered no request{why}");
     // At a fixed rate, what fails is what is measured.
-    if let Part::Latency { .. } = part {
+    if let Part::Latency(_) = part {
         return Ok(());
     }
     let (failed, lost) = (result.failed_part(), result.lost_part());
@@ -341,7 +274,7 @@ fn check(result: &Report, part: &Part) -> Result<()> {
 /// Returns the most important figures of a run.
 fn summary(figures: &Figures, task: &Task) -> String {
     let text = |name: &str, write: fn(f64) -> String| {
-        figures.get(name).map_or_else(|| "unknown".into(), |figure| write(figure.median))
+        figures.get(name).map_or_else(|| "unknown".into(), write)
     };
     let mut summary = match &task.part {
         Part::Throughput => format!(
@@ -349,7 +282,7 @@ fn summary(figures: &Figures, task: &Task) -> String {
             text("responses_s", count),
             text("per_cpu_s", count)
         ),
-        Part::Latency { .. } => {
+        Part::Latency(_) => {
             format!("p50 {}, p99 {}", text("p50_us", micros), text("p99_us", micros))
         }
         Part::Memory(_) => format!(
@@ -358,7 +291,7 @@ fn summary(figures: &Figures, task: &Task) -> String {
             text("peak_bytes", mib)
         ),
     };
-    let noise = figures.get("noise").map_or(0.0, |noise| noise.median);
+    let noise = figures.get("noise").unwrap_or(0.0);
     if noise > NOISE_MAX {
         let _ = write!(summary, ", noisy: other processes used {} of the CPU time", percent(noise));
     }

@@ -32,7 +32,6 @@ pub(crate) fn report(
     blocks.extend(limit_notice(&under_load));
     blocks.extend(throughput(runs));
     blocks.extend(efficiency(&under_load));
-    blocks.extend(latency(runs));
     blocks.extend(by_rate(runs));
     blocks.extend(memory(runs, &under_load));
     Ok((format!("Trackers over {protocol}: {load}"), text, blocks))
@@ -119,36 +118,6 @@ fn efficiency(rows: &[Row<'_>]) -> Vec<Block> {
         Block::Explanation(text.into()),
         table(rows, COLUMNS),
     ]
-}
-
-/// Returns response times at parts of the maximum throughput, with a table for each.
-fn latency(runs: &Runs<'_>) -> Vec<Block> {
-    const COLUMNS: &[Column] = &[
-        SUBJECT,
-        ("requests/s", |row| row.cell("rate", count)),
-        ("50 %", |row| row.cell("p50_us", micros)),
-        ("90 %", |row| row.cell("p90_us", micros)),
-        ("99 %", |row| row.cell("p99_us", micros)),
-        ("99.9 %", |row| row.cell("p99_9_us", micros)),
-        ("99.99 %", |row| row.cell("p99_99_us", micros)),
-        ("longest", |row| row.cell("max_us", micros)),
-        ("lost", |row| row.cell("lost_part", percent)),
-    ];
-    let relative = runs.filter(|run| run.case.ends_with(" %"));
-    let mut blocks = Vec::new();
-    for share in relative.distinct(|run| run.case.as_str()) {
-        let rows = relative.filter(|run| run.case == share).rows();
-        let title = format!("At {share} of its own throughput");
-        blocks.extend([Block::Subheading(title), table(&rows, COLUMNS)]);
-    }
-    let text = "Requests are sent on a fixed schedule at a fraction of the tracker's own maximum \
-                throughput, whether or not earlier ones were answered; times count from a request's \
-                scheduled time.";
-    if !blocks.is_empty() {
-        blocks.insert(0, Block::Heading("Response times".into()));
-        blocks.insert(1, Block::Explanation(text.into()));
-    }
-    blocks
 }
 
 /// A table of trackers by rate: its title, the figure, and how to write it.

@@ -15,11 +15,15 @@ pub(crate) const TOKEN_VARIABLES: [(&str, &str); 2] =
     [("TIDEGATE_BOOTSTRAP_TOKEN", TOKEN), ("TIDEGATE_ADMIN_TOKEN", TOKEN)];
 
 /// A connection that is kept open, so that only responses are measured.
-pub(crate) struct Api(Connection);
+pub struct Api(Connection);
 
 impl Api {
     /// Connects, and waits until the tracker is ready: it may have to read millions of records.
-    pub(crate) fn open(address: SocketAddr) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it is not ready in time.
+    pub fn open(address: SocketAddr) -> Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let ready = Connection::open(address).map_err(anyhow::Error::from).and_then(|opened| {
@@ -35,14 +39,22 @@ impl Api {
 
     /// Sends `request`, a method and a path, and returns the response's body. Fails unless the
     /// response has this status. A body that starts like JSON is sent as JSON, any other as text.
-    pub(crate) fn ask(&mut self, status: u16, request: &str, body: &str) -> Result<String> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no response, or if it has another status.
+    pub fn ask(&mut self, status: u16, request: &str, body: &str) -> Result<String> {
         let (found, text) = self.exchange(request, body)?;
         ensure!(found == status, "{request}: expected status {status}, found {found}: {text}");
         Ok(text)
     }
 
     /// The same, whatever the status is. Returns it, too.
-    pub(crate) fn exchange(&mut self, request: &str, body: &str) -> Result<(u16, String)> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is no response.
+    pub fn exchange(&mut self, request: &str, body: &str) -> Result<(u16, String)> {
         let kind = if body.starts_with('{') { "application/json" } else { "text/plain" };
         let head = format!(
             "{request} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
@@ -55,7 +67,11 @@ impl Api {
     }
 
     /// Returns the sum of a metric over all series that have these labels.
-    pub(crate) fn metric(&mut self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the metrics cannot be read.
+    pub fn metric(&mut self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
         Ok(metrics::sum(&self.ask(200, "GET /metrics", "")?, name, labels))
     }
 }

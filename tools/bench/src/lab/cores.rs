@@ -16,25 +16,23 @@ pub(crate) struct Processor {
 pub(crate) struct Split {
     pub(crate) tracker: Vec<usize>,
     pub(crate) load: Vec<usize>,
-    /// True if tracker and load share cores as hyper-threads, because there are too few cores.
-    pub(crate) is_shared: bool,
 }
 
 impl Split {
     /// Assigns `count` processors to the tracker, each of its own core, and all other cores to the
-    /// load. Returns `None` if the load would get none.
+    /// load. If there are too few cores, they share some as hyper-threads. Returns `None` if the load
+    /// would get no processor.
     pub(crate) fn of(processors: &[Processor], count: usize) -> Option<Self> {
         let firsts: Vec<_> = processors.iter().filter(|one| one.number == one.core).collect();
         let tracker: Vec<_> = firsts.iter().take(count).map(|one| one.number).collect();
         let rest = processors.iter().filter(|one| !tracker.contains(&one.core));
         let load: Vec<_> = rest.map(|one| one.number).collect();
         if tracker.len() == count && !load.is_empty() {
-            return Some(Self { tracker, load, is_shared: false });
+            return Some(Self { tracker, load });
         }
         let numbers: Vec<_> = processors.iter().map(|one| one.number).collect();
         let (tracker, load) = numbers.split_at_checked(count)?;
-        let is_shared = true;
-        (!load.is_empty()).then(|| Self { tracker: tracker.into(), load: load.into(), is_shared })
+        (!load.is_empty()).then(|| Self { tracker: tracker.into(), load: load.into() })
     }
 }
 
@@ -100,25 +98,24 @@ mod tests {
         cores.iter().enumerate().map(|(number, core)| Processor { number, core: *core }).collect()
     }
 
-    fn split(cores: &[usize], count: usize) -> Option<(Vec<usize>, Vec<usize>, bool)> {
-        Split::of(&processors(cores), count)
-            .map(|split| (split.tracker, split.load, split.is_shared))
+    fn split(cores: &[usize], count: usize) -> Option<(Vec<usize>, Vec<usize>)> {
+        Split::of(&processors(cores), count).map(|split| (split.tracker, split.load))
     }
 
     #[test]
     fn cores_are_not_shared() {
-        assert_eq!(split(&[0, 1], 1), Some((vec![0], vec![1], false)));
+        assert_eq!(split(&[0, 1], 1), Some((vec![0], vec![1])));
         assert_eq!(split(&[0, 1], 2), None);
         // Two threads a core, numbered as Linux does on most machines, and as on others.
-        assert_eq!(split(&[0, 1, 0, 1], 1), Some((vec![0], vec![1, 3], false)));
-        assert_eq!(split(&[0, 0, 2, 2], 1), Some((vec![0], vec![2, 3], false)));
-        assert_eq!(split(&[0, 1, 2, 0, 1, 2], 2), Some((vec![0, 1], vec![2, 5], false)));
+        assert_eq!(split(&[0, 1, 0, 1], 1), Some((vec![0], vec![1, 3])));
+        assert_eq!(split(&[0, 0, 2, 2], 1), Some((vec![0], vec![2, 3])));
+        assert_eq!(split(&[0, 1, 2, 0, 1, 2], 2), Some((vec![0, 1], vec![2, 5])));
     }
 
     #[test]
-    fn reports_shared_cores() {
-        assert_eq!(split(&[0, 0], 1), Some((vec![0], vec![1], true)));
-        assert_eq!(split(&[0, 1, 0, 1], 3), Some((vec![0, 1, 2], vec![3], true)));
+    fn few_cores_are_shared() {
+        assert_eq!(split(&[0, 0], 1), Some((vec![0], vec![1])));
+        assert_eq!(split(&[0, 1, 0, 1], 3), Some((vec![0, 1, 2], vec![3])));
         assert_eq!(split(&[0], 1), None);
         assert_eq!(split(&[0, 1], 9), None);
     }

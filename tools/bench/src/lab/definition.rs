@@ -123,10 +123,7 @@ pub(crate) struct Load {
     pub(crate) description: String,
     #[serde(default)]
     pub(crate) words: Vec<String>,
-    /// Arguments that limit it to `{rate}` requests per second, to measure latencies.
-    #[serde(default)]
-    pub(crate) paced: Vec<String>,
-    /// Requests per second at which latencies are measured, instead of parts of the maximum.
+    /// Requests per second at which latencies are measured.
     #[serde(default)]
     pub(crate) rates: Vec<u32>,
 }

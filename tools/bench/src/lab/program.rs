@@ -99,7 +99,7 @@ impl Lab {
     /// Returns an installed program.
     pub(crate) fn find(&self, definition: &Definition) -> Result<Program> {
         let path = self.path(definition)?;
-        let mut vars = self.vars().with_path("program", &path);
+        let mut vars = self.vars().with("program", path.display());
         for (name, value) in &definition.variables {
             vars = vars.with(name, value);
         }
@@ -116,7 +116,8 @@ impl Lab {
 
     /// Returns the template variables that do not depend on a run.
     pub(crate) fn vars(&self) -> TemplateVars {
-        TemplateVars::default().with_path("rivals", &self.rivals).with_path("bench", &self.bench)
+        let vars = TemplateVars::default().with("rivals", self.rivals.display());
+        vars.with("bench", self.bench.display())
     }
 
     fn path(&self, definition: &Definition) -> Result<PathBuf> {

@@ -1,7 +1,6 @@
 //! `{variables}` in commands and configurations.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::{Result, bail};
 
@@ -15,12 +14,6 @@ impl TemplateVars {
     pub(crate) fn with(mut self, word: &str, text: impl ToString) -> Self {
         self.0.insert(word.to_owned(), text.to_string());
         self
-    }
-
-    /// Adds a variable whose value is a path.
-    #[must_use]
-    pub(crate) fn with_path(self, word: &str, path: &Path) -> Self {
-        self.with(word, path.display())
     }
 
     /// Returns whether a variable is set.
@@ -68,7 +61,7 @@ mod tests {
 
     #[test]
     fn replaces_variables_and_keeps_other_braces() {
-        let words = TemplateVars::default().with("port", 80).with_path("key", Path::new("/k"));
+        let words = TemplateVars::default().with("port", 80).with("key", "/k");
         let fill = |text: &str| words.fill(text).unwrap();
         assert_eq!(fill("{port}:{key}{port}"), "80:/k80");
         assert_eq!(

@@ -113,7 +113,8 @@ impl Lab {
         let definition = &program.definition;
         let name = if vars.has("backend_port") { "front.conf" } else { "tracker.conf" };
         let file = self.folder.join(name);
-        let mut vars = vars.with_path("program", &program.path).with_path("configuration", &file);
+        let vars = vars.with("program", program.path.display());
+        let mut vars = vars.with("configuration", file.display());
         for (name, value) in &definition.variables {
             vars = vars.with(name, value);
         }
@@ -132,10 +133,10 @@ impl Lab {
         vars.with("port", address.port())
             .with("cores", cores)
             .with("protocol", protocol.without_tls())
-            .with_path("folder", &self.folder)
-            .with_path("chain", chain)
-            .with_path("key", key)
-            .with_path("chain_and_key", both)
+            .with("folder", self.folder.display())
+            .with("chain", chain.display())
+            .with("key", key.display())
+            .with("chain_and_key", both.display())
     }
 }
 

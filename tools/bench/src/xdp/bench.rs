@@ -13,7 +13,7 @@ use super::traffic::{self, Clients, HOSTILE, LoadKind, Witness};
 use super::{ENGINES, XdpArgs};
 use crate::lab::{Lab, NoiseMonitor, Place, Protocol, RunningTracker, Subject};
 use crate::record::Figures;
-use crate::session::{Session, print_line};
+use crate::session::print_line;
 
 /// Frames of a burst. A network interface hands over many at a time, too.
 pub(super) const BURST: u32 = 32;
@@ -51,16 +51,6 @@ pub(super) struct Running {
     pub(super) tracker: RunningTracker,
     pub(super) clients: Clients,
     witness: Witness,
-}
-
-/// Time that the tracker's processor was busy, in seconds.
-#[derive(Clone, Copy, Debug)]
-struct Busy {
-    /// The tracker's threads, and the kernel's threads that receive for it. What interrupts do is
-    /// charged to the thread that they interrupt.
-    threads_s: f64,
-    /// Everything, by the kernel's ticks. They miss what happens between them in step with them.
-    ticks_s: f64,
 }
 
 impl Bench {
@@ -181,17 +171,18 @@ impl Bench {
         let [tracker, _] = self.processors;
         let noise = NoiseMonitor::start(vec![tracker])?;
         let process = running.tracker.process();
-        let (busy, before) = (Busy::of(process, tracker)?, generator.snapshot(&self.counter)?);
+        let busy_before_s = busy_s(process, tracker)?;
+        let before = generator.snapshot(&self.counter)?;
         while before.at.elapsed() < self.time {
             running.witness.ask()?;
             sleep(WITNESS);
             running.witness.check()?;
         }
         let after = generator.snapshot(&self.counter)?;
-        let busy = Busy::of(process, tracker)?.since(&busy);
+        let busy_s = busy_s(process, tracker)? - busy_before_s;
         running.tracker.check()?;
-        let noise = noise.noise(busy.threads_s)?;
-        Ok(figures(&before, &after, busy).with("noise", noise))
+        let noise = noise.noise(busy_s)?;
+        Ok(figures(&before, &after, busy_s).with("noise", noise))
     }
 
     /// Makes sure that the tracker still answers, and returns how many whole replies were checked.
@@ -235,7 +226,7 @@ fn lost_part(tallies: &[FrameCounts; CLASSES]) -> f64 {
     1.0 - answered as f64 / sent.max(1) as f64
 }
 
-fn figures(before: &Snapshot, after: &Snapshot, busy: Busy) -> Figures {
+fn figures(before: &Snapshot, after: &Snapshot, busy_s: f64) -> Figures {
     let (seconds, tallies) = after.since(before);
     let sum = |of: fn(&FrameCounts) -> u64| tallies.iter().map(of).sum::<u64>() as f64;
     let lost = lost_part(&tallies);
@@ -252,10 +243,9 @@ fn figures(before: &Snapshot, after: &Snapshot, busy: Busy) -> Figures {
         .with("responses_s", done / seconds)
         .with("hostile_answered_s", hostile.answered() as f64 / seconds)
         .with("errors_s", sum(|one| one.errors + one.others) / seconds)
-        .with("per_cpu_s", done / busy.threads_s)
+        .with("per_cpu_s", done / busy_s)
         .with("lost_part", lost.max(0.0))
-        .with("busy_part", busy.threads_s / seconds)
-        .with("core_part", busy.ticks_s / seconds);
+        .with("busy_part", busy_s / seconds);
     if announces > 0.0 {
         // Of the bytes of all replies, those that connects do not have are the announces'.
         let of_connects = (sum(|one| one.connects) - hostile.connects as f64) * 24.0;
@@ -264,26 +254,13 @@ fn figures(before: &Snapshot, after: &Snapshot, busy: Busy) -> Figures {
     figures
 }
 
-impl Busy {
-    fn of(process: u32, processor: usize) -> Result<Self> {
-        let tasks =
-            fs::read_dir(format!("/proc/{process}/task")).context("the tracker has ended")?;
-        let tasks = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
-        let threads: Vec<u32> =
-            tasks.chain(napi_threads()).chain(softirq_thread(processor)).collect();
-        let stat = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-        Ok(Self {
-            threads_s: threads.into_iter().filter_map(run_time_s).sum(),
-            ticks_s: busy_ticks_s(&stat, processor).context("/proc/stat lacks the processor")?,
-        })
-    }
-
-    fn since(&self, before: &Self) -> Self {
-        Self {
-            threads_s: self.threads_s - before.threads_s,
-            ticks_s: self.ticks_s - before.ticks_s,
-        }
-    }
+/// Returns for how long the tracker's threads have run, and the kernel's threads that receive for it, in seconds. Time of
+/// interrupts is charged to the thread that they interrupt.
+fn busy_s(process: u32, processor: usize) -> Result<f64> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).context("the tracker has ended")?;
+    let tasks = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let threads = tasks.chain(napi_threads()).chain(softirq_thread(processor));
+    Ok(threads.filter_map(run_time_s).sum())
 }
 
 /// Returns the time that a thread has run.
@@ -301,53 +278,10 @@ fn softirq_thread(processor: usize) -> Option<u32> {
     })
 }
 
-/// Returns a processor's time in all but idle, waiting and stolen, of a text like `cpu0 USER NICE SYSTEM
-/// IDLE IOWAIT IRQ SOFTIRQ STEAL …` in hundredths of a second.
-fn busy_ticks_s(stat: &str, processor: usize) -> Option<f64> {
-    let name = format!("cpu{processor} ");
-    let line = stat.lines().find_map(|line| line.strip_prefix(&name))?;
-    let ticks: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let busy = [0, 1, 2, 5, 6].into_iter().filter_map(|at: usize| ticks.get(at));
-    Some(busy.sum::<f64>() / 100.0)
-}
-
-/// Measures entrants in turn, unless the session is stopped. What fails is reported, and the others go
-/// on.
-pub(super) fn rounds(
-    arguments: &XdpArgs,
-    entrants: &[Entrant],
-    session: &mut Session,
-    mut measure: impl FnMut(&Entrant, u32, &mut Session) -> Result<()>,
-) {
-    let began = Instant::now();
-    for round in 1..=arguments.runs {
-        for entrant in entrants {
-            if session.is_stopped() {
-                return;
-            }
-            if let Err(error) = measure(entrant, round, session) {
-                session.fail(format!("{}: {error:#}", entrant.name));
-            }
-        }
-        let minutes = began.elapsed().as_secs_f64() / 60.0;
-        print_line(&format!(
-            "round {round} of {} has ended after {minutes:.1} min",
-            arguments.runs
-        ));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::xdp::traffic::HONEST;
-
-    #[test]
-    fn idle_and_stolen_time_is_not_busy() {
-        let stat = "cpu  9 9 9 9 9 9 9 9\ncpu0 100 20 30 1000 5 6 7 40 0 0\ncpu1 1 1 1\n";
-        assert_eq!(busy_ticks_s(stat, 0), Some(1.63));
-        assert_eq!(busy_ticks_s(stat, 2), None);
-    }
 
     #[test]
     fn hostile_requests_need_no_reply() {
@@ -359,8 +293,8 @@ mod tests {
         let at = Instant::now();
         let before = Snapshot { at, tallies: [FrameCounts::default(); CLASSES] };
         let after = Snapshot { at: at + Duration::from_secs(2), tallies };
-        let figures = figures(&before, &after, Busy { threads_s: 1.0, ticks_s: 1.0 });
-        let figure = |name| figures.get(name).unwrap().median;
+        let figures = figures(&before, &after, 1.0);
+        let figure = |name| figures.get(name).unwrap();
         assert!(
             (figure("per_cpu_s") - 909.0).abs() < 1e-6 && (figure("sent_s") - 505.0).abs() < 1e-6
         );

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::Result;
 
 use super::XdpArgs;
-use super::bench::{BURST, Bench, Entrant, LOST_MAX, rounds};
+use super::bench::{BURST, Bench, Entrant, LOST_MAX};
 use super::generator::{Generator, Pace};
 use super::network::Arrangement;
 use super::traffic::LoadKind;
 use crate::figures::count;
 use crate::lab::Lab;
-use crate::session::{RunKey, Session};
+use crate::session::{RunKey, Session, print_line};
 
 /// Where the search for a rate begins, and its steps. Later rounds begin where the last one ended.
 const GUESS: f64 = 200_000.0;
@@ -27,12 +28,35 @@ pub(super) fn run(arguments: &XdpArgs, lab: Lab) -> Result<ExitCode> {
     let bench = Bench::new(arguments, lab)?;
     let entrants = bench.entrants(&arguments.only)?;
     let mut session = Session::start("xdp loads", &arguments.output, &arguments.lab.definitions)?;
-    let mut rates = Rates::new();
-    rounds(arguments, &entrants, &mut session, |entrant, round, session| {
-        measure((&bench, arguments), (entrant, round), session, &mut rates)
-    });
+    measure_in_turn((&bench, arguments), &entrants, &mut session);
     drop(bench);
     session.finish()
+}
+
+/// Measures entrants in turn, unless the session is stopped. If one fails, the report says so.
+fn measure_in_turn(
+    (bench, arguments): (&Bench, &XdpArgs),
+    entrants: &[Entrant],
+    session: &mut Session,
+) {
+    let began = Instant::now();
+    let mut rates = Rates::new();
+    for round in 1..=arguments.runs {
+        for entrant in entrants {
+            if session.is_stopped() {
+                return;
+            }
+            let measured = measure((bench, arguments), (entrant, round), session, &mut rates);
+            if let Err(error) = measured {
+                session.fail(format!("{}: {error:#}", entrant.name));
+            }
+        }
+        let minutes = began.elapsed().as_secs_f64() / 60.0;
+        print_line(&format!(
+            "round {round} of {} has ended after {minutes:.1} min",
+            arguments.runs
+        ));
+    }
 }
 
 fn measure(
@@ -71,14 +95,13 @@ fn measure(
                 generator.pace(Pace { per_s: pace, burst: BURST })?;
                 bench.measure(&mut running, &generator)
             })?;
-            let lost = figures.get("lost_part").map_or(0.0, |it| it.median);
+            let lost = figures.get("lost_part").unwrap_or(0.0);
             if arrangement == Arrangement::Sender && lost < LOST_MAX {
                 // The generator was the limit: replies came from its processor.
                 figures = figures.without("per_cpu_s");
             }
             figures.set("verified", bench.confirm(&mut running)?);
-            let show =
-                |name: &str| figures.get(name).map_or_else(|| "–".into(), |it| count(it.median));
+            let show = |name: &str| figures.get(name).map_or_else(|| "–".into(), count);
             let summary = format!("{}/s, {} per CPU-s", show("responses_s"), show("per_cpu_s"));
             let case = format!("{case}: {}", load.name());
             let name = &entrant.name;

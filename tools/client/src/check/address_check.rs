@@ -94,8 +94,26 @@ impl<'a> AddressCheck<'a> {
         }
     }
 
-    /// Checks that peers which have stopped are no longer counted, and that they receive no peers.
-    pub(super) fn check_gone(&mut self, left: Option<ScrapeStats>, told_of: usize) {
+    /// Announces that a client stops. Returns how many peers it receives, or `None` after a failure.
+    pub(super) fn leave(&mut self, session: &mut Session, client: &Announce) -> Option<usize> {
+        let stopped = Announce { event: Event::Stopped, want: NumWant::Peers(0), ..*client };
+        match session.announce(&stopped) {
+            Ok(announced) => Some(announced.peers.len()),
+            Err(error) => {
+                self.findings.fail("stopped", &error);
+                None
+            }
+        }
+    }
+
+    /// Checks that peers which have stopped are no longer counted, if the tracker answers scrapes, and that they have
+    /// received no peers.
+    pub(super) fn check_gone(&mut self, session: &mut Session, scrapes: bool, told_of: usize) {
+        let left = if scrapes && self.own_torrent {
+            session.scrape(&[self.first.info_hash]).ok().and_then(|all| *all.first()?)
+        } else {
+            None
+        };
         let still = left.map_or(0, |it| it.leechers + it.seeders);
         let (verdict, text) = if still > 0 {
             (Verdict::Warning, format!("{still} peers are still counted after they stopped"))

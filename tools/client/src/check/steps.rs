@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use types::{Announce, Event, NumWant};
+use types::{Announce, Event};
 use wire::udp::MAGIC;
 
 use super::address_check::{AddressCheck, milliseconds};
 use super::{Verdict, certificate, describe, webtorrent};
 use crate::session::Protocol;
 use crate::udp::Udp;
-use crate::{AnnounceResponse, FailureKind, Session, TrackerError, counted, random};
+use crate::{AnnounceResponse, FailureKind, Session, SessionConfig, TrackerError, counted, random};
 
 /// Timeout of a request with a wrong connection id.
 const BAD_ID_TIMEOUT: Duration = Duration::from_secs(1);
@@ -87,8 +87,9 @@ impl AddressCheck<'_> {
         if !self.options.thorough {
             return self.findings.add(name, Verdict::Ok, "received");
         }
-        let probe = Udp::open(self.url, self.address, &self.config).and_then(|mut udp| {
-            udp.set_timeout(BAD_ID_TIMEOUT.min(self.options.timeout));
+        let timeout = BAD_ID_TIMEOUT.min(self.options.timeout);
+        let config = SessionConfig { timeout, ..self.config.clone() };
+        let probe = Udp::open(self.url, self.address, &config).and_then(|mut udp| {
             udp.set_connection_id(u64::from_ne_bytes(random()));
             udp.scrape(&[self.first.info_hash])
         });
@@ -247,26 +248,16 @@ impl AddressCheck<'_> {
 
     /// Both clients announce `stopped`, the second only if it has announced.
     fn stop(&mut self, session: &mut Session, scrapes: bool) {
-        let stopped =
-            |peer: &Announce| Announce { event: Event::Stopped, want: NumWant::Peers(0), ..*peer };
-        let mut told_of = 0;
-        let leaving: &[Announce] = if self.own_torrent {
-            &[stopped(&self.first), stopped(&self.second)]
-        } else {
-            &[stopped(&self.first)]
-        };
-        for leaving in leaving {
-            match session.announce(leaving) {
-                Ok(announced) => told_of += announced.peers.len(),
-                Err(error) => return self.findings.fail("stopped", &error),
-            }
+        let mut leaving = vec![self.first];
+        if self.own_torrent {
+            leaving.push(self.second);
         }
-        let left = if scrapes && self.own_torrent {
-            session.scrape(&[self.first.info_hash]).ok().and_then(|all| *all.first()?)
-        } else {
-            None
-        };
-        self.check_gone(left, told_of);
+        let mut told_of = 0;
+        for client in &leaving {
+            let Some(peers) = self.leave(session, client) else { return };
+            told_of += peers;
+        }
+        self.check_gone(session, scrapes, told_of);
     }
 
     /// Checks whether connections are kept for the next announce.

@@ -49,22 +49,3 @@ fn validity_includes_its_first_and_last_second() {
         assert!(found == verdict && text.contains(part), "{now}: {found}: {text}");
     }
 }
-
-#[test]
-fn report_has_its_worst_verdict() {
-    let report = |verdicts: &[Verdict]| {
-        let item = |verdict: &Verdict| CheckItem {
-            name: "x",
-            address: None,
-            verdict: *verdict,
-            text: String::new(),
-        };
-        let items = verdicts.iter().map(item).collect();
-        CheckReport { url: String::new(), items, took: Duration::ZERO }.verdict()
-    };
-    use Verdict::{Failed, NotApplicable, Ok, Warning};
-    assert_eq!(report(&[]), NotApplicable);
-    assert_eq!(report(&[NotApplicable, Ok]), Ok);
-    assert_eq!(report(&[Ok, Warning, NotApplicable]), Warning);
-    assert_eq!(report(&[Failed, Warning, Ok]), Failed);
-}

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use types::{Announce, Event, NumWant, OfferId};
+use types::{Announce, NumWant, OfferId};
 use wire::webtorrent::Offer;
 
 use super::Verdict;
@@ -28,9 +28,10 @@ pub(super) fn run(check: &mut AddressCheck<'_>, session: Session) {
     }
     let mut session = Session(Protocol::WebTorrent(first));
     let scraped = check.scrape(&mut session, if second.is_some() { 2 } else { 1 });
-    let Protocol::WebTorrent(mut first) = session.0 else { return };
-    stop(check, &mut first, second, scraped.is_some());
-    keep_alive(check, first);
+    stop(check, &mut session, second, scraped.is_some());
+    if let Protocol::WebTorrent(first) = session.0 {
+        keep_alive(check, first);
+    }
 }
 
 /// Connects a second client and relays an offer. Returns its connection if it could be opened.
@@ -101,29 +102,21 @@ fn is_same(one: &str, other: &str) -> bool {
 
 fn stop(
     check: &mut AddressCheck<'_>,
-    first: &mut WebTorrent,
+    first: &mut Session,
     second: Option<WebTorrent>,
     scrapes: bool,
 ) {
-    let stopped =
-        |peer: &Announce| Announce { event: Event::Stopped, want: NumWant::Peers(0), ..*peer };
-    let mut leave = |web: &mut WebTorrent, peer: &Announce| match web.announce(&stopped(peer), &[])
-    {
-        Ok(_) => true,
-        Err(error) => {
-            check.findings.fail("stopped", &error);
-            false
-        }
-    };
-    let (one, other) = (check.first, check.second);
-    let check_gone =
-        leave(first, &one) && second.is_none_or(|mut second| leave(&mut second, &other));
-    if !check_gone {
+    let client = check.first;
+    if check.leave(first, &client).is_none() {
         return;
     }
-    let hashes = [check.first.info_hash];
-    let left = (scrapes && check.own_torrent).then(|| first.scrape(&hashes).ok());
-    check.check_gone(left.flatten().and_then(|all| *all.first()?), 0);
+    if let Some(second) = second {
+        let client = check.second;
+        if check.leave(&mut Session(Protocol::WebTorrent(second)), &client).is_none() {
+            return;
+        }
+    }
+    check.check_gone(first, scrapes, 0);
 }
 
 fn keep_alive(check: &mut AddressCheck<'_>, mut first: WebTorrent) {

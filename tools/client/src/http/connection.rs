@@ -3,18 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rustls::{ClientConfig, ClientConnection};
-use types::limits;
+use rustls::ClientConfig;
 
 use crate::codec::http::{Chunk, Length, ParsedResponse, read_chunk, read_head};
-use crate::stream::{Deadline, Stream};
+use crate::stream::{Deadline, READ_LEN, Stream};
 use crate::{FailureKind, TrackerError, Url};
 
 pub(super) struct Connection {
-    stream: Stream,
-    address: SocketAddr,
-    /// Received bytes that are not yet processed.
-    input: Vec<u8>,
+    pub(super) stream: Stream,
     /// Responses received on this connection.
     pub(super) answers: u32,
 }
@@ -31,8 +27,6 @@ pub(super) struct Response {
 
 /// Limit of a body in bytes. A thousand peers in the dictionary model take about 80 KB.
 const BODY_MAX: usize = 1 << 20;
-/// Bytes per read.
-const READ_LEN: usize = 16 * 1024;
 
 impl Connection {
     pub(super) fn open(
@@ -41,22 +35,13 @@ impl Connection {
         tls: &Arc<ClientConfig>,
         deadline: Deadline,
     ) -> Result<Self, TrackerError> {
-        let stream = Stream::open(url, address, tls, deadline)?;
-        Ok(Self { stream, address, input: Vec::new(), answers: 0 })
-    }
-
-    pub(super) fn local_addr(&self) -> Option<SocketAddr> {
-        self.stream.local_addr()
-    }
-
-    pub(super) fn tls(&self) -> Option<&ClientConnection> {
-        self.stream.tls()
+        Ok(Self { stream: Stream::open(url, address, tls, deadline)?, answers: 0 })
     }
 
     /// Returns true if the connection was kept from an earlier request and nothing of a new response
     /// has arrived.
     pub(super) fn is_stale(&self) -> bool {
-        self.answers > 0 && self.input.is_empty()
+        self.answers > 0 && self.stream.input.is_empty()
     }
 
     /// Sends a request and reads the response.
@@ -74,20 +59,20 @@ impl Connection {
         }
         self.answers += 1;
         // Unsolicited bytes would be taken for the response to the next request.
-        response.keep_alive &= self.input.is_empty();
+        response.keep_alive &= self.stream.input.is_empty();
         Ok(response)
     }
 
     fn head(&mut self, deadline: Deadline) -> Result<(Response, Length), TrackerError> {
         loop {
-            match read_head(&self.input) {
+            match read_head(&self.stream.input) {
                 ParsedResponse::Complete(head) => {
-                    let encoding = head.encoding.map(|it| it.escape_ascii().to_string());
-                    if let Some(encoding) = encoding {
+                    if let Some(encoding) = head.encoding {
+                        let encoding = encoding.escape_ascii();
                         let what = format!(
                             "a body with Content-Encoding {encoding}, which was not requested"
                         );
-                        return Err(self.invalid_response(&what));
+                        return Err(self.stream.invalid_response(&what));
                     }
                     let response = Response {
                         status: head.status,
@@ -96,22 +81,19 @@ impl Connection {
                         keep_alive: head.keep_alive,
                     };
                     let (length, is_interim) = (head.length, (100..200).contains(&head.status));
-                    self.input.drain(..head.consumed);
+                    self.stream.input.drain(..head.consumed);
                     // Ignore interim responses. An endless series of them runs into the deadline.
                     if !is_interim {
                         return Ok((response, length));
                     }
                 }
                 ParsedResponse::Invalid => {
-                    let begin = self.input.get(..40).unwrap_or(&self.input).escape_ascii();
-                    let what = format!("\"{begin}\", which is not an HTTP response");
-                    return Err(self.invalid_response(&what));
+                    return Err(self.stream.unexpected_input("an HTTP response"));
                 }
-                ParsedResponse::Partial if self.input.len() >= limits::HTTP_HEAD_MAX => {
-                    let what = format!("headers of more than {} bytes", limits::HTTP_HEAD_MAX);
-                    return Err(self.invalid_response(&what));
+                ParsedResponse::Partial => {
+                    self.stream.check_head()?;
+                    self.must_fill(deadline)?;
                 }
-                ParsedResponse::Partial => self.must_fill(deadline)?,
             }
         }
     }
@@ -125,33 +107,34 @@ impl Connection {
     ) -> Result<(), TrackerError> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         if len > BODY_MAX {
-            return Err(
-                self.invalid_response(&format!("a body of {len} bytes; the limit is {BODY_MAX}"))
-            );
+            let what = format!("a body of {len} bytes; the limit is {BODY_MAX}");
+            return Err(self.stream.invalid_response(&what));
         }
-        while self.input.len() < len {
+        while self.stream.input.len() < len {
             self.must_fill(deadline)?;
         }
-        body.extend(self.input.drain(..len));
+        body.extend(self.stream.input.drain(..len));
         Ok(())
     }
 
     fn chunks(&mut self, body: &mut Vec<u8>, deadline: Deadline) -> Result<(), TrackerError> {
         loop {
-            let consumed = match read_chunk(&self.input) {
+            let consumed = match read_chunk(&self.stream.input) {
                 Chunk::Data { bytes, consumed } => {
                     body.extend_from_slice(bytes);
                     consumed
                 }
                 Chunk::End { consumed } => {
-                    self.input.drain(..consumed);
+                    self.stream.input.drain(..consumed);
                     return Ok(());
                 }
-                Chunk::Invalid => return Err(self.invalid_response("a body with malformed chunks")),
+                Chunk::Invalid => {
+                    return Err(self.stream.invalid_response("a body with malformed chunks"));
+                }
                 Chunk::Partial => 0,
             };
-            self.input.drain(..consumed);
-            self.limit(body.len() + self.input.len())?;
+            self.stream.input.drain(..consumed);
+            self.limit(body.len() + self.stream.input.len())?;
             if consumed == 0 {
                 self.must_fill(deadline)?;
             }
@@ -160,43 +143,31 @@ impl Connection {
 
     /// Reads a body that ends with its connection.
     fn all(&mut self, body: &mut Vec<u8>, deadline: Deadline) -> Result<(), TrackerError> {
-        while self.fill(deadline)? > 0 {
-            self.limit(self.input.len())?;
+        while self.stream.fill(deadline)? > 0 {
+            self.limit(self.stream.input.len())?;
         }
-        body.append(&mut self.input);
+        body.append(&mut self.stream.input);
         Ok(())
     }
 
     fn limit(&self, bytes: usize) -> Result<(), TrackerError> {
         if bytes > BODY_MAX + READ_LEN {
-            return Err(self.invalid_response(&format!("a body of more than {BODY_MAX} bytes")));
+            let what = format!("a body of more than {BODY_MAX} bytes");
+            return Err(self.stream.invalid_response(&what));
         }
         Ok(())
     }
 
     /// Reads more input. Fails at the end of the stream.
     fn must_fill(&mut self, deadline: Deadline) -> Result<(), TrackerError> {
-        if self.fill(deadline)? > 0 {
+        if self.stream.fill(deadline)? > 0 {
             return Ok(());
         }
-        let address = self.address;
-        let text = match self.input.len() {
+        let address = self.stream.address;
+        let text = match self.stream.input.len() {
             0 => format!("{address} closed the connection without a response"),
             had => format!("{address} closed the connection after {had} bytes of its response"),
         };
         Err(TrackerError::new(FailureKind::ConnectionLost, text))
-    }
-
-    /// Reads more input. Returns the number of bytes, 0 at the end of the stream.
-    fn fill(&mut self, deadline: Deadline) -> Result<usize, TrackerError> {
-        let had = self.input.len();
-        self.input.resize(had + READ_LEN, 0);
-        let read = self.stream.read(self.input.get_mut(had..).unwrap_or_default(), deadline);
-        self.input.truncate(had + read.as_ref().map_or(0, |read| *read));
-        read
-    }
-
-    fn invalid_response(&self, what: &str) -> TrackerError {
-        TrackerError::new(FailureKind::InvalidResponse, format!("{} has sent {what}", self.address))
     }
 }

@@ -1,10 +1,11 @@
 //! aquatic: TOML of aquatic_udp, aquatic_http and aquatic_ws, a file each.
 
-use serde_json::{Value, json};
+use std::path::Path;
+
+use serde_json::json;
 
 use super::Plan;
-use crate::document::Found;
-use crate::draft::DraftListener;
+use crate::draft::{DraftKey, DraftListener};
 use crate::error::{ImportError, Place};
 use crate::machine;
 use crate::mapper::Mapper;
@@ -102,8 +103,8 @@ fn listeners(
     plan: &mut Plan,
 ) -> Result<(), ImportError> {
     let tls = mapper.flag("network.enable_tls")?;
-    let chain = mapper.text("network.tls_certificate_path")?;
-    let key = mapper.text("network.tls_private_key_path")?;
+    let [chain, key] =
+        mapper.certificate("network.tls_certificate_path", "network.tls_private_key_path")?;
     let addresses: Vec<String> = listen.iter().map(|(address, _)| address.clone()).collect();
     let is_tls = tls.as_ref().is_some_and(|(is_on, _)| *is_on);
     let (protocol, section) = match (program, is_tls) {
@@ -111,16 +112,12 @@ fn listeners(
         (_, false) => ("http", "http.listen"),
         (_, true) => ("tls", "tls.listen"),
     };
-    let own = access(mapper, plan)?;
-    let path = |file: Option<(String, Found)>| file.map_or_else(String::new, |(file, _)| file);
-    if let Some(keys) = own {
+    if let Some(keys) = access(mapper, plan)? {
         let comments = listen.iter().map(|(_, comment)| comment.clone()).collect();
-        let mut listener =
-            DraftListener { protocol, listen: addresses, keys: Vec::new(), comments };
-        keys.into_iter().for_each(|(name, value, comment)| listener.set(name, value, comment));
-        mapper.listener(listener);
+        let listener = DraftListener { protocol, listen: addresses, keys, comments };
+        mapper.draft.listeners.push(listener);
     } else if let Some((true, found)) = tls {
-        mapper.set_tls(&addresses, &path(chain), &path(key), &found.comment());
+        mapper.set_tls(&addresses, &chain, &key, &found.comment());
     } else {
         for (address, comment) in listen {
             mapper.draft.push(section, address, comment.as_str());
@@ -132,37 +129,24 @@ fn listeners(
     Ok(())
 }
 
-/// Keys of a listener, with comments.
-type OwnKeys = Vec<(&'static str, Value, String)>;
-
 /// Sets the access list. If another program's file has set a different one, returns the keys for a listener of its own.
-fn access(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<Option<OwnKeys>, ImportError> {
+fn access(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<Option<Vec<DraftKey>>, ImportError> {
     let mode = mapper.text("access_list.mode")?;
     let file = mapper.text("access_list.path")?;
-    let root = mapper.text("privileges.chroot_path")?;
-    let is_chroot = mapper.flag("privileges.drop_privileges")?;
-    let (mode, found) = match mode {
-        Some((mode, found)) if mode == "allow" || mode == "deny" => (mode, found),
-        _ => {
-            let is_first = mapper.draft.find("access.mode").is_none_or(|key| key.value == "open");
-            let comment = "access_list.mode is off there.";
-            if is_first {
-                mapper.draft.set_default("access.mode", json!("open"), comment);
-                restore(mapper, root, is_chroot);
-                return Ok(None);
-            }
-            restore(mapper, root, is_chroot);
-            return Ok(Some(vec![("access.mode", json!("open"), comment.into())]));
+    let root = privileges(mapper)?;
+    let Some((mode, found)) = mode.filter(|(mode, _)| mode == "allow" || mode == "deny") else {
+        let comment = "access_list.mode is off there.";
+        if mapper.draft.find("access.mode").is_some_and(|key| key.value != "open") {
+            return Ok(Some(vec![DraftKey::new("access.mode", json!("open"), comment)]));
         }
+        mapper.draft.set_default("access.mode", json!("open"), comment);
+        return Ok(None);
     };
     let file = file.map_or_else(|| "./access-list.txt".into(), |(file, _)| file);
-    let file = match (&root, &is_chroot) {
-        (Some((root, _)), Some((true, _))) => {
-            std::path::Path::new(root).join(file.trim_start_matches('/')).display().to_string()
-        }
-        _ => file,
+    let file = match root {
+        Some(root) => Path::new(&root).join(file.trim_start_matches('/')).display().to_string(),
+        None => file,
     };
-    restore(mapper, root, is_chroot);
     let (mode, ours, kind) = match mode.as_str() {
         "deny" => ("deny", "access.deny", ListKind::Deny),
         _ => ("allow", "access.allow", ListKind::Allow),
@@ -171,30 +155,28 @@ fn access(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<Option<OwnKeys>, I
     let is_other = mapper.draft.find("access.mode").is_some_and(|key| key.value != mode)
         || mapper.draft.find(ours).is_some_and(|key| key.value != file);
     if is_other {
-        let error = machine::check_list(file.as_ref()).err();
-        if let Some(error) = error {
-            return Err(found.place.error(format_args!("access_list.path: {error}")));
-        }
+        machine::check_list(file.as_ref())
+            .map_err(|error| found.place.error(format_args!("access_list.path: {error}")))?;
         return Ok(Some(vec![
-            ("access.mode", json!(mode), found.comment()),
-            (ours, json!(file), found.comment()),
+            DraftKey::new("access.mode", json!(mode), found.comment()),
+            DraftKey::new(ours, json!(file), found.comment()),
         ]));
     }
     mapper.set_list(&found, mode, &file)?;
     Ok(None)
 }
 
-/// Names the directory of chroot, and uses the privileges.
-fn restore(mapper: &mut Mapper<'_>, root: Option<(String, Found)>, drops: Option<(bool, Found)>) {
-    if let Some((_, found)) = root {
-        let reason = mapper.reason(&found.path);
-        mapper.draft.without(&found.path, &found.place, reason);
-    }
-    let user = mapper.document.take("privileges.user");
+/// Suggests the user. Returns the directory of chroot, if the program changes to one.
+fn privileges(mapper: &mut Mapper<'_>) -> Result<Option<String>, ImportError> {
+    let root = mapper.text_without("privileges.chroot_path")?;
+    let drops = mapper.flag("privileges.drop_privileges")?.is_some_and(|(drops, _)| drops);
     mapper.document.take("privileges.group");
-    if let (Some((true, _)), Some(found)) = (drops, user) {
-        mapper.suggest_user(found.value.as_str().unwrap_or_default(), &found);
+    if let Some((user, found)) = mapper.text("privileges.user")?
+        && drops
+    {
+        mapper.suggest_user(&user, &found);
     }
+    Ok(root.filter(|_| drops))
 }
 
 fn metrics(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {

@@ -69,11 +69,7 @@ fn listen(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     let mut addresses = |path: &str, default: &str| -> Result<Vec<String>, ImportError> {
         Ok(match mapper.addresses(path, port)? {
             Some((addresses, _)) => addresses,
-            None => crate::addresses::parse(default, port)
-                .unwrap_or_default()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            None => crate::addresses::parse(default, port).unwrap_or_default(),
         })
     };
     let tcp = addresses("http-hostname", "[::]")?;

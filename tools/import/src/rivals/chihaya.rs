@@ -36,12 +36,10 @@ fn http(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         Some((listen, found)) => mapper.draft.set("http.listen", json!(listen), found.comment()),
         None => mapper.draft.set("http.listen", json!([]), "No http.addr there."),
     }
-    let https = mapper.addresses("chihaya.http.https_addr", 443)?;
-    let chain = mapper.text("chihaya.http.tls_cert_path")?;
-    let key = mapper.text("chihaya.http.tls_key_path")?;
-    if let Some((listen, found)) = https {
-        let path = |file: Option<(String, Found)>| file.map_or_else(String::new, |(file, _)| file);
-        mapper.set_tls(&listen, &path(chain), &path(key), &found.comment());
+    let [chain, key] =
+        mapper.certificate("chihaya.http.tls_cert_path", "chihaya.http.tls_key_path")?;
+    if let Some((listen, found)) = mapper.addresses("chihaya.http.https_addr", 443)? {
+        mapper.set_tls(&listen, &chain, &key, &found.comment());
     }
     if let Some((header, found)) = mapper.text("chihaya.http.real_ip_header")? {
         mapper.trust_proxies(&Mapper::header_comment(&header, &found));

@@ -98,10 +98,15 @@ impl<'a> Data<'a> {
             (Rival::Torrust, _) => self.torrust_downloads(row),
             (Rival::Unit3d, "groups") => self.unit3d_group(row),
             (Rival::Unit3d, "users") => self.unit3d_user(row),
-            (Rival::Unit3d, "blacklist_clients") => self.unit3d_client(row),
+            (Rival::Unit3d, "blacklist_clients") => {
+                let missing = "no peer_id_prefix: a rule by name or User-Agent";
+                self.client(row, ListKind::Deny, "peer_id_prefix", missing)
+            }
             (Rival::Unit3d, _) => self.unit3d_torrent(row),
             (Rival::Ocelot, "users_main") => self.ocelot_user(row),
-            (Rival::Ocelot, "xbt_client_whitelist") => self.ocelot_client(row),
+            (Rival::Ocelot, "xbt_client_whitelist") => {
+                self.client(row, ListKind::Allow, "peer_id", "no peer_id")
+            }
             (Rival::Ocelot, _) => self.registered_torrent(row, "Snatched"),
             _ => Ok(()),
         }
@@ -242,21 +247,15 @@ impl<'a> Data<'a> {
         self.downloads(row.place, hash, row.number(count).unwrap_or(0))
     }
 
-    fn unit3d_client(&mut self, row: &Row<'_>) -> Result<(), ImportError> {
-        match row.text("peer_id_prefix").map(|prefix| prefix.into_owned()) {
-            Some(prefix) => self.client(row, ListKind::Deny, prefix),
-            None => self.skip(row, "no peer_id_prefix: a rule by name or User-Agent"),
-        }
-    }
-
-    fn ocelot_client(&mut self, row: &Row<'_>) -> Result<(), ImportError> {
-        match row.text("peer_id").map(|prefix| prefix.into_owned()) {
-            Some(prefix) => self.client(row, ListKind::Allow, prefix),
-            None => self.skip(row, "no peer_id"),
-        }
-    }
-
-    fn client(&mut self, row: &Row<'_>, list: ListKind, prefix: String) -> Result<(), ImportError> {
+    /// Takes the prefix of the peer ids of a client.
+    fn client(
+        &mut self,
+        row: &Row<'_>,
+        list: ListKind,
+        column: &str,
+        missing: &str,
+    ) -> Result<(), ImportError> {
+        let Some(prefix) = row.text(column) else { return self.skip(row, missing) };
         if prefix.is_empty() || prefix.len() > 20 {
             return self.skip(row, "expected a prefix of 1 to 20 characters");
         }
@@ -264,7 +263,7 @@ impl<'a> Data<'a> {
             return Err(row.place.error(format_args!("expected at most {RULES_MAX} prefixes")));
         }
         self.report.take("prefixes of peer ids");
-        self.clients.push((list, prefix));
+        self.clients.push((list, prefix.into_owned()));
         Ok(())
     }
 }

@@ -1,15 +1,12 @@
 //! hefur: its command line, alone or in the unit of systemd.
 
-use std::sync::Arc;
-
 use serde_json::json;
 
-use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::{DAY_S, Mapper};
 
 /// Options without a value.
-const SWITCHES: &[&str] = &[
+pub(super) const SWITCHES: &[&str] = &[
     "ipv6",
     "allow-proxy",
     "disable-peers-page",
@@ -23,10 +20,6 @@ const SWITCHES: &[&str] = &[
 
 /// Minutes between announces, by default.
 const INTERVAL_MIN: i64 = 15;
-
-pub(crate) fn parse(file: &Arc<str>, text: &str) -> Result<Document, ImportError> {
-    Document::command_line(file, text, SWITCHES)
-}
 
 pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     listen(mapper)?;
@@ -67,8 +60,7 @@ fn listen(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         Some((address, _)) if address.contains(':') == is_v6 => address.as_str(),
         _ => any,
     };
-    let chain = mapper.text("http-cert")?;
-    let key = mapper.text("http-key")?;
+    let [chain, key] = mapper.certificate("http-cert", "http-key")?;
     for (option, ours, host, default) in [
         ("udp-port", "udp.listen", any, 6969),
         ("http-port", "http.listen", tcp, 6969),
@@ -78,16 +70,12 @@ fn listen(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         let listen = match (port, &bound) {
             (0, _) => Vec::new(),
             (port, Some((_, found))) => found.addresses(host, port)?,
-            (port, None) => crate::addresses::parse(host, port)
-                .unwrap_or_default()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            (port, None) => crate::addresses::parse(host, port).unwrap_or_default(),
         };
         if ours != "tls.listen" {
             mapper.draft.set(ours, json!(listen), comment);
-        } else if let (Some((chain, _)), Some((key, _)), 1..) = (&chain, &key, port) {
-            mapper.set_tls(&listen, chain, key, &comment);
+        } else if !chain.is_empty() && !key.is_empty() && port > 0 {
+            mapper.set_tls(&listen, &chain, &key, &comment);
         }
     }
     Ok(())

@@ -1,12 +1,10 @@
 //! opentracker: `keyword value` lines, lists of info hashes, and what `/stats?mode=statedump` prints.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::json;
 
 use super::Plan;
-use crate::document::Document;
 use crate::error::ImportError;
 use crate::mapper::Mapper;
 use crate::options::ListKind;
@@ -14,20 +12,10 @@ use crate::options::ListKind;
 /// Ports without a number.
 const PORT: u16 = 6969;
 
-/// Parses a configuration, or a command line with opentracker's options.
-pub(crate) fn parse(file: &Arc<str>, text: &str) -> Result<Document, ImportError> {
-    Document::lines(file, text, None)
-}
-
 pub(crate) fn configure(mapper: &mut Mapper<'_>, plan: &mut Plan) -> Result<(), ImportError> {
     mapper.set_numbers(&["listen.udp.workers"])?;
     listen(mapper)?;
-    let root = mapper.document.take("tracker.rootdir");
-    let root = root.map(|found| {
-        let reason = mapper.reason(&found.path);
-        mapper.draft.without(&found.path, &found.place, reason);
-        found.value.as_str().unwrap_or_default().to_owned()
-    });
+    let root = mapper.text_without("tracker.rootdir")?;
     for (path, mode, kind) in [
         ("access.whitelist", "allow", ListKind::Allow),
         ("access.blacklist", "deny", ListKind::Deny),

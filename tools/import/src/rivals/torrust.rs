@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::Plan;
-use crate::draft::DraftListener;
+use crate::draft::{DraftKey, DraftListener};
 use crate::error::ImportError;
 use crate::mapper::Mapper;
 use crate::options::ListKind;
@@ -131,14 +131,13 @@ fn http(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
         match proxied {
             Some((true, proxied)) => {
                 let proxies = json!(mapper.proxies());
-                let mut listener = DraftListener {
+                let key = DraftKey::new("http.trusted_proxies", proxies, proxied.comment());
+                mapper.draft.listeners.push(DraftListener {
                     protocol: "http",
                     listen,
-                    keys: Vec::new(),
+                    keys: vec![key],
                     comments: vec![comment],
-                };
-                listener.set("http.trusted_proxies", proxies, proxied.comment());
-                mapper.listener(listener);
+                });
             }
             _ if !chain.is_empty() => mapper.set_tls(&listen, &chain, &key, &comment),
             _ => {

@@ -2,9 +2,12 @@
 
 use serde_json::json;
 
-use crate::draft::DraftListener;
+use crate::draft::{DraftKey, DraftListener};
 use crate::error::{ImportError, Place};
 use crate::mapper::Mapper;
+
+/// The key of a server's limit.
+const CONNECTIONS: &str = "http.connections_max";
 
 pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     mapper.set_numbers(&["tracker.announceInterval"])?;
@@ -33,59 +36,36 @@ pub(crate) fn configure(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Takes a server. The first one sets the sections; others with different rules become listeners of their own.
+/// Takes a server. The first one sets the sections; others with another limit become listeners of their own.
 fn server(mapper: &mut Mapper<'_>, server: &str, is_first: bool) -> Result<(), ImportError> {
     let (port, _) = mapper.port(&format!("{server}.server.port"), 8000, "")?;
     let place = Place::file(&mapper.document.file);
     let comment = format!("From {server} ({place}).");
     let host = mapper.addresses(&format!("{server}.server.host"), port)?;
     let listen = host.map_or_else(|| vec![format!("0.0.0.0:{port}")], |(listen, _)| listen);
-    let key = mapper.text(&format!("{server}.server.key_file_name"))?;
-    let chain = mapper.text(&format!("{server}.server.cert_file_name"))?;
-    let rules = rules(mapper, server)?;
-    let set = |mapper: &mut Mapper<'_>| {
-        for (name, value) in &rules {
-            mapper.draft.set(name, value.clone(), comment.as_str());
-        }
-    };
-    if let (Some((key, _)), Some((chain, _))) = (&key, &chain) {
-        let differs = rules.iter().any(|(name, value)| {
-            mapper.draft.find(name).is_some_and(|known| known.value != *value)
-        });
-        if is_first || differs {
-            set(mapper);
-        }
-        mapper.set_tls(&listen, chain, key, &comment);
-        return Ok(());
-    }
-    let is_same = rules
-        .iter()
-        .all(|(name, value)| mapper.draft.find(name).is_none_or(|known| known.value == *value));
-    if is_first || is_same {
-        set(mapper);
-        listen.iter().for_each(|it| mapper.draft.push("http.listen", it, comment.as_str()));
-    } else {
-        let comments = vec![comment.clone()];
-        let mut listener = DraftListener { protocol: "http", listen, keys: Vec::new(), comments };
-        for (name, value) in rules {
-            listener.set(name, value, comment.as_str());
-        }
-        mapper.listener(listener);
-    }
-    Ok(())
-}
-
-/// Takes the rules of a server's WebSockets.
-fn rules(
-    mapper: &mut Mapper<'_>,
-    server: &str,
-) -> Result<Vec<(&'static str, serde_json::Value)>, ImportError> {
-    let mut rules = Vec::new();
-    let path = |name: &str| format!("{server}.websockets.{name}");
-    if let Some((count, _)) = mapper.number(&path("maxConnections"))?
+    let [chain, key] = mapper.certificate(
+        &format!("{server}.server.cert_file_name"),
+        &format!("{server}.server.key_file_name"),
+    )?;
+    let is_tls = !chain.is_empty() && !key.is_empty();
+    if let Some((count, _)) = mapper.number(&format!("{server}.websockets.maxConnections"))?
         && count > 0
     {
-        rules.push(("http.connections_max", json!(count.clamp(1, 10_000_000))));
+        let max = json!(count.clamp(1, 10_000_000));
+        let known = mapper.draft.find(CONNECTIONS);
+        if !is_tls && !is_first && known.is_some_and(|known| known.value != max) {
+            let keys = vec![DraftKey::new(CONNECTIONS, max, comment.as_str())];
+            let comments = vec![comment];
+            let listener = DraftListener { protocol: "http", listen, keys, comments };
+            mapper.draft.listeners.push(listener);
+            return Ok(());
+        }
+        mapper.draft.set(CONNECTIONS, max, comment.as_str());
     }
-    Ok(rules)
+    if is_tls {
+        mapper.set_tls(&listen, &chain, &key, &comment);
+    } else {
+        listen.iter().for_each(|it| mapper.draft.push("http.listen", it, comment.as_str()));
+    }
+    Ok(())
 }

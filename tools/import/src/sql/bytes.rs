@@ -1,4 +1,4 @@
-//! Bytes of a dump, one after the other, with the number of the line.
+//! Bytes of a file that may be larger than the memory, one after the other, with the number of the line.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const END: &[u8] = b"-- Dump completed";
 /// Bytes at either end in which these are, with other words around them.
 const SPAN: usize = 256;
 
-pub(super) struct Bytes<R> {
+pub(crate) struct Bytes<R> {
     input: R,
     file: Arc<str>,
     buffer: Box<[u8]>,
@@ -28,7 +28,7 @@ pub(super) struct Bytes<R> {
 }
 
 impl<R: Read> Bytes<R> {
-    pub(super) fn new(input: R, file: &Arc<str>) -> Self {
+    pub(crate) fn new(input: R, file: &Arc<str>) -> Self {
         Self {
             input,
             file: Arc::clone(file),
@@ -42,12 +42,12 @@ impl<R: Read> Bytes<R> {
     }
 
     /// Returns the present place.
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         Place { file: Arc::clone(&self.file), line: self.line }
     }
 
     /// Returns the bytes that are in memory; none at the end of the file.
-    pub(super) fn buffered(&mut self) -> Result<&[u8], ImportError> {
+    pub(crate) fn buffered(&mut self) -> Result<&[u8], ImportError> {
         if self.at == self.len {
             self.fill()?;
         }
@@ -80,12 +80,12 @@ impl<R: Read> Bytes<R> {
     }
 
     /// Returns the next byte without passing it.
-    pub(super) fn peek(&mut self) -> Result<Option<u8>, ImportError> {
+    pub(crate) fn peek(&mut self) -> Result<Option<u8>, ImportError> {
         Ok(self.buffered()?.first().copied())
     }
 
     /// Passes the next byte and returns it.
-    pub(super) fn bump(&mut self) -> Result<Option<u8>, ImportError> {
+    pub(crate) fn bump(&mut self) -> Result<Option<u8>, ImportError> {
         let byte = self.peek()?;
         if let Some(byte) = byte {
             self.at += 1;
@@ -95,7 +95,7 @@ impl<R: Read> Bytes<R> {
     }
 
     /// Passes `count` bytes of those in memory.
-    pub(super) fn pass(&mut self, count: usize) {
+    pub(crate) fn pass(&mut self, count: usize) {
         let count = count.min(self.len - self.at);
         let passed = self.rest().get(..count).unwrap_or_default();
         self.line += memchr::memchr_iter(b'\n', passed).count() as u64;
@@ -103,7 +103,7 @@ impl<R: Read> Bytes<R> {
     }
 
     /// Passes the rest of the line and returns its first `keep` bytes; `None` at the end of the file.
-    pub(super) fn line(&mut self, keep: usize) -> Result<Option<Vec<u8>>, ImportError> {
+    pub(crate) fn line(&mut self, keep: usize) -> Result<Option<Vec<u8>>, ImportError> {
         let mut line = Vec::new();
         loop {
             let buffered = self.buffered()?;
@@ -122,12 +122,12 @@ impl<R: Read> Bytes<R> {
     }
 
     /// Returns whether the dump was begun by mysqldump.
-    pub(super) fn begins_as_dump(&self) -> bool {
+    pub(crate) fn begins_as_dump(&self) -> bool {
         BEGINNINGS.iter().any(|words| memchr::memmem::find(&self.head, words).is_some())
     }
 
     /// Returns whether the last bytes say that the dump is complete. Call it at the end.
-    pub(super) fn is_complete_dump(&self) -> bool {
+    pub(crate) fn is_complete_dump(&self) -> bool {
         memchr::memmem::find(&self.tail, END).is_some()
     }
 }

@@ -8,7 +8,7 @@ use super::{COLUMNS_MAX, Dump, NAME_MAX};
 use crate::error::ImportError;
 use crate::row::Field;
 
-impl<R: Read> Dump<R> {
+impl<R: Read> Dump<'_, R> {
     pub(super) fn error(&self, text: &str) -> ImportError {
         self.bytes.place().error(text)
     }

@@ -170,47 +170,6 @@ fn root_follows_no_links_of_the_owner_of_the_state_directory() {
     assert_eq!(fs::metadata(&database).unwrap().mode() & 0o777, 0o600);
 }
 
-/// Imports twice: the second time changes nothing.
-fn import_twice(directory: &Directory, tracker: &str, file: &str) {
-    let (is_done, text) = import(directory, tracker, &[file], &["--dry-run"]);
-    assert!(is_done && text.contains("nothing was written"), "{text}");
-    assert!(!directory.path("state").exists());
-    for new in [
-        "2 new keys, 1 new entries of lists, 1 higher",
-        "0 new keys, 0 new entries of lists, 0 higher",
-    ] {
-        let (is_done, text) = import(directory, tracker, &[file], &[]);
-        assert!(is_done && text.contains(new), "{text}");
-        assert!(!text.contains(KEY), "{text}");
-    }
-}
-
-#[test]
-fn serves_keys_whitelist_and_counts_of_torrust() {
-    let directory = directory();
-    let db = Connection::open(directory.path("sqlite3.db")).unwrap();
-    db.execute_batch(&format!(
-        "CREATE TABLE whitelist (id INTEGER PRIMARY KEY AUTOINCREMENT, info_hash TEXT NOT NULL UNIQUE);
-         CREATE TABLE torrents (id INTEGER PRIMARY KEY AUTOINCREMENT, info_hash TEXT NOT NULL UNIQUE,
-             completed INTEGER DEFAULT 0 NOT NULL);
-         CREATE TABLE keys (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, valid_until INTEGER);
-         INSERT INTO whitelist (info_hash) VALUES ('{0}');
-         INSERT INTO torrents (info_hash, completed) VALUES ('{0}', 17);
-         INSERT INTO keys (key, valid_until) VALUES ('{KEY}', NULL), ('{EXPIRED}', 1000), ('short', NULL);",
-        "aa".repeat(20)
-    ))
-    .unwrap();
-    db.close().unwrap();
-    import_twice(&directory, "torrust", "sqlite3.db");
-    let (_, text) = import(&directory, "torrust", &["sqlite3.db"], &[]);
-    assert!(
-        text.contains("skipped: 1 (keys: key: expected a key of 16 to 64 characters"),
-        "{text}"
-    );
-    assert!(text.contains("sqlite3.db, table keys:3"), "{text}");
-    check_served(&directory, 17);
-}
-
 /// Databases that torrust-tracker has written to SQLite and MySQL, and its configuration.
 #[test]
 fn serves_what_torrust_itself_has_written() {
@@ -229,6 +188,19 @@ fn serves_what_torrust_itself_has_written() {
 }
 
 #[test]
+fn names_rows_that_are_skipped() {
+    let directory = directory();
+    let database = directory.path("sqlite3.db");
+    fs::copy(Path::new(WRITTEN).join("torrust.db"), &database).unwrap();
+    let database = Connection::open(database).unwrap();
+    database.execute("INSERT INTO keys (key) VALUES ('short')", []).unwrap();
+    database.close().unwrap();
+    let (_, text) = import(&directory, "torrust", &["sqlite3.db"], &[]);
+    let reason = "skipped: 1 (keys: key: expected a key of 16 to 64 characters";
+    assert!(text.contains(reason) && text.contains("sqlite3.db, table keys:5"), "{text}");
+}
+
+#[test]
 fn serves_users_and_torrents_of_unit3d() {
     let directory = directory();
     let dump = format!(
@@ -244,7 +216,18 @@ fn serves_users_and_torrents_of_unit3d() {
         "d".repeat(32)
     );
     directory.write("unit3d.sql", &dump).unwrap();
-    import_twice(&directory, "unit3d", "unit3d.sql");
+    let (is_done, text) = import(&directory, "unit3d", &["unit3d.sql"], &["--dry-run"]);
+    assert!(is_done && text.contains("nothing was written"), "{text}");
+    assert!(!directory.path("state").exists());
+    // The second time changes nothing.
+    for new in [
+        "2 new keys, 1 new entries of lists, 1 higher",
+        "0 new keys, 0 new entries of lists, 0 higher",
+    ] {
+        let (is_done, text) = import(&directory, "unit3d", &["unit3d.sql"], &[]);
+        assert!(is_done && text.contains(new), "{text}");
+        assert!(!text.contains(KEY), "{text}");
+    }
     check_served(&directory, 5);
 }
 

@@ -16,8 +16,8 @@ use super::connection::{Connection, EndReason, OutstandingRequest};
 use super::response::CompleteResponse;
 use super::{HttpOptions, SILENCE_MAX};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
-use crate::connection_poller::ConnectionPoller;
 use crate::counters::{Counters, ResponseKind};
+use crate::poller::Poller;
 use crate::population::Population;
 use crate::random::{Random, hash};
 use crate::runner::Worker;
@@ -45,7 +45,7 @@ pub(super) struct Http {
     broken: Vec<usize>,
     protocol: ProtocolState,
     dialer: Dialer,
-    poller: ConnectionPoller,
+    poller: Poller,
     buffer: Box<[u8]>,
     schedule: Option<Schedule>,
     start: Instant,
@@ -104,7 +104,7 @@ impl Http {
             broken: Vec::new(),
             protocol,
             dialer: Dialer::new(&options.url)?,
-            poller: ConnectionPoller::new().context("cannot wait for sockets")?,
+            poller: Poller::new().context("cannot wait for sockets")?,
             buffer: vec![0; BUFFER].into(),
             schedule: options.rate.map(|rate| Schedule::new(rate / f64::from(workers))),
             start: Instant::now(),
@@ -121,7 +121,7 @@ impl Http {
         counters.sent += 1;
         counters.bytes_out += connection.request.len() as u64;
         if connection.stream.is_none() {
-            match self.dialer.dial(&self.poller.poll, number) {
+            match self.dialer.dial(&self.poller, number) {
                 Ok(stream) => connection.stream = Some(stream),
                 Err(error) => return self.end(number, format!("{error:#}"), counters),
             }

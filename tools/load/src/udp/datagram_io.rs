@@ -4,13 +4,10 @@
 use std::array;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::UdpSocket;
-use std::os::fd::{AsFd, AsRawFd};
-use std::time::{Duration, Instant, SystemTime};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::prctl::set_timerslack;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, recvmmsg, sendmmsg, sendmsg,
     setsockopt, sockopt,
@@ -21,8 +18,6 @@ use nix::sys::time::TimeSpec;
 const BATCH: usize = 64;
 /// Buffer size of a response. The largest is an announce response over IPv6 with 200 peers: 3620 bytes.
 const DATAGRAM_BUFFER: usize = 4096;
-/// Spin for the last part of a wait, because a sleep may take this much longer.
-const SPIN_BEFORE: Duration = Duration::from_micros(60);
 
 /// Datagrams per offloaded send: the limit of every kernel with offload.
 const SEGMENTS_MAX: usize = 64;
@@ -131,59 +126,6 @@ impl DatagramIo {
             left = left.get(sent * len..).unwrap_or_default();
         }
         Ok(())
-    }
-}
-
-/// Waits for many sockets.
-pub(super) struct Poller {
-    epoll: Epoll,
-    events: Vec<EpollEvent>,
-}
-
-/// Events per wait; further ones are reported by the next.
-const EVENTS: usize = 256;
-
-impl Poller {
-    pub(super) fn new() -> io::Result<Self> {
-        // By default a sleep may take 50 µs longer than requested. Best effort.
-        let _ = set_timerslack(1);
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        Ok(Self { epoll, events: vec![EpollEvent::empty(); EVENTS] })
-    }
-
-    /// Registers a socket, which is reported by this number.
-    pub(super) fn add(&mut self, socket: UdpSocket, number: usize) -> io::Result<UdpSocket> {
-        self.epoll.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, number as u64))?;
-        Ok(socket)
-    }
-
-    /// Waits until sockets are ready or until `until`. Returns the numbers of ready sockets.
-    /// `is_exact` asks for microsecond precision.
-    pub(super) fn wait(
-        &mut self,
-        until: Instant,
-        is_exact: bool,
-    ) -> io::Result<impl Iterator<Item = usize>> {
-        let left = until.saturating_duration_since(Instant::now());
-        let mut rest = EpollTimeout::ZERO;
-        if let Some(sleep) = left.checked_sub(SPIN_BEFORE).filter(|_| is_exact) {
-            // An epoll descriptor is readable when one of its sockets is, and only ppoll has
-            // nanosecond timeouts.
-            let mut polls = [PollFd::new(self.epoll.0.as_fd(), PollFlags::POLLIN)];
-            match ppoll(&mut polls, Some(TimeSpec::from_duration(sleep)), None) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        } else if !is_exact {
-            let ms = u16::try_from(left.as_millis() + 1).unwrap_or(u16::MAX);
-            rest = EpollTimeout::from(ms);
-        }
-        let count = match self.epoll.wait(&mut self.events, rest) {
-            Ok(count) => count,
-            Err(Errno::EINTR) => 0,
-            Err(error) => return Err(error.into()),
-        };
-        Ok(self.events.iter().take(count).map(|event| event.data() as usize))
     }
 }
 

@@ -26,14 +26,14 @@ use types::InfoHash;
 
 use self::peers::{Peers, Sent};
 use super::batch::Batch;
-use super::datagram_io::{DatagramIo, Poller};
+use super::datagram_io::DatagramIo;
 use super::pending::{PendingRequest, PendingRequests, ResponseMatch};
 use super::worker;
 use crate::counters::{Counters, ResponseKind};
 use crate::mix::RequestKind;
+use crate::poller::Poller;
 use crate::random::{Random, hash};
 use crate::schedule::{LoopMode, Schedule};
-use crate::spread::Spread;
 
 pub use self::downloads::Download;
 pub use self::peers::PeerState;
@@ -48,8 +48,6 @@ pub struct RosterOptions {
     pub torrents: u32,
     /// Number of peers; at least 1, and at most 64,000 for each socket.
     pub peers: u32,
-    /// Distribution of peers over torrents.
-    pub spread: Spread,
     /// The most peers of a torrent, approximately.
     pub torrent_peers_max: u32,
     /// Sockets for IPv4, each with an address of its own.
@@ -77,7 +75,6 @@ impl Default for RosterOptions {
             seed: 1,
             torrents: 10_000,
             peers: 50_000,
-            spread: Spread::Real,
             torrent_peers_max: u32::MAX,
             sockets: 32,
             has_v6: true,
@@ -144,7 +141,6 @@ pub struct Roster {
     poller: Poller,
     /// For each node.
     batches: Vec<Batch>,
-    trackers: Vec<SocketAddr>,
     routes: Arc<Routes>,
     random: Random,
 }
@@ -192,31 +188,20 @@ impl Roster {
             window,
             poller: Poller::new()?,
             batches: Vec::new(),
-            trackers: Vec::new(),
             routes: Arc::new(Routes::to_all(0)),
             random: Random::new(hash(options.seed, 3)),
         })
     }
 
-    /// Connects to a tracker, which may be another one than before. IPv4 peers announce to the first
-    /// address, IPv6 peers to the second.
+    /// Connects to the nodes of a tracker, which may be another one than before, each with its addresses for IPv4 peers
+    /// and IPv6 peers.
     ///
     /// # Errors
     ///
     /// Fails if the tracker does not answer.
-    pub fn connect(&mut self, trackers: &[SocketAddr]) -> Result<()> {
-        self.connect_nodes(&[trackers])
-    }
-
-    /// The same for a tracker of several nodes, each with its own addresses.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::connect`].
-    pub fn connect_nodes(&mut self, nodes: &[&[SocketAddr]]) -> Result<()> {
+    pub fn connect(&mut self, nodes: &[&[SocketAddr]]) -> Result<()> {
         // Not kept: its buffers cannot go to another thread.
         let io = &mut DatagramIo::new(true, true);
-        self.trackers = nodes.first().copied().unwrap_or_default().to_vec();
         self.routes = Arc::new(Routes::to_all(nodes.len()));
         self.batches.resize_with(nodes.len(), Batch::default);
         self.poller = Poller::new()?;
@@ -230,7 +215,8 @@ impl Roster {
                 let socket = worker::connect(Some(source), *node)?;
                 io.register(&socket)?;
                 let place = number as usize * nodes.len() + sockets.len();
-                sockets.push(self.poller.add(socket, place)?);
+                self.poller.add(&socket, place)?;
+                sockets.push(socket);
             }
             self.lanes.push(Lane {
                 sockets,
@@ -468,8 +454,9 @@ impl Roster {
         counters: &mut Counters,
         task: Option<RosterTask>,
     ) -> Result<()> {
-        let ready: Vec<usize> = self.poller.wait(until, task.is_none())?.collect();
-        for place in ready {
+        self.poller.wait(until, task.is_none())?;
+        let ready = std::mem::take(&mut self.poller.ready);
+        for place in ready.iter().map(|ready| ready.number) {
             let Self { lanes, peers, pending, start, window, batches, .. } = self;
             let (number, node) = (place / batches.len(), place % batches.len());
             let Some(lane) = lanes.get_mut(number) else { continue };
@@ -528,6 +515,7 @@ impl Roster {
                 self.send(io, number, task, counters);
             }
         }
+        self.poller.ready = ready;
         Ok(())
     }
 
@@ -576,13 +564,4 @@ fn next_absent(lane: &mut Lane, peers: &Peers) -> Option<u32> {
         }
     }
     None
-}
-
-impl std::fmt::Debug for Roster {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Roster")
-            .field("peers", &self.len())
-            .field("present", &self.present())
-            .finish()
-    }
 }

@@ -12,7 +12,7 @@ use super::worker;
 use crate::population::peer_id;
 use crate::random::Random;
 
-/// Between two questions to a node whether it knows the peer.
+/// Between two questions to a node that does not know the peer.
 const ASK_EVERY: Duration = Duration::from_millis(2);
 /// A question is repeated after this time, because it or its answer is lost.
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
@@ -34,19 +34,6 @@ pub struct Sightings {
     random: Random,
 }
 
-/// An answer of a node that is waited for.
-#[derive(Clone, Copy)]
-struct Watch {
-    node: usize,
-    /// A connection id of the node.
-    id: u64,
-    /// When it was asked, and by which request.
-    asked: Option<(Instant, u32)>,
-    /// When it is asked next.
-    next: Instant,
-    seen: Option<Duration>,
-}
-
 impl Sightings {
     /// Opens a socket for each node. Each node accepts the connection ids of all.
     ///
@@ -63,9 +50,8 @@ impl Sightings {
         Ok(Self { sockets, connection_id: None, transaction_id: 0, random: Random::new(seed) })
     }
 
-    /// Announces a new peer at a node, and waits until others know it. Returns the time from sending the
-    /// announce to the answer that shows the peer, for each of `others`; `None` if that takes longer than
-    /// `patience`. The peer stops at the end.
+    /// Announces a new peer at a node, and asks others until all of them know it. Returns the time from sending the
+    /// announce to the last answer; `None` if that takes longer than `patience`. The peer stops at the end.
     ///
     /// # Errors
     ///
@@ -75,31 +61,20 @@ impl Sightings {
         at: usize,
         others: &[usize],
         patience: Duration,
-    ) -> Result<Vec<Option<Duration>>> {
+    ) -> Result<Option<Duration>> {
         let id = self.connection_id(at)?;
-        let watch = |node: &usize| -> Result<Watch> {
-            let id = self.connection_id(*node)?;
-            Ok(Watch { node: *node, id, asked: None, next: Instant::now(), seen: None })
-        };
-        let watches: Result<Vec<Watch>> = others.iter().map(watch).collect();
-        let mut watches = watches?;
         let info_hash = InfoHash(self.random.bytes());
         let (began, peer) = (Instant::now(), self.random.next());
         self.exchange(at, |out, number| {
             codec::announce(out, id, number, &announce(info_hash, Event::Started, peer), b"");
         })?;
-        while watches.iter().any(|watch| watch.seen.is_none()) && began.elapsed() < patience {
-            for watch in watches.iter_mut().filter(|watch| watch.seen.is_none()) {
-                if self.is_known(watch, info_hash) {
-                    watch.seen = Some(began.elapsed());
-                }
-            }
-            thread::sleep(LOOK_EVERY);
-        }
+        let until = began + patience;
+        let is_seen = others.iter().all(|node| self.is_seen_at(*node, id, info_hash, until));
+        let seen = is_seen.then(|| began.elapsed());
         self.exchange(at, |out, number| {
             codec::announce(out, id, number, &announce(info_hash, Event::Stopped, peer), b"");
         })?;
-        Ok(watches.iter().map(|watch| watch.seen).collect())
+        Ok(seen)
     }
 
     /// Returns a connection id, which a node issues if there is none.
@@ -117,31 +92,21 @@ impl Sightings {
         Ok(connection_id)
     }
 
-    /// Asks a node whether it knows the peer, if it is time for that. Returns true if it has answered that it
-    /// does. A node that does not run knows nothing.
-    fn is_known(&mut self, watch: &mut Watch, info_hash: InfoHash) -> bool {
-        let Some(socket) = self.sockets.get(watch.node) else { return false };
-        let mut answer = [0; 2048];
-        while let Some(len) = received(socket, &mut answer) {
-            let Some((number, reply)) = decode_reply(answer.get(..len).unwrap_or_default()) else {
-                continue;
-            };
-            let Some((asked, _)) = watch.asked.filter(|(_, request)| number == *request) else {
-                continue;
-            };
-            if matches!(reply, Reply::Scrape(counts) if counts.iter().any(|byte| *byte != 0)) {
+    /// Asks a node whether it knows the peer of a torrent, until it does. Returns false if it does not in time. A node that
+    /// does not run knows nothing.
+    fn is_seen_at(&mut self, node: usize, id: u64, info_hash: InfoHash, until: Instant) -> bool {
+        while Instant::now() < until {
+            let answer = self.exchange(node, |out, number| {
+                codec::scrape(out, id, number, &[info_hash]);
+            });
+            let is_known = answer.is_ok_and(|answer| match decode_reply(&answer) {
+                Some((_, Reply::Scrape(counts))) => counts.iter().any(|byte| *byte != 0),
+                _ => false,
+            });
+            if is_known {
                 return true;
             }
-            (watch.asked, watch.next) = (None, asked + ASK_EVERY);
-        }
-        if Instant::now() >= watch.next {
-            self.transaction_id += 1;
-            let (number, mut request) = (self.transaction_id, Vec::new());
-            codec::scrape(&mut request, watch.id, number, &[info_hash]);
-            // Requests that cannot be sent count as lost.
-            let _ = socket.send(&request);
-            let now = Instant::now();
-            (watch.asked, watch.next) = (Some((now, number)), now + REPEAT_AFTER);
+            thread::sleep(ASK_EVERY);
         }
         false
     }
@@ -205,10 +170,10 @@ mod tests {
 
     #[test]
     fn peers_are_seen_where_they_are_known() {
-        let (first, _) = honest("127.0.0.1:0");
+        let (first, _) = honest();
         // It knows the peer when it is asked for the third time.
         let mut scrapes = 0;
-        let (second, _) = tracker("127.0.0.1:0", move |_, request, answer| {
+        let (second, _) = tracker(move |_, request, answer| {
             let mut answer = answer?;
             if request.get(8..12) == Some(&[0, 0, 0, 2]) {
                 scrapes += 1;
@@ -220,8 +185,8 @@ mod tests {
         let nodes = [first.address, second.address];
         let mut sightings = Sightings::new(&nodes, [127, 0, 0, 1].into(), 1).unwrap();
         let seen = sightings.observe(0, &[1], Duration::from_secs(10)).unwrap();
-        assert!(seen[0].is_some_and(|time| time >= 2 * ASK_EVERY), "{seen:?}");
+        assert!(seen.is_some_and(|time| time >= 2 * ASK_EVERY), "{seen:?}");
         let seen = sightings.observe(1, &[0], Duration::from_millis(50)).unwrap();
-        assert_eq!(seen, [None]);
+        assert_eq!(seen, None);
     }
 }

@@ -10,13 +10,14 @@ use anyhow::{Context, Result, bail};
 use client::codec::udp::{Reply, decode_reply};
 
 use super::batch::Batch;
-use super::datagram_io::{DatagramIo, Poller};
+use super::datagram_io::DatagramIo;
 use super::pending::{PENDING_MAX, PendingRequest, PendingRequests, ResponseMatch};
 use super::requests::{Requests, Sender};
 use super::{SILENCE_MAX, UdpOptions};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
 use crate::counters::{Counters, ResponseKind};
 use crate::mix::{RequestKind, SCRAPE_TORRENTS};
+use crate::poller::Poller;
 use crate::population::Population;
 use crate::random::{Random, hash};
 use crate::runner::Worker;
@@ -109,7 +110,7 @@ impl Udp {
         };
         let window = window.clamp(1, PENDING_MAX / sockets);
         let population = Population::new(&options.workload, number, workers);
-        let mut poller = Poller::new().context("cannot wait for sockets")?;
+        let poller = Poller::new().context("cannot wait for sockets")?;
         // In an open loop, kernel timestamps keep latencies independent of this thread's
         // scheduling. In a closed loop they are not worth their cost.
         let io = DatagramIo::new(options.offload, schedule.is_some());
@@ -123,8 +124,9 @@ impl Udp {
                 (u64::from(population.len()) * u64::from(lane) / u64::from(sockets)) as u32
             };
             let first = share(lane).min(population.len() - 1);
+            poller.add(&socket, lane as usize).context("cannot wait for a socket")?;
             lanes.push(Lane {
-                socket: poller.add(socket, lane as usize).context("cannot wait for a socket")?,
+                socket,
                 state: State {
                     number: lane,
                     source,
@@ -179,11 +181,11 @@ impl Udp {
         if std::mem::take(&mut self.was_small_batch) {
             thread::sleep(COALESCE.1);
         }
-        let ready = poller.wait(until, schedule.is_some()).context("cannot wait for sockets")?;
+        poller.wait(until, schedule.is_some()).context("cannot wait for sockets")?;
         counters.waited += before.elapsed();
         let mut count = 0;
-        for number in ready {
-            let Some(Lane { socket, state }) = lanes.get_mut(number) else { continue };
+        for ready in &poller.ready {
+            let Some(Lane { socket, state }) = lanes.get_mut(ready.number) else { continue };
             let mut now = None;
             let received = io.receive(socket, |datagram, is_truncated, queued| {
                 count += 1;
@@ -433,7 +435,11 @@ impl ProtocolState {
             ResponseMatch::Request(..) | ResponseMatch::Unknown => {
                 counters.fail("a response with an unknown transaction id");
             }
-            ResponseMatch::Late => counters.late += 1,
+            ResponseMatch::Late => {
+                counters.late += 1;
+                // A tracker with a long queue answers late, but it does answer.
+                (self.silent_since, self.is_refused) = (None, false);
+            }
         }
     }
 

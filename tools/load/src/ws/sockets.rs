@@ -12,8 +12,8 @@ use types::limits;
 use super::peer::{Ended, Peer, PeerContext, ReceiveOutcome};
 use super::shared::SharedState;
 use super::{AnnounceTiming, WsOptions};
-use crate::connection_poller::ConnectionPoller;
 use crate::counters::Counters;
+use crate::poller::Poller;
 use crate::schedule::Schedule;
 use crate::stream::{Dialer, Stream};
 
@@ -47,7 +47,7 @@ enum IdleAction {
 
 /// All connections of a worker.
 pub(super) struct Sockets {
-    poller: ConnectionPoller,
+    poller: Poller,
     /// `None` where a connection has ended.
     sockets: Vec<Option<Socket>>,
     buffer: Box<[u8]>,
@@ -81,7 +81,7 @@ impl Sockets {
             AnnounceTiming::Busy | AnnounceTiming::Idle { .. } => None,
         };
         Ok(Self {
-            poller: ConnectionPoller::new().context("cannot wait for sockets")?,
+            poller: Poller::new().context("cannot wait for sockets")?,
             sockets: Vec::with_capacity(shared.connections()),
             buffer: vec![0; BUFFER].into(),
             out: Vec::new(),
@@ -115,7 +115,7 @@ impl Sockets {
 
     /// Opens a connection for a peer that has none.
     fn open(&mut self, index: usize) -> Result<()> {
-        let stream = self.dialer.dial(&self.poller.poll, index)?;
+        let stream = self.dialer.dial(&self.poller, index)?;
         let mut unsent = Vec::new();
         let now = Instant::now();
         let mut step =

@@ -10,9 +10,7 @@ use tracker::counters::MetricsRegistry;
 use tracker::{RequestKind, Service, SessionOrigin, SessionWalk, Tracker};
 
 use crate::serve::time::unix_ms;
-
-/// Bytes of sessions in a block.
-const SESSIONS_BYTES: usize = 64 * 1024;
+use crate::serve::transfer::SESSIONS_BYTES;
 
 /// The tracker, as the cluster sees it.
 pub(super) struct TrackerHost {

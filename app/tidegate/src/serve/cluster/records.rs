@@ -6,7 +6,6 @@ use admin::Records;
 use admin::records;
 use cluster::{BoxFuture, Rows, RowsError, RowsPart};
 
-/// The records of this node.
 pub(super) struct ClusterRecords(pub(super) Arc<Records>);
 
 impl Rows for ClusterRecords {

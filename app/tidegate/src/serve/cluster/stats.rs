@@ -24,7 +24,6 @@ pub(super) struct StatusSource {
 }
 
 impl StatusSource {
-    /// Returns the state as it is now.
     pub(super) fn read(&self) -> ClusterStatus {
         let mut status = self.identity.status(self.status.overview());
         status.secret_number = self.secrets.number();

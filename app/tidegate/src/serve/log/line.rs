@@ -10,7 +10,6 @@ use tracing::{Event, Level, Metadata};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-/// A message with fields.
 #[derive(Debug, Default)]
 pub(super) struct LogLine {
     message: String,
@@ -22,20 +21,17 @@ impl LogLine {
         Self { message, fields: Map::new() }
     }
 
-    /// Returns the line for an event.
     pub(super) fn from_event(event: &Event<'_>) -> Self {
         let mut line = Self::default();
         event.record(&mut line);
         line
     }
 
-    /// Adds a field.
     pub(super) fn with(mut self, name: &str, value: Value) -> Self {
         self.fields.insert(name.into(), value);
         self
     }
 
-    /// Returns message and fields as text.
     pub(super) fn text(&self) -> String {
         let mut text = self.message.clone();
         for (name, value) in &self.fields {
@@ -74,14 +70,12 @@ impl Visit for LogLine {
     }
 }
 
-/// Format of log lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
     Text { has_colours: bool },
     Json,
 }
 
-/// A line as JSON.
 #[derive(Serialize)]
 struct Json<'a> {
     timestamp: &'a str,

@@ -99,7 +99,6 @@ struct Query {
 }
 
 impl Resolver {
-    /// Starts the threads.
     pub(super) fn start(lookup: Lookup, targets: Targets) -> io::Result<Self> {
         let (queue, queries) = sync_channel(QUEUE_MAX);
         let queries = Arc::new(Mutex::new(queries));

@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use front::http::{HttpListener, HttpWorker, MemoryLimits};
 use front::udp::{UdpFront, UdpListener};
 use front::webtorrent::WorkerLink;
-use net::process::{lower_priority, raise_priority};
+use net::process::raise_priority;
 use net::tls::TlsConfig;
 use net::{UdpSocket, UdpWorker};
 use pages::{ListenerPages, PublicUrl, Site, SiteOptions};
 use tracker::counters::{Listener, Protocol};
 use types::limits;
 
-use super::Workers;
+use super::{Workers, give_way};
 use crate::serve::listeners::BoundListener;
 use crate::serve::sources::uptime;
 use config::{Config, ListenerGroup, Transport, worker_count};
@@ -128,10 +128,7 @@ impl Workers {
                 seed: seed()?,
                 link,
                 memory_limits: MemoryLimits::default(),
-                lower_priority: || {
-                    // Without the right to it, the threads share the cores with the workers.
-                    let _ = lower_priority();
-                },
+                lower_priority: give_way,
             };
             let stop = self.stop_http.subscribe();
             self.start(&format!("http-{number}"), raise_priority, move || {
@@ -141,7 +138,6 @@ impl Workers {
         Ok(())
     }
 
-    /// Starts the thread of the admin listeners.
     pub(in crate::serve) fn start_admin(
         &mut self,
         listeners: Vec<TcpListener>,

@@ -4,7 +4,6 @@
 #[derive(Debug, Default)]
 pub(in crate::top) struct StyledLine(pub(in crate::top) Vec<(Style, String)>);
 
-/// The style of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::top) enum Style {
     Plain,
@@ -34,7 +33,6 @@ impl StyledLine {
         self
     }
 
-    /// Returns it as plain text.
     pub(in crate::top) fn text(&self) -> String {
         let text: String = self.0.iter().map(|(_, text)| text.as_str()).collect();
         text.trim_end().into()
@@ -74,7 +72,6 @@ impl Figures {
         Self { label, values: Vec::new() }
     }
 
-    /// Appends a value.
     pub(super) fn value(mut self, style: Style, value: impl Into<String>) -> Self {
         self.values.push(StyledLine::default().and(style, value));
         self
@@ -147,12 +144,5 @@ mod tests {
             text,
             ["Requests       1k/s", "               udp 900/s", "               http 100/s"]
         );
-    }
-
-    #[test]
-    fn wraps_at_spaces() {
-        assert_eq!(wrap("the disk is  full", 8), ["the disk", "is full"]);
-        assert_eq!(wrap("", 8), [""]);
-        assert_eq!(wrap("incomprehensible words", 4), ["incomprehensible", "words"]);
     }
 }

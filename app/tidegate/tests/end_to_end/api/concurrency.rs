@@ -26,7 +26,6 @@ impl Line {
         Self(Connection::open(address).unwrap())
     }
 
-    /// Returns status and body of the response.
     fn ask(&mut self, request: &str, body: &str) -> (u16, Vec<u8>) {
         let request = format!(
             "{request} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\

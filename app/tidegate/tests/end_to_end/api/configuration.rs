@@ -86,15 +86,18 @@ fn urls_come_from_the_file_only() {
     assert!(!tracker.log().contains("x=1"), "{}", tracker.log());
 }
 
-/// The file has a new value of a key that no reload applies. It is shown as pending, until an upgrade through
-/// the API applies it.
+/// The file has a new value of a key that no reload applies, beside one of another. It is shown as pending, until an
+/// upgrade through the API applies it.
 #[test]
 fn an_upgrade_applies_what_needs_a_restart() {
     let (tracker, api) = start("");
     let name = "limits.memory_mib";
     assert_eq!(setting(&api, name)["value"], "auto");
-    tracker.configure(&format!("{UNBOUND}[limits]\nmemory_mib = 64\n"));
+    tracker
+        .configure(&format!("{UNBOUND}[limits]\nmemory_mib = 64\n[tracker]\ninterval_s = 1600\n"));
     api.expect(200, "POST /config/reload", None);
+    tracker.wait_for_log("some changes need a restart changes=\"limits.memory_mib\"");
+    assert_eq!(setting(&api, "tracker.interval_s")["value"], 1600);
     let waiting = setting(&api, name);
     assert_eq!((&waiting["value"], &waiting["pending"]), (&json!("auto"), &json!(64)));
     tracker.upgrade_by(|| drop(api.expect(204, "POST /process/upgrade", None)));

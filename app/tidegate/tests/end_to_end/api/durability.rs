@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use serde_json::json;
 
 use super::{Caller, UNBOUND, hash, start_in};
-use crate::clients::{Udp, has, http_announce};
+use crate::clients::{Udp, announce_target, has, http, http_announce, http_complete};
 use crate::process::{Directory, Signal, config, tidegate};
 
 /// Entries of one import, which is one change.
@@ -100,15 +100,11 @@ fn keeps_entries_bans_tokens_and_downloads_over_restarts() {
     let secret = token["secret"].as_str().unwrap();
     // A completed download of a listed torrent, and one of a torrent that one client may have invented.
     api.expect(204, &format!("PUT /lists/allow/{}", hash(0xab)), None);
-    let invented = crate::clients::announce_target(0xac, 1);
-    crate::clients::http(tracker.http4(), &invented);
-    let completed = invented.replace("left=1", "left=0&event=completed");
-    crate::clients::http(tracker.http4(), &completed);
+    for torrent in [0xac, 0xab] {
+        http_announce(tracker.http4(), torrent, 1);
+        http_complete(tracker.http4(), torrent, 1);
+    }
     assert_eq!(Udp::connect(tracker.udp4()).scrape(0xac)[1], 1, "counted while it exists");
-    let target = crate::clients::announce_target(0xab, 1);
-    crate::clients::http(tracker.http4(), &target);
-    let completed = target.replace("left=1", "left=0&event=completed");
-    crate::clients::http(tracker.http4(), &completed);
     tracker.wait_until("a flush", |it| it.metric("tidegate_records_counts_written_total") >= 1.0);
     drop(tracker);
     let (tracker, api) = start_in(Directory::new(), &more);
@@ -213,12 +209,8 @@ fn upgrades_while_changes_wait() -> bool {
     let announce = |key: &str, torrent: u32| {
         let hash: String = torrent.to_be_bytes().map(|byte| format!("%{byte:02x}")).concat();
         let hash = "%00".repeat(16) + &hash;
-        let target = crate::clients::announce_target(0, 1).replace(&"%00".repeat(20), &hash);
-        crate::clients::http(
-            tracker.http4(),
-            &target.replace("/announce", &format!("/announce/{key}")),
-        )
-        .1
+        let target = announce_target(0, 1).replace(&"%00".repeat(20), &hash);
+        http(tracker.http4(), &target.replace("/announce", &format!("/announce/{key}"))).1
     };
     let api = Caller::of(&tracker);
     // Changes are accepted again.

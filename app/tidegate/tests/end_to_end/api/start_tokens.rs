@@ -116,9 +116,8 @@ fn the_variable_of_clients_gives_no_access() {
     let state = Directory::new();
     let more = in_folder(&state.path("state"));
     let (tracker, api) = start_in(Directory::new(), &more);
-    let body = json!({ "name": "limited", "scopes": ["stats:read"] });
-    let made = api.expect(201, "POST /tokens", Some(&body));
-    let limited = made["secret"].as_str().unwrap();
+    let limited = api.limited(&["stats:read"]).token;
+    let limited = limited.as_str();
     drop(tracker);
     let tracker =
         Tracker::start_with(Directory::new(), &more, &[("TIDEGATE_ADMIN_TOKEN", limited)]);

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 
-use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
+use super::fake_trackers::{accept_websocket, answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines, urls};
 use crate::process::{Directory, run, start, stderr, stdout, tidegate, unused_address};
 
@@ -304,21 +304,14 @@ fn finds_faults_of_an_http_tracker() {
 #[test]
 fn finds_a_websocket_tracker_that_relays_nothing() {
     let mute = tcp(|mut stream| {
-        let mut head = Vec::new();
+        if !accept_websocket(&mut stream) {
+            return;
+        }
         let mut reader = wire::ws::Reader::for_client_frames();
         let mut input = Vec::new();
         loop {
             let mut room = [0; 4096];
             let Ok(len @ 1..) = std::io::Read::read(&mut stream, &mut room) else { return };
-            if !head.ends_with(b"\r\n\r\n") {
-                head.extend_from_slice(&room[..len]);
-                let text = String::from_utf8_lossy(&head);
-                let key = text.split("Sec-WebSocket-Key: ").nth(1).unwrap();
-                let mut out = Vec::new();
-                wire::ws::switching_protocols(&mut out, key.as_bytes()[..24].try_into().unwrap());
-                stream.write_all(&out).unwrap();
-                continue;
-            }
             input.extend_from_slice(&room[..len]);
             loop {
                 let read = reader.read(&mut input, 100_000);

@@ -34,18 +34,30 @@ pub(super) fn answers(answer: impl Into<Vec<u8>>, closes: bool) -> SocketAddr {
     })
 }
 
-/// Reads the next request and returns its target, or nothing at the end.
-pub(crate) fn request(stream: &mut TcpStream) -> Option<String> {
+/// Reads the head of the next request, or nothing at the end.
+pub(crate) fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
-        if stream.read(&mut byte).ok()? == 0 {
-            return None;
-        }
+        stream.read_exact(&mut byte).ok()?;
         head.push(byte[0]);
     }
-    let head = String::from_utf8(head).unwrap();
+    Some(String::from_utf8(head).unwrap())
+}
+
+/// Reads the next request and returns its target, or nothing at the end.
+pub(crate) fn request(stream: &mut TcpStream) -> Option<String> {
+    let head = read_head(stream)?;
     Some(head.split(' ').nth(1).unwrap().to_owned())
+}
+
+/// Reads a request for a WebSocket and accepts it. Returns false if none comes.
+pub(super) fn accept_websocket(stream: &mut TcpStream) -> bool {
+    let Some(head) = read_head(stream) else { return false };
+    let key = head.split("Sec-WebSocket-Key: ").nth(1).unwrap();
+    let mut out = Vec::new();
+    wire::ws::switching_protocols(&mut out, key.as_bytes()[..24].try_into().unwrap());
+    stream.write_all(&out).is_ok()
 }
 
 /// Returns an HTTP response with this body.

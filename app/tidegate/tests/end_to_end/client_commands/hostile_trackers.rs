@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
+use super::fake_trackers::{accept_websocket, answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines};
 use crate::process::{run, stderr, unused_address};
 
@@ -219,21 +219,10 @@ fn reports_missing_tls() {
 fn web(frames: impl Into<Vec<u8>>) -> String {
     let frames = frames.into();
     let server = tcp(move |mut stream| {
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            if stream.read(&mut byte).is_ok_and(|len| len == 1) {
-                head.push(byte[0]);
-            } else {
-                return;
-            }
+        if accept_websocket(&mut stream) {
+            let _ = stream.write_all(&frames);
+            hang(&mut stream);
         }
-        let head = String::from_utf8(head).unwrap();
-        let key = head.split("Sec-WebSocket-Key: ").nth(1).unwrap();
-        let mut out = Vec::new();
-        wire::ws::switching_protocols(&mut out, key.as_bytes()[..24].try_into().unwrap());
-        let _ = stream.write_all(&[&out, &frames[..]].concat());
-        hang(&mut stream);
     });
     format!("ws://{server}/")
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
-use harness::nats::{self, Client as NatsClient, Message};
+use harness::nats::{Client as NatsClient, Message};
 use serde_json::{Value, json};
 
 use super::{Cluster, wait_until_joined};
@@ -104,7 +104,6 @@ impl NatsReader {
         add_records(&mut self.ledger, batch);
     }
 
-    /// Receives the next message.
     fn next(&mut self) -> (Message, Value) {
         let message = self.client.next_message().unwrap();
         let batch = serde_json::from_slice(&message.payload).unwrap();
@@ -129,9 +128,6 @@ impl NatsReader {
 
 #[test]
 fn a_reader_over_nats_gets_each_batch_until_it_confirms_it() {
-    if let Some(obstacle) = nats::obstacle() {
-        return eprintln!("skipped {obstacle}");
-    }
     let cluster = Cluster::start_with_users(1);
     let mut reader = NatsReader::connect(&cluster);
     let (a, b) = (start(&cluster, 1), start(&cluster, 2));

@@ -6,32 +6,6 @@ use super::{
 use crate::clients::{Udp, announce_target, http, http_announce};
 use crate::swarms::{kill, stop};
 
-/// A node that does not wait for NATS.
-const IMPATIENT: &str = "warm_wait_s = 0\n";
-
-#[test]
-fn a_new_node_knows_what_the_others_know() {
-    let cluster = Cluster::start(1);
-    let [a, witness] = [1, 4].map(|number| cluster.node(number));
-    for port in [1001, 1002, 1003] {
-        http_announce(a.http4(), 0xaa, port);
-    }
-    http(a.http4(), &(announce_target(0xaa, 1003) + "&event=stopped"));
-    http_announce(a.http6(), 0xaa, 1004);
-    // Its own changes are in the log. Before the next block is cut, no block waits either: another node must have heard of
-    // all.
-    wait_for_counts(&[&witness], 0xaa, [0, 0, 3]);
-    wait_until_stored(&a);
-    kill(witness);
-    let b = cluster.node(2);
-    // It is ready when it knows them.
-    assert_eq!(Udp::connect(b.udp4()).scrape(0xaa), [0, 0, 3], "{}", b.log());
-    // Without the node that had them.
-    kill(a);
-    let c = cluster.node(3);
-    assert_eq!(Udp::connect(c.udp4()).scrape(0xaa), [0, 0, 3], "{}", c.log());
-}
-
 #[test]
 fn a_node_that_restarts_knows_what_happened_meanwhile() {
     let cluster = Cluster::start(1);
@@ -55,9 +29,7 @@ fn a_node_that_restarts_knows_what_happened_meanwhile() {
 
 #[test]
 fn a_node_goes_on_after_an_upgrade() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
+    let (_cluster, [a, b]) = Cluster::with_two_nodes();
     http_announce(a.http4(), 0xaa, 1001);
     a.upgrade();
     http_announce(a.http4(), 0xaa, 1002);
@@ -69,8 +41,7 @@ fn a_node_goes_on_after_an_upgrade() {
 
 #[test]
 fn nodes_serve_without_nats_and_catch_up() {
-    let mut cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    let (mut cluster, [a, b]) = Cluster::with_two_nodes();
     http_announce(a.http4(), 0xaa, 1001);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
     // A node applies its own messages, too: the announce would undo the stop below until that is in the log.
@@ -85,8 +56,8 @@ fn nodes_serve_without_nats_and_catch_up() {
     http(a.http4(), &(announce_target(0xaa, 1001) + "&event=stopped"));
     http_announce(a.http4(), 0xaa, 1002);
     http_announce(b.http4(), 0xaa, 1003);
-    // One that starts now serves, too.
-    let c = cluster.node_with(3, IMPATIENT);
+    // One that starts now and does not wait for NATS serves, too.
+    let c = cluster.node_with(3, "warm_wait_s = 0\n");
     http_announce(c.http4(), 0xaa, 1004);
     assert_eq!(Udp::connect(c.udp4()).scrape(0xaa), [0, 0, 1]);
     assert_eq!(Udp::connect(a.udp4()).scrape(0xaa), [0, 0, 1]);
@@ -96,27 +67,8 @@ fn nodes_serve_without_nats_and_catch_up() {
 }
 
 #[test]
-fn nodes_outlive_the_server_that_leads_the_stream() {
-    let mut cluster = Cluster::start(3);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
-    let mut leader = None;
-    a.wait_until("a leader", |_| {
-        leader = cluster.nats.leader(SWARMS);
-        leader.is_some()
-    });
-    cluster.nats.kill(leader.unwrap());
-    http_announce(a.http4(), 0xaa, 1001);
-    wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
-    wait_until_stored(&a);
-    let c = cluster.node(3);
-    assert_eq!(Udp::connect(c.udp4()).scrape(0xaa), [0, 0, 1], "{}", c.log());
-}
-
-#[test]
 fn a_deleted_stream_is_named_and_can_be_made_again() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
+    let (cluster, [a, b]) = Cluster::with_two_nodes();
     http_announce(a.http4(), 0xaa, 1001);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
     let mut client = cluster.nats.client(0).unwrap();

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use harness::nats::Message;
 use replication::block::{self, Header, Kind};
 
-use super::{Cluster, NAME, alive, wait_for_counts, wait_until_joined};
+use super::{Cluster, NAME, alive, wait_for_counts};
 use crate::clients::http_announce;
 use crate::process::Tracker;
 
@@ -32,9 +32,7 @@ fn later_block() -> Vec<u8> {
 
 #[test]
 fn foreign_messages_are_counted_and_dropped() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
+    let (cluster, [a, b]) = Cluster::with_two_nodes();
     let mut client = cluster.nats.client(0).unwrap();
     http_announce(a.http4(), 0xaa, 1001);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);

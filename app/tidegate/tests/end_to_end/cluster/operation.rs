@@ -1,7 +1,7 @@
 //! Operations on a cluster that serves: remove nodes, change the secret, drain, restore, and replace servers.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use harness::nats::{Client, Operator};
 use harness::{PATIENCE, wait_for};
@@ -126,22 +126,15 @@ fn a_secret_that_the_folder_did_not_make_is_refused() {
     assert!(join.contains("secret_number = 1"), "{join}");
 }
 
-/// Begins a command that uses the API of a node.
-fn begin(arguments: &[&str], node: &Tracker) -> Child {
-    let url = format!("http://{}", node.admin_address());
-    let mut command = tidegate(&[arguments, &["--url", &url]].concat());
-    command.env("TIDEGATE_ADMIN_TOKEN", TOKEN).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().unwrap()
-}
-
 #[test]
 fn a_node_is_drained_before_it_stops() {
-    let cluster = Cluster::start(1);
-    let [mut a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
+    let (_cluster, [mut a, b]) = Cluster::with_two_nodes();
     http_announce(a.http4(), 0xaa, 1001);
     assert_eq!(a.admin("/health/ready").0, 200);
-    let draining = begin(&["cluster", "drain", "--for", "60"], &a);
+    let url = format!("http://{}", a.admin_address());
+    let mut drain = tidegate(&["cluster", "drain", "--for", "60", "--url", &url]);
+    drain.env("TIDEGATE_ADMIN_TOKEN", TOKEN).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let draining = drain.spawn().unwrap();
     a.wait_until("the end of readiness", |it| it.admin("/health/ready").0 == 503);
     // Those who do not heed that are served.
     http_announce(a.http4(), 0xaa, 1002);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, wait_until_joined};
 use crate::api::Caller;
-use crate::clients::{has, http, http_announce};
+use crate::clients::{has, http, http_announce, own_query};
 use crate::process::Tracker;
 
 const MORE: &str = "[state]\nflush_s = 1\n[access]\nprivate = true\n";
@@ -39,12 +39,9 @@ impl Site {
 
     /// Announces a peer at a node. Returns whether it is served.
     fn announce(&self, node: usize, torrent: u8, port: u16, rest: &str) -> bool {
-        let hash = format!("%{torrent:02x}").repeat(20);
         let key = self.key["key"].as_str().unwrap();
-        let target = format!(
-            "/{key}/announce?info_hash={hash}&peer_id=-XX0001-{port:012}&port={port}&compact=1&left=9&{rest}"
-        );
-        let (status, body) = http(self.nodes[node].http4(), &target);
+        let query = own_query(torrent, port, &format!("left=9&{rest}"));
+        let (status, body) = http(self.nodes[node].http4(), &format!("/{key}/announce?{query}"));
         assert_eq!(status, 200);
         has(&body, "8:complete")
     }
@@ -112,13 +109,10 @@ fn a_private_node_and_an_open_one_refuse_each_other() {
     }
     let api = Caller::of(&private);
     let key = api.expect(201, "POST /keys", Some(&json!({})));
-    let hash = "%aa".repeat(20);
     let announce = |port| {
         let key = key["key"].as_str().unwrap();
-        let rest = "peer_id=-XX0001-000000000000&compact=1&left=9";
-        let (_, body) =
-            http(private.http4(), &format!("/{key}/announce?info_hash={hash}&port={port}&{rest}"));
-        body
+        let query = own_query(0xaa, port, "left=9");
+        http(private.http4(), &format!("/{key}/announce?{query}")).1
     };
     announce(1001);
     assert!(has(&announce(1002), "10:incompletei2e"));

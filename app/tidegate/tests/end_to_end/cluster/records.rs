@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, wait_for_counts, wait_until_joined};
 use crate::api::{Caller, TOKEN, hash};
-use crate::clients::{announce_target, http, http_announce};
+use crate::clients::{http_announce, http_complete};
 use crate::process::{Tracker, stderr, stdout, tidegate};
 
 /// Waits until a GET returns a body like this.
@@ -68,32 +68,11 @@ fn changes_at_one_node_hold_at_all() {
 
 #[test]
 fn a_torrent_that_is_removed_is_gone_at_all_nodes() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
+    let (_cluster, [a, b]) = Cluster::with_two_nodes();
     http_announce(a.http4(), 0xaa, 1001);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 1]);
     Caller::of(&b).expect(204, &format!("DELETE /torrents/{}", hash(0xaa)), None);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 0]);
-}
-
-#[test]
-fn changes_are_made_while_nats_is_away_and_come_later() {
-    let mut cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
-    let [a, b] = [&a, &b].map(Caller::of);
-    a.expect(204, &format!("PUT /lists/deny/{}", hash(1)), None);
-    wait_for(&b, "/lists/deny", |it| it["total"] == 1);
-    cluster.nats.kill(0);
-    // Concurrent changes of the same entry, and others.
-    a.expect(204, &format!("DELETE /lists/deny/{}", hash(1)), None);
-    a.expect(204, &format!("PUT /lists/deny/{}", hash(2)), None);
-    b.expect(204, &format!("PUT /lists/deny/{}", hash(3)), None);
-    cluster.nats.restart(0).unwrap();
-    for caller in [&a, &b] {
-        wait_for(caller, "/lists/deny", |it| it["entries"] == json!([hash(2), hash(3)]));
-    }
 }
 
 #[test]
@@ -139,9 +118,7 @@ fn ban(caller: &Caller, network: &str) {
 
 #[test]
 fn an_older_copy_of_what_nats_stores_changes_no_records() {
-    let mut cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
+    let (mut cluster, [a, b]) = Cluster::with_two_nodes();
     let [one, two] = [&a, &b].map(Caller::of);
     ban(&one, "192.0.2.0/24");
     wait_for(&two, "/bans", |it| it["total"] == 1);
@@ -185,8 +162,7 @@ fn a_download_during_a_long_outage_counts_once_at_all_nodes() {
     wait_for(&two, "/lists/allow", |it| it["total"] == 1);
     cluster.nats.kill(0);
     http_announce(a.http4(), 0xaa, 1001);
-    let seeder = announce_target(0xaa, 1001).replace("left=1", "left=0");
-    http(a.http4(), &(seeder + "&event=completed"));
+    http_complete(a.http4(), 0xaa, 1001);
     // Longer than a peer lives.
     wait_for_counts(&[&a], 0xaa, [0, 1, 0]);
     wait_for_counts(&[&b], 0xaa, [0, 0, 0]);
@@ -218,9 +194,7 @@ fn what_was_missed_under_another_secret_is_fetched() {
 
 #[test]
 fn verify_says_what_differs() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
+    let (_cluster, [a, b]) = Cluster::with_two_nodes();
     let [one, two] = [&a, &b].map(Caller::of);
     ban(&one, "192.0.2.0/24");
     assert_equal(&a);

@@ -7,10 +7,6 @@ use super::{Cluster, NAME, SWARMS, view, wait_for_counts, wait_until_joined, wai
 use crate::clients::http_announce;
 use crate::process::Tracker;
 
-fn wait_for_problem(node: &Tracker, text: &str) {
-    node.wait_until(text, |it| view(it)["problems"].to_string().contains(text));
-}
-
 /// Returns how many messages a node dropped because another one cannot have sent them.
 fn strange(node: &Tracker) -> f64 {
     node.sum("tidegate_cluster_drops_total", &[("reason", "origin")])
@@ -26,9 +22,7 @@ fn stored(client: &mut Client) -> [u64; 2] {
 
 #[test]
 fn settings_that_harm_are_named_and_undone() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
+    let (cluster, [a, b]) = Cluster::with_two_nodes();
     let mut client = cluster.nats.client(0).unwrap();
     let info = client.jetstream(&format!("STREAM.INFO.{SWARMS}"), "").unwrap();
     let mut config = info["config"].clone();
@@ -48,7 +42,7 @@ fn settings_that_harm_are_named_and_undone() {
     }
     client.jetstream(&format!("STREAM.UPDATE.{SWARMS}"), &config.to_string()).unwrap();
     for (key, _) in &changes {
-        wait_for_problem(&a, key);
+        a.wait_until(key, |it| view(it)["problems"].to_string().contains(key));
     }
     // The stream publishes it again as a live message of node 8, which is dropped.
     let before = strange(&b);
@@ -62,9 +56,7 @@ fn settings_that_harm_are_named_and_undone() {
 /// JetStream delivers what a consumer asks for to any subject, whatever the rights of the consumer's user are.
 #[test]
 fn what_a_consumer_delivers_elsewhere_is_dropped() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
+    let (cluster, [a, b]) = Cluster::with_two_nodes();
     let mut client = cluster.nats.client(0).unwrap();
     http_announce(a.http4(), 0xaa, 1001);
     wait_for_counts(&[&b], 0xaa, [0, 0, 1]);
@@ -103,9 +95,7 @@ fn what_a_consumer_delivers_elsewhere_is_dropped() {
 /// and delivers nothing.
 #[test]
 fn a_consumer_that_delivers_nothing_is_made_anew() {
-    let cluster = Cluster::start(1);
-    let [a, b] = [1, 2].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b]);
+    let (cluster, [a, b]) = Cluster::with_two_nodes();
     http_announce(a.http4(), 0xaa, 1001);
     wait_for_counts(&[&b], 0xaa, [0, 0, 1]);
     let mut client = cluster.nats.client(0).unwrap();

@@ -1,7 +1,5 @@
 //! Browsers at different nodes exchange offers and answers.
 
-use std::net::SocketAddr;
-
 use client::codec::webtorrent::{self as messages, TrackerMessage};
 use client::codec::ws as frames;
 use harness::http::Connection;
@@ -25,7 +23,6 @@ struct Browser {
     peer: u8,
 }
 
-/// A message of the tracker.
 #[derive(Debug, PartialEq, Eq)]
 enum Received {
     Announced,
@@ -35,15 +32,11 @@ enum Received {
 }
 
 impl Browser {
-    fn connect(address: SocketAddr, peer: u8) -> Self {
-        let (connection, status) = open_websocket(address, "/");
-        assert_eq!(status, 101);
-        Self { connection, reader: Reader::for_server_frames(), peer }
-    }
-
-    /// The same, as a leecher that has announced.
+    /// Connects, and announces a leecher.
     fn join(node: &Tracker, peer: u8) -> Self {
-        let mut browser = Self::connect(node.http4(), peer);
+        let (connection, status) = open_websocket(node.http4(), "/");
+        assert_eq!(status, 101);
+        let mut browser = Self { connection, reader: Reader::for_server_frames(), peer };
         browser.announce(0, Event::Started);
         browser
     }
@@ -148,10 +141,8 @@ fn exchange(offerer: &mut Browser, answerer: &mut Browser, id: u8) {
 
 #[test]
 fn browsers_at_two_nodes_exchange_offers_and_answers() {
-    let cluster = Cluster::start(1);
-    let nodes = [1, 2].map(|number| cluster.node(number));
+    let (_cluster, nodes) = Cluster::with_two_nodes();
     let [a, b] = nodes.each_ref();
-    wait_until_joined(&[a, b]);
     let (mut one, mut two) = (Browser::join(a, 1), Browser::join(b, 2));
     wait_for_counts(&[a, b], TORRENT, [0, 0, 2]);
     for id in [10, 20, 30] {

@@ -1,4 +1,4 @@
-//! Bans, rates, and torrents that are not served.
+//! Bans and rates.
 
 use std::time::Duration;
 
@@ -14,7 +14,6 @@ crate::site::on_engines! {
     limits_connects,
     limits_announces_and_scrapes,
     blocks_sources_of_floods,
-    refuses_frozen_torrents,
 }
 
 /// Waits until a packet of `client` is answered, or until it is not.
@@ -42,7 +41,9 @@ fn ignores_banned_networks() {
     ] {
         let [client, other] = [1, 2].map(|number| Udp::connect_as(number, to));
         let packets = [announce(client.id, LEECHER), scrape(client.id, &[HASH]), connect(1)];
-        let is_other_banned = other.id == client.id || (ban.ends_with("/24") && is_loopback());
+        // Loopback addresses are in one network.
+        let has_neighbour = ban.ends_with("/24") && site::client(1).is_loopback();
+        let is_other_banned = other.id == client.id || has_neighbour;
         api.expect(201, "POST /bans", Some(&json!({ "network": ban })));
         packets.iter().for_each(|packet| wait_for_answers(&client, packet, false));
         let reason = [("protocol", "udp"), ("reason", "banned")];
@@ -58,11 +59,6 @@ fn ignores_banned_networks() {
         api.expect(204, &format!("DELETE /bans/{ban}"), None);
         packets.iter().for_each(|packet| wait_for_answers(&client, packet, true));
     }
-}
-
-/// Returns true if clients have loopback addresses, which are in one network.
-fn is_loopback() -> bool {
-    site::client(1).is_loopback()
 }
 
 /// Sends many packets and returns how many were answered.
@@ -143,20 +139,4 @@ fn blocks_sources_of_floods() {
     });
     let labels = [("protocol", "udp")];
     tracker.wait_until("counted", |it| it.sum("tidegate_kernel_blocks_total", &labels) >= 1.0);
-}
-
-#[test]
-fn refuses_frozen_torrents() {
-    let (tracker, api) = start_in(Directory::new(), "");
-    let torrent = format!("/torrents/{}/freeze", "ab".repeat(20));
-    for to in both(&tracker) {
-        let client = Udp::connect(to);
-        parse_announce(&client.say(LEECHER));
-        api.expect(204, &format!("PUT {torrent}"), None);
-        let reply = client.say(LEECHER);
-        assert!(is_error(&reply, Refusal::Frozen), "{}", reply.escape_ascii());
-        parse_announce(&client.say(Announce { hash: [1; 20], ..LEECHER }));
-        api.expect(204, &format!("DELETE {torrent}"), None);
-        parse_announce(&client.say(LEECHER));
-    }
 }

@@ -1,7 +1,6 @@
 //! Options of announces (BEP 41), and clients behind a proxy.
 
 use super::*;
-use crate::proxies::header;
 use crate::site;
 
 crate::site::on_engines! {
@@ -30,12 +29,13 @@ fn serves_announces_with_any_options() {
 fn serves_clients_behind_a_proxy() {
     let proxy = site::client(1).to_string();
     let variables = [("TIDEGATE_UDP__TRUSTED_PROXIES", proxy.as_str())];
-    let tracker = Tracker::start_with(Directory::new(), "", &variables);
+    let log = "[log]\nlevel = \"front=debug\"\n";
+    let tracker = Tracker::start_with(Directory::new(), log, &variables);
     let to = tracker.udp4();
     let proxy = Udp::unconnected(1, to);
     let ask = |host: u8, packet: &[u8]| {
-        let reply = proxy.request(&[&header(host), packet].concat());
-        assert_eq!(reply[..38], header(host));
+        let reply = proxy.request(&[&proxy_header(host), packet].concat());
+        assert_eq!(reply[..38], proxy_header(host));
         reply[38..].to_vec()
     };
     let id_of = |host| {
@@ -48,12 +48,16 @@ fn serves_clients_behind_a_proxy() {
     assert_eq!(parse_announce(&ask(1, &announce(first, LEECHER))), (1, 0, &[][..]));
     let expected = (2, 0, &[192, 0, 2, 1, 0x1a, 0xe1][..]);
     assert_eq!(parse_announce(&ask(2, &announce(second, LEECHER))), expected);
+    // The log names the client of a refused announce, not the proxy.
+    let refused = ask(1, &announce(first, Announce { port: 0, ..LEECHER }));
+    assert!(is_error(&refused, Refusal::PortZero), "{}", refused.escape_ascii());
+    tracker.wait_for_log("request refused client=\"192.0.2.1\"");
     // The id of another client, no header at all, and a header that is cut.
     let ignored = [
-        [header(1), announce(second, LEECHER)].concat(),
+        [proxy_header(1), announce(second, LEECHER)].concat(),
         connect(1),
         announce(first, LEECHER),
-        header(1)[..37].to_vec(),
+        proxy_header(1)[..37].to_vec(),
     ];
     for packet in ignored {
         proxy.socket.send(&packet).unwrap();
@@ -64,6 +68,6 @@ fn serves_clients_behind_a_proxy() {
     // Others are served without a header only.
     let direct = Udp::connect_as(2, to);
     parse_announce(&direct.say(LEECHER));
-    assert!(direct.is_ignored(&[header(1), connect(1)].concat()));
+    assert!(direct.is_ignored(&[proxy_header(1), connect(1)].concat()));
     wait_for_drops(&tracker, to, "untrusted_proxy", 1);
 }

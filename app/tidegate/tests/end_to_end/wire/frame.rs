@@ -4,14 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use harness::network::TRACKER_MAC;
 
-pub(super) const IPV4: u16 = 0x0800;
-pub(super) const IPV6: u16 = 0x86dd;
-pub(super) const TAG: u16 = 0x8100;
-/// The outer tag of QinQ.
-pub(super) const OUTER_TAG: u16 = 0x88a8;
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const TAG: u16 = 0x8100;
 const UDP: u8 = 17;
-pub(super) const ICMP: u8 = 1;
-pub(super) const ICMPV6: u8 = 58;
 
 /// The link layer of frames to the tracker.
 #[derive(Clone, Copy, Debug)]
@@ -23,58 +19,26 @@ pub(super) struct Link {
 }
 
 /// A frame, from its destination in the link layer on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Frame(pub(super) Vec<u8>);
 
 impl Frame {
-    /// An IP packet in a frame to the tracker.
-    pub(super) fn packet(link: Link, from: IpAddr, packet: &[u8]) -> Self {
+    /// A datagram in a frame to the tracker.
+    pub(super) fn datagram(link: Link, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Self {
         let mut frame = [TRACKER_MAC, link.mac].concat();
         if let Some(id) = link.vlan {
             frame.extend([TAG, id].map(u16::to_be_bytes).as_flattened());
         }
         frame.extend(if from.is_ipv4() { IPV4 } else { IPV6 }.to_be_bytes());
-        frame.extend(packet);
+        frame.extend(ip_packet(from.ip(), to.ip(), &udp(from, to, payload)));
         // Ethernet's minimum.
         frame.resize(frame.len().max(60), 0);
         Self(frame)
     }
 
-    /// A datagram in a frame to the tracker.
-    pub(super) fn datagram(link: Link, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Self {
-        let udp = udp(from, to, payload);
-        Self::packet(link, from.ip(), &ip_packet(from.ip(), to.ip(), UDP, &udp))
-    }
-
-    /// The same with an IPv4 option or an IPv6 extension header of this kind before it.
-    pub(super) fn with_option(
-        link: Link,
-        [from, to]: [SocketAddr; 2],
-        kind: u8,
-        payload: &[u8],
-    ) -> Self {
-        let udp = udp(from, to, payload);
-        let packet = if from.is_ipv4() {
-            // A header of six words: the option, and three that mean nothing.
-            let mut packet =
-                ip_packet(from.ip(), to.ip(), UDP, &[&[kind, 1, 1, 1], &*udp].concat());
-            packet[0] = 0x46;
-            let header = &mut packet[..24];
-            header[10..12].fill(0);
-            let sum = checksum(&[header]);
-            header[10..12].copy_from_slice(&sum.to_be_bytes());
-            packet
-        } else {
-            // Eight bytes: what comes next, no further words, and an option of padding.
-            let extended = [&[UDP, 0, 1, 4, 0, 0, 0, 0], &*udp].concat();
-            ip_packet(from.ip(), to.ip(), kind, &extended)
-        };
-        Self::packet(link, from.ip(), &packet)
-    }
-
-    /// The link layer: destination and source.
-    pub(super) fn macs(&self) -> (&[u8], &[u8]) {
-        self.0[..12].split_at(6)
+    /// Where it goes in the link layer.
+    pub(super) fn destination(&self) -> &[u8] {
+        &self.0[..6]
     }
 
     /// The id of the only tag.
@@ -89,20 +53,18 @@ impl Frame {
     }
 
     /// The IP packet, without what fills the frame.
-    pub(super) fn ip(&self) -> &[u8] {
+    fn ip(&self) -> &[u8] {
         let (at, kind) = self.start();
         let packet = &self.0[at..];
         let len = if kind == IPV4 { word(packet, 2) } else { 40 + word(packet, 4) };
         &packet[..usize::from(len)]
     }
 
-    /// Returns the protocol and the payload of the IP packet.
-    pub(super) fn ip_payload(&self) -> (u8, &[u8]) {
+    fn ip_payload(&self) -> (u8, &[u8]) {
         let packet = self.ip();
         if packet[0] >> 4 == 4 { (packet[9], &packet[20..]) } else { (packet[6], &packet[40..]) }
     }
 
-    /// Returns the payload of the datagram.
     pub(super) fn payload(&self) -> &[u8] {
         &self.ip_payload().1[8..]
     }
@@ -119,53 +81,39 @@ impl Frame {
     }
 }
 
-/// An IP packet without options.
-pub(super) fn ip_packet(from: IpAddr, to: IpAddr, protocol: u8, content: &[u8]) -> Vec<u8> {
-    let len = content.len() as u16;
+fn ip_packet(from: IpAddr, to: IpAddr, datagram: &[u8]) -> Vec<u8> {
+    let len = datagram.len() as u16;
     let addresses = [octets(from), octets(to)].concat();
     if from.is_ipv6() {
         let mut packet = vec![0x60, 0, 0, 0];
         packet.extend(len.to_be_bytes());
-        packet.extend([protocol, 64]);
+        packet.extend([UDP, 64]);
         packet.extend(addresses);
-        packet.extend(content);
+        packet.extend(datagram);
         return packet;
     }
     let mut packet = vec![0x45, 0];
     packet.extend((20 + len).to_be_bytes());
-    packet.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
+    packet.extend([0, 0, 0x40, 0, 64, UDP, 0, 0]);
     packet.extend(addresses);
     let sum = checksum(&[&packet]);
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-    packet.extend(content);
+    packet.extend(datagram);
     packet
 }
 
 /// A UDP datagram with its checksum.
 fn udp(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
-    let mut datagram = ports(from, to).to_vec();
-    datagram.extend((8 + payload.len() as u16).to_be_bytes());
-    datagram.extend([0, 0]);
-    datagram.extend(payload);
-    seal(from.ip(), to.ip(), UDP, datagram, 6)
-}
-
-/// Writes the checksum over the addresses and `content` at a position of it.
-pub(super) fn seal(
-    from: IpAddr,
-    to: IpAddr,
-    protocol: u8,
-    mut content: Vec<u8>,
-    at: usize,
-) -> Vec<u8> {
-    let pseudo = [&[0, protocol][..], &(content.len() as u16).to_be_bytes()].concat();
-    let sum = checksum(&[&octets(from), &octets(to), &pseudo, &content]);
-    content[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-    content
+    let len = (8 + payload.len() as u16).to_be_bytes();
+    let mut datagram = [&ports(from, to)[..], &len, &[0, 0], payload].concat();
+    let pseudo = [&[0, UDP][..], &len].concat();
+    let sum = checksum(&[&octets(from.ip()), &octets(to.ip()), &pseudo, &datagram]);
+    datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+    datagram
 }
 
 /// The Internet checksum of pieces, all but the last of which have even lengths.
-pub(super) fn checksum(pieces: &[&[u8]]) -> u16 {
+fn checksum(pieces: &[&[u8]]) -> u16 {
     let words = pieces.iter().flat_map(|piece| piece.chunks(2));
     let sum: u32 = words
         .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])))
@@ -179,13 +127,13 @@ fn ports(from: SocketAddr, to: SocketAddr) -> [u8; 4] {
     [a, b, c, d]
 }
 
-pub(super) fn octets(ip: IpAddr) -> Vec<u8> {
+fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
     }
 }
 
-pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
+fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }

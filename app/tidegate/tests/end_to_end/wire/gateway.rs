@@ -1,19 +1,16 @@
 //! `xdp.reply_mac`: behind a balancer that lets servers answer directly, replies go elsewhere than requests came
 //! from.
 
-use harness::network::{NetworkOptions, ROUTER_MAC, SPARE_MAC};
-
 use super::*;
 use crate::clients::Udp;
-use crate::site::{Engine, in_network};
-use crate::udp::{LEECHER, announce};
 
 /// Sends requests from a balancer and returns where the replies went: those of connects, and of announces.
 fn destinations(engine: Engine, reply_mac: &str) -> Vec<[[u8; 6]; 2]> {
     let mut destinations = Vec::new();
     in_network(NetworkOptions::default(), |site| {
         site.engine.set(engine);
-        let tracker = start("", &[("TIDEGATE_XDP__REPLY_MAC", reply_mac)]);
+        let variables = [("TIDEGATE_XDP__REPLY_MAC", reply_mac)];
+        let tracker = Tracker::start_with(Directory::new(), "", &variables);
         if reply_mac == "gateway" {
             // The kernel learns of the gateway when it needs it first. Until then the sockets answer.
             Udp::connect(tracker.udp4());
@@ -25,10 +22,10 @@ fn destinations(engine: Engine, reply_mac: &str) -> Vec<[[u8; 6]; 2]> {
         }
         let mut socket = site.network.packet_socket().unwrap();
         let balancer = Link { mac: SPARE_MAC, vlan: None };
-        for is_v6 in [false, true] {
-            let mut client = Client::connect(&mut socket, balancer, is_v6);
-            let packets = [crate::udp::connect(2), announce(client.id, LEECHER)];
-            let macs = packets.map(|packet| client.exchange(&packet).macs().0.try_into().unwrap());
+        for to in [tracker.udp4(), tracker.udp6()] {
+            let mut client = Client::connect(&mut socket, balancer, to);
+            let packets = [udp::connect(2), udp::announce(client.id, LEECHER)];
+            let macs = packets.map(|it| client.exchange(&it).destination().try_into().unwrap());
             destinations.push(macs);
         }
         let frames = [("result", "connect")];

@@ -65,7 +65,7 @@ impl Shard {
         let host = self.host_of(change.address);
         let found = self.find(&change.info_hash, hash);
         let known = found.and_then(|number| self.web_torrent(number).find(&peer));
-        let role = report.role.into();
+        let role = report.word.role().into();
         // 1. Decide what is stored of the peer.
         let new = match known {
             Some(known) => match clock.judge(known.entry.meta, report) {
@@ -82,7 +82,7 @@ impl Shard {
                     return;
                 }
             },
-            None if report.is_gone => return,
+            None if report.word.is_gone() => return,
             None if !self.may_store_web(host) => {
                 merged.full += 1;
                 return;
@@ -99,7 +99,7 @@ impl Shard {
         });
         self.web_torrent(number).put(peer, new, false);
         // 3. Count its download.
-        if report.is_completed && !known.is_some_and(|known| known.entry.meta.is_counted()) {
+        if report.word.is_completed() && !known.is_some_and(|known| known.entry.meta.is_counted()) {
             self.records.at_mut(number).count_download();
         }
     }

@@ -40,11 +40,6 @@ const HASH_MAX: usize = 64;
 /// Maximum length of a line in bytes, without its comment.
 const LINE_MAX: usize = 1024;
 
-/// Returns the length of the first line, including its end.
-fn line_len(text: &[u8]) -> usize {
-    text.iter().position(|byte| *byte == b'\n').map_or(text.len(), |at| at + 1)
-}
-
 impl Reader {
     /// Reads one hash per line.
     pub fn text() -> Self {
@@ -73,7 +68,8 @@ impl Reader {
             rest = match self.plain_line(rest) {
                 Some(behind) => behind,
                 None => {
-                    let (line, behind) = rest.split_at(line_len(rest));
+                    let end = rest.iter().position(|byte| *byte == b'\n');
+                    let (line, behind) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
                     line.iter().try_for_each(|byte| self.byte(*byte))?;
                     behind
                 }

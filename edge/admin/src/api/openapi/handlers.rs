@@ -14,14 +14,13 @@ use crate::api::auth::Caller;
 use crate::api::backup::ArchiveFile;
 use crate::api::cluster::{ClusterState, NodeNumber};
 use crate::api::events::EventStream;
+use crate::api::history::StatsStream;
 use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query, Raw};
 use crate::api::lists::{Entries, EntryPage, InfoHashes, ListsState, WantsText};
-use crate::api::networks::NetworkState;
 use crate::api::peers::AddressQuery;
 use crate::api::site::{Feed, FeedClient, SiteState};
 use crate::api::state::Shared;
-use crate::api::stats::{Health, HealthState};
-use crate::api::stats_stream::StatsStream;
+use crate::api::stats::{Health, HealthState, NetworkState};
 use crate::events::Event;
 use crate::records::tables::lists::List;
 
@@ -56,7 +55,7 @@ impl Input for InfoHashes {
 impl<T: IntoParams> Input for Query<T> {
     fn describe(operation: &mut Operation) {
         for parameter in T::into_params(|| Some(ParameterIn::Query)) {
-            operation.parameter(json!(parameter));
+            operation.parameters.push(json!(parameter));
         }
     }
 }
@@ -76,7 +75,7 @@ impl IntoParams for AddressQuery {
 
 impl<T: PathSchema> Input for PathParam<T> {
     fn describe(operation: &mut Operation) {
-        operation.parameter(json!({
+        operation.parameters.push(json!({
             "name": T::NAME, "in": "path", "required": true, "schema": T::schema(),
         }));
     }

@@ -24,7 +24,6 @@ pub(in crate::api) fn network_schema() -> Schema {
         .into()
 }
 
-/// Returns the schema of several networks.
 pub(in crate::api) fn networks_schema() -> Schema {
     ArrayBuilder::new()
         .items(RefOr::T(network_schema()))
@@ -33,7 +32,6 @@ pub(in crate::api) fn networks_schema() -> Schema {
         .into()
 }
 
-/// Returns the schema of IP addresses.
 pub(super) fn address_schema() -> Schema {
     let format = |name: &str| {
         let format = Some(SchemaFormat::Custom(name.into()));
@@ -42,7 +40,6 @@ pub(super) fn address_schema() -> Schema {
     AnyOfBuilder::new().item(format("ipv4")).item(format("ipv6")).into()
 }
 
-/// Returns a pattern for v4 addresses.
 fn v4_pattern() -> String {
     let byte = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
     format!("{byte}(\\.{byte}){{3}}")

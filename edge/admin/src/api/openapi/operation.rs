@@ -29,7 +29,6 @@ pub(super) trait Input {
 
 /// The successful result of a handler.
 pub(super) trait Output {
-    /// Adds the response.
     fn describe(operation: &mut Operation);
 }
 
@@ -63,21 +62,8 @@ described!(A);
 described!(A B);
 described!(A B C);
 described!(A B C D);
-described!(A B C D E);
-
-impl<T: Input> Input for Option<T> {
-    fn describe(operation: &mut Operation) {
-        T::describe(operation);
-    }
-}
 
 impl Operation {
-    /// Adds a parameter object of OpenAPI.
-    pub(super) fn parameter(&mut self, parameter: Value) {
-        self.parameters.push(parameter);
-    }
-
-    /// Sets the schemas of the request body by media type.
     pub(super) fn body(&mut self, content: &[(&str, Value)]) {
         self.body = Some(json!({ "required": true, "content": contents(content) }));
     }
@@ -107,7 +93,6 @@ impl Operation {
     }
 }
 
-/// Returns a content object of OpenAPI.
 pub(super) fn contents(content: &[(&str, Value)]) -> Value {
     content.iter().map(|(kind, schema)| ((*kind).to_owned(), json!({ "schema": schema }))).collect()
 }

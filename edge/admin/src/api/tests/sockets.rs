@@ -118,7 +118,6 @@ impl TestApi {
         Self { clocks, api, address, stop, server: Some(server), ignored }
     }
 
-    /// Returns the API.
     pub(super) fn api(&self) -> &Api {
         &self.api
     }
@@ -160,7 +159,6 @@ impl TestApi {
         answer
     }
 
-    /// Admits an announce with that key.
     fn admit(&self, key: &str) -> Result<(), Refusal> {
         let (tracker, tick) = (self.api.tracker(), self.clocks.clock_reading().tick);
         let (kind, key) = (RequestKind::Announce, Some(key.as_bytes()));
@@ -360,7 +358,6 @@ fn read_to_end(stream: &mut TcpStream) {
     stream.read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// Reads a response to its end.
 fn read(mut stream: TcpStream) -> String {
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();

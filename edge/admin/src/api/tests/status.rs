@@ -71,6 +71,9 @@ fn names_have_titles_without_a_token() {
     let first = &names["drops"][0];
     assert_eq!((&first["name"], &first["title"]), (&"too_short".into(), &"Too short".into()));
     assert_eq!(first["text"], "UDP: shorter than any request.");
+    let mut drops = names["drops"].as_array().unwrap().iter();
+    let spelled = drops.find(|row| row["name"] == "bad_connection_id").unwrap();
+    assert_eq!(spelled["title"], "Bad connection ID");
     for (list, rows) in names.as_object().unwrap() {
         assert!(!rows.as_array().unwrap().is_empty(), "{list}");
     }

@@ -63,12 +63,7 @@ impl Process {
 
     /// Returns what the records have after a write.
     fn write(&mut self) -> Vec<StoredRow> {
-        let annotations = vec![super::super::Annotation {
-            time: 1,
-            kind: crate::AnnotationKind::Stop,
-            text: String::new(),
-        }];
-        let mut pending = PendingHistory { rows: Vec::new(), annotations };
+        let mut pending = PendingHistory::default();
         self.services.collect(&mut pending);
         pending.rows
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use tracker::IpPrefix;
 use utoipa::ToSchema;
@@ -26,17 +26,7 @@ pub struct BanRow {
     pub(crate) expires: Option<i64>,
 }
 
-const COLUMNS: &str = "network, reason, automatic, created, expires";
-
-fn read(row: &Row<'_>) -> Result<BanRow, rusqlite::Error> {
-    Ok(BanRow {
-        network: row.get(0)?,
-        reason: row.get(1)?,
-        automatic: row.get(2)?,
-        created: row.get(3)?,
-        expires: row.get(4)?,
-    })
-}
+columns!(BanRow, "bans": network, reason, automatic, created, expires);
 
 /// Adds bans. A ban replaces one of the same network, except that an automatic ban never replaces one that an
 /// administrator made. Returns those that were added.
@@ -45,16 +35,14 @@ pub(crate) fn put(
     bans: &[BanRow],
 ) -> Result<Vec<BanRow>, rusqlite::Error> {
     let sql = format!(
-        "INSERT INTO bans ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (network) DO UPDATE SET reason = excluded.reason,
+        "{INSERT} ON CONFLICT (network) DO UPDATE SET reason = excluded.reason,
              automatic = excluded.automatic, created = excluded.created, expires = excluded.expires
          WHERE automatic OR NOT excluded.automatic"
     );
     let mut insert = connection.prepare(&sql)?;
     let mut added = Vec::with_capacity(bans.len());
     for ban in bans {
-        let BanRow { network, reason, automatic, created, expires } = ban;
-        if insert.execute(params![network, reason, automatic, created, expires])? > 0 {
+        if write(&mut insert, ban)? > 0 {
             added.push(ban.clone());
         }
     }
@@ -76,7 +64,6 @@ pub(in super::super) fn take_expired(
     expired.query_map([now], read)?.collect()
 }
 
-/// Returns a ban.
 pub(in super::super) fn get(
     connection: &Connection,
     network: &str,

@@ -16,7 +16,6 @@ pub(crate) fn set(
     connection.execute(sql, [node])
 }
 
-/// Returns all of them.
 pub(crate) fn all(connection: &Connection) -> Result<Vec<u8>, rusqlite::Error> {
     let mut rows = connection.prepare("SELECT node FROM ignored_nodes ORDER BY node")?;
     rows.query_map([], |row| row.get(0))?.collect()

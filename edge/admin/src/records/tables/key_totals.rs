@@ -59,7 +59,7 @@ impl KeyCounts {
         let [uploaded, downloaded, seeding_s, announces] = totals.map(u64::cast_signed);
         let first_used = self.first_used.unwrap_or(-1);
         let values = [node.into(), uploaded, downloaded, seeding_s, announces, first_used];
-        digests::hash(Kind::KeyTotals, &Row::Key(self.id).key(), &values)
+        digests::hash(Kind::KeyTotals, &rows::key_of_name(self.id), &values)
     }
 }
 
@@ -105,7 +105,7 @@ fn change(
         new.first_used,
         to.clock.now_s()
     ])?;
-    to.digests.replace(Kind::KeyTotals, &Row::Key(id).key(), old.hash(node), new.hash(node));
+    to.digests.replace(Kind::KeyTotals, &rows::key_of_name(id), old.hash(node), new.hash(node));
     Ok(new)
 }
 
@@ -142,7 +142,7 @@ pub(in super::super) fn merge(
     keys: &[KeyCounts],
 ) -> Result<(), rusqlite::Error> {
     for theirs in keys {
-        if stamps::get(db, Row::Key(theirs.id))?.is_none() {
+        if stamps::get(db, &Row::named(Kind::Keys, theirs.id))?.is_none() {
             continue;
         }
         let mut is_higher = false;
@@ -163,14 +163,13 @@ fn of_key(db: &Connection, id: u32) -> Result<Vec<(u8, KeyCounts)>, rusqlite::Er
     rows.query_map([id], |row| Ok((row.get(6)?, read(row)?)))?.collect()
 }
 
-/// Removes all totals of a key.
 pub(in super::super) fn remove(
     db: &Connection,
     to: &mut Consequences,
     id: u32,
 ) -> Result<(), rusqlite::Error> {
     for (node, counts) in of_key(db, id)? {
-        to.digests.replace(Kind::KeyTotals, &Row::Key(id).key(), counts.hash(node), 0);
+        to.digests.replace(Kind::KeyTotals, &rows::key_of_name(id), counts.hash(node), 0);
     }
     db.execute("DELETE FROM key_totals WHERE id = ?1", [id])?;
     Ok(())
@@ -222,7 +221,7 @@ pub(in super::super) fn digest_all(
     while let Some(row) = rows.next()? {
         let counts = read(row)?;
         let hash = counts.hash(row.get(6)?);
-        to.digests.replace(Kind::KeyTotals, &Row::Key(counts.id).key(), 0, hash);
+        to.digests.replace(Kind::KeyTotals, &rows::key_of_name(counts.id), 0, hash);
     }
     Ok(())
 }

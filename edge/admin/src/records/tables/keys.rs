@@ -169,7 +169,6 @@ pub(crate) fn remove(connection: &Connection, id: u32) -> Result<bool, rusqlite:
     Ok(connection.execute("DELETE FROM keys WHERE id = ?1", [id])? > 0)
 }
 
-/// Returns a key.
 pub(crate) fn get(connection: &Connection, id: u32) -> Result<Option<KeyRow>, rusqlite::Error> {
     let sql = format!("{SELECT} WHERE keys.id = ?1 GROUP BY keys.id");
     connection.prepare_cached(&sql)?.query_row([id], read).optional()

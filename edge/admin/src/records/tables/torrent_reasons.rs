@@ -44,7 +44,6 @@ pub(crate) fn remove(
     Ok(removed)
 }
 
-/// Returns a row.
 pub(in super::super) fn get(
     connection: &Connection,
     hash: InfoHash,

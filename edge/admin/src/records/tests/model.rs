@@ -16,7 +16,7 @@ use super::super::rows::Kind;
 use super::super::tables::bans::{self, BanRow};
 use super::super::tables::ids;
 use super::super::tables::ignored_nodes;
-use super::super::tables::keys::{KeyRow, KeyUpdate, Rules};
+use super::super::tables::keys::{KeyRow, KeyUpdate};
 use super::super::tables::settings;
 use super::super::tables::torrent_reasons::{self, ReasonRow};
 use super::super::tables::webhooks::{self, WebhookRow};
@@ -326,7 +326,7 @@ impl World {
             counter: 0,
         };
         for node in 0..world.nodes.len() {
-            world.nodes[node].change(key_put(0, format!("stable-{node}-{}", "x".repeat(16)), "s"));
+            world.nodes[node].change(key_put(format!("stable-{node}-{}", "x".repeat(16)), "s"));
             let rows = keys::page(world.nodes[node].db(), 0, 9).unwrap();
             world.stable.push(rows[0].id);
         }
@@ -458,7 +458,7 @@ impl World {
         let op = match self.below(16) {
             0 | 1 => RecordOp::list(list, &[hash], true).remove(0),
             2 => RecordOp::list(list, &[hash], false).remove(0),
-            3 | 4 => key_put(0, key, &name),
+            3 | 4 => key_put(key, &name),
             5 => {
                 let id = pick(&existing, &mut self.random);
                 let is_replaced = self.below(2) == 0 && !ids::is_early(id.into());
@@ -575,9 +575,8 @@ impl World {
     }
 }
 
-fn key_put(id: u32, key: String, name: &str) -> RecordOp {
-    let (name, rules, totals) = (name.into(), Rules::default(), Totals::default());
-    RecordOp::KeyPut(KeyRow { id, key, name, created: 1, rules, totals, first_used: None })
+fn key_put(key: String, name: &str) -> RecordOp {
+    RecordOp::KeyPut(KeyRow { key, name: name.into(), created: 1, ..KeyRow::default() })
 }
 
 fn ban(network: String, reason: String, automatic: bool) -> BanRow {
@@ -626,9 +625,9 @@ fn records_from_before_the_cluster_are_united() {
         let mut early = [7, 8].map(|number| {
             let mut node = Node::new(0);
             for key in 0..3 {
-                assert!(node.change(key_put(0, format!("{key}-{}", "k".repeat(16)), "alone")));
+                assert!(node.change(key_put(format!("{key}-{}", "k".repeat(16)), "alone")));
                 let own = format!("own-{number}-{key}-{}", "k".repeat(16));
-                assert!(node.change(key_put(0, own, "own")));
+                assert!(node.change(key_put(own, "own")));
                 node.change(RecordOp::TokenPut(token(20 * number + key)));
             }
             let denied = InfoHash([99 + number; 20]);

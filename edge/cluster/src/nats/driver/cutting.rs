@@ -69,16 +69,12 @@ impl<'a> Driver<'a> {
         encode: impl FnOnce(&mut Encoder<'a, Store>, Now, &mut BlockSink<'_>) -> io::Result<T>,
     ) -> T {
         let mut blocks = Vec::new();
-        let encoded = encode(&mut self.encoder, self.shared.host.now(), &mut |kind, block| {
-            blocks.push((kind, block.to_vec()));
+        let encoded = encode(&mut self.encoder, self.shared.host.now(), &mut |_, block| {
+            blocks.push(block.to_vec());
             Ok(())
         });
-        for (kind, block) in blocks {
-            let input = match kind {
-                Kind::WALK => Input::Walked(&block),
-                _ => Input::Block(&block),
-            };
-            self.input(input, None);
+        for block in blocks {
+            self.input(Input::Block(&block), None);
         }
         encoded.expect("a sink that keeps blocks in memory does not fail")
     }

@@ -33,10 +33,8 @@ fn lag_is_the_age_of_what_is_missing() {
     bed.wait(100);
     assert_eq!(lag_ms(&bed), 0);
     // Blocks that the other node could not store are missing, too.
-    bed.hear(
-        2,
-        &Heartbeat { boot: 5, stored: stored(5), unstored_ms: 8000, ..Heartbeat::default() },
-    );
+    let holding = Heartbeat { unstored_ms: 8000, stored: stored(5), ..Heartbeat::default() };
+    bed.hear(2, &Heartbeat { boot: 5, ..holding });
     bed.wait(9000);
     assert!(lag_ms(&bed) >= 8000);
 }

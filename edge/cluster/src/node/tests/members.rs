@@ -44,7 +44,7 @@ fn the_younger_of_two_processes_is_mute() {
     };
     assert!(!publishes(&bed.wait(5000)) && !publishes(&bed.input(Input::Block(&block))));
     assert!(bed.snapshot().is_mute && bed.node.is_warm());
-    assert_eq!(bed.snapshot().outbound, LogState::Held);
+    assert_eq!(bed.snapshot().queue.log, LogState::Held);
     // It continues when the older one is silent for long, or says good-bye.
     bed.wait(5200);
     assert!(!bed.snapshot().is_mute);

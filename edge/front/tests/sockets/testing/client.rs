@@ -12,7 +12,6 @@ use rustls::{ClientConnection, StreamOwned};
 pub(crate) trait Stream: Read + Write + Send {
     /// Ends what this side sends, and stays open for what the server sends.
     fn end_output(&mut self);
-    /// The TCP connection.
     fn tcp(&self) -> &TcpStream;
 }
 
@@ -71,7 +70,6 @@ impl Client {
         self.0.receive_head().unwrap()
     }
 
-    /// Sends a request and returns the response.
     pub(crate) fn request(&mut self, request: impl AsRef<[u8]>) -> Response {
         self.send(request).receive()
     }

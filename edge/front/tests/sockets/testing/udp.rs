@@ -90,17 +90,14 @@ impl UdpServer {
     }
 }
 
-/// Returns a request to connect.
 pub(crate) fn connect(transaction: u32) -> Vec<u8> {
     written(|out| codec::connect(out, transaction))
 }
 
-/// Returns an announce with a connection id.
 pub(crate) fn announce(id: u64, announce: &Announce) -> Vec<u8> {
     written(|out| codec::announce(out, id, 9, announce, b""))
 }
 
-/// Returns a scrape with a connection id.
 pub(crate) fn scrape(id: u64, hashes: &[InfoHash]) -> Vec<u8> {
     written(|out| codec::scrape(out, id, 8, hashes))
 }

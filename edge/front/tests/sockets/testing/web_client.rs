@@ -38,7 +38,6 @@ pub(crate) enum Received {
     End,
 }
 
-/// A WebSocket.
 pub(crate) struct WebClient {
     pub(crate) client: Client,
     reader: Reader,
@@ -64,7 +63,6 @@ impl WebClient {
         self.client.send(bytes);
     }
 
-    /// Sends a text frame.
     pub(crate) fn send_text(&mut self, text: &str) {
         self.send(written(|out| frames::text(out, MASK, text)));
     }
@@ -102,7 +100,6 @@ impl WebClient {
         self.receive()
     }
 
-    /// Answers an offer.
     pub(crate) fn answer(&mut self, from: u8, to: u8, offer_id: OfferId) {
         let answer = Answer {
             info_hash: HASH,
@@ -217,14 +214,12 @@ pub(crate) fn offering_json(peer: u8, offers: u8, json: &str) -> Announce<'_> {
     Announce { offers: offers.collect(), ..leecher(peer) }
 }
 
-/// Returns a hash that begins with a number.
 pub(crate) fn numbered_hash(number: u16) -> InfoHash {
     let mut hash = [b'x'; 20];
     hash[..2].copy_from_slice(&number.to_be_bytes());
     InfoHash(hash)
 }
 
-/// Returns the frame of an announce.
 pub(crate) fn announce_frame(announce: &Announce<'_>) -> Vec<u8> {
     frame(|out| messages::announce(out, announce))
 }

@@ -1,7 +1,7 @@
 //! Desktop clients: one connection with thousands of torrents, each with offers.
 
 use tracker::{Access, KeyId, KeyRules};
-use types::{PeerId, Tick, UserKey, limits};
+use types::{Tick, UserKey, limits};
 use wire::webtorrent::Offer;
 
 use super::*;
@@ -134,27 +134,6 @@ fn torrents_that_a_client_has_left_without_a_word_are_forgotten() {
     client.announce(&of(5));
     let refused = client.receive();
     assert!(matches!(refused, Received::Message(Message::Failure { .. })), "{refused:?}");
-}
-
-/// 5,000 torrents take 34 bytes each, although the client has another peer id in each, as libtorrent does.
-#[test]
-fn thousands_of_torrents_of_a_connection_take_bounded_memory() {
-    const TORRENTS: u16 = 5000;
-    let torrents_max = usize::from(TORRENTS) * 34;
-    let memory_limits = MemoryLimits { torrents_max, ..MemoryLimits::default() };
-    let options = unlimited_behind_proxy();
-    let server = HttpServer::set_up(Setup { options, memory_limits, ..Setup::default() });
-    let mut client = server.web_client();
-    for number in 0..TORRENTS {
-        let mut peer_id = PeerId(*b"-LT20B0-............");
-        peer_id.0[8..10].copy_from_slice(&number.to_be_bytes());
-        let info_hash = numbered_hash(number);
-        announce(&mut client, &Announce { info_hash, peer_id, ..leecher(1) });
-    }
-    server.wait_for_web_peers(TORRENTS.into());
-    drop(client);
-    server.wait_for_web_peers(0);
-    assert_eq!(server.finish(Protocol::Ws).drops[DropReason::TorrentMemory.index()], 0);
 }
 
 /// libtorrent closes its connection after a message without an `info_hash`, and waits for ever after a failure without

@@ -80,7 +80,7 @@ fn answers_to_offers_of_both_secrets_are_accepted() {
         let mut body = nodes.offer(&mut two);
         let issuer = tracker_of(false, secret, None);
         let tag = issuer.offer_tag(&HASH, &offer_id(1), &peer_id(2), &peer_id(1));
-        body[9..17].copy_from_slice(&tag.to_bits().to_le_bytes());
+        body[9..17].copy_from_slice(&tag.0.to_le_bytes());
         nodes.letters[0].deliver(2, &body).unwrap();
         assert_eq!(one.receive(), offered(2));
         one.answer(1, 2, offer_id(1));

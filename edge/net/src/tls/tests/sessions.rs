@@ -261,22 +261,3 @@ fn alerts_without_a_certificate() {
     assert_eq!(describe(&error), "there is no certificate for this client yet");
     assert_eq!(pair.socket.taken[0], 21);
 }
-
-#[test]
-fn describes_errors_in_plain_words() {
-    use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible};
-    let text = |error: Error| describe(&std::io::Error::new(ErrorKind::InvalidData, error));
-    assert_eq!(
-        text(Error::AlertReceived(AlertDescription::UnknownCA)),
-        "the client does not trust the certificate (alert UnknownCA)"
-    );
-    assert_eq!(
-        text(Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon)),
-        "the client has no TLS version, cipher or signature in common with the server"
-    );
-    assert_eq!(
-        text(Error::InvalidMessage(InvalidMessage::InvalidContentType)),
-        "the client sent something other than TLS"
-    );
-    assert_eq!(describe(&ErrorKind::BrokenPipe.into()), "broken pipe");
-}

@@ -105,15 +105,5 @@ impl Rendered {
 
 /// Returns a value as TOML.
 fn toml(value: &Value) -> String {
-    match value {
-        Value::String(text) => toml::Value::String(text.clone()).to_string(),
-        Value::Array(items) => {
-            format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", "))
-        }
-        Value::Object(members) => {
-            let members = members.iter().map(|(name, value)| format!("{name} = {}", toml(value)));
-            format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
-        }
-        value => value.to_string(),
-    }
+    toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
 }

@@ -8,6 +8,7 @@ use types::{Announce, Event, InfoHash, NumWant};
 use super::RosterOptions;
 use crate::population::peer_id;
 use crate::random::{Random, hash};
+use crate::spread::Spread;
 
 /// The state of a peer by its last announce.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +97,7 @@ impl Peers {
         let torrents = options.torrents.max(1) as usize;
         let mut sizes = vec![0_u32; torrents];
         let mut torrent = || {
-            let drawn = options.spread.draw(torrents, &mut random);
+            let drawn = Spread::Real.draw(torrents, &mut random);
             // The largest torrents are full at some point; their other peers go anywhere.
             let has_room = |torrent: usize| {
                 sizes.get(torrent).is_some_and(|size| *size < options.torrent_peers_max)

@@ -13,21 +13,12 @@ use super::Roster;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Roster {
-    /// Scrapes all torrents, at the first node.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the tracker does not answer.
-    pub fn scrape(&self) -> Result<Vec<ScrapeStats>> {
-        self.scrape_at(*self.trackers.first().context("not connected")?)
-    }
-
     /// Scrapes all torrents at a node.
     ///
     /// # Errors
     ///
     /// Fails if the node does not answer.
-    pub fn scrape_at(&self, tracker: SocketAddr) -> Result<Vec<ScrapeStats>> {
+    pub fn scrape(&self, tracker: SocketAddr) -> Result<Vec<ScrapeStats>> {
         let url = Url::parse(&format!("udp://{tracker}"))?;
         let config = SessionConfig::with_web_roots(RESPONSE_TIMEOUT)?;
         let hashes: Vec<InfoHash> = (0..self.torrents()).map(|it| self.info_hash(it)).collect();

@@ -22,7 +22,7 @@ fn options() -> RosterOptions {
 
 fn connected(options: &RosterOptions, tracker: &super::super::TrackerUrl) -> Roster {
     let mut roster = Roster::new(options).unwrap();
-    roster.connect(&[tracker.address]).unwrap();
+    roster.connect(&[&[tracker.address]]).unwrap();
     roster
 }
 
@@ -75,7 +75,7 @@ fn id(options: &RosterOptions, number: u64) -> PeerId {
 
 #[test]
 fn all_peers_start_and_stay_as_acknowledged() {
-    let (url, seen) = honest("127.0.0.1:0");
+    let (url, seen) = honest();
     let options = options();
     let mut roster = connected(&options, &url);
     let counters = run(&mut roster, RosterTask::Fill, 60_000, &|| false);
@@ -107,7 +107,7 @@ fn all_peers_start_and_stay_as_acknowledged() {
 #[test]
 fn peers_whose_change_was_not_acknowledged_are_uncertain() {
     // Every third announce is received, but not answered.
-    let (url, seen) = tracker("127.0.0.1:0", |number, request, answer| {
+    let (url, seen) = tracker(|number, request, answer| {
         Some(answer.into_iter().filter(|_| request.len() == 16 || number % 3 > 0).collect())
     });
     let options = RosterOptions { peers: 60, ..options() };
@@ -142,10 +142,10 @@ fn torrents_are_not_larger_than_allowed() {
 
 #[test]
 fn requests_go_to_all_nodes_that_are_routed_to() {
-    let (nodes, options) = ([honest("127.0.0.1:0"), honest("127.0.0.1:0")], options());
+    let (nodes, options) = ([honest(), honest()], options());
     let mut roster = Roster::new(&options).unwrap();
     let addresses = [[nodes[0].0.address], [nodes[1].0.address]];
-    roster.connect_nodes(&addresses.each_ref().map(|it| it.as_slice())).unwrap();
+    roster.connect(&addresses.each_ref().map(|it| it.as_slice())).unwrap();
     let received = || [0, 1].map(|node: usize| nodes[node].1.lock().unwrap().len());
     let counters = run(&mut roster, RosterTask::Fill, 60_000, &|| false);
     assert_eq!((counters.lost, roster.present()), (0, 600));

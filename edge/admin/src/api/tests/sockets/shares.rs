@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::api::session_store::SESSIONS_PER_TOKEN_MAX;
-use crate::api::{events, stats_stream};
+use crate::api::{events, history};
 
 impl TestApi {
     /// Returns whether the session of this cookie is open.
@@ -61,7 +61,7 @@ fn a_token_takes_no_streams_from_others() {
     let api_server = TestApi::start(10 * PATIENCE);
     let (_, limited) = api_server.token(&["stats:read", "events:read"], None);
     let bearer = |token: &str| format!("Authorization: Bearer {token}");
-    let kinds = [("/stats/stream", stats_stream::STREAMS_MAX), ("/events", events::STREAMS_MAX)];
+    let kinds = [("/stats/stream", history::STREAMS_MAX), ("/events", events::STREAMS_MAX)];
     for (path, max) in kinds {
         let open = |token: &str| api_server.stream(path, &bearer(token));
         let refused = |token: &str| api_server.ask_as(token, &format!("GET {path}"), None).0 == 429;

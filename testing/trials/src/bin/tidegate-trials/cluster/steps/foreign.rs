@@ -1,8 +1,8 @@
 //! Messages on the subjects that no node has sent, and messages of nodes that come again.
 
 use anyhow::{Context, Result, ensure};
+use bench::cluster::NAME;
 
-use super::super::arrangement::{NAME, PATIENCE};
 use super::super::stage::Stage;
 
 /// Messages of each kind.
@@ -60,7 +60,7 @@ pub(super) fn garbage(stage: &mut Stage) -> Result<String> {
 /// Waits until each node has dropped at least this many messages without headers.
 fn wait_until_dropped(stage: &Stage, messages: f64) -> Result<()> {
     let foreign = (DROPS, &[("reason", "foreign")][..]);
-    stage.cluster.wait_for_metric(foreign, PATIENCE, |dropped| dropped >= messages)
+    stage.cluster.wait_for_metric(foreign, |dropped| dropped >= messages)
 }
 
 fn count((reason, (before, after)): (&&str, (&f64, &f64))) -> String {

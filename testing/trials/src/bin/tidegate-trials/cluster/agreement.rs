@@ -5,11 +5,11 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use ::load::udp::{KnownPeer, PeerState, Roster};
 use anyhow::{Result, bail};
+use bench::Api;
+use bench::cluster::{PATIENCE, PEER_LIFETIME, TestCluster};
+use load::udp::{KnownPeer, PeerState, Roster};
 
-use super::arrangement::{PEER_LIFETIME, TestCluster};
-use crate::lab::Api;
 use crate::swarms::read_torrent;
 
 /// Longest time before a node is killed in which its acknowledged changes can be lost.
@@ -80,7 +80,6 @@ pub(super) fn wait(
     cluster: &TestCluster,
     roster: &Roster,
     excuses: &mut Excuses,
-    patience: Duration,
 ) -> Result<Agreement> {
     let began = Instant::now();
     loop {
@@ -97,18 +96,18 @@ pub(super) fn wait(
                 let downloads = downloads.iter().map(counted).sum();
                 return Ok(Agreement { after: began.elapsed(), peers, excused, downloads });
             }
-            if began.elapsed() > patience {
+            if began.elapsed() > PATIENCE {
                 let count = wrong.len();
                 bail!(
-                    "downloads of {count} torrents are wrong after {patience:?}: {}",
+                    "downloads of {count} torrents are wrong after {PATIENCE:?}: {}",
                     listed(&wrong)
                 );
             }
-        } else if began.elapsed() > patience {
+        } else if began.elapsed() > PATIENCE {
             let some: Vec<_> = serious.iter().take(LISTED).map(|it| it.text(began)).collect();
             let kinds = kinds(&serious);
             excuses.peers.extend(serious.iter().map(|it| it.peer.number));
-            bail!("of {peers} peers differ after {patience:?}: {kinds}. {}", some.join("; "));
+            bail!("of {peers} peers differ after {PATIENCE:?}: {kinds}. {}", some.join("; "));
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -143,7 +142,7 @@ fn differences(cluster: &TestCluster, roster: &Roster) -> Result<(u64, Vec<Diffe
 fn downloads(cluster: &TestCluster, roster: &Roster) -> Result<Vec<Vec<u32>>> {
     let mut counts = vec![Vec::new(); roster.torrents() as usize];
     for node in cluster.running() {
-        let scraped = roster.scrape_at(TestCluster::udp(node)[0])?;
+        let scraped = roster.scrape(TestCluster::udp(node)[0])?;
         for (all, stats) in counts.iter_mut().zip(scraped) {
             all.push(u32::try_from(stats.downloads.unwrap_or_default())?);
         }

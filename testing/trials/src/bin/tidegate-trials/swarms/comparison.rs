@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ::load::udp::{KnownPeer, PeerState, Roster};
 use anyhow::{Context, Result, ensure};
+use bench::Api;
+use harness::Tracker;
+use load::udp::{KnownPeer, PeerState, Roster};
 use serde_json::Value;
 
 use super::LISTED_MAX;
-use crate::lab::Api;
 
 /// Numbers of peers, by what has become of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -173,8 +174,8 @@ fn read_peer(peer: &Value) -> Result<(SocketAddr, (PeerState, u32))> {
 
 /// Compares the numbers of seeders and leechers of all torrents by scrapes. Returns in how many torrents
 /// they differ, and the tracker's number of peers.
-pub(crate) fn compare_counts(roster: &Roster) -> Result<(u64, u64)> {
-    let scraped = roster.scrape()?;
+pub(crate) fn compare_counts(roster: &Roster, tracker: &Tracker) -> Result<(u64, u64)> {
+    let scraped = roster.scrape(super::udp(tracker, Ipv4Addr::LOCALHOST)?)?;
     let mut expected = vec![(0, 0); scraped.len()];
     let mut uncertain = vec![0; scraped.len()];
     for peer in roster.peers() {

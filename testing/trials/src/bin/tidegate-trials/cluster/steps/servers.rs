@@ -6,13 +6,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use bench::Api;
+use bench::cluster::{PATIENCE, STREAM, TestCluster};
 use harness::wait_for;
 
 use super::super::agreement::{self, Agreement, Excuses};
-use super::super::arrangement::{PATIENCE, STREAM, TestCluster};
 use super::super::browsers::Browsers;
 use super::super::stage::Stage;
-use crate::lab::Api;
 
 /// The folders of what the servers store.
 const SERVERS: [&str; 3] = ["n1", "n2", "n3"];
@@ -93,7 +93,7 @@ pub(super) fn fall_back(stage: &mut Stage) -> Result<String> {
     start(stage, &[0, 1, 2])?;
     until_stored(stage)?;
     let [before, between, after] = [ban(stage, 1)?, ban(stage, 2)?, stage.next_ban()];
-    stage.cluster.wait_until_verified(PATIENCE)?;
+    stage.cluster.wait_until_verified()?;
     (0..3).for_each(|server| stage.cluster.nats.kill(server));
     for server in SERVERS {
         fs::remove_dir_all(folder.join(server))?;
@@ -102,7 +102,7 @@ pub(super) fn fall_back(stage: &mut Stage) -> Result<String> {
     add_ban(3, &after)?;
     start(stage, &[0, 1, 2])?;
     let took = until_stored(stage)?;
-    stage.cluster.wait_until_verified(PATIENCE)?;
+    stage.cluster.wait_until_verified()?;
     let bans = [before, between, after];
     for node in stage.cluster.running() {
         let page =
@@ -119,11 +119,11 @@ pub(super) fn fall_back(stage: &mut Stage) -> Result<String> {
 pub(super) fn overflow(stage: &mut Stage) -> Result<String> {
     (0..3).for_each(|server| stage.cluster.nats.kill(server));
     let crowd = stage.crowd()?;
-    stage.cluster.wait_for_metric(DROPPED, PATIENCE, |dropped| dropped > 0.0)?;
+    stage.cluster.wait_for_metric(DROPPED, |dropped| dropped > 0.0)?;
     start(stage, &[0, 1, 2])?;
     let took = until_stored(stage)?;
     let Agreement { after, peers, .. } =
-        agreement::wait(&stage.cluster, &crowd, &mut Excuses::default(), PATIENCE)?;
+        agreement::wait(&stage.cluster, &crowd, &mut Excuses::default())?;
     Ok(format!(
         "all killed, {peers} peers came, each node dropped blocks; all stored {took:.1} s after the start, and known \
          everywhere {:.1} s later",
@@ -182,9 +182,9 @@ fn until_stored(stage: &Stage) -> Result<f64> {
     let began = Instant::now();
     std::thread::sleep(NOTICED);
     let metric = ("tidegate_cluster_unstored_seconds", &[][..]);
-    stage.cluster.wait_for_metric(metric, PATIENCE, |seconds| seconds < STORED_S)?;
+    stage.cluster.wait_for_metric(metric, |seconds| seconds < STORED_S)?;
     let dirty = ("tidegate_cluster_dirty_seconds", &[][..]);
-    stage.cluster.wait_for_metric(dirty, PATIENCE, |seconds| seconds == 0.0)?;
+    stage.cluster.wait_for_metric(dirty, |seconds| seconds == 0.0)?;
     Ok(began.elapsed().as_secs_f64())
 }
 

@@ -1,24 +1,29 @@
-//! `tidegate-bench cluster check`.
+//! `tidegate-trials cluster`: nodes that are one tracker under load, on hosts of a network of their own.
+
+mod agreement;
+mod browsers;
+mod stage;
+mod steps;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use bench::ProgramArgs;
+use bench::cluster::{ClusterPlan, TestCluster};
+use bench::figures::count;
+use bench::session::print_line;
+use bench::table::{Cell, Table};
 use clap::{Args, value_parser};
 use harness::network::sites::Backbone;
 use primitives::Random;
 
-use super::arrangement::{ClusterPlan, TestCluster};
-use super::stage::{Outcome, Stage};
-use super::steps::{STEPS, Step};
-use crate::figures::count;
-use crate::program::ProgramArgs;
-use crate::session::print_line;
-use crate::table::{Cell, Table};
+use stage::{Outcome, Stage};
+use steps::{STEPS, Step};
 
-/// Let nodes, servers, links and clocks fail under load, and check that all nodes agree afterwards.
+/// Let nodes, servers, links and clocks fail under load, and check that all nodes agree afterwards (needs root).
 #[derive(Args)]
-pub(super) struct Check {
+pub(crate) struct ClusterCheck {
     /// Only steps whose names contain one of these [default: all].
     steps: Vec<String>,
     /// Let every failure last longer: partitions of two lifetimes of peers, and two lifetimes without NATS.
@@ -27,9 +32,6 @@ pub(super) struct Check {
     /// Decides on the order of the steps [default: another one each time].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Announces per second.
-    #[arg(long, value_name = "N", default_value_t = 400, value_parser = value_parser!(u32).range(1..=500))]
-    rate: u32,
     /// Seconds after which a peer that another node does not know is counted as not seen.
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = value_parser!(u32).range(1..=600))]
     unseen_after: u32,
@@ -40,9 +42,9 @@ pub(super) struct Check {
 /// Little room, so that what an hour without NATS does to an operator's cluster happens in seconds.
 const PLAN: ClusterPlan = ClusterPlan { backbone: Backbone::Switch, stream_mib: 256, queue_mib: 1 };
 
-impl Check {
+impl ClusterCheck {
     /// Plays the steps, and prints what was seen.
-    pub(super) fn run(&self) -> Result<ExitCode> {
+    pub(crate) fn run(&self) -> Result<ExitCode> {
         let wanted = |step: &&Step| {
             let names = &self.steps;
             names.is_empty() || names.iter().any(|name| step.name.contains(name.as_str()))
@@ -58,7 +60,7 @@ impl Check {
         let clients = std::sync::Arc::clone(cluster.sites.clients());
         let _inside = clients.enter()?;
         let unseen_after = Duration::from_secs(self.unseen_after.into());
-        let mut stage = Stage::new(cluster, self.rate.into(), unseen_after, self.full)?;
+        let mut stage = Stage::new(cluster, unseen_after, self.full)?;
         let mut rows = Vec::new();
         let mut failed = Vec::new();
         for step in steps {

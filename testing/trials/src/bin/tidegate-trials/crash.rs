@@ -1,4 +1,4 @@
-//! `tidegate-bench crash`: kills while peers come, go, complete and announce again as fast as the tracker answers.
+//! `tidegate-trials crash`: kills while peers come, go, complete and announce again as fast as the tracker answers.
 //! Of the peers that it has acknowledged, all but those of the last moments must be there after the
 //! next start, and none that had stopped.
 
@@ -7,18 +7,18 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::load::LoopMode;
-use ::load::udp::{Roster, RosterTask};
 use anyhow::Result;
+use bench::ProgramArgs;
+use bench::record::Figures;
+use bench::session::{ResultArgs, RunKey, Session, print_line};
+use bench::swarms::{GHOSTS, KEPT, LOST, OLDER_S, OLDEST_S};
 use clap::{Args, value_parser};
 use harness::{Directory, Tracker};
+use load::LoopMode;
+use load::udp::{Roster, RosterTask};
 use primitives::Random;
 
-use crate::program::ProgramArgs;
-use crate::record::Figures;
-use crate::report::{Content, Runs};
-use crate::session::{ResultArgs, RunKey, Session, print_line};
-use crate::swarms::{self, RosterArgs, SwarmComparison, figure};
+use crate::swarms::{self, RosterArgs, SwarmComparison};
 
 /// Kill a tracker repeatedly while peers come and go, and compare its swarms with what it has
 /// acknowledged.
@@ -182,17 +182,9 @@ impl Victim<'_> {
 
 fn figures(found: &SwarmComparison) -> Figures {
     Figures::default()
-        .with(figure::KEPT, found.kept_percent())
-        .with(figure::LOST, found.lost as f64)
-        .with(figure::OLDEST_S, found.oldest_lost_s)
-        .with(figure::GHOSTS, found.ghosts as f64)
-        .with(figure::OLDER_S, found.older_s)
-}
-
-/// Reports the kills.
-pub(crate) fn report(runs: &Runs<'_>) -> Content {
-    let text = "A tracker is killed while peers come, go, complete and announce again as fast as it \
-                answers. Compared is what it knows after the next start with what it had acknowledged. A \
-                peer is too old if its age is more than a round of the journal too high.";
-    swarms::report("Swarms after kill -9", text, runs)
+        .with(KEPT, found.kept_percent())
+        .with(LOST, found.lost as f64)
+        .with(OLDEST_S, found.oldest_lost_s)
+        .with(GHOSTS, found.ghosts as f64)
+        .with(OLDER_S, found.older_s)
 }

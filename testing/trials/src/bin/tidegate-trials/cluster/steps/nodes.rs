@@ -4,12 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use bench::Api;
+use bench::cluster::{PATIENCE, STREAM, TestCluster};
 use harness::{Signal, wait_for};
 use serde_json::Value;
 
-use super::super::arrangement::{PATIENCE, STREAM, TestCluster};
 use super::super::stage::Stage;
-use crate::lab::Api;
 
 /// The text that a node logs when its upgrade fails.
 const FAILED_UPGRADE: &str = "upgrade failed";
@@ -62,7 +62,7 @@ pub(super) fn fail_upgrade_of_each(stage: &mut Stage) -> Result<String> {
         let tracker = stage.cluster.tracker(node)?;
         let (process, before) = (tracker.pid(), tracker.stderr().matches(FAILED_UPGRADE).count());
         tracker.configure(&format!("{right}\n[no_such_section]\n"))?;
-        stage.cluster.signal(node, Signal::SIGUSR2)?;
+        tracker.signal(Signal::SIGUSR2)?;
         tracker.wait_until("a failed upgrade", |it| {
             it.stderr().matches(FAILED_UPGRADE).count() > before
         })?;
@@ -113,9 +113,9 @@ fn restart(stage: &mut Stage, node: u8, sections: &str) -> Result<()> {
 pub(super) fn hang(stage: &mut Stage) -> Result<String> {
     stage.route(3, false);
     thread::sleep(DRAIN);
-    stage.cluster.signal(3, Signal::SIGSTOP)?;
+    stage.cluster.tracker(3)?.signal(Signal::SIGSTOP)?;
     stage.hold(30, 12);
-    stage.cluster.signal(3, Signal::SIGCONT)?;
+    stage.cluster.tracker(3)?.signal(Signal::SIGCONT)?;
     stage.route(3, true);
     let reconnects = stage.cluster.metric(3, "tidegate_cluster_reconnects_total", &[])?;
     Ok(format!("node 3 stopped (SIGSTOP) and continued; connected again {reconnects} times"))

@@ -8,11 +8,11 @@ use harness::Directory;
 
 /// Runs a command, which must succeed. Returns what it prints.
 fn run(words: &str) -> String {
-    let bench = env!("CARGO_BIN_EXE_tidegate-bench");
-    let tidegate = Path::new(bench).with_file_name("tidegate");
+    let trials = env!("CARGO_BIN_EXE_tidegate-trials");
+    let tidegate = Path::new(trials).with_file_name("tidegate");
     assert!(tidegate.is_file(), "no {}: cargo build --package tidegate", tidegate.display());
     let directory = Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-    let mut command = Command::new(bench);
+    let mut command = Command::new(trials);
     command.args(words.split(' ')).arg("--out").arg(directory.root());
     let output = command.stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

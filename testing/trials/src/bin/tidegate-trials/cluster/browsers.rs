@@ -8,17 +8,15 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use bench::Api;
+use bench::cluster::{PATIENCE, TestCluster};
 use harness::http::Connection;
 use serde_json::Value;
-use types::InfoHash;
-
-use super::arrangement::{PATIENCE, TestCluster};
-use crate::lab::Api;
 
 /// Browsers at each node.
 const EACH: u8 = 20;
 /// The torrent of all of them.
-const TORRENT: InfoHash = InfoHash([0x77; 20]);
+const TORRENT: &str = "7777777777777777777777777777777777777777";
 /// Pause between two announces of a browser: connections that are silent for longer than a minute or two are closed.
 const ANNOUNCE_EVERY: Duration = Duration::from_secs(10);
 /// Pause between two looks of a waiting browser at the order to end.
@@ -132,7 +130,8 @@ impl Browser {
                 socket
             }
         };
-        let info_hash: String = TORRENT.0.iter().map(|byte| format!("\\u{byte:04x}")).collect();
+        // The bytes of the torrent's info hash.
+        let info_hash = "\\u0077".repeat(20);
         let message = format!(
             r#"{{"action":"announce","info_hash":"{info_hash}","peer_id":"{}","left":7,"numwant":0,"offers":[]}}"#,
             self.peer_id

@@ -6,19 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::load::udp::{Roster, RosterOptions, RosterTask, Routes, Sightings};
-use ::load::{Counters, Latencies, LoopMode};
 use anyhow::{Context, Result, ensure};
+use bench::Api;
+use bench::cluster::{PATIENCE, PEER_LIFETIME, TestCluster};
 use harness::network::Link;
 use harness::network::sites::{site_client, site_client_v6};
+use load::udp::{Roster, RosterOptions, RosterTask, Routes, Sightings};
+use load::{Counters, Latencies, LoopMode};
 
 use super::agreement::{self, Agreement, Excuses};
-use super::arrangement::{PATIENCE, PEER_LIFETIME, TestCluster};
 use super::browsers::Browsers;
 use super::steps::{Allowed, Step};
-use crate::lab::Api;
 use crate::swarms;
 
+/// Announces per second.
+const RATE: f64 = 400.0;
 /// Peers of the load, and torrents that the API lists one by one after every step.
 const PEERS: u32 = 12_000;
 const TORRENTS: u32 = 400;
@@ -47,7 +49,6 @@ pub(super) struct Stage {
     routes: Arc<Routes>,
     /// Number of times that a node was killed, left out or used again.
     interruptions: Arc<AtomicU32>,
-    rate: f64,
     /// Time that a peer may be unknown elsewhere before it is counted as unseen.
     unseen_after: Duration,
 }
@@ -66,14 +67,8 @@ pub(super) struct Outcome {
 }
 
 impl Stage {
-    /// Connects a load of `rate` announces per second to all nodes. This thread must be in the clients'
-    /// namespace.
-    pub(super) fn new(
-        cluster: TestCluster,
-        rate: f64,
-        unseen_after: Duration,
-        is_full: bool,
-    ) -> Result<Self> {
+    /// Connects a load to all nodes. This thread must be in the clients' namespace.
+    pub(super) fn new(cluster: TestCluster, unseen_after: Duration, is_full: bool) -> Result<Self> {
         let mut roster = Roster::new(&RosterOptions {
             torrents: TORRENTS,
             peers: PEERS,
@@ -104,7 +99,6 @@ impl Stage {
             _browsers: browsers,
             routes,
             interruptions: Arc::default(),
-            rate,
             unseen_after,
         })
     }
@@ -181,7 +175,7 @@ impl Stage {
             }
             self.route(node, true);
         }
-        self.cluster.wait_until_settled(PATIENCE)
+        self.cluster.wait_until_settled()
     }
 
     /// Plays a step under load, and waits until all nodes agree.
@@ -194,12 +188,12 @@ impl Stage {
             interruptions: Arc::clone(&self.interruptions),
             unseen_after: self.unseen_after,
         };
-        let task = RosterTask::Announce(LoopMode::Open { rate: self.rate });
+        let task = RosterTask::Announce(LoopMode::Open { rate: RATE });
         let played = thread::scope(|scope| {
             let observing = scope.spawn(|| observer.run(&stop));
             let played = swarms::announce_while(&mut roster, task, swarms::PATIENT, || {
                 let text = (step.run)(self)?;
-                self.cluster.wait_until_settled(PATIENCE)?;
+                self.cluster.wait_until_settled()?;
                 Ok(text)
             });
             stop.store(true, Ordering::Relaxed);
@@ -207,11 +201,11 @@ impl Stage {
             Ok::<_, anyhow::Error>((played?, observed))
         });
         // A node doubts for 30 s that the log has lost its end, and tells then what was in it.
-        let agreement = agreement::wait(&self.cluster, &roster, &mut self.excuses, PATIENCE);
+        let agreement = agreement::wait(&self.cluster, &roster, &mut self.excuses);
         self.roster = Some(roster);
         let ((counters, text), (seen, unseen)) = played?;
         let agreement = agreement?;
-        self.cluster.wait_until_verified(PATIENCE)?;
+        self.cluster.wait_until_verified()?;
         Browsers::wait_until_known(&self.cluster)?;
         let took = began.elapsed();
         Ok(Outcome { counters, seen, unseen, agreement, text, took })
@@ -240,7 +234,7 @@ impl Outcome {
 fn connect(roster: &mut Roster, cluster: &TestCluster) -> Result<()> {
     let addresses: Vec<_> = cluster.numbers().map(TestCluster::udp).collect();
     let nodes: Vec<_> = addresses.iter().map(|it| it.as_slice()).collect();
-    roster.connect_nodes(&nodes)
+    roster.connect(&nodes)
 }
 
 /// Returns true if an error has the system's text for a port where nothing listens.
@@ -274,10 +268,8 @@ impl Observer {
             if self.interruptions.load(Ordering::Relaxed) != before {
                 continue;
             }
-            match seen?.into_iter().collect::<Option<Vec<Duration>>>() {
-                Some(seen) => {
-                    seen.into_iter().max().into_iter().for_each(|it| latencies.record(it))
-                }
+            match seen? {
+                Some(seen) => latencies.record(seen),
                 None => unseen += 1,
             }
             thread::sleep(OBSERVE_EVERY);

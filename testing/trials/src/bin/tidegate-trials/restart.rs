@@ -1,4 +1,4 @@
-//! `tidegate-bench restart`: how long a tracker with millions of peers takes to have them again after a
+//! `tidegate-trials restart`: how long a tracker with millions of peers takes to have them again after a
 //! stop or a kill, and what its journal takes on the disk.
 
 use std::path::Path;
@@ -7,15 +7,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use bench::ProgramArgs;
+use bench::figures::mib;
+use bench::record::Figures;
+use bench::session::{ResultArgs, RunKey, Session};
+use bench::swarms::{BYTES_PER_PEER, ENDED_S, KEPT, READY_S, RESIDENT_BYTES};
 use clap::{Args, value_parser};
 use harness::{Directory, Tracker};
 
-use crate::figures::mib;
-use crate::program::ProgramArgs;
-use crate::record::Figures;
-use crate::report::{Content, Runs};
-use crate::session::{ResultArgs, RunKey, Session};
-use crate::swarms::{self, RosterArgs, figure};
+use crate::swarms::{self, RosterArgs};
 
 /// Fill a tracker with peers, stop or kill it, start it again, and measure how long it takes until it has
 /// them.
@@ -69,13 +69,13 @@ impl Restart {
             tracker = self.start(folder.root())?;
             let ready = began.elapsed();
             swarms::connect(&mut roster, &tracker)?;
-            let (different, found) = swarms::compare_counts(&roster)?;
+            let (different, found) = swarms::compare_counts(&roster, &tracker)?;
             let kept = 100.0 * found as f64 / f64::from(roster.present().max(1));
             let figures = self
                 .figures(folder.root(), &tracker)?
-                .with(figure::READY_S, ready.as_secs_f64())
-                .with(figure::ENDED_S, ended.as_secs_f64())
-                .with(figure::KEPT, kept);
+                .with(READY_S, ready.as_secs_f64())
+                .with(ENDED_S, ended.as_secs_f64())
+                .with(KEPT, kept);
             let case = if self.kill { "killed" } else { "stopped" };
             add(&mut session, (case, round), figures)?;
             if different > 0 {
@@ -94,30 +94,23 @@ impl Restart {
     fn figures(&self, folder: &Path, tracker: &Tracker) -> Result<Figures> {
         let bytes = swarms::journal_bytes(folder)? as f64;
         Ok(Figures::default()
-            .with(figure::RESIDENT_BYTES, swarms::resident_bytes(tracker)? as f64)
-            .with(figure::BYTES_PER_PEER, bytes / f64::from(self.peers)))
+            .with(RESIDENT_BYTES, swarms::resident_bytes(tracker)? as f64)
+            .with(BYTES_PER_PEER, bytes / f64::from(self.peers)))
     }
 }
 
 fn add(session: &mut Session, (case, round): (&str, u32), figures: Figures) -> Result<()> {
-    let of = |name| figures.get(name).map(|figure| figure.median);
+    let of = |name| figures.get(name);
     let mut text = String::new();
-    if let Some((ready, ended)) = of(figure::READY_S).zip(of(figure::ENDED_S)) {
+    if let Some((ready, ended)) = of(READY_S).zip(of(ENDED_S)) {
         text += &format!("ended after {ended:.2} s, ready {ready:.2} s after its start, ");
     }
-    if let Some(kept) = of(figure::KEPT) {
+    if let Some(kept) = of(KEPT) {
         text += &format!("{kept:.4} % of the peers kept, ");
     }
-    if let Some(bytes) = of(figure::BYTES_PER_PEER) {
+    if let Some(bytes) = of(BYTES_PER_PEER) {
         text += &format!("{bytes:.1} bytes a peer on the disk, ");
     }
-    text += &format!("{} of memory", mib(of(figure::RESIDENT_BYTES).unwrap_or_default()));
+    text += &format!("{} of memory", mib(of(RESIDENT_BYTES).unwrap_or_default()));
     session.add(RunKey::tidegate(case, 2, round), figures, &text)
-}
-
-/// Reports the restarts.
-pub(crate) fn report(runs: &Runs<'_>) -> Content {
-    let text = "A tracker is filled with peers, and ended and started again. It serves when it has read \
-                its journal.";
-    swarms::report("Restarts with the peers of before", text, runs)
 }

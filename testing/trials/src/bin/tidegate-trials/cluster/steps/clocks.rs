@@ -5,11 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use bench::Api;
+use bench::cluster::TestCluster;
 
 use super::super::stage::Stage;
-use crate::lab::Api;
-
-use super::super::arrangement::TestCluster;
 
 /// From Debian's package `libfaketime`.
 const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";

@@ -38,7 +38,7 @@ pub(super) fn slow(stage: &mut Stage) -> Result<String> {
 }
 
 /// One direction of such a link.
-pub(in super::super) const SLOW: Link = Link {
+const SLOW: Link = Link {
     delay: Duration::from_millis(75),
     jitter: Duration::from_millis(15),
     loss_permille: 10,
