@@ -142,6 +142,9 @@ class Load:
             self.runs.append((family, subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
 
     def is_running(self):
+        for family, run in self.runs:
+            if run.poll():
+                raise SystemExit(f"the load of {family} has failed")
         return any(run.poll() is None for _, run in self.runs)
 
     def report(self):

@@ -40,7 +40,8 @@ const OPERATIONS: [(&str, &str, &str); 13] = [
     ("POST", "/keys", "application/octet-stream"),
 ];
 
-/// Sends a body to the operation that the first byte selects.
+/// Any body gets a response that the API documents, and what is created can be read and removed. The first byte selects
+/// the operation.
 pub fn check(bytes: &[u8]) {
     let Some((first, body)) = bytes.split_first() else { return };
     let (method, path, media_type) = OPERATIONS[usize::from(*first) % OPERATIONS.len()];
@@ -81,17 +82,13 @@ fn json(response: &Response) -> Value {
 
 fn send(method: &str, path: &str, media_type: &str, body: &[u8]) -> Response {
     thread_local!(static CONNECTION: RefCell<Option<Connection>> = const { RefCell::new(None) });
-    let mut request = format!(
-        "{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
-         Content-Type: {media_type}\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    )
-    .into_bytes();
-    request.extend(body);
+    let request = format!("{method} /api/v1{path}");
+    let headers = format!(
+        "Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: {media_type}\r\n"
+    );
     CONNECTION.with_borrow_mut(|connection| {
         let open = connection.get_or_insert_with(|| Connection::open(address()).unwrap());
-        open.send(&request).unwrap();
-        let response = open.receive().unwrap();
+        let response = open.ask(&request, &headers, body).unwrap();
         if response.closes() {
             *connection = None;
         }

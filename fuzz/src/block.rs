@@ -25,12 +25,10 @@ pub fn check(bytes: &[u8]) {
     let [flags, low, high, body @ ..] = bytes else { return };
     let (is_walk, has_ids) = (flags & 1 != 0, flags & 2 != 0);
     let store = Store::new(&Options {
-        shards: 2,
-        hash_key: *b"sixteen bytes ..",
-        peer_lifetime_s: LIFETIME_S,
         web_lifetime_s: LIFETIME_S / 2,
         keep_peer_ids: flags & 4 != 0,
         memory_budget: (flags & 8 != 0).then_some(64 << 10),
+        ..Options::new(2, *b"sixteen bytes ..", LIFETIME_S)
     });
     let cut_ago_s = u16::from_le_bytes([*low, *high]);
     if flags >> 4 & 3 == 3 {
@@ -116,16 +114,12 @@ fn merge(store: &Store, cut_ago_s: u16, groups: Groups<'_>) {
 
 fn announce(store: &Store, random: &mut Random, info_hash: InfoHash, action: Action) {
     let announce = StoreAnnounce {
-        slot: 0,
-        info_hash,
-        peer: PeerKey::V4([9; 6]),
         peer_id: PeerId([9; 20]),
-        role: Role::Leecher,
         action,
-        min_interval_s: 0,
         caps: PeerCaps { per_address: 8, per_network: 64 },
         want: 200,
         families: Families::Both,
+        ..StoreAnnounce::update(info_hash, PeerKey::V4([9; 6]), Role::Leecher)
     };
     let (mut answers, mut peers) = (0, 0);
     store.announce(NOW, random, &[announce], &mut |_, answer| {

@@ -84,14 +84,7 @@ fn restore(
     unix_ms: u64,
     threads: usize,
 ) -> BTreeSet<(InfoHash, SocketAddr)> {
-    let store = Store::new(&Options {
-        shards: 2,
-        hash_key: *b"sixteen bytes ..",
-        peer_lifetime_s: LIFETIME_S,
-        web_lifetime_s: LIFETIME_S,
-        keep_peer_ids: false,
-        memory_budget: None,
-    });
+    let store = Store::new(&Options::new(2, *b"sixteen bytes ..", LIFETIME_S));
     let disk = Arc::new(Segments(segments.clone()));
     let journal = Journal::open_on(disk, unix_ms).expect("the disk does not fail");
     let Some(journal) = journal else { return BTreeSet::new() };

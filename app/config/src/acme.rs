@@ -8,6 +8,7 @@ use types::limits;
 use super::choices::Challenge;
 use super::key::Problem;
 use super::keys::Sections;
+use super::list_source::fetch_port;
 use super::setting::Setting;
 
 /// The directory for account, certificates and keys within that of the records.
@@ -34,8 +35,8 @@ impl AcmeConfig {
         let section = &sections.acme;
         let domains = domains(&section.domains, problems);
         let directory = &section.directory.value;
-        let has_control = directory.contains(|char: char| !char.is_ascii_graphic());
-        if host_and_port(directory).is_none_or(str::is_empty) || has_control {
+        let is_plain = directory.chars().all(|char| char.is_ascii_graphic());
+        if !(directory.starts_with("https://") && is_plain && fetch_port(directory).is_some()) {
             let text = "expected a URL that begins with https://";
             problems.push(section.directory.item_problem(directory, text));
         }
@@ -64,9 +65,7 @@ impl AcmeConfig {
 
     /// Returns the TCP port of the ACME server.
     pub fn port(&self) -> u16 {
-        let port =
-            host_and_port(&self.directory).and_then(|host| host.rsplit_once(':')?.1.parse().ok());
-        port.unwrap_or(443)
+        fetch_port(&self.directory).unwrap_or(443)
     }
 }
 
@@ -93,11 +92,6 @@ fn challenge(sections: &Sections) -> Challenge {
         return Challenge::Http;
     }
     acme.challenge.value
-}
-
-/// Returns what a URL has between `https://` and its path.
-fn host_and_port(url: &str) -> Option<&str> {
-    url.strip_prefix("https://").and_then(|rest| rest.split('/').next())
 }
 
 /// Returns the domains in lower case, without duplicates.
@@ -183,24 +177,5 @@ mod tests {
         assert!(domain("192.0.2.1").unwrap_err().contains("IP addresses"));
         assert!(domain("::1").unwrap_err().contains("IP addresses"));
         assert!(domain("bücher.example").unwrap_err().contains("xn--"));
-    }
-
-    #[test]
-    fn takes_port_from_url_or_443() {
-        for (directory, port) in [
-            ("https://ca.example/dir", 443),
-            ("https://ca.example:14000/dir:1", 14_000),
-            ("https://[2001:db8::1]", 443),
-            ("https://[::1]:8443", 8443),
-        ] {
-            let acme = AcmeConfig {
-                domains: Vec::new(),
-                directory: directory.into(),
-                cache: PathBuf::new(),
-                challenge: Challenge::Http,
-                ca: None,
-            };
-            assert_eq!(acme.port(), port, "{directory}");
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! Keys of the configuration, the origins of their values, and the problems that these can have.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
@@ -187,16 +186,23 @@ pub(super) fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     unique
 }
 
-/// Escapes control characters, which names in a file or a variable may have: messages are lines.
+/// Escapes control characters: text from outside can neither start a line nor control the terminal.
+pub fn escaped(text: &str) -> String {
+    let mut plain = String::new();
+    for character in text.chars() {
+        if character.is_control() {
+            plain.extend(character.escape_default());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+/// Names in a file or a variable may have control characters.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.place.chars().chain(self.text.chars()) {
-            if character.is_control() {
-                write!(f, "{}", character.escape_default())?;
-            } else {
-                f.write_char(character)?;
-            }
-        }
-        Ok(())
+        f.write_str(&escaped(&self.place))?;
+        f.write_str(&escaped(&self.text))
     }
 }

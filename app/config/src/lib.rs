@@ -60,7 +60,7 @@ pub use access::{
 pub use acme::AcmeConfig;
 pub use choices::{Challenge, LogFormat, Transport};
 pub use cluster::{ClusterConfig, is_name as is_cluster_name};
-pub use key::Problem;
+pub use key::{Problem, escaped};
 pub use list_source::{
     ConfiguredList, FetchConfig, ListKind, ListSource, ListUrl, fetch_port, list_copies,
 };

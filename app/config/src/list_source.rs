@@ -135,8 +135,8 @@ pub fn list_copies(state: &Path) -> PathBuf {
     state.join(COPIES)
 }
 
-/// Returns the port of a URL that lists and keys may be fetched from: a host that can change them on the way decides
-/// who is served.
+/// Returns the port of a URL that lists, keys and certificates may be fetched from: a host that can change them on the
+/// way decides who is served.
 pub fn fetch_port(url: &str) -> Option<u16> {
     let uri: Uri = url.parse().ok()?;
     let host = uri.host().filter(|host| !host.is_empty())?;
@@ -181,7 +181,9 @@ mod tests {
     #[test]
     fn lists_and_keys_come_over_tls_or_from_this_machine() {
         assert_eq!(fetch_port("https://id.example.org/keys.json"), Some(443));
-        assert_eq!(fetch_port("https://id.example.org:8443/"), Some(8443));
+        assert_eq!(fetch_port("https://id.example.org:8443/dir:1"), Some(8443));
+        assert_eq!(fetch_port("https://[2001:db8::1]"), Some(443));
+        assert_eq!(fetch_port("https://[::1]:8443"), Some(8443));
         assert_eq!(fetch_port("http://127.0.0.1:8000/keys.json"), Some(8000));
         assert_eq!(fetch_port("http://[::1]/"), Some(80));
         for bad in ["http://id.example.org/", "http://10.0.0.1/", "ftp://a/", "https://", "://"] {

@@ -245,15 +245,5 @@ fn described(value: &Json) -> String {
 }
 
 pub(crate) fn toml(value: &Json) -> String {
-    match value {
-        Json::String(text) => toml::Value::String(text.clone()).to_string(),
-        Json::Array(items) => {
-            format!("[{}]", items.iter().map(toml).collect::<Vec<_>>().join(", "))
-        }
-        Json::Object(members) => {
-            let members = members.iter().map(|(name, value)| format!("{name} = {}", toml(value)));
-            format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
-        }
-        value => value.to_string(),
-    }
+    toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
 }

@@ -9,7 +9,8 @@ mod torrents;
 mod user_keys;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use lists::ListReader;
 use token_keys::TokenKeys;
 use user_keys::FileKeys;
 
+#[cfg(feature = "site")]
+pub(crate) use torrents::Hybrid;
 pub(crate) use torrents::TorrentFolders;
 
 /// State of the access files in use. The next reading compares the files with it to find what has changed.
@@ -216,6 +219,13 @@ impl FileState {
         use std::os::unix::fs::MetadataExt;
         Self { modified: meta.modified().ok(), len: meta.len(), inode: meta.ino() }
     }
+}
+
+/// Reads a file, up to a byte more than `max`, by which a longer one is recognized.
+pub(crate) fn read_up_to(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Returns the state of the file at `path`, if there is one.

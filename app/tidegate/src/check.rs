@@ -220,13 +220,13 @@ fn json(report: &CheckReport) -> Value {
         json!({
             "item": item.name,
             "address": item.address,
-            "verdict": item.verdict.word(),
+            "verdict": item.verdict.label(),
             "text": item.text,
         })
     };
     json!({
         "url": report.url,
-        "verdict": report.verdict().word(),
+        "verdict": report.verdict().label(),
         "at": dates::utc(dates::now()),
         "ms": cli::milliseconds(report.took),
         "items": report.items.iter().map(item).collect::<Vec<_>>(),

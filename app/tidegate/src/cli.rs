@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 use client::tls::{self, Trust};
 use client::{FailureKind, SessionConfig, Torrent, TrackerError, Url};
+use config::escaped;
 use rustls::RootCertStore;
 use serde_json::{Value, json};
 use types::{Family, InfoHash};
@@ -158,7 +159,7 @@ pub(crate) fn targets(words: &[String]) -> Result<Vec<Target>, UsageError> {
 }
 
 pub(crate) fn error_json(error: &TrackerError) -> Value {
-    json!({ "kind": error.kind.word(), "text": error.text })
+    json!({ "kind": error.kind.label(), "text": error.text })
 }
 
 pub(crate) fn error_text(error: &TrackerError) -> String {
@@ -177,14 +178,7 @@ pub(crate) fn error_text(error: &TrackerError) -> String {
 
 /// Escapes control characters in text from a remote host, and truncates it.
 pub(crate) fn printable(text: &str) -> String {
-    let mut plain = String::new();
-    for character in text.chars().take(TEXT_MAX) {
-        if character.is_control() {
-            plain.extend(character.escape_default());
-        } else {
-            plain.push(character);
-        }
-    }
+    let mut plain = escaped(&text.chars().take(TEXT_MAX).collect::<String>());
     if text.chars().nth(TEXT_MAX).is_some() {
         plain.push('…');
     }

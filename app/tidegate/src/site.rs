@@ -18,6 +18,7 @@ use config::{Config, SiteFactors, SiteListWindow, SiteTls};
 use replication::{AccountBatch, SharedAccounts};
 use tracing::info;
 
+use crate::access::{Hybrid, TorrentFolders};
 use crate::serve::module::{Findings, Module, Opening, Running};
 use crate::serve::time::unix_offset_s;
 
@@ -25,7 +26,12 @@ use crate::serve::time::unix_offset_s;
 const FOLDER: &str = "site";
 
 #[derive(Default)]
-pub(crate) struct SiteModule(Option<Arc<SiteSubsystem>>);
+pub(crate) struct SiteModule {
+    subsystem: Option<Arc<SiteSubsystem>>,
+    folders: Option<TorrentFolders>,
+    /// The hybrid torrents that the site knows.
+    hybrids: Arc<[Hybrid]>,
+}
 
 impl Module for SiteModule {
     fn check(&self, config: &Config, _is_running: bool, findings: &mut Findings) {
@@ -46,15 +52,16 @@ impl Module for SiteModule {
         opening.tracker.set_site(subsystem.site());
         let subsystem = Arc::new(subsystem);
         opening.accounts = Some(Arc::new(Source { subsystem: Arc::clone(&subsystem) }));
-        self.0 = Some(subsystem);
+        self.subsystem = Some(subsystem);
         Ok(())
     }
 
     fn start(&mut self, running: &mut Running<'_>) -> Result<()> {
-        let Some(subsystem) = &self.0 else { return Ok(()) };
+        let Some(subsystem) = &self.subsystem else { return Ok(()) };
+        self.folders = Some(running.access.folders.clone());
         let epoch_s = u32::try_from(unix_offset_s(running.shared.clock)).unwrap_or(u32::MAX);
         subsystem.start(Arc::clone(&running.shared.tracker), epoch_s)?;
-        info!(kind = subsystem.kind().name(), "accounting for a site");
+        info!(kind = subsystem.kind().label(), "accounting for a site");
         let sources = running.workers.metric_sources();
         let shown = Arc::clone(subsystem);
         sources.subsystems.add("site", move || shown.status());
@@ -63,14 +70,28 @@ impl Module for SiteModule {
         Ok(())
     }
 
+    /// Tells the site which torrents are hybrids, when folders have changed.
+    fn tick(&mut self) {
+        let (Some(subsystem), Some(folders)) = (&self.subsystem, &self.folders) else { return };
+        let hybrids = folders.hybrids();
+        if Arc::ptr_eq(&hybrids, &self.hybrids) {
+            return;
+        }
+        subsystem.set_hybrids(hybrids.iter().map(|hybrid| (hybrid.v1, hybrid.v2)));
+        if subsystem.kind() == SiteKind::Feed && !hybrids.is_empty() {
+            info!(torrents = hybrids.len(), "counting both hashes of hybrid torrents as one");
+        }
+        self.hybrids = hybrids;
+    }
+
     /// Reads the site's tables again.
     fn refresh(&mut self) {
-        self.0.iter().for_each(|subsystem| subsystem.reload());
+        self.subsystem.iter().for_each(|subsystem| subsystem.reload());
     }
 
     /// Writes everything that was counted, and frees the spool for the next process.
     fn stop(&mut self, _deadline: Instant) {
-        self.0.iter().for_each(|subsystem| subsystem.stop());
+        self.subsystem.iter().for_each(|subsystem| subsystem.stop());
     }
 }
 

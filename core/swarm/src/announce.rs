@@ -57,6 +57,25 @@ pub struct StoreAnnounce {
     pub families: Families,
 }
 
+impl StoreAnnounce {
+    /// Returns an update without limits that wants no peers: for tests and benches.
+    #[doc(hidden)]
+    pub fn update(info_hash: InfoHash, peer: PeerKey, role: Role) -> Self {
+        Self {
+            slot: 0,
+            info_hash,
+            peer,
+            peer_id: PeerId::default(),
+            role,
+            action: Action::Update { completed: false },
+            min_interval_s: 0,
+            caps: PeerCaps::default(),
+            want: 0,
+            families: Families::Own,
+        }
+    }
+}
+
 /// One WebTorrent announce that the tracker has admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreWebAnnounce {

@@ -20,3 +20,17 @@ pub struct Options {
     /// those idle for longest; at the budget nothing new is stored.
     pub memory_budget: Option<u64>,
 }
+
+impl Options {
+    /// Returns options of a store without peer ids and budget, whose peers all have one lifetime.
+    pub fn new(shards: usize, hash_key: [u8; 16], lifetime_s: u32) -> Self {
+        Self {
+            shards,
+            hash_key,
+            peer_lifetime_s: lifetime_s,
+            web_lifetime_s: lifetime_s,
+            keep_peer_ids: false,
+            memory_budget: None,
+        }
+    }
+}

@@ -30,12 +30,9 @@ pub(crate) const ROLES: [Role; 3] = [Role::Seeder, Role::Leecher, Role::PartialS
 
 pub(crate) fn options(shards: usize) -> Options {
     Options {
-        shards,
-        hash_key: [7; 16],
-        peer_lifetime_s: LIFETIME_S,
         web_lifetime_s: LIFETIME_S / 2,
         keep_peer_ids: true,
-        memory_budget: None,
+        ..Options::new(shards, [7; 16], LIFETIME_S)
     }
 }
 
@@ -98,16 +95,9 @@ fn v6(number: u32) -> PeerKey {
 
 pub(crate) fn update(torrent: u8, peer: PeerKey, role: Role) -> StoreAnnounce {
     StoreAnnounce {
-        slot: 0,
-        info_hash: InfoHash([torrent; 20]),
-        peer,
         peer_id: PeerId([1; 20]),
-        role,
-        action: Action::Update { completed: false },
-        min_interval_s: 0,
-        caps: PeerCaps::default(),
         want: 50,
-        families: Families::Own,
+        ..StoreAnnounce::update(InfoHash([torrent; 20]), peer, role)
     }
 }
 

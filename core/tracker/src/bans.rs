@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use primitives::IpPrefix;
 use types::{Tick, limits};
 
-use crate::{NetworkAction, NetworkTable, Networks};
+use crate::{NetworkAction, NetworkTable};
 use offences::OffenceCounters;
 use ranges::Ranges;
 
@@ -85,6 +85,21 @@ pub(crate) struct Image {
 
 /// The bans in force at one moment; `None` if there are none.
 pub(crate) struct BansView(Option<Guard<Arc<Image>>>);
+
+/// Sorts ranges, and joins those that overlap. Ranges that touch stay apart: edge/xdp makes one prefix of an IPv6 range,
+/// which would be far wider than both.
+fn joined<A: Ord + Copy>(ranges: impl Iterator<Item = (A, A)>) -> Vec<(A, A)> {
+    let mut ranges: Vec<(A, A)> = ranges.collect();
+    ranges.sort_unstable();
+    ranges.dedup_by(|(first, last), (_, last_before)| {
+        let overlaps = *first <= *last_before;
+        if overlaps {
+            *last_before = (*last_before).max(*last);
+        }
+        overlaps
+    });
+    ranges
+}
 
 /// The end time of bans without an end.
 const FOREVER: Tick = Tick(u32::MAX);
@@ -158,9 +173,9 @@ impl Bans {
     pub fn ranges(&self, version: u64) -> Option<BannedRanges> {
         let image = self.image.load();
         (image.version != version).then(|| {
-            let (v4, v6) = (image.v4.iter().collect(), image.v6.iter().collect());
-            let banned = Networks::from_ranges(v4, v6).union(&image.networks.denied());
-            let (v4, v6) = (banned.v4.into_iter(), banned.v6.into_iter());
+            let denied = image.networks.denied();
+            let v4 = joined(image.v4.iter().chain(denied.v4)).into_iter();
+            let v6 = joined(image.v6.iter().chain(denied.v6)).into_iter();
             BannedRanges {
                 version: image.version,
                 v4: v4.map(|(first, last)| (first.into(), last.into())).collect(),

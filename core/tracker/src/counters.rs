@@ -13,9 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use types::{Family, PeerId, Refusal};
+use types::{Family, PeerId, Refusal, labelled};
 
-use crate::labelled::labelled;
 use crate::{ListenerPolicyId, RequestKind, Service};
 
 pub use busy_networks::BusyNetworks;
@@ -274,7 +273,24 @@ impl WorkerMetrics {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::BanReason;
+
+    #[test]
+    fn labels_are_distinct_and_meanings_are_the_documentation() {
+        fn check(labels: &[&str]) {
+            assert_eq!(labels.iter().collect::<BTreeSet<_>>().len(), labels.len());
+        }
+        let meaning =
+            "UDP: BEP 41 options that run past the packet. The announce is served all the same.";
+        assert_eq!(DropReason::MalformedOptions.meaning(), meaning);
+        check(&DropReason::ALL.map(DropReason::label));
+        check(&RequestKind::ALL.map(RequestKind::label));
+        check(&BanReason::ALL.map(BanReason::label));
+        check(&Protocol::ALL.map(Protocol::label));
+    }
 
     #[test]
     fn registry_sums_the_workers_of_a_listener() {

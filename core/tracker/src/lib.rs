@@ -17,7 +17,6 @@ mod downloads;
 mod frequent;
 mod full_scrape;
 mod inspect;
-mod labelled;
 mod limiter;
 mod lines;
 mod listener_policies;

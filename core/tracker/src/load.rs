@@ -9,10 +9,9 @@ mod demand;
 mod gate;
 mod longest;
 
-use types::{Announce, Event, Family, Refusal, SwarmCounts, limits};
+use types::{Announce, Event, Family, Refusal, SwarmCounts, labelled, limits};
 
 use crate::counters::Protocol;
-use crate::labelled::labelled;
 use crate::{Policy, Tracker, View};
 
 pub use controller::{BytesOfDay, Controller, LoadMeasured, LoadRules, LoadTime, ServiceLoad};

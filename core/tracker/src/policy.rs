@@ -17,12 +17,8 @@ impl Options {
     #[doc(hidden)]
     pub fn predictable(policy: Policy) -> Self {
         let store = swarm::Options {
-            shards: 4,
-            hash_key: [3; 16],
-            peer_lifetime_s: policy.peer_lifetime_s,
             web_lifetime_s: policy.web_lifetime_s(),
-            keep_peer_ids: false,
-            memory_budget: None,
+            ..swarm::Options::new(4, [3; 16], policy.peer_lifetime_s)
         };
         Self { policy, store }
     }

@@ -1,6 +1,6 @@
 //! Kinds of requests.
 
-use crate::labelled::labelled;
+use types::labelled;
 
 labelled! {
     /// The kind of a request and of its response.

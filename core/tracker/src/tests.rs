@@ -59,14 +59,9 @@ pub(crate) fn tracker(policy: Policy) -> Tracker {
 /// The first announce of a leecher.
 pub(crate) fn leecher(info_hash: InfoHash, peer: u8) -> Announce {
     Announce {
-        info_hash,
-        peer_id: PeerId([peer; 20]),
-        port: 6881,
         event: Event::Started,
         left: Some(1),
-        uploaded: 0,
-        downloaded: 0,
-        want: NumWant::Default,
+        ..Announce::new(info_hash, PeerId([peer; 20]), 6881)
     }
 }
 
@@ -289,6 +284,14 @@ fn peers_beside_the_tracker_are_given_under_its_public_address() {
     assert_eq!(tracker.totals().v4.leechers, u64::from(caps));
     announce(&tracker, &[stop(by("10.1.2.3", 1))]);
     assert_eq!(tracker.totals().v4.leechers, u64::from(caps) - 1);
+    // Bans hold for the address that they announce from.
+    let banned = tracker.bans().put(&[("10.1.2.0/24".parse().unwrap(), None)]);
+    let view = tracker.view(Tick(0));
+    let listener = ListenerPolicyId(0);
+    let from =
+        |ip: &str| view.authorize(listener, ip.parse().unwrap(), RequestKind::Announce, None);
+    assert_eq!((banned, from("10.1.2.3").err()), (1, Some(Refusal::Banned)));
+    assert!(from("10.1.3.3").is_ok() && from("8.8.8.8").is_ok());
 }
 
 //= bep31#retry-in

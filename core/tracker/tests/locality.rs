@@ -19,7 +19,7 @@ use tidegate_tracker::{
     AnnouncePolicy, AnnounceRequest, IpPrefix, ListenerPolicyId, Near, Options, Policy, Random,
     RequestKind, Secrets, Tracker, ZoneNetwork, Zones,
 };
-use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, Tick};
+use types::{Announce, Families, InfoHash, NumWant, PeerId, Tick};
 
 const SYSTEMS: u32 = 5000;
 const COUNTRIES: u32 = 20;
@@ -146,14 +146,9 @@ fn announce(
     let mut info_hash = [7; 20];
     info_hash[..4].copy_from_slice(&peer.torrent.to_be_bytes());
     let announce = Announce {
-        info_hash: InfoHash(info_hash),
-        peer_id: PeerId([1; 20]),
-        port: 6881,
-        event: Event::None,
         left: Some(u64::from(!peer.is_seeder)),
-        uploaded: 0,
-        downloaded: 0,
         want: NumWant::Peers(want),
+        ..Announce::new(InfoHash(info_hash), PeerId([1; 20]), 6881)
     };
     let policy = AnnouncePolicy { peers_max: 50, families: Families::Both, with_downloads: false };
     let request = AnnounceRequest { grant, via_local_address: false, announce, policy };

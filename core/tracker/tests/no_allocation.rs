@@ -10,7 +10,7 @@ use tidegate_tracker::{
     Access, AnnouncePolicy, AnnounceRequest, IpPrefix, KeyId, KeyRules, ListenerPolicy,
     ListenerPolicyId, Options, Policy, Random, RequestKind, Secrets, Tracker, UserKey,
 };
-use types::{Announce, Event, Families, InfoHash, NumWant, PeerId, SwarmCounts, Tick};
+use types::{Announce, Event, Families, InfoHash, PeerId, SwarmCounts, Tick};
 
 const KEYS: u32 = 50;
 const PEERS: u32 = 4000;
@@ -64,14 +64,10 @@ fn request(tracker: &Tracker, users: &[UserKey], number: u32, round: u32) -> Ann
     // Peers change their role from one round to the next.
     let is_seeder = (peer + round).is_multiple_of(4);
     let announce = Announce {
-        info_hash: InfoHash([torrent as u8; 20]),
-        peer_id: PeerId([peer as u8; 20]),
-        port: 6881,
         event: if is_seeder { Event::Completed } else { Event::None },
         left: Some(u64::from(!is_seeder)),
         uploaded: u64::from(round) * 1000,
-        downloaded: 0,
-        want: NumWant::Default,
+        ..Announce::new(InfoHash([torrent as u8; 20]), PeerId([peer as u8; 20]), 6881)
     };
     let policy = AnnouncePolicy { peers_max: 50, families: Families::Both, with_downloads: true };
     let grant = grant.expect("a grant");

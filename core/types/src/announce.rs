@@ -96,6 +96,21 @@ impl Role {
 }
 
 impl Announce {
+    /// Returns a regular announce that reports no transfer and wants the default number of peers. How much is left is
+    /// unknown.
+    pub const fn new(info_hash: InfoHash, peer_id: PeerId, port: u16) -> Self {
+        Self {
+            info_hash,
+            peer_id,
+            port,
+            event: Event::None,
+            left: None,
+            uploaded: 0,
+            downloaded: 0,
+            want: NumWant::Default,
+        }
+    }
+
     /// Returns the role that the announce claims.
     pub fn role(&self) -> Role {
         Role::claimed(self.event, self.left)

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::from_hex;
+
 /// Identifies a torrent: SHA-1 of its info dictionary (BEP 3), or a v2 SHA-256 truncated to 20
 /// bytes (BEP 52).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Pod, Zeroable)]
@@ -57,13 +59,10 @@ impl InfoHash {
         if let Some(at) = text.iter().position(|digit| !digit.is_ascii_hexdigit()) {
             return Err(ParseInfoHashError::Digit(at));
         }
-        let mut bytes = [0; 20];
-        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-            for digit in pair {
-                *byte = *byte << 4 | char::from(*digit).to_digit(16).unwrap_or(0) as u8;
-            }
-        }
-        Ok(Self(bytes))
+        let (digits, _) = text.split_at(40);
+        let hash = from_hex(digits);
+        debug_assert!(hash.is_some(), "expected 40 digits");
+        Ok(Self(hash.unwrap_or_default()))
     }
 
     /// Reads a line of a list: an info hash, optionally followed by blanks and a note. `#` starts a

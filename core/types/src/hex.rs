@@ -1,10 +1,10 @@
-//! Bytes as hexadecimal digits.
+//! Bytes as hexadecimal digits, alone or behind percent signs.
 
 use std::fmt::Write;
 
 /// Returns the bytes of a text of hexadecimal digits, or `None` if it has another length or other characters.
-pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
+pub fn from_hex<const N: usize>(text: impl AsRef<[u8]>) -> Option<[u8; N]> {
+    let digits = text.as_ref();
     if digits.len() != 2 * N {
         return None;
     }
@@ -24,6 +24,20 @@ pub fn to_hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
     }
     text
+}
+
+/// Returns the bytes of a text in which `%` and two hexadecimal digits stand for a byte, and `+` for a blank, as many
+/// languages' libraries write it in a query. Returns `None` if the two digits are missing behind a `%`.
+pub fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let text = text.replace('+', " ");
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        bytes.extend(from_hex::<1>(digits)?);
+        bytes.extend(rest.as_bytes());
+    }
+    Some(bytes)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 mod announce;
 mod hash;
 mod hex;
+mod labels;
 pub mod limits;
 mod notice;
 mod peer;
@@ -20,12 +21,12 @@ mod web;
 
 pub use announce::{Announce, Event, Families, NumWant, Role};
 pub use hash::{InfoHash, OfferId, ParseInfoHashError, PeerId};
-pub use hex::{from_hex, to_hex};
+pub use hex::{from_hex, percent_decoded, to_hex};
 pub use notice::Notice;
 pub use peer::{Family, PackedV4, PackedV6, PeerKey};
 pub use refusal::{Refusal, Retry};
 pub use reply::{FamilyCounts, SwarmCounts, TooSoon};
 pub use scope::Scope;
 pub use tick::Tick;
-pub use user_key::{ParseUserKeyError, UserKey};
+pub use user_key::{ParseUserKeyError, UserKey, is_secret};
 pub use web::{ConnectionKey, WebPeer};

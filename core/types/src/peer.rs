@@ -4,31 +4,22 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytemuck::{Pod, Zeroable};
 
-/// The address family of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
+crate::labelled! {
+    /// The address family of a peer.
+    #[derive(Hash)]
+    pub enum Family {
+        /// IPv4.
+        V4 = "v4",
+        /// IPv6.
+        V6 = "v6",
+    }
 }
 
 impl Family {
-    /// Both, in the order of [`Family::index`].
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
     /// Returns the family of `ip`. A v4-mapped v6 address is its v4 address.
     #[inline]
     pub fn of(ip: IpAddr) -> Self {
         if ip.to_canonical().is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-
-    /// Returns 0 for v4, 1 for v6.
-    pub fn index(self) -> usize {
-        match self {
-            Self::V4 => 0,
-            Self::V6 => 1,
-        }
     }
 }
 

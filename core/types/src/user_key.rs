@@ -53,10 +53,7 @@ impl UserKey {
     /// Returns true if `text` is this key. Always compares every byte; only the length may leak.
     #[inline]
     pub fn is(&self, text: &[u8]) -> bool {
-        let pairs = self.as_bytes().iter().zip(text);
-        let differs = pairs.fold(0, |differs, (a, b)| differs | (a ^ b));
-        // `black_box` keeps the compiler from returning at the first difference.
-        text.len() == usize::from(self.len) && black_box(differs) == 0
+        is_secret(self.as_bytes(), text)
     }
 
     /// Returns the key's bytes.
@@ -66,6 +63,14 @@ impl UserKey {
         debug_assert!(bytes.is_some(), "a key is not longer than its buffer");
         bytes.unwrap_or_default()
     }
+}
+
+/// Compares secrets in a time that depends on their lengths only.
+#[inline]
+pub fn is_secret(expected: &[u8], found: &[u8]) -> bool {
+    let differs = expected.iter().zip(found).fold(0, |differs, (a, b)| differs | (a ^ b));
+    // `black_box` keeps the compiler from returning at the first difference.
+    expected.len() == found.len() && black_box(differs) == 0
 }
 
 impl PartialEq for UserKey {

@@ -29,21 +29,14 @@ const BAN_WAVE_S: u64 = 60;
 named! {
     /// The kind of an event.
     pub enum EventKind {
-        /// A torrent was announced for the first time.
         TorrentAdded = "torrent_added", "A torrent was announced for the first time.";
-        /// A torrent was removed.
         TorrentRemoved = "torrent_removed", "A torrent was removed.";
-        /// A peer completed a torrent.
         Completed = "completed", "A peer completed a torrent.";
-        /// A network was banned, through the API or automatically.
         Ban = "ban", "A network was banned, through the API or automatically.";
-        /// A key was used for the first time.
         KeyFirstUsed = "key_first_used", "A key was used for the first time.";
-        /// Configuration and lists were reloaded, or a reload failed.
         Reload = "reload", "Configuration and lists were reloaded, or a reload failed.";
-        /// Something that needs the operator's attention.
         Warning = "warning", "Something needs your attention.";
-        /// A batch of what users transferred. Posted to a webhook only, until it is accepted.
+        /// Posted to webhooks only.
         Accounting = "accounting",
             "What users transferred, for a private site: posted in batches until they are accepted.";
     }

@@ -283,8 +283,8 @@ pub(crate) mod tests {
     }
 
     fn is_answered(connection: &mut Connection, target: &str) -> bool {
-        connection.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
-        connection.receive().is_ok_and(|response| response.status == 200)
+        let response = connection.ask(&format!("GET {target}"), "Host: localhost\r\n", b"");
+        response.is_ok_and(|response| response.status == 200)
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use subsystem::{Page, escape};
 use tracker::ListenerPolicyId;
 use tracker::counters::{Counters, Listener};
-use types::Family;
 
 use crate::api::{Api, AuthError};
 use crate::clock::since_epoch;
@@ -40,8 +39,7 @@ fn render_swarms(page: &mut Page, sources: &MetricSources) {
     let totals = sources.tracker.totals();
     let name = "tidegate_peers";
     page.family(name, "gauge", "Known peers, by family (web: WebTorrent) and role.");
-    let (v4, v6) = (label(Family::V4), label(Family::V6));
-    for (family, counts) in [(v4, totals.v4), (v6, totals.v6), ("web", totals.web)] {
+    for (family, counts) in [("v4", totals.v4), ("v6", totals.v6), ("web", totals.web)] {
         for (role, value) in [("seeder", counts.seeders), ("leecher", counts.leechers)] {
             page.labelled_sample(name, &[("family", family), ("role", role)], value);
         }
@@ -251,13 +249,6 @@ fn load(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-fn label(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "v4",
-        Family::V6 => "v6",
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::collections::HashSet;
@@ -269,7 +260,7 @@ pub(super) mod tests {
     use tracker::RequestKind;
     use tracker::counters::{DropReason, MetricsRegistry, Protocol};
     use tracker::{Limits, Options, Policy, Rate, Secrets, Tracker};
-    use types::Tick;
+    use types::{Family, Tick};
     use xdp::{InterfaceStatus, XdpStatus};
 
     use super::*;

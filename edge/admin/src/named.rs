@@ -1,7 +1,7 @@
 //! Enums whose variants have names in the API.
 
 /// Makes a fieldless enum from one row for each variant: `Variant = "label", "meaning for operators";`. In JSON, a variant
-/// is its label.
+/// is its label. The meaning is its documentation, too.
 macro_rules! named {
     (
         $(#[$meta:meta])*
@@ -12,7 +12,7 @@ macro_rules! named {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
         $vis enum $name {
-            $($(#[$variant_meta])* #[serde(rename = $label)] $variant,)+
+            $(#[doc = $meaning] $(#[$variant_meta])* #[serde(rename = $label)] $variant,)+
         }
 
         impl $name {

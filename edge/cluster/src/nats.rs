@@ -34,7 +34,7 @@ use replication::{Feed, Reservation};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use check::{Finding, check};
+pub use check::check;
 pub use operator::{Made, make_stream, update_account};
 pub use options::{NatsOptions, NatsUser, SecretIds};
 pub use rights::Rights;

@@ -49,61 +49,30 @@ pub struct Figures {
     pub announces_per_s: u64,
 }
 
-/// Why a message is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DropReason {
-    /// It has no header that names a secret.
-    Foreign,
-    /// It names an unknown secret.
-    Secret,
-    /// Its node has listeners of other kinds: private ones, and this node open ones, or the reverse.
-    Access,
-    /// The node of its subject is not the one that it names, or no number of a node; or a stream has published it
-    /// again, or delivered it where it does not belong; or its answer was to go to another node.
-    Origin,
-    /// It is no block, or a damaged one; or no heartbeat.
-    Damaged,
-    /// A kind of block that this version does not know.
-    Kind,
-    /// It was cut longer ago than a lifetime, or stored much later than it was cut.
-    Old,
-    /// Its node sends more than is allowed.
-    Rate,
-    /// Its node is ignored.
-    Ignored,
-    /// It came live after it had come by the log, or by the log twice at one place.
-    Repeated,
-}
-
-impl DropReason {
-    /// All reasons.
-    pub const ALL: [Self; 10] = [
-        Self::Foreign,
-        Self::Secret,
-        Self::Access,
-        Self::Origin,
-        Self::Damaged,
-        Self::Kind,
-        Self::Old,
-        Self::Rate,
-        Self::Ignored,
-        Self::Repeated,
-    ];
-
-    /// Returns its name for metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Foreign => "foreign",
-            Self::Secret => "secret",
-            Self::Access => "access",
-            Self::Origin => "origin",
-            Self::Damaged => "damaged",
-            Self::Kind => "kind",
-            Self::Old => "old",
-            Self::Rate => "rate",
-            Self::Ignored => "ignored",
-            Self::Repeated => "repeated",
-        }
+types::labelled! {
+    /// Why a message is dropped.
+    pub enum DropReason {
+        /// It has no header that names a secret.
+        Foreign = "foreign",
+        /// It names an unknown secret.
+        Secret = "secret",
+        /// Its node has listeners of other kinds: private ones, and this node open ones, or the reverse.
+        Access = "access",
+        /// The node of its subject is not the one that it names, or no number of a node; or a stream has published it
+        /// again, or delivered it where it does not belong; or its answer was to go to another node.
+        Origin = "origin",
+        /// It is no block, or a damaged one; or no heartbeat.
+        Damaged = "damaged",
+        /// A kind of block that this version does not know.
+        Kind = "kind",
+        /// It was cut longer ago than a lifetime, or stored much later than it was cut.
+        Old = "old",
+        /// Its node sends more than is allowed.
+        Rate = "rate",
+        /// Its node is ignored.
+        Ignored = "ignored",
+        /// It came live after it had come by the log, or by the log twice at one place.
+        Repeated = "repeated",
     }
 }
 

@@ -319,7 +319,7 @@ impl Identity {
         let own = self.own_node(&overview);
         let Overview { node, status, applied: (applied_blocks, apply_s), .. } = overview;
         let sent = node.sent;
-        let drops = DropReason::ALL.into_iter().map(DropReason::name).zip(node.dropped);
+        let drops = DropReason::ALL.into_iter().map(DropReason::label).zip(node.dropped);
         ClusterStatus {
             name: self.cluster.clone(),
             node: self.node,

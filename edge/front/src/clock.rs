@@ -14,7 +14,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Returns a clock at tick 0. The binary calls it once.
+    /// Returns a clock at tick 0.
     pub fn start() -> Self {
         Self::System(Instant::now())
     }

@@ -86,18 +86,16 @@ impl Subsystem for NetworkStatus {
     fn metrics(&self, page: &mut Page) {
         let has = |kind: &str| self.files.iter().any(|file| file.kind == kind);
         if has("asn") {
-            let name = "tidegate_peers_by_system";
             let help = "Peers with an address by autonomous system, those with the most peers.";
-            page.family(name, "gauge", help);
             let rows = self.systems.iter().map(|row| (row.asn.to_string(), row.peers));
-            self.samples(page, (name, "asn"), rows, self.systems_unknown);
+            let samples = self.samples(rows, self.systems_unknown);
+            page.by_label("tidegate_peers_by_system", "gauge", help, "asn", samples);
         }
         if has("country") {
-            let name = "tidegate_peers_by_country";
             let help = "Peers with an address by country, those with the most peers.";
-            page.family(name, "gauge", help);
             let rows = self.countries.iter().map(|row| (row.country.clone(), row.peers));
-            self.samples(page, (name, "country"), rows, self.countries_unknown);
+            let samples = self.samples(rows, self.countries_unknown);
+            page.by_label("tidegate_peers_by_country", "gauge", help, "country", samples);
         }
     }
 
@@ -107,21 +105,18 @@ impl Subsystem for NetworkStatus {
 }
 
 impl NetworkStatus {
-    /// Writes the rows with the most peers, and the sum of the others among all that were looked up.
+    /// Returns the rows with the most peers, and the sum of the others among all that were looked up.
     fn samples(
         &self,
-        page: &mut Page,
-        (name, label): (&str, &str),
         rows: impl Iterator<Item = (String, u64)>,
         unknown: u64,
-    ) {
-        let mut others = self.peers.saturating_sub(unknown);
-        for (key, peers) in rows.take(METRICS_MAX) {
-            page.sample(name, (label, &escape(&key)), peers);
-            others = others.saturating_sub(peers);
-        }
-        page.sample(name, (label, "other"), others);
-        page.sample(name, (label, "unknown"), unknown);
+    ) -> Vec<(String, u64)> {
+        let rows = rows.take(METRICS_MAX).map(|(key, peers)| (escape(&key), peers));
+        let mut samples: Vec<_> = rows.collect();
+        let named: u64 = samples.iter().map(|(_, peers)| peers).sum();
+        let others = self.peers.saturating_sub(unknown).saturating_sub(named);
+        samples.extend([("other".into(), others), ("unknown".into(), unknown)]);
+        samples
     }
 }
 

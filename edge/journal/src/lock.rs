@@ -59,4 +59,16 @@ mod tests {
         drop(lock);
         assert!(Lock::acquire(&directory, Duration::ZERO).unwrap().is_some());
     }
+
+    #[test]
+    fn waits_for_a_writer_that_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = Lock::acquire(folder.path(), Duration::ZERO).unwrap().unwrap();
+        std::thread::scope(|scope| {
+            let wait = || Lock::acquire(folder.path(), Duration::from_secs(60)).unwrap();
+            let second = scope.spawn(wait);
+            drop(lock);
+            assert!(second.join().unwrap().is_some());
+        });
+    }
 }

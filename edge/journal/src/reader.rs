@@ -271,3 +271,15 @@ fn split(shards: usize, parts: usize) -> Vec<Range<usize>> {
     let parts = parts.clamp(1, shards.max(1));
     (0..parts).map(|part| shards * part / parts..shards * (part + 1) / parts).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_all_shards() {
+        assert_eq!(split(8, 3), [0..2, 2..5, 5..8]);
+        assert_eq!(split(2, 8), [0..1, 1..2]);
+        assert_eq!(split(4, 0).len(), 1);
+    }
+}

@@ -39,7 +39,7 @@ pub struct JournalStatus {
 impl JournalStatus {
     /// Returns the number of times that writing stopped, by reason.
     fn failures(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let of_disk = Failure::ALL.into_iter().map(Failure::name).zip(self.figures.failures);
+        let of_disk = Failure::ALL.into_iter().map(Failure::label).zip(self.figures.failures);
         of_disk.chain([("locked", self.locked)])
     }
 }
@@ -78,10 +78,7 @@ impl Subsystem for JournalStatus {
             ),
         ];
         for (name, help, label, counts) in tables {
-            page.family(name, "counter", help);
-            for (text, count) in counts {
-                page.sample(name, (label, text), count);
-            }
+            page.by_label(name, "counter", help, label, counts);
         }
         let help = "Size of the journal.";
         page.single("tidegate_journal_disk_bytes", "gauge", help, self.disk_bytes);

@@ -25,33 +25,21 @@ pub enum State {
     Restoring,
 }
 
-/// The reason why a journal stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// The disk or the quota is full.
-    NoSpace,
-    /// The file system is read-only.
-    ReadOnly,
-    /// Any other error of the system.
-    Io,
-    /// The journal would exceed [`crate::Pace::bytes_max`].
-    Bound,
+types::labelled! {
+    /// The reason why a journal stopped.
+    pub enum Failure {
+        /// The disk or the quota is full.
+        NoSpace = "no_space",
+        /// The file system is read-only.
+        ReadOnly = "read_only",
+        /// Any other error of the system.
+        Io = "io",
+        /// The journal would exceed [`crate::Pace::bytes_max`].
+        Bound = "bound",
+    }
 }
 
 impl Failure {
-    /// All, in the order of [`Figures::failures`].
-    pub const ALL: [Self; 4] = [Self::NoSpace, Self::ReadOnly, Self::Io, Self::Bound];
-
-    /// Returns its name in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoSpace => "no_space",
-            Self::ReadOnly => "read_only",
-            Self::Io => "io",
-            Self::Bound => "bound",
-        }
-    }
-
     pub(crate) fn of(error: &io::Error) -> Self {
         if error.get_ref().is_some_and(|error| error.is::<BoundReached>()) {
             return Self::Bound;
@@ -170,10 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_have_the_order_of_their_list() {
-        for (at, failure) in Failure::ALL.into_iter().enumerate() {
-            assert_eq!(failure as usize, at);
-        }
+    fn errors_are_failures() {
         assert_eq!(Failure::of(&io::ErrorKind::StorageFull.into()), Failure::NoSpace);
         assert_eq!(Failure::of(&io::ErrorKind::ReadOnlyFilesystem.into()), Failure::ReadOnly);
         assert_eq!(Failure::of(&io::ErrorKind::PermissionDenied.into()), Failure::Io);

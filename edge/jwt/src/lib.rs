@@ -18,7 +18,7 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, P
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
 use tracker::{TokenFault, TokenVerifier, VerifiedToken};
-use types::{InfoHash, limits};
+use types::{InfoHash, limits, percent_decoded};
 
 /// Verifies tokens by the keys of a set.
 pub struct Verifier {
@@ -213,23 +213,7 @@ fn info_hash(text: &str) -> Option<InfoHash> {
     if let Ok(hash) = text.parse() {
         return Some(hash);
     }
-    let mut bytes = Vec::with_capacity(20);
-    let mut rest = text.as_bytes();
-    while let Some((byte, behind)) = rest.split_first() {
-        rest = behind;
-        bytes.push(match byte {
-            b'%' => {
-                let ([high, low], behind) = behind.split_first_chunk()?;
-                rest = behind;
-                let digit = |digit: &u8| char::from(*digit).to_digit(16);
-                u8::try_from(digit(high)? << 4 | digit(low)?).ok()?
-            }
-            // As queries are escaped by many languages' libraries.
-            b'+' => b' ',
-            byte => *byte,
-        });
-    }
-    bytes.try_into().ok().map(InfoHash)
+    percent_decoded(text)?.try_into().ok().map(InfoHash)
 }
 
 impl fmt::Debug for KeySet {

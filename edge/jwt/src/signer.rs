@@ -5,6 +5,8 @@ use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256,
 };
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 /// A key pair with a name.
@@ -90,17 +92,5 @@ impl Signer {
 
 /// Encodes bytes as base64url without padding (RFC 4648, section 5).
 pub fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::new();
-    for three in bytes.chunks(3) {
-        let mut padded = [0; 4];
-        for (to, from) in padded.iter_mut().skip(1).zip(three) {
-            *to = *from;
-        }
-        let word = u32::from_be_bytes(padded);
-        for digit in 0..=three.len() {
-            text.push(char::from(DIGITS[(word >> (18 - 6 * digit) & 63) as usize]));
-        }
-    }
-    text
+    URL_SAFE_NO_PAD.encode(bytes)
 }

@@ -6,6 +6,4 @@
 pub mod copy;
 mod status;
 
-pub use status::{
-    Fetch, FetchFault, FileList, ListStatus, ListsStatus, Place, ReadList, Registry, UrlList,
-};
+pub use status::{Fetch, FetchFault, FileList, ListStatus, ListsStatus, Place, ReadList, Registry};

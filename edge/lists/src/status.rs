@@ -32,8 +32,8 @@ pub struct ReadList {
 pub enum Place {
     /// A file.
     File(FileList),
-    /// A URL.
-    Url(UrlList),
+    /// A URL: the whole of it.
+    Url(String),
 }
 
 /// A list in a file.
@@ -43,13 +43,6 @@ pub struct FileList {
     pub modified: Option<u64>,
     /// Files of a folder that are left out, because there are too many.
     pub omitted: u64,
-}
-
-/// A list at a URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UrlList {
-    /// The whole URL.
-    pub url: String,
 }
 
 /// The requests for a list at a URL.
@@ -162,7 +155,7 @@ impl Registry {
                 ..ListStatus::of(list)
             },
             Place::Url(url) => {
-                let fetch = known.fetches.get(&url.url).cloned().unwrap_or_default();
+                let fetch = known.fetches.get(url).cloned().unwrap_or_default();
                 let fault = fetch.fault.as_ref();
                 ListStatus {
                     age_s: fetch.checked.map(|checked| now.saturating_sub(checked)),
@@ -314,7 +307,7 @@ mod tests {
     }
 
     fn at_url() -> Place {
-        Place::Url(UrlList { url: "https://a/".into() })
+        Place::Url("https://a/".into())
     }
 
     fn problems(list: ReadList, fetch: Fetch) -> Vec<(Level, String)> {

@@ -127,10 +127,8 @@ impl Subsystem for PaceStatus {
             ),
         ];
         for (name, kind, help, read) in families {
-            page.family(name, kind, help);
-            for service in &self.services {
-                page.sample(name, ("service", service.service), read(service));
-            }
+            let values = self.services.iter().map(|it| (it.service, read(it)));
+            page.by_label(name, kind, help, "service", values);
         }
     }
 

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use harness::Directory;
 use harness::mariadb::MariaDb;
+use mysql::Conn;
 use mysql::prelude::Queryable;
-use mysql::{Conn, OptsBuilder};
 use tidegate_site::{SiteConfig, SiteKind, SiteSubsystem};
 use tracker::{
     KeyId, Options, Policy, Secrets, Site, SiteAnnounce, SiteOutcome, SiteProtocol, Tracker,
 };
-use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
+use types::{Announce, Event, InfoHash, PeerId, Tick};
 
 const USERS: u32 = 1_000_000;
 const TORRENTS: u32 = 500_000;
@@ -97,14 +97,11 @@ fn announce_one(site: &dyn Site, number: u32) {
     let mut peer_id = *b"-qB4650-000000000000";
     peer_id[12..16].copy_from_slice(&number.to_le_bytes());
     let announce = Announce {
-        info_hash: hash(number % TORRENTS + 1),
-        peer_id: PeerId(peer_id),
-        port: 6881,
         event: Event::Started,
         left: Some(u64::from(number % 2) * 1_000),
         uploaded: 1 << 30,
         downloaded: 1 << 20,
-        want: NumWant::Default,
+        ..Announce::new(hash(number % TORRENTS + 1), PeerId(peer_id), 6881)
     };
     let announce = SiteAnnounce {
         key: KeyId(KeyId::SITE_FIRST + number * 7 % USERS + 1),
@@ -132,12 +129,8 @@ fn cpu_by_thread() -> String {
 }
 
 fn fill(server: &MariaDb) {
-    let options = OptsBuilder::new()
-        .ip_or_hostname(Some(server.address().ip().to_string()))
-        .tcp_port(server.address().port())
-        .user(Some("root"))
-        .prefer_socket(false);
-    let mut conn = Conn::new(options).expect("the server accepts connections");
+    let url = format!("mysql://root@{}/?prefer_socket=false", server.address());
+    let mut conn = Conn::new(url.as_str()).expect("the server accepts connections");
     let tables = include_str!("../tests/site/unit3d.sql");
     let users = format!(
         "INSERT INTO users (id, username, passkey, group_id) SELECT seq, seq, LPAD(seq, 32, 'k'), 1 \

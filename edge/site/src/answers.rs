@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 use tracker::{
     KeyId, OwnPeers, Site, SiteAnnounce, SiteKeyRule, SiteOutcome, SiteProtocol, SiteVerdict,
 };
-use types::{Announce, Event, Notice, Role, Tick, UserKey};
+use types::{Announce, Event, InfoHash, Notice, Role, Tick, UserKey};
 
 use crate::batch::{Agent, agent_of};
 use crate::config::{SiteConfig, SiteKind};
@@ -72,7 +72,9 @@ pub(crate) struct Answers {
     clients: u16,
     notices: Notices,
     /// Reasons that moderators gave for deleted torrents.
-    reasons: RwLock<hashbrown::HashMap<types::InfoHash, Notice>>,
+    reasons: RwLock<hashbrown::HashMap<InfoHash, Notice>>,
+    /// The v1 hash of each hybrid torrent, by its v2 hash: the feed has it under the first.
+    hybrids: RwLock<hashbrown::HashMap<InfoHash, InfoHash>>,
     /// Unix seconds at tick 0.
     epoch_s: OnceLock<u32>,
     /// True while the database is read: what calls changed meanwhile would be lost, so they wait.
@@ -88,7 +90,8 @@ pub(crate) struct Answers {
 
 /// An announce that came before its session was known.
 struct Early {
-    /// Without the agent.
+    torrent: JudgedTorrent,
+    /// Without the agent. Has the torrent's number only if announces were counted already.
     report: Report<'static>,
     agent: Agent,
     terms: Terms,
@@ -96,9 +99,18 @@ struct Early {
     waits: bool,
 }
 
+/// The torrent of an announce.
+#[derive(Clone, Copy)]
+enum JudgedTorrent {
+    /// One of the site.
+    Numbered(u32),
+    /// One of the feed, whose numbers are known when sessions are restored.
+    Named(InfoHash),
+}
+
 /// An announce that is counted.
 struct Judged {
-    torrent: u32,
+    torrent: JudgedTorrent,
     terms: Terms,
     /// The answer, if it is not served as any other.
     instead: Option<SiteOutcome>,
@@ -131,6 +143,7 @@ impl Answers {
             clients: config.clients_per_torrent,
             notices: Notices::of(config),
             reasons: RwLock::default(),
+            hybrids: RwLock::default(),
             epoch_s: OnceLock::new(),
             loading: AtomicBool::default(),
             counting: AtomicBool::default(),
@@ -161,10 +174,28 @@ impl Answers {
             let taken = std::mem::take(&mut *early);
             drop(early);
             for one in taken {
+                let Some(torrent) = self.number(one.torrent) else { continue };
+                let report = Report { torrent, ..one.report() };
                 // The ledger has the changes; the answer was sent.
-                let _ = self.ledger.announce(&one.report(), &one.terms);
+                let _ = self.ledger.announce(&report, &one.terms);
             }
         }
+    }
+
+    /// Returns the number of a torrent, or `None` if there are too many. Those of the feed have none before sessions are
+    /// restored.
+    fn number(&self, torrent: JudgedTorrent) -> Option<u32> {
+        match torrent {
+            JudgedTorrent::Numbered(number) => Some(number),
+            JudgedTorrent::Named(info_hash) => self.names.number(info_hash),
+        }
+    }
+
+    /// Replaces the hybrid torrents: the v1 hash of each, by its v2 hash.
+    pub(crate) fn set_hybrids(&self, hybrids: hashbrown::HashMap<InfoHash, InfoHash>) {
+        let old = std::mem::replace(&mut *self.hybrids.write(), hybrids);
+        // May take long: not under the lock.
+        drop(old);
     }
 
     /// Counts announces that waited for what other nodes tell of their clients.
@@ -201,7 +232,7 @@ impl Answers {
     }
 
     /// Remembers why a torrent was deleted.
-    pub(crate) fn set_reason(&self, info_hash: types::InfoHash, reason: Option<&str>) {
+    pub(crate) fn set_reason(&self, info_hash: InfoHash, reason: Option<&str>) {
         let mut reasons = self.reasons.write();
         match reason {
             Some(reason) if reasons.len() < 1 << 20 => {
@@ -294,7 +325,7 @@ impl Answers {
         let no_download =
             SiteOutcome::Refuse { notice: notices.no_download, interval_s: REFUSED_S };
         Ok(Judged {
-            torrent: torrent_id,
+            torrent: JudgedTorrent::Numbered(torrent_id),
             terms: Terms {
                 factors: self.generosity.factors(user, group, torrent, gifts),
                 uses_token: gifts.token,
@@ -309,11 +340,9 @@ impl Answers {
     }
 
     /// Judges an announce of a key by the rules of the API.
-    fn judge_feed(&self, key: u32, announce: &Announce) -> Result<Judged, SiteOutcome> {
-        let Some(torrent) = self.names.number(announce.info_hash) else {
-            let notice = self.notices.full;
-            return Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
-        };
+    fn judge_feed(&self, key: u32, announce: &Announce) -> Judged {
+        let info_hash = announce.info_hash;
+        let info_hash = self.hybrids.read().get(&info_hash).copied().unwrap_or(info_hash);
         let terms = Terms {
             factors: self.generosity.everybody,
             uses_token: false,
@@ -323,7 +352,7 @@ impl Answers {
             visible: true,
             hides_address: false,
         };
-        Ok(Judged { torrent, terms, instead: None })
+        Judged { torrent: JudgedTorrent::Named(info_hash), terms, instead: None }
     }
 
     /// Asks for a probe of the client. Hides it if clients must accept connections, and it is known not to.
@@ -357,17 +386,23 @@ impl Answers {
     ) -> SiteVerdict {
         let notices = &self.notices;
         let agent = agent(announce);
-        let early = || Early {
-            report: report(user, judged.torrent, announce, b"", now_s),
+        let early = |number| Early {
+            torrent: judged.torrent,
+            report: report(user, number, announce, b"", now_s),
             agent: agent_of(agent),
             terms: judged.terms,
             waits: false,
         };
-        if !self.is_counting() && self.keep_early(early) {
+        // It has no number yet, and gets it when it is counted.
+        if !self.is_counting() && self.keep_early(|| early(0)) {
             return SiteVerdict::new(judged.instead.unwrap_or(SiteOutcome::Serve));
         }
-        let report = report(user, judged.torrent, announce, agent, now_s);
-        let keep = |waits| self.late.is_some() && self.keep_late(early(), waits);
+        let Some(torrent) = self.number(judged.torrent) else {
+            let notice = notices.full;
+            return SiteVerdict::new(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
+        };
+        let report = report(user, torrent, announce, agent, now_s);
+        let keep = |waits| self.late.is_some() && self.keep_late(early(torrent), waits);
         let late = self.late.as_ref().and_then(|_| self.ledger.counted_late(&report));
         let counted = match late.filter(|_| keep(true)) {
             Some(counted) => Ok(counted),
@@ -376,7 +411,7 @@ impl Answers {
         match counted {
             Ok(Counted { visible, own, completed }) => {
                 if completed {
-                    self.complete(user, judged.torrent);
+                    self.complete(user, torrent);
                 }
                 let stops = report.event == Event::Stopped;
                 let outcome = match judged.instead {
@@ -440,7 +475,7 @@ impl Site for Answers {
         let (user, judged) = match self.kind {
             SiteKind::Feed => {
                 let key = announce.key.0;
-                (key, self.judge_feed(key, announce.announce))
+                (key, Ok(self.judge_feed(key, announce.announce)))
             }
             SiteKind::Unit3d | SiteKind::Gazelle => match user_of(announce.key) {
                 Some(user) => (user, self.judge(user, announce.announce)),
@@ -564,13 +599,48 @@ impl Notices {
 
 #[cfg(test)]
 mod tests {
-    use types::{InfoHash, NumWant, PeerId};
+    use types::PeerId;
 
     use super::*;
-    use crate::batch::{Batch, Counting, Session};
+    use crate::batch::{Batch, Counting, Session, TorrentName};
 
     const USER: u32 = 7;
     const STOP_S: u32 = 1_000;
+
+    /// A process gets announces before it can read which numbers the torrents have.
+    #[test]
+    fn early_announces_are_counted_for_their_torrents() {
+        let answers = Answers::new(&SiteConfig::default());
+        answers.set_epoch(0);
+        let [known, new] = [1, 2].map(|byte| InfoHash([byte; 20]));
+        let announce = |info_hash, uploaded| {
+            let left = Some(1);
+            let peer_id = PeerId([9; 20]);
+            let announce = Announce { left, uploaded, ..Announce::new(info_hash, peer_id, 6881) };
+            let announce = SiteAnnounce {
+                key: KeyId(USER),
+                announce: &announce,
+                from: [10, 0, 0, 1].into(),
+                client_ip: [10, 0, 0, 1].into(),
+                agent: b"",
+                protocol: SiteProtocol::Udp,
+            };
+            assert_eq!(answers.announce(Tick(1), &announce).outcome, SiteOutcome::Serve);
+        };
+        announce(new, 0);
+        answers.names.learn(TorrentName { torrent: 0, info_hash: known });
+        answers.begin_counting();
+        announce(known, 0);
+        announce(new, 500);
+        let batch = answers.ledger.cut_into(Batch::default(), 2, None);
+        let mut sums: Vec<_> = batch
+            .records
+            .iter()
+            .map(|record| (answers.names.info_hash(record.torrent), record.uploaded))
+            .collect();
+        sums.sort_by_key(|(_, uploaded)| *uploaded);
+        assert_eq!(sums, [(Some(known), 0), (Some(new), 500)]);
+    }
 
     /// Returns a node that has answered the stop of a client that it does not know.
     fn node_after_a_stop() -> Answers {
@@ -578,14 +648,10 @@ mod tests {
         answers.set_epoch(0);
         answers.begin_counting();
         let announce = Announce {
-            info_hash: InfoHash([1; 20]),
-            peer_id: PeerId([9; 20]),
-            port: 6881,
             event: Event::Stopped,
             left: Some(0),
             uploaded: 300,
-            downloaded: 0,
-            want: NumWant::Default,
+            ..Announce::new(InfoHash([1; 20]), PeerId([9; 20]), 6881)
         };
         let verdict = answers.announce(
             Tick(STOP_S),

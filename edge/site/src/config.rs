@@ -11,25 +11,15 @@ use crate::gazelle::tokens::SiteUrl;
 use crate::lists::ListWindows;
 use crate::probes::ProbeConfig;
 
-/// The software of a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SiteKind {
-    /// Any: it reads the feed.
-    Feed,
-    /// UNIT3D, whose database is read and written.
-    Unit3d,
-    /// Gazelle, likewise.
-    Gazelle,
-}
-
-impl SiteKind {
-    /// Returns the name in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Feed => "feed",
-            Self::Unit3d => "unit3d",
-            Self::Gazelle => "gazelle",
-        }
+types::labelled! {
+    /// The software of a site.
+    pub enum SiteKind {
+        /// Any: it reads the feed.
+        Feed = "feed",
+        /// UNIT3D, whose database is read and written.
+        Unit3d = "unit3d",
+        /// Gazelle, likewise.
+        Gazelle = "gazelle",
     }
 }
 

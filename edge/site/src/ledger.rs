@@ -2,8 +2,8 @@
 //!
 //! A session is (user, torrent, peer id). It survives changes of address and port, and is remembered for
 //! [`LedgerLimits::remembered_s`] after its last announce, so that a client that was offline loses nothing. An announce
-//! adds the difference of two reports to the record of its user and torrent; [`Ledger::cut`] takes all records. Users are
-//! in shards, so an announce takes one lock that it shares with few others.
+//! adds the difference of two reports to the record of its user and torrent; [`Ledger::cut_into`] takes all records. Users
+//! are in shards, so an announce takes one lock that it shares with few others.
 //!
 //! - The first announce of a session is worth nothing: the client may have counted before.
 //! - Counters smaller than before: the client began anew, and counts from there.

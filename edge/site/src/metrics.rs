@@ -39,11 +39,10 @@ impl SiteStatus {
         let help = "Lists of peers that users did not get, because they had too many.";
         page.single("tidegate_site_lists_withheld_total", "counter", help, self.lists_withheld);
         if let Some(probes) = &self.probes {
-            let name = "tidegate_site_probes_total";
-            page.family(name, "counter", "Clients that were probed for connections, by result.");
-            page.sample(name, ("result", "open"), probes.open);
-            page.sample(name, ("result", "closed"), probes.closed);
-            page.sample(name, ("result", "skipped"), probes.skipped);
+            let help = "Clients that were probed for connections, by result.";
+            let results =
+                [("open", probes.open), ("closed", probes.closed), ("skipped", probes.skipped)];
+            page.by_label("tidegate_site_probes_total", "counter", help, "result", results);
         }
         let help = "Users who cannot announce because of the form of their passkey.";
         page.single("tidegate_site_bad_passkeys", "gauge", help, self.bad_passkeys);

@@ -19,13 +19,11 @@ mod snapshot;
 mod tests;
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use rustix::fs::{FlockOperation, flock};
 
 use crate::batch::Batch;
 use frame::{Frame, SegmentEnd};
@@ -100,12 +98,9 @@ impl Spool {
         let lock_path = folder.join("lock");
         let lock = OpenOptions::new().create(true).append(true).open(&lock_path);
         let lock = lock.map_err(io("open", &lock_path))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
-            if error == rustix::io::Errno::WOULDBLOCK {
-                SpoolError::Locked(folder.to_owned())
-            } else {
-                io("lock", &lock_path)(error.into())
-            }
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => SpoolError::Locked(folder.to_owned()),
+            TryLockError::Error(error) => io("lock", &lock_path)(error),
         })?;
         let mut spool = Self {
             folder: folder.to_owned(),

@@ -224,7 +224,7 @@ impl SiteSubsystem {
         let progress = progress.lock();
         let model = answers.model.read();
         let mut status = SiteStatus {
-            kind: config.kind.name().to_owned(),
+            kind: config.kind.label().to_owned(),
             ready: progress.status.ready || config.kind == SiteKind::Feed,
             counting: answers.is_counting(),
             users: model.users.len() as u64,
@@ -261,6 +261,12 @@ impl SiteSubsystem {
     pub fn reload(&self) {
         self.shared.reload.store(true, Ordering::Release);
         self.shared.changed.notify_all();
+    }
+
+    /// Replaces the hybrid torrents, each with its v1 and its v2 hash: clients announce both with the same counters, and the
+    /// feed counts them once, for the first. Other sites have one hash of a torrent.
+    pub fn set_hybrids(&self, hybrids: impl Iterator<Item = (InfoHash, InfoHash)>) {
+        self.shared.answers.set_hybrids(hybrids.map(|(v1, v2)| (v2, v1)).collect());
     }
 
     fn spawn(

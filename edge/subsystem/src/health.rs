@@ -35,6 +35,18 @@ pub enum HealthArea {
     Lists,
 }
 
+/// The findings of a check of a configuration: sentences.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Reasons why this machine cannot serve the configuration as it says.
+    pub problems: Vec<String>,
+    /// Reasons why it works, but not as it should.
+    pub warnings: Vec<String>,
+    /// Ports that a running tidegate has, because the configuration may be meant for its next start or reload, and
+    /// facts about the machine.
+    pub notes: Vec<String>,
+}
+
 /// Something that an operator should know.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct HealthItem {

@@ -11,7 +11,7 @@ use std::sync::{PoisonError, RwLock};
 
 use serde::Serialize;
 
-pub use health::{HealthArea, HealthItem, Level};
+pub use health::{Findings, HealthArea, HealthItem, Level};
 pub use page::{Page, escape};
 pub use serde_json::Value;
 

@@ -170,13 +170,31 @@ pub enum Reference {
     Value,
 }
 
-/// Makes the instruction pair at `index` (a load of 64 bits) refer to `map`, which must stay open until the
-/// program is loaded.
+/// Returns the instructions of a program, each a little-endian word. The instruction pairs at the indexes in
+/// `relocations` refer to the maps with these names, which must stay open until the program is loaded.
 ///
 /// # Panics
 ///
-/// Panics if there is no pair at `index`.
-pub fn relocate(instructions: &mut [u64], index: usize, map: BorrowedFd<'_>, reference: Reference) {
+/// Panics if there is no pair at an index.
+pub fn link<'a, Name: Copy>(
+    program: &[u8],
+    relocations: &[(Name, &[usize])],
+    map_of: impl Fn(Name) -> (BorrowedFd<'a>, Reference),
+) -> Vec<u64> {
+    let (words, rest) = program.as_chunks::<8>();
+    debug_assert!(rest.is_empty(), "half an instruction");
+    let mut instructions: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    for (name, indexes) in relocations {
+        let (map, reference) = map_of(*name);
+        for index in *indexes {
+            relocate(&mut instructions, *index, map, reference);
+        }
+    }
+    instructions
+}
+
+/// Makes the instruction pair at `index` (a load of 64 bits) refer to `map`.
+fn relocate(instructions: &mut [u64], index: usize, map: BorrowedFd<'_>, reference: Reference) {
     let [first, second] = &mut instructions[index..index + 2] else {
         unreachable!("the range has two elements");
     };

@@ -128,4 +128,14 @@ mod tests {
         let expected = Features { gro: true, ..Features::default() };
         assert_eq!(ethtool.features("lo").unwrap(), expected);
     }
+
+    #[test]
+    fn unknown_interfaces_are_errors() {
+        let ethtool = Ethtool::open().unwrap();
+        for name in ["no-such-one", "a-name-that-is-too-long"] {
+            assert!(ethtool.driver(name).is_err(), "{name}");
+            assert!(ethtool.queues(name).is_err(), "{name}");
+            assert!(ethtool.features(name).is_err(), "{name}");
+        }
+    }
 }

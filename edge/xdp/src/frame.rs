@@ -180,8 +180,10 @@ fn parse_v6(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr, usize, &[u8])> {
     Some((Ipv6Addr::from(*from), Ipv6Addr::from(*to.first_chunk::<16>()?), len, rest))
 }
 
+/// Returns the header of a v4 packet with a datagram of `udp_len` bytes. The packet has the number `id` if the datagram
+/// is so long that it may be fragmented.
 #[inline]
-fn v4_header(from: Ipv4Addr, to: Ipv4Addr, udp_len: u16, id: u16) -> [u8; V4_LEN] {
+pub fn v4_header(from: Ipv4Addr, to: Ipv4Addr, udp_len: u16, id: u16) -> [u8; V4_LEN] {
     let is_long = usize::from(udp_len) > UNFRAGMENTED_MAX + UDP_LEN;
     let (id, [f0, f1]) = if is_long { (id, [0, 0]) } else { (0, DONT_FRAGMENT) };
     let [l0, l1] = udp_len.saturating_add(V4_LEN as u16).to_be_bytes();

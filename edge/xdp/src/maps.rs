@@ -32,7 +32,7 @@ use primitives::IpPrefix;
 
 #[cfg(test)]
 use super::bpf::look_up_element;
-use super::bpf::{MapKind, MapSpec, Reference, create_map, load_program, relocate, update_element};
+use super::bpf::{MapKind, MapSpec, Reference, create_map, link, load_program, update_element};
 use super::interface::Endpoint;
 use super::next_hops::NextHops;
 use super::program::RELOCATIONS;
@@ -405,22 +405,14 @@ impl InterfaceMaps {
 
 /// Loads the program with its maps. They live as long as the program.
 pub(super) fn load(maps: &Maps, interface: &InterfaceMaps) -> Result<OwnedFd, SetupError> {
-    let (words, rest) = PROGRAM.as_chunks::<8>();
-    debug_assert!(rest.is_empty(), "half an instruction");
-    let mut instructions: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    for (name, indexes) in RELOCATIONS {
-        let (map, reference) = match name {
-            MapName::Bans4 => (maps.bans.map(), Reference::Map),
-            MapName::Xsks => (interface.sockets.as_fd(), Reference::Map),
-            MapName::Config => (maps.config.map(), Reference::Value),
-            MapName::Buckets => (maps.buckets.as_fd(), Reference::Value),
-            MapName::Interface => (interface.config.map(), Reference::Value),
-            MapName::Counts => (interface.counts.map(), Reference::Value),
-        };
-        for index in *indexes {
-            relocate(&mut instructions, *index, map, reference);
-        }
-    }
+    let instructions = link(PROGRAM, RELOCATIONS, |name| match name {
+        MapName::Bans4 => (maps.bans.map(), Reference::Map),
+        MapName::Xsks => (interface.sockets.as_fd(), Reference::Map),
+        MapName::Config => (maps.config.map(), Reference::Value),
+        MapName::Buckets => (maps.buckets.as_fd(), Reference::Value),
+        MapName::Interface => (interface.config.map(), Reference::Value),
+        MapName::Counts => (interface.counts.map(), Reference::Value),
+    });
     load_program("tidegate", c"Dual MIT/GPL", &instructions)
 }
 

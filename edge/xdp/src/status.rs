@@ -134,11 +134,9 @@ impl Subsystem for XdpStatus {
             ];
             page.labelled_sample(name, &labels, 1);
         }
-        let name = "tidegate_xdp_interface_up";
-        page.family(name, "gauge", "Whether the interface is up.");
-        for (interface, it) in &interfaces {
-            page.sample(name, ("interface", interface), u8::from(it.is_up));
-        }
+        let help = "Whether the interface is up.";
+        let up = interfaces.iter().map(|(interface, it)| (interface, u8::from(it.is_up)));
+        page.by_label("tidegate_xdp_interface_up", "gauge", help, "interface", up);
         let name = "tidegate_xdp_frames_total";
         let help = "Datagrams for listeners that the XDP program has seen, by result.";
         page.family(name, "counter", help);
@@ -159,11 +157,8 @@ impl Subsystem for XdpStatus {
                 }
             }
         }
-        let name = "tidegate_xdp_sockets";
-        page.family(name, "gauge", "AF_XDP sockets, by state.");
-        for (state, count) in &self.sockets {
-            page.sample(name, ("state", state), count);
-        }
+        let help = "AF_XDP sockets, by state.";
+        page.by_label("tidegate_xdp_sockets", "gauge", help, "state", &self.sockets);
     }
 
     fn problems(&self) -> Vec<HealthItem> {

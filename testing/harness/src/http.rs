@@ -1,9 +1,14 @@
-//! A client for HTTP/1.1: as much as tests need, written by hand.
+//! A client for HTTP/1.1, and what servers of tests have in common: as much as tests need, written by hand.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 
 use crate::PATIENCE;
+
+/// The headers by which a client asks for a WebSocket.
+pub const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
+     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +91,23 @@ impl<S: Read + Write> Connection<S> {
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())?;
         self.stream.flush()
+    }
+
+    /// Sends a request, method and target, and receives the response. Each of `headers` ends with `\r\n`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::receive`].
+    pub fn ask(&mut self, request: &str, headers: &str, body: &[u8]) -> io::Result<Response> {
+        let length = match body {
+            [] => String::new(),
+            body => format!("Content-Length: {}\r\n", body.len()),
+        };
+        // At once: a server that has the whole body with the head need not close the connection to refuse it.
+        let head = format!("{request} HTTP/1.1\r\n{headers}{length}\r\n");
+        // A server that refuses a body need not read it.
+        let _ = self.send([head.as_bytes(), body].concat());
+        self.receive()
     }
 
     /// Receives the next response. Its body is as long as its head says, or comes in chunks; without a
@@ -204,8 +226,7 @@ fn parse_head(head: &[u8]) -> Option<Response> {
     Some(Response { status, headers: lines.collect(), body: Vec::new() })
 }
 
-/// Sends one request over a connection of its own and returns the response. `request` is method and
-/// target; each of `headers` ends with `\r\n`.
+/// Sends one request over a connection of its own and returns the response, as [`Connection::ask`].
 ///
 /// # Errors
 ///
@@ -216,18 +237,8 @@ pub fn request(
     headers: &str,
     body: &[u8],
 ) -> io::Result<Response> {
-    let mut connection = Connection::open(address)?;
-    let length = match body {
-        [] => String::new(),
-        body => format!("Content-Length: {}\r\n", body.len()),
-    };
-    let head = format!(
-        "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}{length}\r\n"
-    );
-    connection.send(head)?;
-    // A server that refuses a body need not read it.
-    let _ = connection.send(body);
-    connection.receive()
+    let headers = format!("Host: {address}\r\nConnection: close\r\n{headers}");
+    Connection::open(address)?.ask(request, &headers, body)
 }
 
 /// Sends a GET for `target` over a connection of its own.
@@ -237,6 +248,37 @@ pub fn request(
 /// As [`request`].
 pub fn get(address: SocketAddr, target: &str) -> io::Result<Response> {
     request(address, &format!("GET {target}"), "", b"")
+}
+
+/// Runs `handle` for each connection to a loopback port of the system's choice, until the process ends.
+///
+/// # Panics
+///
+/// If no port is free.
+pub fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port of loopback is free");
+    let address = listener.local_addr().expect("a bound socket has an address");
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let handle = handle.clone();
+            // A client that hangs must not hang the test.
+            let _ = stream.set_read_timeout(Some(PATIENCE));
+            let _ = stream.set_write_timeout(Some(PATIENCE));
+            thread::spawn(move || handle(stream));
+        }
+    });
+    address
+}
+
+/// Reads the head of the next request, or nothing at the end.
+pub fn read_head(stream: &mut impl Read) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod certificates;
 mod directory;
 pub mod http;
 pub mod mariadb;
@@ -24,7 +25,7 @@ mod wait;
 
 pub use address::{is_listening, unused_address};
 pub use directory::Directory;
-pub use process::{Process, is_alive, signal};
+pub use process::{Process, is_alive, output, show, signal};
 pub use tracker::{Listener, Tracker, set_test_variables};
 pub use wait::{wait_for, wait_until};
 

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use crate::{Directory, PATIENCE, Process, Signal, is_listening, signal, unused_address};
+use crate::{Directory, PATIENCE, Process, Signal, is_listening, output, signal, unused_address};
 
 /// The Debian package with the programs.
 pub const PACKAGE: &str = "mariadb-server-core";
@@ -135,9 +135,7 @@ impl MariaDb {
         // Servers that share a folder for temporary tables disturb each other.
         install.env("TMPDIR", directory.root());
         install.arg("--user=root").arg(format!("--datadir={}", data.display()));
-        let output = install.output().context("cannot make a database")?;
-        let text = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "cannot make a database: {text}");
+        output(install).context("cannot make a database")?;
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let address = unused_address();
         let mut server = Self { address, arguments, directory, process: None };
@@ -174,9 +172,7 @@ impl MariaDb {
 
     /// Kills it, as a crash would end it.
     pub fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.kill();
-        }
+        self.process = None;
     }
 
     /// Stops it: everything is written, and clients are disconnected.

@@ -20,6 +20,8 @@ use serde_json::Value;
 
 #[cfg(target_os = "linux")]
 use crate::network::Namespace;
+#[cfg(target_os = "linux")]
+use crate::network::sites::{Sites, backbone_address};
 use crate::{Directory, PATIENCE, Process, http, signal, unused_address, wait_for};
 
 pub use client::{Client, Message};
@@ -115,20 +117,24 @@ impl Nats {
         Ok(nats)
     }
 
-    /// The same on hosts of a network. This thread must be able to reach the addresses. The servers accept connections
-    /// without TLS, too: [`Client`] speaks none.
+    /// The same with a server at each host of a network. This thread must be able to reach their backbone. The servers
+    /// accept connections without TLS, too: [`Client`] speaks none.
     ///
     /// # Errors
     ///
     /// As [`Self::start`].
     #[cfg(target_os = "linux")]
-    pub fn start_in(hosts: &[(Arc<Namespace>, Addresses)], operator: &Operator) -> Result<Self> {
-        let places: Vec<_> = hosts.iter().map(|(_, addresses)| *addresses).collect();
+    pub fn start_in(sites: &Sites, operator: &Operator) -> Result<Self> {
+        let place = |host| {
+            let ip = backbone_address(host);
+            Addresses { client: (ip, 4222).into(), routes: (ip, 6222).into(), monitor: 8222 }
+        };
+        let places: Vec<_> = sites.numbers().map(place).collect();
         let mut nats = Self::new(&places, |server, data| {
             Ok(operator.server_configuration(server, data)? + "allow_non_tls: true\n")
         })?;
-        for (server, (namespace, _)) in nats.servers.iter_mut().zip(hosts) {
-            server.namespace = Some(Arc::clone(namespace));
+        for (server, host) in nats.servers.iter_mut().zip(sites.numbers()) {
+            server.namespace = Some(Arc::clone(sites.host(host)));
         }
         nats.start_all()?;
         Ok(nats)

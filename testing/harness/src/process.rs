@@ -177,6 +177,25 @@ impl Output {
     }
 }
 
+/// Runs a command to its end, and returns its standard output.
+///
+/// # Errors
+///
+/// If it cannot be started, or does not exit with 0: the error has what it wrote to its standard error.
+pub fn output(mut command: Command) -> Result<String> {
+    let line = show(&command);
+    let output = command.output().with_context(|| format!("cannot start `{line}`"))?;
+    let why = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`{line}` failed: {}\n{}", output.status, why.trim_end());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Formats a command as a user would type it.
+pub fn show(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
 /// Sends a signal to a process.
 ///
 /// # Errors
@@ -227,7 +246,7 @@ mod tests {
 
     #[test]
     fn one_log_has_all_output() {
-        let directory = Directory::within(&std::env::temp_dir()).unwrap();
+        let directory = Directory::new().unwrap();
         let command = shell("echo one; echo two >&2; cat");
         let mut process = Process::start_with_one_log(command, directory.root(), "it").unwrap();
         assert!(process.wait_for_end(PATIENCE).unwrap().success());

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 
 #[cfg(target_os = "linux")]
 use crate::network::Namespace;
-use crate::{PATIENCE, Process, http, is_alive, metrics, signal};
+use crate::{PATIENCE, Process, http, is_alive, metrics, signal, wait_for};
 
 /// A tracker that is killed when dropped, with the processes that have taken over from it.
 #[derive(Debug)]
@@ -177,9 +177,9 @@ impl Tracker {
     ///
     /// # Errors
     ///
-    /// As [`Self::admin`].
+    /// As [`Self::admin`], or if no metric has this name.
     pub fn metric(&self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
-        Ok(metrics::sum(&self.admin("/metrics")?.text(), name, labels))
+        metrics::sum(&self.admin("/metrics")?.text(), name, labels)
     }
 
     /// Waits until `is_so`.
@@ -262,10 +262,7 @@ impl Tracker {
     pub fn kill(&mut self) {
         for process in locked(&self.successors).drain(..).filter(|it| is_alive(*it)) {
             let _ = signal(process, Signal::SIGKILL);
-            let deadline = Instant::now() + PATIENCE;
-            while is_alive(process) && Instant::now() < deadline {
-                sleep(POLL_PERIOD);
-            }
+            let _ = wait_for(PATIENCE, "its end", || Ok(!is_alive(process)));
         }
         self.process.kill();
     }

@@ -7,7 +7,6 @@
 //! concurrent runs do not meet.
 
 mod acme;
-mod authority;
 mod case;
 mod clock;
 mod haproxy;

@@ -4,6 +4,8 @@ use anyhow::{Context, Result, bail};
 use std::fmt;
 use std::process::Command;
 
+pub use harness::{output, show};
+
 /// The numbers of checks of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -84,30 +86,9 @@ pub fn run(mut command: Command) -> Result<Tally> {
     Ok(Tally::ONE)
 }
 
-/// Runs a command to its end and returns its standard output.
-///
-/// # Errors
-///
-/// Returns an error unless it exits with 0, with what it printed.
-pub fn output(mut command: Command) -> Result<String> {
-    let line = show(&command);
-    let output = command.output().with_context(|| format!("cannot start `{line}`"))?;
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        bail!("`{line}` failed: {}\n{}", output.status, why.trim_end());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 /// Returns whether this process is root's.
 pub(crate) fn is_root() -> bool {
     output(command(&["id", "-u"])).is_ok_and(|id| id.trim() == "0")
-}
-
-/// Formats the command as a user would type it.
-pub fn show(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use harness::Directory;
 
@@ -14,11 +14,7 @@ fn run(words: &str) -> String {
     let directory = Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let mut command = Command::new(trials);
     command.args(words.split(' ')).arg("--out").arg(directory.root());
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{words}\n{text}{errors}");
-    text
+    harness::output(command).unwrap()
 }
 
 #[test]

@@ -16,12 +16,13 @@ mod tester;
 mod tracker;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use harness::Directory;
 
 pub use api::Api;
 pub(crate) use api::TOKEN_VARIABLES;
@@ -64,8 +65,8 @@ pub(crate) struct Lab {
     /// Paths from the command line, by name.
     given: BTreeMap<String, PathBuf>,
     processors: Vec<Processor>,
-    /// Folder for the files of runs, removed on drop.
-    pub(crate) folder: PathBuf,
+    /// The files of runs.
+    pub(crate) folder: Directory,
     certificate: Certificate,
 }
 
@@ -83,8 +84,10 @@ impl Lab {
             |path: &Path| std::path::absolute(path).context("there is no current folder");
         let all = Definitions::read(definitions)?;
         let processors = cores::allowed()?;
-        let folder = scratch_folder()?;
-        let certificate = Certificate::make(&folder)?;
+        let folder = Directory::new()?;
+        // Some trackers read their files as another user.
+        fs::set_permissions(folder.root(), Permissions::from_mode(0o755))?;
+        let certificate = Certificate::make(folder.root())?;
         Ok(Self {
             definitions: all,
             own,
@@ -119,24 +122,6 @@ impl Lab {
     pub(crate) fn default_counts(&self) -> Vec<usize> {
         default_counts(&self.processors)
     }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        // Otherwise the system's cleanup of temporary files removes it.
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
-fn scratch_folder() -> Result<PathBuf> {
-    // The tests of a process have several at a time.
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("tidegate-bench-{}-{number}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    // Fails if the folder exists, so that a folder planted by another user is not used.
-    fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    Ok(folder)
 }
 
 /// Parses an argument such as `chihaya=/opt/chihaya`.

@@ -24,10 +24,6 @@ fn run_for(words: &str, length: &[&str], directory: &Directory) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-fn directory() -> Directory {
-    Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap()
-}
-
 /// Returns the figures of the first run in a case.
 fn figures(directory: &Directory, case: &str) -> serde_json::Value {
     let runs = fs::read_to_string(directory.path("runs.jsonl")).unwrap();
@@ -38,7 +34,7 @@ fn figures(directory: &Directory, case: &str) -> serde_json::Value {
 
 #[test]
 fn a_comparison_measures_responses_per_cpu_second() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let words = "compare http --only tidegate --measure throughput --cores 1 --runs 2 --warm-up 1";
     let output = run(words, &directory);
     // On a busy machine one of the runs may fail.
@@ -50,7 +46,7 @@ fn a_comparison_measures_responses_per_cpu_second() {
 
 #[test]
 fn a_flood_is_measured_beside_honest_clients() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let output = run_for("attacks", &["--seconds", "2"], &directory);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
@@ -67,7 +63,7 @@ fn engines_are_measured_on_a_veth_pair() {
         println!("skipped: engines_are_measured_on_a_veth_pair {obstacle}");
         return;
     }
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let words = "xdp loads --runs 1 --only shield --case V1 --load connects";
     let output = run_for(words, &["--milliseconds", "200"], &directory);
     let text = String::from_utf8_lossy(&output.stdout);

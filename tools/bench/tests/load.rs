@@ -27,16 +27,8 @@ fn run(arguments: &[&str]) -> Output {
     bench(arguments).output().unwrap()
 }
 
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).unwrap()
-}
-
 fn stderr(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
-}
-
-fn directory() -> Directory {
-    Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap()
 }
 
 /// Serves UDP and HTTP on the loopback addresses of both families.
@@ -61,14 +53,12 @@ fn urls(tracker: &Tracker) -> Vec<(&'static str, String)> {
 
 /// Runs a load with these arguments and returns its JSON report.
 fn figures(words: &[&str]) -> serde_json::Value {
-    let output = run(words);
-    assert!(output.status.success(), "{words:?}: {}", stderr(&output));
-    serde_json::from_str(stdout(&output)).unwrap()
+    serde_json::from_str(&harness::output(bench(words)).unwrap()).unwrap()
 }
 
 #[test]
 fn finds_no_fault_with_our_own_tracker() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let tracker = start(&directory);
     for (seed, (protocol, url)) in urls(&tracker).into_iter().enumerate() {
         let mut words = vec!["load", protocol, &url, "--seconds", "1", "--check-every", "1"];
@@ -110,7 +100,7 @@ fn finds_no_fault_with_our_own_tracker() {
 
 #[test]
 fn reports_what_an_interrupted_load_has_measured() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let tracker = start(&directory);
     for (protocol, url) in urls(&tracker) {
         let mut load = bench(&["load", protocol, &url, "--progress", "--warm-up", "0"])
@@ -135,7 +125,7 @@ fn reports_what_an_interrupted_load_has_measured() {
 
 #[test]
 fn writes_the_same_info_hashes_for_every_protocol() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let mut files = Vec::new();
     for url in ["udp://127.0.0.1:1", "http://127.0.0.1:1/announce", "ws://127.0.0.1:1"] {
         let file = directory.path("hashes");

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use tidegate_client::{Announce, Event, NumWant, Session, SessionConfig, Url, peer_id};
+use tidegate_client::{Announce, Event, Session, SessionConfig, Url, peer_id};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -17,14 +17,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let config = SessionConfig::with_web_roots(Duration::from_secs(15))?;
     let (mut session, address) = Session::connect(&url, None, &config)?;
     let started = Announce {
-        info_hash: info_hash.parse()?,
-        peer_id: peer_id(),
-        port: 6881,
         event: Event::Started,
         left: Some(1),
-        uploaded: 0,
-        downloaded: 0,
-        want: NumWant::Default,
+        ..Announce::new(info_hash.parse()?, peer_id(), 6881)
     };
     let response = session.announce(&started)?;
     println!("{address}: {} peers", response.peers.len());

@@ -72,17 +72,19 @@ pub struct CheckItem {
     pub text: String,
 }
 
-/// A verdict, from harmless to severe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// Could not be checked, or does not apply.
-    NotApplicable,
-    /// Works as it should.
-    Ok,
-    /// Clients cope with it, but it should be fixed.
-    Warning,
-    /// Broken.
-    Failed,
+types::labelled! {
+    /// A verdict, from harmless to severe.
+    #[derive(PartialOrd, Ord)]
+    pub enum Verdict {
+        /// Could not be checked, or does not apply.
+        NotApplicable = "n/a",
+        /// Works as it should.
+        Ok = "ok",
+        /// Clients cope with it, but it should be fixed.
+        Warning = "warning",
+        /// Broken.
+        Failed = "failed",
+    }
 }
 
 /// Addresses of each family checked at most, for names that have many.
@@ -199,20 +201,8 @@ impl CheckReport {
     }
 }
 
-impl Verdict {
-    /// Returns the verdict as it is printed.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::NotApplicable => "n/a",
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.label())
     }
 }

@@ -11,41 +11,28 @@ pub struct TrackerError {
     pub text: String,
 }
 
-/// The kinds of failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
-    /// The name does not resolve, or nothing listens at the address.
-    Unreachable,
-    /// No complete response arrived within the timeout.
-    Timeout,
-    /// The connection closed before the response was complete.
-    ConnectionLost,
-    /// The TLS handshake failed, or the certificate is not trusted.
-    Tls,
-    /// The response violates the protocol.
-    InvalidResponse,
-    /// The tracker refused the request; the text is its reason.
-    Refused,
+types::labelled! {
+    /// The kinds of failure.
+    pub enum FailureKind {
+        /// The name does not resolve, or nothing listens at the address.
+        Unreachable = "unreachable",
+        /// No complete response arrived within the timeout.
+        Timeout = "timeout",
+        /// The connection closed before the response was complete.
+        ConnectionLost = "connection_lost",
+        /// The TLS handshake failed, or the certificate is not trusted.
+        Tls = "tls",
+        /// The response violates the protocol.
+        InvalidResponse = "invalid_response",
+        /// The tracker refused the request; the text is its reason.
+        Refused = "refused",
+    }
 }
 
 impl TrackerError {
     /// Creates an error.
     pub fn new(kind: FailureKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
-    }
-}
-
-impl FailureKind {
-    /// Returns the kind as it appears in JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::Timeout => "timeout",
-            Self::ConnectionLost => "connection_lost",
-            Self::Tls => "tls",
-            Self::InvalidResponse => "invalid_response",
-            Self::Refused => "refused",
-        }
     }
 }
 

@@ -13,22 +13,18 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use tidegate_client::{Announce, Event, NumWant, Session, SessionConfig, Url, peer_id};
+//! use tidegate_client::{Announce, Event, Session, SessionConfig, Url, peer_id};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let url = Url::parse("udp://tracker.example:6969/announce")?;
 //! let config = SessionConfig::with_web_roots(Duration::from_secs(15))?;
 //! // The first address that answers, of either family.
 //! let (mut session, _address) = Session::connect(&url, None, &config)?;
+//! let info_hash = "0123456789abcdef0123456789abcdef01234567".parse()?;
 //! let response = session.announce(&Announce {
-//!     info_hash: "0123456789abcdef0123456789abcdef01234567".parse()?,
-//!     peer_id: peer_id(),
-//!     port: 6881,
 //!     event: Event::Started,
 //!     left: Some(1 << 30),
-//!     uploaded: 0,
-//!     downloaded: 0,
-//!     want: NumWant::Default,
+//!     ..Announce::new(info_hash, peer_id(), 6881)
 //! })?;
 //! println!("{} peers, again in {:?} s", response.peers.len(), response.interval_s);
 //! # Ok(())

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::codec::bencode::{Value, dict_entry, parse_lenient};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
-use types::InfoHash;
+use types::{InfoHash, percent_decoded};
 
 /// A torrent as a file, a link or a hash describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,6 +119,7 @@ impl Torrent {
         for parameter in query.split('&') {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let value = percent_decoded(value)
+                .and_then(|bytes| String::from_utf8(bytes).ok())
                 .ok_or_else(|| format!("{parameter:?}: invalid percent-encoding or not UTF-8"))?;
             // Repeated parameters may be numbered: `xt.1`, `tr.2`.
             match name.split('.').next().unwrap_or_default() {
@@ -220,25 +221,6 @@ fn base32(text: &str) -> Option<InfoHash> {
         five.iter_mut().zip(bytes.get(3..)?).for_each(|(place, byte)| *place = *byte);
     }
     Some(InfoHash(bits))
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [byte, behind @ ..] = rest {
-        rest = behind;
-        bytes.push(match byte {
-            b'%' => {
-                let ([high, low], behind) = behind.split_first_chunk()?;
-                rest = behind;
-                let digit = |digit: &u8| char::from(*digit).to_digit(16);
-                u8::try_from(digit(high)? << 4 | digit(low)?).ok()?
-            }
-            b'+' => b' ',
-            byte => *byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 impl fmt::Display for TorrentError {

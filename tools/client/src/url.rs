@@ -23,19 +23,20 @@ pub struct Url {
     pub target: String,
 }
 
-/// The scheme of a tracker URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// UDP (BEP 15).
-    Udp,
-    /// HTTP (BEP 3).
-    Http,
-    /// HTTP over TLS.
-    Https,
-    /// WebTorrent over a WebSocket.
-    Ws,
-    /// WebTorrent over a WebSocket with TLS.
-    Wss,
+types::labelled! {
+    /// The scheme of a tracker URL.
+    pub enum Scheme {
+        /// UDP (BEP 15).
+        Udp = "udp",
+        /// HTTP (BEP 3).
+        Http = "http",
+        /// HTTP over TLS.
+        Https = "https",
+        /// WebTorrent over a WebSocket.
+        Ws = "ws",
+        /// WebTorrent over a WebSocket with TLS.
+        Wss = "wss",
+    }
 }
 
 /// Why a text is not a tracker URL: a sentence.
@@ -120,26 +121,13 @@ impl Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}{}", self.scheme.word(), self.host, self.target)
+        write!(f, "{}://{}{}", self.scheme.label(), self.host, self.target)
     }
 }
 
 impl Scheme {
-    const ALL: [Self; 5] = [Self::Udp, Self::Http, Self::Https, Self::Ws, Self::Wss];
-
     fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scheme| scheme.word().eq_ignore_ascii_case(text))
-    }
-
-    /// Returns the scheme as written in a URL.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Http => "http",
-            Self::Https => "https",
-            Self::Ws => "ws",
-            Self::Wss => "wss",
-        }
+        Self::ALL.into_iter().find(|scheme| scheme.label().eq_ignore_ascii_case(text))
     }
 
     /// Returns whether the protocol runs over TLS.

@@ -1,21 +1,12 @@
 //! Choices of the user.
 
-/// An access list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ListKind {
-    /// Only these torrents are served.
-    Allow,
-    /// These torrents are not served.
-    Deny,
-}
-
-impl ListKind {
-    /// Returns the word for it in the configuration.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Deny => "deny",
-        }
+types::labelled! {
+    /// An access list.
+    pub enum ListKind {
+        /// Only these torrents are served.
+        Allow = "allow",
+        /// These torrents are not served.
+        Deny = "deny",
     }
 }
 

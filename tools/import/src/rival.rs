@@ -1,26 +1,27 @@
 //! The trackers whose files can be imported.
 
-/// A tracker whose files can be imported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rival {
-    /// opentracker.
-    Opentracker,
-    /// Chihaya.
-    Chihaya,
-    /// Torrust Tracker.
-    Torrust,
-    /// bittorrent-tracker, of WebTorrent.
-    BittorrentTracker,
-    /// wt-tracker.
-    WtTracker,
-    /// aquatic_udp, aquatic_http and aquatic_ws.
-    Aquatic,
-    /// hefur.
-    Hefur,
-    /// UNIT3D-Announce, and the database of UNIT3D.
-    Unit3d,
-    /// Ocelot, and the database of Gazelle.
-    Ocelot,
+types::labelled! {
+    /// A tracker whose files can be imported.
+    pub enum Rival {
+        /// opentracker.
+        Opentracker = "opentracker",
+        /// Chihaya.
+        Chihaya = "chihaya",
+        /// Torrust Tracker.
+        Torrust = "torrust",
+        /// bittorrent-tracker, of WebTorrent.
+        BittorrentTracker = "bittorrent-tracker",
+        /// wt-tracker.
+        WtTracker = "wt-tracker",
+        /// aquatic_udp, aquatic_http and aquatic_ws.
+        Aquatic = "aquatic",
+        /// hefur.
+        Hefur = "hefur",
+        /// UNIT3D-Announce, and the database of UNIT3D.
+        Unit3d = "unit3d",
+        /// Ocelot, and the database of Gazelle.
+        Ocelot = "ocelot",
+    }
 }
 
 /// A key of another tracker, and what it is here: a row of the table in the tracker's page of `docs/migrate`.
@@ -54,34 +55,6 @@ impl KeyRow {
 }
 
 impl Rival {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::Opentracker,
-        Self::Chihaya,
-        Self::Torrust,
-        Self::BittorrentTracker,
-        Self::WtTracker,
-        Self::Aquatic,
-        Self::Hefur,
-        Self::Unit3d,
-        Self::Ocelot,
-    ];
-
-    /// Returns the word for it on the command line.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Opentracker => "opentracker",
-            Self::Chihaya => "chihaya",
-            Self::Torrust => "torrust",
-            Self::BittorrentTracker => "bittorrent-tracker",
-            Self::WtTracker => "wt-tracker",
-            Self::Aquatic => "aquatic",
-            Self::Hefur => "hefur",
-            Self::Unit3d => "unit3d",
-            Self::Ocelot => "ocelot",
-        }
-    }
-
     /// Returns its name.
     pub fn title(self) -> &'static str {
         match self {
@@ -89,7 +62,7 @@ impl Rival {
             Self::Torrust => "Torrust",
             Self::Unit3d => "UNIT3D",
             Self::Ocelot => "Ocelot",
-            other => other.word(),
+            other => other.label(),
         }
     }
 

@@ -67,9 +67,6 @@ impl HttpOptions {
     }
 }
 
-/// The longest that a tracker may be silent before the run ends.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-
 /// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
 /// set.
 ///

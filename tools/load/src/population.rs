@@ -145,16 +145,13 @@ impl Population {
         let who = hash(workload.seed ^ LIVES ^ (u64::from(peer.life) << 48), number.into());
         let torrent_peer =
             TorrentPeer { torrent: peer.torrent, port: workload.port(peer.torrent, who) };
+        let info_hash = workload.info_hash(torrent_peer.torrent);
         let event = peer.event(workload, random);
         let announce = Announce {
-            info_hash: workload.info_hash(torrent_peer.torrent),
-            peer_id: peer_id(who),
-            port: torrent_peer.port,
             event,
             left: Some(if peer.is_seeder { 0 } else { 123_456_789 }),
-            uploaded: 0,
-            downloaded: 0,
             want: workload.want.map_or(NumWant::Default, NumWant::Peers),
+            ..Announce::new(info_hash, peer_id(who), torrent_peer.port)
         };
         if event == Event::Stopped {
             *peer = Peer::new(workload, number, peer.life.wrapping_add(1), Some(peer.torrent));

@@ -97,6 +97,33 @@ pub(crate) struct Outcome {
     pub(crate) ended: Option<String>,
 }
 
+/// The longest that a tracker may be silent before the run ends.
+pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// The longest that it may be silent if its machine refuses connections or datagrams.
+const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// Detects a silent tracker.
+#[derive(Default)]
+pub(crate) struct Silence {
+    /// Since when requests are outstanding without any response.
+    pub(crate) since: Option<Instant>,
+    pub(crate) is_refused: bool,
+}
+
+impl Silence {
+    /// Fails if the tracker has been silent for too long.
+    pub(crate) fn check(&self) -> Result<()> {
+        let timeout = if self.is_refused { REFUSED_SILENCE_MAX } else { SILENCE_MAX };
+        match self.since {
+            Some(since) if since.elapsed() > timeout => {
+                let why = if self.is_refused { ": connection refused" } else { "" };
+                bail!("the tracker has not answered for {timeout:?}{why}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Maximum length of a slice.
 const SLICE_MAX: Duration = Duration::from_millis(250);
 /// Maximum delay until an interrupt is noticed.

@@ -77,9 +77,6 @@ impl UdpOptions {
     }
 }
 
-/// The longest that a tracker may be silent before the run ends.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
-
 /// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
 /// set.
 ///

@@ -45,7 +45,7 @@ impl TrackerUrl {
         let url = client::Url::parse(text);
         let is_expected = url.as_ref().is_ok_and(|url| schemes.contains(&url.scheme));
         let expected: Vec<String> =
-            schemes.iter().map(|scheme| format!("{}://", scheme.word())).collect();
+            schemes.iter().map(|scheme| format!("{}://", scheme.label())).collect();
         ensure!(
             is_expected || url.is_err(),
             "{text}: expected a URL with {}",

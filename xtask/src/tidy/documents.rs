@@ -117,11 +117,9 @@ mod tests {
         let tree = Tree::read().unwrap();
         let text = &tree.file("docs/operate/firewall.md").unwrap().text;
         let example = text.split("```nft\n").nth(1).and_then(|rest| rest.split("```").next());
-        let file = std::env::temp_dir().join(format!("firewall-{}.nft", std::process::id()));
-        std::fs::write(&file, example.unwrap()).unwrap();
-        let checked = nft(&["--check", "--file", file.to_str().unwrap()]);
-        std::fs::remove_file(&file).unwrap();
-        checked.unwrap();
+        let folder = harness::Directory::new().unwrap();
+        let file = folder.write("firewall.nft", example.unwrap()).unwrap();
+        nft(&["--check", "--file", file.to_str().unwrap()]).unwrap();
     }
 
     #[test]

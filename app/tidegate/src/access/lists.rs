@@ -9,7 +9,7 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result};
 use lists::copy::{self, ListText};
-use lists::{FileList, Place, ReadList, UrlList};
+use lists::{FileList, Place, ReadList};
 use tracing::warn;
 use tracker::Networks;
 use tracker::access::{BadLine, HashList};
@@ -99,7 +99,7 @@ impl ListReader {
             ListSource::File(path) => {
                 Place::File(FileList { modified: modified(path), ..FileList::default() })
             }
-            ListSource::Url(url) => Place::Url(UrlList { url: url.url.clone() }),
+            ListSource::Url(url) => Place::Url(url.url.clone()),
         };
         let shown = source.to_string();
         let is_alike =

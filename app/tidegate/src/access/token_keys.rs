@@ -1,7 +1,5 @@
 //! The keys of tokens, from a file or a URL.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,9 +29,8 @@ pub(super) fn read(config: &Config) -> Result<Option<Vec<u8>>> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut read = || File::open(path)?.take(TOKEN_KEY_SET_MAX as u64 + 1).read_to_end(&mut bytes);
-    read().with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = super::read_up_to(path, TOKEN_KEY_SET_MAX as u64)
+        .with_context(|| format!("cannot read {}", path.display()))?;
     KeySet::parse(&bytes).with_context(|| path.display().to_string())?;
     Ok(bytes)
 }

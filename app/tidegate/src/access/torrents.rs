@@ -4,8 +4,7 @@
 //! changed, so that looking at a folder costs one system call for each file in it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirEntry, File};
-use std::io::Read;
+use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +16,7 @@ use tracker::access::HashList;
 use types::InfoHash;
 use types::limits::{TORRENT_FILE_MAX, TORRENT_FILES_MAX, TORRENT_FOLDER_DEPTH_MAX};
 
-use super::FileState;
+use super::{FileState, read_up_to};
 
 /// All folders that the configuration names, as they were when they were last looked at.
 #[derive(Clone, Default)]
@@ -26,6 +25,15 @@ pub(crate) struct TorrentFolders(Arc<Shared>);
 struct Shared {
     folders: Mutex<Folders>,
     names: Arc<TorrentNames>,
+    /// As of the last change. A look at the folders, which may take long, does not lock it.
+    hybrids: Mutex<Arc<[Hybrid]>>,
+}
+
+/// A torrent of version 1 and 2: its two hashes.
+#[derive(Clone, Copy)]
+pub(crate) struct Hybrid {
+    pub(crate) v1: InfoHash,
+    pub(crate) v2: InfoHash,
 }
 
 /// Bytes for the names of torrents. Torrents beyond that have none.
@@ -35,7 +43,7 @@ impl Default for Shared {
     fn default() -> Self {
         let names = TorrentNames::default();
         names.reset(NAMES_BYTES_MAX);
-        Self { folders: Mutex::default(), names: Arc::new(names) }
+        Self { folders: Mutex::default(), names: Arc::new(names), hybrids: Mutex::default() }
     }
 }
 
@@ -77,6 +85,7 @@ impl TorrentFolders {
     pub(crate) fn retain<'a>(&self, paths: impl Iterator<Item = &'a Path>) {
         let kept: Vec<&Path> = paths.collect();
         let mut folders = self.lock();
+        let before = folders.len();
         folders.retain(|path, folder| {
             let is_kept = kept.contains(&path.as_path());
             if !is_kept {
@@ -84,6 +93,9 @@ impl TorrentFolders {
             }
             is_kept
         });
+        if folders.len() < before {
+            self.publish_hybrids(&folders);
+        }
     }
 
     /// Looks at a folder, and returns the torrents in it.
@@ -94,8 +106,17 @@ impl TorrentFolders {
     pub(crate) fn read(&self, path: &Path) -> Result<Arc<HashList>> {
         let mut folders = self.lock();
         let folder = folders.entry(path.to_owned()).or_default();
-        self.look(path, folder)?;
-        Ok(Arc::clone(&folder.list))
+        let is_changed = self.look(path, folder)?;
+        let list = Arc::clone(&folder.list);
+        if is_changed {
+            self.publish_hybrids(&folders);
+        }
+        Ok(list)
+    }
+
+    /// Returns the hybrid torrents of all folders: the same list until one has changed.
+    pub(crate) fn hybrids(&self) -> Arc<[Hybrid]> {
+        Arc::clone(&self.0.hybrids.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the number of files of a folder that were left out when it was last looked at.
@@ -123,7 +144,19 @@ impl TorrentFolders {
                 Err(_) => {}
             }
         }
+        if is_changed {
+            self.publish_hybrids(&folders);
+        }
         is_changed
+    }
+
+    fn publish_hybrids(&self, folders: &Folders) {
+        let files = folders.values().flat_map(|folder| folder.files.values());
+        let hybrids = files.filter_map(|file| match *file.hashes {
+            [v1, v2] => Some(Hybrid { v1, v2 }),
+            _ => None,
+        });
+        *self.0.hybrids.lock().unwrap_or_else(PoisonError::into_inner) = hybrids.collect();
     }
 
     /// Looks at a folder. Returns whether it has other torrents than before.
@@ -259,10 +292,8 @@ fn file_in(root: &Path, entry: &DirEntry) -> Option<FileState> {
 }
 
 fn read_torrent(path: &Path) -> Result<Torrent> {
-    let mut bytes = Vec::new();
-    let mut read = || File::open(path)?.take(TORRENT_FILE_MAX + 1).read_to_end(&mut bytes);
-    let len = read().with_context(|| path.display().to_string())?;
-    if len as u64 > TORRENT_FILE_MAX {
+    let bytes = read_up_to(path, TORRENT_FILE_MAX).with_context(|| path.display().to_string())?;
+    if bytes.len() as u64 > TORRENT_FILE_MAX {
         bail!("{}: larger than {TORRENT_FILE_MAX} bytes", path.display());
     }
     Torrent::from_bytes(&bytes).with_context(|| path.display().to_string())
@@ -400,7 +431,7 @@ mod tests {
             (0..TORRENT_FOLDER_DEPTH_MAX).map(|it| it.to_string()).collect();
         assert!(scene.has(&expected.iter().map(String::as_str).collect::<Vec<_>>()));
         fs::remove_dir_all(scene.path("d")).unwrap();
-        let huge = File::create(scene.path("huge.torrent")).unwrap();
+        let huge = fs::File::create(scene.path("huge.torrent")).unwrap();
         huge.set_len(TORRENT_FILE_MAX + 1).unwrap();
         assert!(scene.has(&[]));
         let missing = scene.folders.read(&scene.directory.path("none")).unwrap_err();

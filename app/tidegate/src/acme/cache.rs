@@ -7,9 +7,9 @@
 //!     lock                                        held by the process that renews
 //! ```
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -17,7 +17,7 @@ use instant_acme::AccountCredentials;
 use net::tls::Certificate;
 use serde::{Deserialize, Serialize};
 
-use crate::permissions::write_secret;
+use crate::permissions::{STATE_DIRECTORY, create_directory, write_secret};
 use config::AcmeConfig;
 
 /// The directory of one ACME server.
@@ -35,8 +35,7 @@ impl Cache {
     /// Creates the directory if it does not exist.
     pub(super) fn open(config: &AcmeConfig) -> Result<Self> {
         let directory = config.cache.join(directory_name(&config.directory));
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-        made.with_context(|| format!("state.dir: cannot create {}", directory.display()))?;
+        create_directory(STATE_DIRECTORY, &directory, None)?;
         Ok(Self { directory })
     }
 

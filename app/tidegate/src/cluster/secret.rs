@@ -187,7 +187,7 @@ pub(super) fn read<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<[u8; SECRET_LEN], D::Error> {
     let text = String::deserialize(deserializer)?;
-    from_hex(&text).ok_or_else(|| {
+    from_hex(text).ok_or_else(|| {
         serde::de::Error::custom(format!("expected a secret of {} hex digits", 2 * SECRET_LEN))
     })
 }

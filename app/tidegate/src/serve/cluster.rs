@@ -15,7 +15,7 @@ use std::time::Instant;
 use admin::records::{KINDS, Writer};
 use admin::{Command, Records};
 use anyhow::{Context, Result};
-use cluster::nats::{self, Finding, NatsOptions, Order, SecretIds, Setup, Status, Stop};
+use cluster::nats::{self, NatsOptions, Order, SecretIds, Setup, Status, Stop};
 use cluster::{Identity, Letters};
 use net::process::lower_priority;
 use replication::{Reservation, SharedAccounts};
@@ -42,22 +42,11 @@ impl Module for ClusterModule {
     /// Reads the join file, and asks the NATS servers.
     fn check(&self, config: &Config, is_running: bool, findings: &mut Findings) {
         let Some(cluster) = &config.cluster else { return };
-        let found = Join::read(&cluster.join).and_then(|join| {
+        let checked = Join::read(&cluster.join).and_then(|join| {
             let ids = SecretIds::from(Secrets::from(join.secret()).ids());
-            Ok(nats::check(&nats_options(config, cluster, &join, ids), is_running)?)
+            Ok(nats::check(&nats_options(config, cluster, &join, ids), is_running, findings)?)
         });
-        match found {
-            Err(error) => findings.problems.push(format!("{error:#}")),
-            Ok(found) => {
-                for finding in found {
-                    match finding {
-                        Finding::Problem(text) => findings.problems.push(text),
-                        Finding::Warning(text) => findings.warnings.push(text),
-                        Finding::Note(text) => findings.notes.push(text),
-                    }
-                }
-            }
-        }
+        findings.problems.extend(checked.err().map(|error| format!("{error:#}")));
     }
 
     /// Opens the node, if there is a cluster. Reads its join file.

@@ -22,6 +22,7 @@ use super::upgrade::Upgrader;
 use super::workers::Workers;
 use crate::access::AccessState;
 use config::Config;
+pub(crate) use subsystem::Findings;
 
 /// A subsystem that a build or a configuration may lack. Its phases come in the order of these methods; those that it
 /// does not implement do nothing. An error of a phase that starts something ends the process.
@@ -99,17 +100,6 @@ pub(crate) trait Module {
 
     /// Stops, after all workers. Gives up at `deadline`.
     fn stop(&mut self, _deadline: Instant) {}
-}
-
-/// The findings of a check of a configuration.
-#[derive(Default)]
-pub(crate) struct Findings {
-    /// Reasons why this machine cannot serve the configuration as it says.
-    pub(crate) problems: Vec<String>,
-    pub(crate) warnings: Vec<String>,
-    /// Ports that a running tidegate has, because the configuration may be meant for its next start or reload, and
-    /// facts about the machine.
-    pub(crate) notes: Vec<String>,
 }
 
 /// A process that is a node of a cluster.

@@ -1,17 +1,15 @@
 //! Detects that the program on the disk is no longer the one that runs.
 
 use std::env;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use crate::access::{FileState, file_state};
 
 /// The file that this process was started from.
 pub(super) struct ProgramFile {
     path: PathBuf,
-    identity: Option<Identity>,
+    state: Option<FileState>,
 }
-
-/// Device, inode, time of the last change and size: equal for the same content.
-type Identity = (u64, u64, i64, u64);
 
 impl ProgramFile {
     /// Returns the file of this process. Call at the start, before it may be replaced.
@@ -20,14 +18,13 @@ impl ProgramFile {
     }
 
     fn at(path: PathBuf) -> Self {
-        let identity = identity(&path);
-        Self { path, identity }
+        Self { state: file_state(&path), path }
     }
 
     /// Returns whether there is another file in its place now.
     pub(super) fn has_changed(&self) -> bool {
-        let now = identity(&self.path);
-        self.identity.is_some() && now.is_some() && now != self.identity
+        let now = file_state(&self.path);
+        self.state.is_some() && now.is_some() && now != self.state
     }
 }
 
@@ -36,13 +33,8 @@ pub(super) fn path() -> PathBuf {
     let running = env::current_exe().unwrap_or_default();
     // As the launcher does: a link by which the program was called may point to a newer version later.
     let called = env::args_os().next().map(PathBuf::from).unwrap_or_default();
-    let is_path = called.components().count() > 1 && identity(&called) == identity(&running);
+    let is_path = called.components().count() > 1 && file_state(&called) == file_state(&running);
     if is_path { std::path::absolute(called).unwrap_or(running) } else { running }
-}
-
-fn identity(path: &Path) -> Option<Identity> {
-    let file = path.metadata().ok()?;
-    Some((file.dev(), file.ino(), file.mtime(), file.len()))
 }
 
 #[cfg(test)]

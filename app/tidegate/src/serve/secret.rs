@@ -1,13 +1,13 @@
 //! The secret of the state directory: 32 random bytes, made once. Keys of hashes that outlive the process
 //! derive from it, so that sessions of users' keys are found again after a restart.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use net::process::Identity;
 
+use crate::access::read_up_to;
 use crate::permissions::{create_state_directory, future_owner, write_secret};
 use config::Config;
 
@@ -29,9 +29,10 @@ pub(super) fn session_key(config: &Config, inherited: [u8; 16]) -> Result<[u8; 1
 
 fn read_or_create(directory: &Path, owner: Option<Identity>) -> Result<[u8; LEN]> {
     let path = directory.join(FILE_NAME);
-    let secret = match read(&path) {
+    let read = || read_up_to(&path, LEN as u64);
+    let secret = match read() {
         Err(error) if error.kind() == ErrorKind::NotFound => create(&path, owner)
-            .and_then(|()| read(&path))
+            .and_then(|()| read())
             .with_context(|| format!("state.dir: cannot create {}", path.display()))?,
         read => read.with_context(|| format!("state.dir: cannot read {}", path.display()))?,
     };
@@ -42,13 +43,6 @@ fn read_or_create(directory: &Path, owner: Option<Identity>) -> Result<[u8; LEN]
         if secret.len() > LEN { "more".into() } else { secret.len().to_string() },
     );
     Ok(secret.try_into().unwrap_or_default())
-}
-
-/// Reads a file, up to a byte more than a secret has.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LEN as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn create(path: &Path, owner: Option<Identity>) -> io::Result<()> {

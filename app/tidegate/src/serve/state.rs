@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use admin::records::{FILE as RECORDS_FILE, Writer};
 use admin::{
@@ -20,6 +20,7 @@ use tracker::Tracker;
 use super::event::Event;
 use super::module::Shared;
 use super::program::ProgramFile;
+use super::time::unix_ms;
 use super::tokens::{self, FirstToken};
 use super::webhooks;
 use super::workers::Workers;
@@ -174,6 +175,5 @@ pub(super) fn close(records: &Records, deadline: Instant) {
 }
 
 fn moment(clock: Clock) -> ClockReading {
-    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    ClockReading { time: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tick: clock.now() }
+    ClockReading { time: (unix_ms() / 1000).cast_signed(), tick: clock.now() }
 }

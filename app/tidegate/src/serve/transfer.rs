@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use tracker::{SessionOrigin, SessionWalk, Tracker};
 
 use super::time::clocks;
-use super::workers::give_way;
+use super::workers::{ends_by, give_way};
 
 /// The name of the stream among the inherited sockets.
 pub(super) const STREAM_NAME: &str = "swarms";
@@ -106,15 +106,9 @@ impl SwarmSender {
     /// Sends what is left. Call when the new process serves and nothing changes any more.
     pub(super) fn finish(self) {
         self.orders.finish();
-        let deadline = Instant::now() + FINISH_TIMEOUT;
-        while !self.thread.is_finished() {
-            if Instant::now() >= deadline {
-                warn!(
-                    "stopping without having sent all swarms: the new process does not take them"
-                );
-                return self.cancel();
-            }
-            thread::sleep(Duration::from_millis(5));
+        if !ends_by(&self.thread, Instant::now() + FINISH_TIMEOUT) {
+            warn!("stopping without having sent all swarms: the new process does not take them");
+            return self.cancel();
         }
         match self.thread.join() {
             Ok(Ok(Some(bytes))) => info!(bytes, "sent all swarms to the new process"),

@@ -269,7 +269,7 @@ pub(super) fn give_way() {
 }
 
 /// Waits for the end of a thread. Returns false if it has not ended by `deadline`.
-pub(crate) fn ends_by(thread: &JoinHandle<()>, deadline: Instant) -> bool {
+pub(crate) fn ends_by<T>(thread: &JoinHandle<T>, deadline: Instant) -> bool {
     while !thread.is_finished() {
         if Instant::now() >= deadline {
             return false;

@@ -1,7 +1,7 @@
 //! Accounts of a private site through the feed: nothing is counted twice or lost by a kill, an upgrade or a restart.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
@@ -201,6 +201,47 @@ fn feed_has_cursors_scopes_and_confirmations() {
     assert_eq!(tracker.metric("tidegate_site_announces_total"), 2.0);
 }
 
+/// A client announces both hashes of a hybrid torrent, with the same counters. It is in a folder of torrents that the
+/// tracker sees while it runs.
+#[test]
+fn hybrid_torrents_are_counted_once() {
+    const TREE: &str = "9:file treed1:ad0:d6:lengthi7eeee";
+    const REST: &str = "6:lengthi7e12:meta versioni2e4:name1:a12:piece lengthi16384e6:pieces20:xxxxxxxxxxxxxxxxxxxx";
+    let directory = Directory::new();
+    let folder = directory.path("torrents");
+    std::fs::create_dir(&folder).unwrap();
+    let access = format!("private = true\nmode = \"allow\"\nallow_torrents = {folder:?}");
+    let more = MORE.replace("private = true", &access);
+    let state = directory.path("state");
+    let (tracker, api) = start_in(Directory::new(), &format!("{more}[state]\ndir = {state:?}\n"));
+    let file = directory.write("torrents/hybrid.torrent", &format!("d4:infod{TREE}{REST}ee"));
+    let hashes = client::Torrent::read(file.to_str().unwrap()).unwrap().hashes;
+    let [v1, v2] = hashes[..] else { panic!("expected two hashes, found {hashes:?}") };
+    let client = client(&api, 0, 1001);
+    let announce = |hash: &types::InfoHash, uploaded: u64| {
+        let hash: String = hash.0.iter().map(|byte| format!("%{byte:02x}")).collect();
+        let rest = format!("peer_id=-XX0001-000000001001&port=1001&uploaded={uploaded}");
+        let rest = format!("{rest}&downloaded=0&left=1&compact=1");
+        let target = format!("/{}/announce?info_hash={hash}&{rest}", client.key);
+        http(tracker.http4(), &target).1
+    };
+    tracker.wait_until("the torrent is allowed", |_| has(&announce(&v1, 0), "8:complete"));
+    announce(&v2, 0);
+    tracker.wait_for_log("counting both hashes of hybrid torrents as one");
+    let mut reader = Reader::default();
+    for uploaded in [1_000, 3_000] {
+        assert!(has(&announce(&v1, uploaded), "8:complete"));
+        assert!(has(&announce(&v2, uploaded), "8:complete"));
+    }
+    tracker.wait_until("the feed has all", |_| {
+        reader.read(&api);
+        reader.ledger.values().map(|sums| sums[0]).sum::<u64>() >= 3_000
+    });
+    let expected = Ledger::from([((client.user, v1.to_string()), [3_000, 0])]);
+    reader.ledger.retain(|_, sums| sums[0] > 0);
+    assert_eq!(reader.ledger, expected);
+}
+
 /// The key itself changes: the old one is unknown at once, and totals go on.
 #[test]
 fn a_key_is_replaced_without_losing_totals() {
@@ -239,8 +280,8 @@ fn a_key_is_replaced_without_losing_totals() {
 #[test]
 fn batches_are_posted_to_a_webhook_until_they_are_accepted() {
     let state = Directory::new();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let receiver = Receiver::start(&[503, 302]);
+    let port = receiver.port();
     let start = || {
         let hooks = format!("webhook_ports = [\"{port}\"]\nwebhook_private = [\"127.0.0.1\"]\n");
         start_in(
@@ -249,7 +290,6 @@ fn batches_are_posted_to_a_webhook_until_they_are_accepted() {
         )
     };
     let (mut tracker, api) = start();
-    let receiver = Receiver::serve(listener, &[503, 302]);
     let hook = json!({ "url": receiver.url("/feed"), "events": ["accounting"] });
     let limited = api.limited(&["config:write", "events:read"]);
     limited.expect(403, "POST /webhooks", Some(&hook));

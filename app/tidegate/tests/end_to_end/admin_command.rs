@@ -1,6 +1,6 @@
 //! `tidegate admin` against running trackers.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::process::{Output, Stdio};
 use std::time::Instant;
@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use crate::api::{self, TOKEN, hash};
 use crate::clients::http_announce;
-use crate::process::{Directory, PATIENCE, Tracker, stderr, stdout, tidegate, unused_address};
+use crate::process::{
+    Directory, PATIENCE, Tracker, run_with_input, stderr, stdout, tidegate, unused_address,
+};
 
 /// The variable that clients read their token from.
 pub(crate) const VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
@@ -51,12 +53,7 @@ impl Served {
 
     /// The same with `text` on standard input.
     fn feed(&self, line: &str, text: &str) -> Output {
-        let mut command = self.command(line);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        // It need not read everything.
-        let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
-        child.wait_with_output().unwrap()
+        run_with_input(self.command(line), text.as_bytes())
     }
 
     /// Returns its standard output. Panics unless it succeeds.

@@ -1,16 +1,15 @@
 //! Archives of the state directory, and their way to another machine.
 
 use std::fs::{self, Permissions};
-use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
 use crate::api::{Caller, TOKEN, start_in};
 use crate::clients::{Udp, http_announce};
-use crate::process::{Directory, Tracker, run, stderr, stdout, tidegate};
+use crate::process::{Directory, Tracker, run, run_with_input, stderr, stdout, tidegate};
 
 struct Machine {
     directory: Directory,
@@ -171,11 +170,8 @@ fn backups_go_through_pipes_and_the_api() {
     for (number, bytes) in bodies.iter().enumerate() {
         let to = Machine::new("");
         let config = to.directory.write("tidegate.toml", &to.config());
-        let mut restore = tidegate(&["restore", "-", "--config", config.to_str().unwrap()]);
-        restore.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut restore = restore.spawn().unwrap();
-        restore.stdin.take().unwrap().write_all(bytes).unwrap();
-        assert_success(&restore.wait_with_output().unwrap());
+        let restore = tidegate(&["restore", "-", "--config", config.to_str().unwrap()]);
+        assert_success(&run_with_input(restore, bytes));
         assert_eq!(to.state().join("secret").exists(), number == 2);
         let tracker = to.start();
         assert_eq!(rows(&Caller::of(&tracker)), before, "{}", tracker.log());

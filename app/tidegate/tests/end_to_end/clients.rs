@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use harness::http::Connection;
+use harness::http::{Connection, UPGRADE};
 
 use crate::process::PATIENCE;
 use crate::site;
@@ -63,13 +63,9 @@ pub(crate) fn upgrade(address: SocketAddr, target: &str) -> u16 {
 /// The same, and returns the connection, too.
 pub(crate) fn open_websocket(address: SocketAddr, target: &str) -> (Connection, u16) {
     let mut connection = Connection::open(address).unwrap();
-    let request = format!(
-        "GET {target} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-    );
-    connection.send(request).unwrap();
-    let status = connection.receive_head().unwrap().status;
-    (connection, status)
+    let headers = format!("Host: x\r\n{UPGRADE}");
+    let response = connection.ask(&format!("GET {target}"), &headers, b"").unwrap();
+    (connection, response.status)
 }
 
 /// Announces a leecher over WebSocket with `event`, and returns the response.

@@ -1,13 +1,13 @@
 //! A server that receives HTTP posts, and may refuse them.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
 
 use serde_json::Value;
 
+use crate::client_commands::fake_trackers::{read_head, tcp};
 use crate::process::PATIENCE;
 
 #[derive(Clone, Debug)]
@@ -45,19 +45,16 @@ struct Received {
 
 impl Receiver {
     /// Starts a receiver that answers with these statuses, and then always 204.
-    pub(crate) fn serve(listener: TcpListener, statuses: &[u16]) -> Self {
-        let address = listener.local_addr().unwrap();
+    pub(crate) fn start(statuses: &[u16]) -> Self {
         let received = Arc::<Received>::default();
         let statuses = Arc::new(Mutex::new(statuses.iter().copied().collect::<VecDeque<_>>()));
         let sink = Arc::clone(&received);
-        // The threads end with the test's process.
-        thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
-                let (received, statuses) = (Arc::clone(&sink), Arc::clone(&statuses));
-                thread::spawn(move || receive(stream, &received, &statuses));
-            }
-        });
+        let address = tcp(move |stream| receive(stream, &sink, &statuses));
         Self { address, received }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -79,15 +76,8 @@ impl Receiver {
     }
 }
 
-fn receive(stream: TcpStream, received: &Received, statuses: &Mutex<VecDeque<u16>>) {
-    let mut stream = BufReader::new(stream);
-    loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if !stream.read_line(&mut head).is_ok_and(|len| len > 0) {
-                return;
-            }
-        }
+fn receive(mut stream: TcpStream, received: &Received, statuses: &Mutex<VecDeque<u16>>) {
+    while let Some(head) = read_head(&mut stream) {
         let mut post = Post { head, body: String::new() };
         let mut body = vec![0; post.header("content-length").parse().unwrap()];
         stream.read_exact(&mut body).unwrap();
@@ -98,6 +88,6 @@ fn receive(stream: TcpStream, received: &Received, statuses: &Mutex<VecDeque<u16
         // Where a redirect leads.
         let answer =
             format!("HTTP/1.1 {status} X\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n");
-        stream.get_mut().write_all(answer.as_bytes()).unwrap();
+        stream.write_all(answer.as_bytes()).unwrap();
     }
 }

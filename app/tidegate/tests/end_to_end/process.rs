@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
@@ -65,6 +66,15 @@ pub(crate) fn link_binary(link: &Path) {
 /// Runs the binary to its end, which must come soon.
 pub(crate) fn run(arguments: &[&str]) -> Output {
     tidegate(arguments).output().unwrap()
+}
+
+/// Runs a command to its end with `input` on its standard input. It need not read everything.
+pub(crate) fn run_with_input(mut command: Command, input: &[u8]) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn();
+    let mut child = child.unwrap_or_else(|error| panic!("{command:?}: {error}; cargo xtask setup"));
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
 }
 
 pub(crate) fn stdout(output: &Output) -> String {

@@ -54,9 +54,8 @@ impl Scene {
         let mut client = Command::new("mariadb");
         client.args(["--no-defaults", "--user=root", "--skip-column-names"]);
         client.arg(format!("--host={}", address.ip())).arg(format!("--port={}", address.port()));
-        let output = client.arg("--execute").arg(statements).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        client.arg("--execute").arg(statements);
+        harness::output(client).unwrap().trim().to_owned()
     }
 
     fn start(&self) -> Tracker {

@@ -1,12 +1,13 @@
 //! Socket activation: sockets that were opened by the service manager.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 
+use harness::http::Connection;
+
 use crate::clients::{Udp, announce_target, has, http_announce};
-use crate::process::{Directory, PATIENCE, Tracker, config, stderr, tidegate, unused_address};
+use crate::process::{Directory, Tracker, config, stderr, tidegate, unused_address};
 
 /// Returns the binary with two inherited sockets called `names`. They arrive as standard input and
 /// output; a shell moves them to descriptors 3 and 4 and sets LISTEN_PID.
@@ -61,16 +62,12 @@ fn takes_over_inherited_sockets_without_losing_requests() {
         tracker.stop();
         assert_eq!(tracker.wait_for_end().code(), Some(0), "{}", tracker.log());
         // Clients wait while no process serves.
-        let mut waiting = TcpStream::connect(tracker.http4()).unwrap();
+        let mut waiting = Connection::open(tracker.http4()).unwrap();
         let target = announce_target(0xaa, 1004);
-        let request =
-            format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        waiting.write_all(request.as_bytes()).unwrap();
+        waiting.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
         let _next = start();
-        waiting.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut answer = Vec::new();
-        waiting.read_to_end(&mut answer).unwrap();
-        assert!(has(&answer, "10:incompletei1e"), "{}", answer.escape_ascii());
+        let answer = waiting.receive().unwrap();
+        assert!(answer.has("10:incompletei1e"), "{}", answer.text());
     }
 }
 

@@ -5,41 +5,30 @@ mod certificates;
 mod check_command;
 mod clients;
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-use crate::process::{Directory, Tracker, stderr, stdout};
+pub(crate) use harness::certificates::ECDSA;
 
-/// An elliptic-curve key, as most certificates have today.
-pub(crate) const ECDSA: &[&str] = &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+use crate::process::{Directory, Tracker, run_with_input, stderr, stdout};
+
 const RSA: &[&str] = &["-newkey", "rsa:2048"];
 
 /// Runs a program in a directory with `input` on its standard input.
 fn ask(directory: &Directory, words: &[&str], input: &str) -> Output {
-    let mut child = Command::new(words[0])
-        .args(&words[1..])
-        .current_dir(directory.path(""))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{}: {error}; cargo xtask setup", words[0]));
-    // It may end without reading.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).current_dir(directory.path(""));
+    run_with_input(command, input.as_bytes())
 }
 
 fn openssl(directory: &Directory, words: &[&str]) {
-    let output = ask(directory, &[&["openssl"], words].concat(), "");
-    assert!(output.status.success(), "openssl {words:?}: {}", stderr(&output));
+    harness::certificates::openssl(&directory.path(""), words).unwrap();
 }
 
 /// Makes `ca.pem`, the authority that clients trust.
 pub(crate) fn make_authority(directory: &Directory) {
-    let file = ["-noenc", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=ca"];
-    openssl(directory, &[&["req", "-x509"], ECDSA, &file].concat());
+    harness::certificates::make_authority(&directory.path("")).unwrap();
 }
 
 /// Makes `NAME.pem` and `NAME.key` for `NAME.test`, issued by the authority and valid for `days`.
@@ -49,12 +38,7 @@ fn make(directory: &Directory, name: &str, kind: &[&str], days: &str) {
 
 /// The same for this host, as in `DNS:name` or `IP:address`.
 pub(crate) fn issue(directory: &Directory, name: &str, host: &str, (kind, days): (&[&str], &str)) {
-    let (chain, key) = (format!("{name}.pem"), format!("{name}.key"));
-    let host = format!("subjectAltName={host}");
-    let issuer = ["req", "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", days];
-    let subject = ["-subj", "/CN=host", "-addext", &host, "-addext", "basicConstraints=CA:FALSE"];
-    let files = ["-noenc", "-keyout", &key, "-out", &chain];
-    openssl(directory, &[&issuer, kind, &subject, &files].concat());
+    harness::certificates::issue(&directory.path(""), name, host, kind, days).unwrap();
 }
 
 /// Returns the serial number of the certificate that is presented there for a host.

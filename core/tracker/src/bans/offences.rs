@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use primitives::IpPrefix;
 use primitives::siphash::siphash_ip;
-use types::Tick;
+use types::{Tick, labelled};
 
-use crate::labelled::labelled;
 use crate::limiter::{Buckets, Rate};
 
 labelled! {

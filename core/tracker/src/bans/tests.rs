@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use primitives::Random;
 
 use super::*;
+use crate::Networks;
 
 fn network(text: &str) -> IpPrefix {
     text.parse().unwrap()

@@ -1,6 +1,6 @@
 //! Why packets are dropped and connections closed.
 
-use crate::labelled::labelled;
+use types::labelled;
 
 labelled! {
     /// Why a packet was dropped without a reply, or a connection closed.

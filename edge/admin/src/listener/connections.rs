@@ -26,12 +26,18 @@ const RESERVED_PART: usize = 8;
 
 /// Returns the prefix that one client has to itself: an IPv4 address, or a /64.
 pub(crate) fn host(client: IpAddr) -> IpPrefix {
-    IpPrefix::of_client(client, 32, 64)
+    match client.to_canonical() {
+        IpAddr::V4(ip) => IpPrefix::v4(ip, 32),
+        IpAddr::V6(ip) => IpPrefix::v6(ip, 64),
+    }
 }
 
 /// Returns the prefix that one operator of hosts has at least: an IPv4 /24, or a /48.
 fn network(client: IpAddr) -> IpPrefix {
-    IpPrefix::of_client(client, 24, 48)
+    match client.to_canonical() {
+        IpAddr::V4(ip) => IpPrefix::v4(ip, 24),
+        IpAddr::V6(ip) => IpPrefix::v6(ip, 48),
+    }
 }
 
 /// The open connections.

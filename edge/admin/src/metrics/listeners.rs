@@ -20,9 +20,9 @@ pub(super) fn render_traffic(page: &mut Page, listeners: &[(Listener, Counters)]
     for (name, help, by_kind) in families {
         page.family(name, "counter", help);
         for (listener, counters) in listeners {
-            for (family, row) in [Family::V4, Family::V6].into_iter().zip(by_kind(counters)) {
+            for (family, row) in Family::ALL.into_iter().zip(by_kind(counters)) {
                 for (kind, value) in RequestKind::ALL.into_iter().zip(row) {
-                    let labels = [("family", super::label(family)), ("kind", kind.label())];
+                    let labels = [("family", family.label()), ("kind", kind.label())];
                     listener_sample(page, name, listener, &labels, value);
                 }
             }

@@ -43,6 +43,8 @@ named! {
     }
 }
 
+const _: () = assert!(HistorySpan::NinetyDays as usize + 1 == TIERS.len());
+
 impl HistorySpan {
     fn seconds(self) -> u64 {
         let (step_s, rows) = TIERS[self as usize];

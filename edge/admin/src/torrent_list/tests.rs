@@ -12,14 +12,10 @@ fn announce(tracker: &Tracker, now: u32, info_hash: InfoHash, host: u8, event: E
         (tracker.view(Tick(now)), [10, 0, 0, host].into(), RequestKind::Announce);
     let grant = view.authorize_unverified(ListenerPolicyId(0), from, kind, None).unwrap();
     let announce = Announce {
-        info_hash,
-        peer_id: PeerId::default(),
-        port: 6881,
         event,
         left: Some(u64::from(host % 2)),
-        uploaded: 0,
-        downloaded: 0,
         want: NumWant::Peers(0),
+        ..Announce::new(info_hash, PeerId::default(), 6881)
     };
     let policy = AnnouncePolicy { peers_max: 0, families: Families::Own, with_downloads: false };
     let request = AnnounceRequest { grant, via_local_address: true, announce, policy };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_nats::{Event, Subscriber};
 use futures_util::StreamExt;
 use replication::block;
+use subsystem::Findings;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -32,48 +33,37 @@ const PAYLOAD_MIN: usize = block::HEADER_LEN + block::BODY_MAX + 1024;
 /// Clocks that differ by more are corrected, and an alarm says so.
 const CLOCK_OFFSET_MAX_MS: i64 = 2000;
 
-/// Something found, as a sentence with a remedy.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
-    /// The node cannot work as configured.
-    Problem(String),
-    /// It works, but not as it should.
-    Warning(String),
-    /// Worth knowing.
-    Note(String),
-}
-
-/// Checks what `options` lead to. Takes some seconds. `is_running` tells that this machine runs the node already.
+/// Checks what `options` lead to, and adds what it finds, with remedies. Takes some seconds. `is_running` tells that
+/// this machine runs the node already.
 ///
 /// # Errors
 ///
 /// If the check itself cannot run.
-pub fn check(options: &NatsOptions, is_running: bool) -> io::Result<Vec<Finding>> {
+pub fn check(options: &NatsOptions, is_running: bool, findings: &mut Findings) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut findings = Vec::new();
     runtime.block_on(async {
-        let Some((link, events)) = check_servers(options, &mut findings).await else { return };
-        let rest = check_cluster(options, &link, events, is_running, &mut findings);
+        let Some((link, events)) = check_servers(options, findings).await else { return };
+        let rest = check_cluster(options, &link, events, is_running, findings);
         if timeout(TIMEOUT, rest).await.is_err() {
             let text = "the NATS servers answer too slowly: check that JetStream has a leader";
-            findings.push(Finding::Problem(text.into()));
+            findings.problems.push(text.into());
         }
     });
     runtime.shutdown_background();
-    Ok(findings)
+    Ok(())
 }
 
 type Connection = (Link, mpsc::UnboundedReceiver<Event>);
 
 /// Connects to each server. Returns the first connection.
-async fn check_servers(options: &NatsOptions, findings: &mut Vec<Finding>) -> Option<Connection> {
+async fn check_servers(options: &NatsOptions, findings: &mut Findings) -> Option<Connection> {
     let mut first = None;
     for server in &options.servers {
         let alone = NatsOptions { servers: vec![server.clone()], ..options.clone() };
         let (events, receiver) = mpsc::unbounded_channel();
         let failure = match timeout(CONNECT_TIMEOUT, Link::connect_once(&alone, events)).await {
             Ok(Ok(link)) => {
-                findings.extend(of_server(server, &link));
+                check_server(server, &link, findings);
                 first.get_or_insert((link, receiver));
                 continue;
             }
@@ -85,38 +75,36 @@ async fn check_servers(options: &NatsOptions, findings: &mut Vec<Finding>) -> Op
         } else {
             "check that it runs, and its address, port and certificate"
         };
-        findings.push(Finding::Problem(format!("cannot connect to {server}: {failure}: {remedy}")));
+        findings.problems.push(format!("cannot connect to {server}: {failure}: {remedy}"));
     }
     first
 }
 
-/// Returns what there is to say of a server.
-fn of_server(server: &str, link: &Link) -> Vec<Finding> {
-    let mut findings = Vec::new();
+/// Adds what there is to say of a server.
+fn check_server(server: &str, link: &Link, findings: &mut Findings) {
     let info = link.client.server_info();
     let is_at_least = |(major, minor, patch)| link.client.is_server_compatible(major, minor, patch);
     let version = &info.version;
     if !is_at_least(VERSION_MIN) {
-        findings.push(Finding::Warning(format!(
+        findings.warnings.push(format!(
             "{server} is nats-server {version}, which can lose streams in a crash: install 2.12 or later"
-        )));
+        ));
     } else if !is_at_least(VERSION_GOOD) {
-        findings.push(Finding::Note(format!(
-            "{server} is nats-server {version}: 2.12 or later is recommended"
-        )));
+        findings
+            .notes
+            .push(format!("{server} is nats-server {version}: 2.12 or later is recommended"));
     }
     if !info.jetstream {
-        findings.push(Finding::Problem(format!(
+        findings.problems.push(format!(
             "{server} does not have JetStream: add jetstream {{}} to its configuration"
-        )));
+        ));
     }
     if info.max_payload < PAYLOAD_MIN {
-        findings.push(Finding::Problem(format!(
+        findings.problems.push(format!(
             "{server} accepts messages of at most {} bytes: set max_payload to {PAYLOAD_MIN} or more",
             info.max_payload
-        )));
+        ));
     }
-    findings
 }
 
 async fn check_cluster(
@@ -124,23 +112,23 @@ async fn check_cluster(
     link: &Link,
     mut events: mpsc::UnboundedReceiver<Event>,
     is_running: bool,
-    findings: &mut Vec<Finding>,
+    findings: &mut Findings,
 ) {
     let Ok(heartbeats) = link.subscribe(link.subjects.all("h")).await else {
-        return findings.push(Finding::Problem("the connection to NATS has ended".into()));
+        return findings.problems.push("the connection to NATS has ended".into());
     };
-    findings.extend(check_rights(options, link, &mut events).await);
+    check_rights(options, link, &mut events, findings).await;
     let needs = streams::data_config(link, options);
     match streams::look_up(&link.jetstream, &needs.name, TIMEOUT).await {
-        Err(text) => findings.push(Finding::Problem(text)),
-        Ok(None) => findings.push(Finding::Problem(streams::missing(&needs.name))),
+        Err(text) => findings.problems.push(text),
+        Ok(None) => findings.problems.push(streams::missing(&needs.name)),
         Ok(Some(found)) => {
-            findings.extend(found.doubt(&needs).map(Finding::Warning));
+            findings.warnings.extend(found.doubt(&needs));
             let ahead_ms = now().unix_ms.cast_signed() - found.server_ms.cast_signed();
-            findings.extend(clock_warning("this machine", ahead_ms));
+            findings.warnings.extend(clock_warning("this machine", ahead_ms));
         }
     }
-    findings.extend(check_nodes(link, heartbeats, is_running).await);
+    check_nodes(link, heartbeats, is_running, findings).await;
 }
 
 /// Tries what a server with users must refuse, and what the node needs.
@@ -148,40 +136,46 @@ async fn check_rights(
     options: &NatsOptions,
     link: &Link,
     events: &mut mpsc::UnboundedReceiver<Event>,
-) -> Vec<Finding> {
+    findings: &mut Findings,
+) {
     if !doors::has_users(options, link) {
-        return vec![Finding::Warning(
+        return findings.warnings.push(
             "the NATS servers have no users: anyone who reaches them can speak as any node: run them with the \
              configuration that `tidegate cluster init` makes"
                 .into(),
-        )];
+        );
     }
     let found = doors::try_all(link, events).await;
     if found.is_own_shut {
-        return vec![Finding::Problem(format!(
+        return findings.problems.push(format!(
             "this node may not publish in its own name: its join file is not that of node {0}: make one by `tidegate \
              cluster invite {0}`",
             options.node
-        ))];
+        ));
     }
-    found.open.into_iter().map(Finding::Problem).collect()
+    findings.problems.extend(found.open);
 }
 
 /// Returns a warning if the clock of `place` is more than 2 s apart from that of the NATS server.
-fn clock_warning(place: &str, ahead_ms: i64) -> Option<Finding> {
+fn clock_warning(place: &str, ahead_ms: i64) -> Option<String> {
     let seconds = ahead_ms.unsigned_abs() as f64 / 1000.0;
     let direction = if ahead_ms < 0 { "behind" } else { "ahead of" };
     (ahead_ms.abs() > CLOCK_OFFSET_MAX_MS).then(|| {
-        Finding::Warning(format!(
+        format!(
             "the clock of {place} is {seconds:.1} s {direction} that of the NATS server: synchronize both by NTP"
-        ))
+        )
     })
 }
 
 /// Looks which nodes are there, and what their clocks say.
-async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) -> Vec<Finding> {
+async fn check_nodes(
+    link: &Link,
+    mut messages: Subscriber,
+    is_running: bool,
+    findings: &mut Findings,
+) {
     let deadline = Instant::now() + HEARTBEATS;
-    let (mut findings, mut seen) = (Vec::new(), Vec::new());
+    let mut seen = Vec::new();
     let (mut is_foreign, mut is_refused) = (false, false);
     while let Ok(Some(message)) = timeout_at(deadline, messages.next()).await {
         let from = match link.origin("h", &message) {
@@ -201,33 +195,32 @@ async fn check_nodes(link: &Link, mut messages: Subscriber, is_running: bool) ->
         seen.push(from);
         if from == link.subjects.node() {
             if !is_running {
-                findings.push(Finding::Problem(format!(
+                findings.problems.push(format!(
                     "cluster.join: another tracker has the number {from} (tidegate {}): make a join file for each \
                      node",
                     heartbeat.version
-                )));
+                ));
             }
             continue;
         }
-        findings.extend(clock_warning(&format!("node {from}"), heartbeat.clock_ahead_ms));
+        findings.warnings.extend(clock_warning(&format!("node {from}"), heartbeat.clock_ahead_ms));
     }
     if is_foreign {
-        findings.push(Finding::Problem(
+        findings.problems.push(
             "cluster.join: other nodes have another secret: make a new join file by `tidegate cluster invite`"
                 .into(),
-        ));
+        );
     }
     if is_refused {
-        findings.push(Finding::Problem(
+        findings.problems.push(
             "access.private: other nodes have listeners of other kinds, private or open, than this node: use a \
              cluster for each kind, or set access.private_and_open = true on all nodes"
                 .into(),
-        ));
+        );
     }
     let nodes: Vec<_> = seen.iter().map(u8::to_string).collect();
-    findings.push(Finding::Note(match nodes.is_empty() {
+    findings.notes.push(match nodes.is_empty() {
         true => "no node of the cluster runs".into(),
         false => format!("nodes of the cluster that run: {}", nodes.join(", ")),
-    }));
-    findings
+    });
 }

@@ -170,7 +170,7 @@ impl Asked<'_> {
         let answer = answer.map_err(|_| "no answer")?.ok_or("NATS is away")?;
         match link.origin_of_answer(&answer) {
             Ok(()) => Ok(answer.payload.into()),
-            Err(reason) => Err(format!("dropped an answer: {}", reason.name()).into()),
+            Err(reason) => Err(format!("dropped an answer: {}", reason.label()).into()),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Clients: what they announce, and what should be known of them.
 
 use primitives::Random;
-use swarm::{Action, PeerCaps, StoreAnnounce};
-use types::{Families, InfoHash, PeerId, PeerKey, Role};
+use swarm::{Action, StoreAnnounce};
+use types::{Families, InfoHash, PeerKey, Role};
 
 use crate::{Peer, Times};
 
@@ -119,16 +119,10 @@ impl Client {
         let most_s = if dice.is_multiple_of(3) { self.interval_s } else { self.pause_s };
         self.next_ms = now_ms + 2000 + u64::from(random.below(most_s * 1000 - 2000));
         Some(StoreAnnounce {
-            slot: 0,
-            info_hash: self.peer.0,
-            peer: self.peer.1,
-            peer_id: PeerId([0; 20]),
-            role,
             action,
-            min_interval_s: 0,
-            caps: PeerCaps::default(),
             want: 5,
             families: Families::Both,
+            ..StoreAnnounce::update(self.peer.0, self.peer.1, role)
         })
     }
 }

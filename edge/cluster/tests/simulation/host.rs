@@ -79,15 +79,9 @@ pub(crate) struct Home {
 
 impl Home {
     pub(crate) fn new(seed: u64, times: Times) -> Self {
-        let store = Store::new(&swarm::Options {
-            shards: 2,
-            hash_key: u128::from(seed).to_le_bytes(),
-            peer_lifetime_s: times.lifetime_s,
-            web_lifetime_s: times.lifetime_s,
-            keep_peer_ids: false,
-            memory_budget: None,
-        });
-        Self { store, feed: Feed::default() }
+        let hash_key = u128::from(seed).to_le_bytes();
+        let options = swarm::Options::new(2, hash_key, times.lifetime_s);
+        Self { store: Store::new(&options), feed: Feed::default() }
     }
 }
 

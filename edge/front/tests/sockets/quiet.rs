@@ -85,3 +85,21 @@ fn http_has_the_reason_as_a_warning() {
     let counters = server.finish(Protocol::Http);
     assert_eq!(counters.refusals[Refusal::Denied.index()], 2);
 }
+
+#[test]
+fn webtorrent_has_it_too_and_no_peer_remains() {
+    let server = HttpServer::start();
+    let mut client = server.web_client();
+    let torrent = leecher(1).info_hash;
+    refuse_quietly(&server.tracker, torrent);
+    client.announce(&leecher(1));
+    let Received::Message(Message::AnnounceReply { info_hash, response }) = client.receive() else {
+        panic!("expected a response to the announce");
+    };
+    assert_eq!((info_hash, response.interval_s), (torrent, Some(7200)));
+    assert_eq!(response.warning.as_deref(), Some(Refusal::Denied.text()));
+    assert_eq!(server.tracker.totals().torrents, 0);
+    server.tracker.set_quiet(QuietRefusals::default());
+    client.announce(&leecher(1));
+    assert!(matches!(client.receive(), Received::Message(Message::Failure { .. })));
+}

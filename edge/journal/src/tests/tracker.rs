@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use primitives::Random;
 use replication::{Clocks, Feed, Merged, Now};
-use swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
-use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick, limits};
+use swarm::{Action, Options, Store, StoreAnnounce};
+use types::{InfoHash, PeerId, PeerKey, Role, Tick, limits};
 
 use super::memory_disk::MemoryDisk;
 use crate::disk::Disk;
@@ -33,14 +33,7 @@ pub(super) type Peers = BTreeMap<(InfoHash, SocketAddr), Role>;
 
 /// Returns a store with four shards.
 pub(super) fn store(keep_peer_ids: bool) -> Store {
-    Store::new(&Options {
-        shards: 4,
-        hash_key: [7; 16],
-        peer_lifetime_s: LIFETIME_S,
-        web_lifetime_s: LIFETIME_S,
-        keep_peer_ids,
-        memory_budget: None,
-    })
+    Store::new(&Options { keep_peer_ids, ..Options::new(4, [7; 16], LIFETIME_S) })
 }
 
 /// Returns the info hash of a number.
@@ -65,16 +58,9 @@ pub(super) fn peer(number: u32) -> PeerKey {
 pub(super) fn announce(store: &Store, now: Tick, torrents: u32, peers: u32, role: Option<Role>) {
     let action = if role.is_some() { Action::Update { completed: false } } else { Action::Stop };
     let announce = StoreAnnounce {
-        slot: 0,
-        info_hash: torrent(torrents),
-        peer: peer(peers),
         peer_id: PeerId([peers as u8; 20]),
-        role: role.unwrap_or(Role::Leecher),
         action,
-        min_interval_s: 0,
-        caps: PeerCaps::default(),
-        want: 0,
-        families: Families::Own,
+        ..StoreAnnounce::update(torrent(torrents), peer(peers), role.unwrap_or(Role::Leecher))
     };
     store.announce(now, &mut Random::new(1), &[announce], &mut |_, _| {});
 }

@@ -8,11 +8,11 @@ use axum::Router;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::routing::get;
-use types::InfoHash;
+use types::{InfoHash, from_hex, is_secret};
 
 use super::load::{GROUP, torrent};
 use crate::model::{Model, PASSKEY_LEN, Passkey, User};
-use crate::server::{Calls, is_secret};
+use crate::server::Calls;
 
 type Site = State<Arc<Calls>>;
 type Answer = (StatusCode, String);
@@ -55,18 +55,13 @@ impl Parameters {
 
 /// Decodes percent signs. A malformed one stays as it is.
 fn decode(value: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let [first, after @ ..] = rest {
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        let decoded = match after {
-            [high, low, ..] if *first == b'%' => {
-                digit(*high).and_then(|high| Some((high << 4 | digit(*low)?) as u8))
-            }
-            _ => None,
-        };
-        bytes.push(decoded.unwrap_or(*first));
-        rest = if decoded.is_some() { after.get(2..).unwrap_or_default() } else { after };
+    let mut parts = value.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let decoded = part.get(..2).and_then(from_hex::<1>);
+        bytes.extend(decoded.unwrap_or([b'%']));
+        let rest = if decoded.is_some() { part.get(2..) } else { Some(part) };
+        bytes.extend(rest.unwrap_or_default().as_bytes());
     }
     bytes
 }
@@ -76,7 +71,7 @@ async fn update(
     State(calls): Site,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    if !is_secret(&calls.passwords.updates, &password) {
+    if !is_secret(calls.passwords.updates.as_bytes(), password.as_bytes()) {
         return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
     }
     let parameters = Parameters::parse(query.as_deref().unwrap_or_default());
@@ -235,7 +230,7 @@ async fn report(
     State(calls): Site,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    if !is_secret(&calls.passwords.reports, &password) {
+    if !is_secret(calls.passwords.reports.as_bytes(), password.as_bytes()) {
         return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
     }
     let it = Parameters::parse(query.as_deref().unwrap_or_default());

@@ -65,11 +65,6 @@ impl SiteUrl {
         let path = if path.is_empty() { String::new() } else { format!("/{path}") };
         (!host.is_empty()).then(|| Self { host: host.to_owned(), port, path })
     }
-
-    /// Returns the port to which calls connect.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
 }
 
 impl TokenCalls {

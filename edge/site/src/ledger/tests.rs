@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::batch::Record;
+use crate::batch::{AGENT_LEN_MAX, Record};
 use crate::spool::{Restored, Spool};
 use tracker::Random;
 
@@ -40,6 +40,37 @@ fn cut(ledger: &Ledger, now_s: u32) -> Vec<Record> {
 }
 
 #[test]
+fn differences_are_counted_from_the_second_announce_on() {
+    let ledger = Ledger::new(LedgerLimits::default());
+    let first = Report { uploaded: 1000, downloaded: 50, ..report(1, 1, NOW_S) };
+    assert!(ledger.announce(&first, &terms()).unwrap().visible);
+    let factors = Factors { upload: 200, download: 50 };
+    let free = Terms { factors, uses_token: true, ..terms() };
+    // Another address and port: the same session.
+    let second = Report {
+        uploaded: 1500,
+        downloaded: 60,
+        ip: "2001:db8::1".parse().unwrap(),
+        port: 9,
+        now_s: NOW_S + 60,
+        agent: &[b'y'; 100],
+        ..first
+    };
+    ledger.announce(&second, &free).unwrap();
+    let [record] = &cut(&ledger, NOW_S + 61)[..] else { panic!("expected one record") };
+    assert_eq!((record.user, record.torrent, record.announces), (1, 5, 2));
+    assert_eq!((record.uploaded, record.downloaded), (500, 10));
+    assert_eq!((record.credited_uploaded, record.credited_downloaded), (1000, 5));
+    assert_eq!(record.token_downloaded, 10);
+    assert_eq!((record.seeders, record.leechers, record.active), (0, 1, true));
+    let last = record.last().unwrap();
+    assert_eq!((last.session.uploaded, last.session.port), (1500, 9));
+    assert_eq!((last.session.created_s, last.session.updated_s), (NOW_S, NOW_S + 60));
+    assert_eq!(last.agent.len(), AGENT_LEN_MAX);
+    assert_eq!(cut(&ledger, NOW_S + 62), [], "everything is taken once");
+}
+
+#[test]
 fn counters_that_begin_anew_and_implausible_ones_are_worth_nothing() {
     let limits = LedgerLimits { bytes_per_s: 100, ..LedgerLimits::default() };
     let ledger = Ledger::new(limits);
@@ -50,6 +81,26 @@ fn counters_that_begin_anew_and_implausible_ones_are_worth_nothing() {
         assert_eq!(cut(&ledger, NOW_S)[0].uploaded, counted, "after {second} s");
     }
     assert_eq!(ledger.implausible(), 1);
+}
+
+#[test]
+fn roles_completions_and_seeding_time_are_counted() {
+    let ledger = Ledger::new(LedgerLimits::default());
+    let at = |second, event, left, active| {
+        let now_s = NOW_S + second;
+        let report = Report { event, left: Some(left), ..report(1, 1, now_s) };
+        ledger.announce(&report, &terms()).unwrap();
+        let record = cut(&ledger, now_s).remove(0);
+        assert_eq!(record.active, active, "after {second} s");
+        (record.seeders, record.leechers, record.completions, record.seeded_s, record.completed_s)
+    };
+    assert_eq!(at(0, Event::Started, 10, true), (0, 1, 0, 0, 0));
+    assert_eq!(at(100, Event::Completed, 0, true), (1, -1, 1, 0, NOW_S + 100));
+    assert_eq!(at(400, Event::None, 0, true), (0, 0, 0, 300, 0));
+    assert_eq!(at(9_400, Event::None, 0, true), (0, 0, 0, 0, 0), "silent for too long");
+    assert_eq!(at(9_500, Event::Stopped, 0, false), (-1, 0, 0, 100, 0));
+    assert_eq!(at(9_600, Event::Started, 0, true), (1, 0, 0, 0, 0), "it did not seed meanwhile");
+    assert_eq!(ledger.presence(1), presence::Presence { seeding: 1, leeching: 0 });
 }
 
 #[test]
@@ -197,9 +248,9 @@ impl Process {
 fn kills_at_any_moment_repeat_and_lose_no_increment_that_was_flushed() {
     for seed in 1..=20 {
         let mut random = Random::new(seed);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = harness::Directory::new().unwrap();
         let mut table = Table::default();
-        let mut process = Process::start(folder.path(), &table);
+        let mut process = Process::start(folder.root(), &table);
         // `durable` is the twin at the last flush: what a kill leaves.
         let mut twin = Twin::default();
         let mut durable = twin.clone();
@@ -211,7 +262,7 @@ fn kills_at_any_moment_repeat_and_lose_no_increment_that_was_flushed() {
                 }
                 1 => {
                     drop(process);
-                    process = Process::start(folder.path(), &table);
+                    process = Process::start(folder.root(), &table);
                     twin = durable.clone();
                 }
                 2 => {

@@ -1,6 +1,8 @@
 use std::fs;
 use std::path::Path;
 
+use harness::Directory;
+
 use super::*;
 use crate::batch::{Counting, Record, Session, SessionChange, TorrentName, agent_of};
 use crate::ledger::{Ledger, LedgerLimits};
@@ -65,20 +67,20 @@ fn append(spool: &mut Spool, mut batch: Batch) -> u64 {
 
 #[test]
 fn every_prefix_of_what_was_written_is_a_valid_state() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut spool = open(folder.path()).0.unwrap();
+    let folder = Directory::new().unwrap();
+    let mut spool = open(folder.root()).0.unwrap();
     let mut ends = vec![spool.bytes()];
     for user in 1..=4 {
         append(&mut spool, batch(user, 10));
         ends.push(spool.bytes());
     }
     let name = format!("{:016x}.tgs", 1);
-    let written = fs::read(folder.path().join(&name)).unwrap();
+    let written = fs::read(folder.path(&name)).unwrap();
     drop(spool);
     for len in 0..=written.len() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join(&name), &written[..len]).unwrap();
-        let (spool, found) = open(folder.path());
+        let folder = Directory::new().unwrap();
+        fs::write(folder.path(&name), &written[..len]).unwrap();
+        let (spool, found) = open(folder.root());
         let whole = ends[1..].iter().filter(|end| **end <= len as u64).count();
         let expected: Vec<_> = (1..=whole as u64).map(|n| (n, n as u32)).collect();
         assert_eq!(found.batches, expected, "{len} bytes");
@@ -86,31 +88,31 @@ fn every_prefix_of_what_was_written_is_a_valid_state() {
         let next = append(&mut spool, batch(9, 1));
         assert_eq!(next, whole as u64 + 1, "{len} bytes");
         drop(spool);
-        assert_eq!(open(folder.path()).1.batches.last(), Some(&(next, 9)), "{len} bytes");
+        assert_eq!(open(folder.root()).1.batches.last(), Some(&(next, 9)), "{len} bytes");
     }
     // The disk can have extended the file before the contents arrived.
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Directory::new().unwrap();
     let zeros = [&written[..ends[2] as usize + 30], &[0; 500]].concat();
-    fs::write(folder.path().join(&name), zeros).unwrap();
-    assert_eq!(open(folder.path()).1.batches.len(), 2);
+    fs::write(folder.path(&name), zeros).unwrap();
+    assert_eq!(open(folder.root()).1.batches.len(), 2);
 }
 
 #[test]
 fn damage_in_the_middle_names_file_and_offset() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut spool = open(folder.path()).0.unwrap();
+    let folder = Directory::new().unwrap();
+    let mut spool = open(folder.root()).0.unwrap();
     for user in 1..=3 {
         append(&mut spool, batch(user, 10));
     }
     let second = spool.places[1].offset;
     drop(spool);
-    let path = folder.path().join(format!("{:016x}.tgs", 1));
+    let path = folder.path(&format!("{:016x}.tgs", 1));
     let written = fs::read(&path).unwrap();
     for (at, found) in [(second + 2, "a header"), (second + 40, "contents")] {
         let mut other = written.clone();
         other[at as usize] ^= 4;
         fs::write(&path, other).unwrap();
-        let (Err(error), _) = open(folder.path()) else { panic!("damage at {at} is accepted") };
+        let (Err(error), _) = open(folder.root()) else { panic!("damage at {at} is accepted") };
         let text = error.to_string();
         assert!(text.contains(&format!("offset {second}, found {found}")), "{text}");
         assert!(text.starts_with(path.to_str().unwrap()), "{text}");
@@ -118,13 +120,13 @@ fn damage_in_the_middle_names_file_and_offset() {
     let mut other = written.clone();
     other[5] ^= 4;
     fs::write(&path, other).unwrap();
-    assert!(open(folder.path()).0.is_err_and(|error| error.to_string().contains("offset 0")));
+    assert!(open(folder.root()).0.is_err_and(|error| error.to_string().contains("offset 0")));
 }
 
 #[test]
 fn snapshots_replace_confirmed_batches() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut spool = open(folder.path()).0.unwrap();
+    let folder = Directory::new().unwrap();
+    let mut spool = open(folder.root()).0.unwrap();
     append(&mut spool, batch(1, 10));
     let mut writer = spool.begin_snapshot(NOW_S).unwrap();
     let state = session(4, u64::MAX);
@@ -136,30 +138,30 @@ fn snapshots_replace_confirmed_batches() {
     append(&mut spool, batch(3, 30));
     spool.confirm(2).unwrap();
     drop(spool);
-    let (spool, found) = open(folder.path());
+    let (spool, found) = open(folder.root());
     let expected = Found { batches: vec![(3, 3)], sessions: vec![(8, 9, state)], names: vec![6] };
     assert_eq!(found, expected, "the snapshot has the second batch");
     drop(spool);
-    let path = folder.path().join("snapshot");
+    let path = folder.path("snapshot");
     let written = fs::read(&path).unwrap();
     for len in 0..written.len() {
         fs::write(&path, &written[..len]).unwrap();
-        assert!(open(folder.path()).0.is_err(), "{len} bytes");
+        assert!(open(folder.root()).0.is_err(), "{len} bytes");
     }
 }
 
 #[test]
 fn old_segments_are_deleted_and_a_missing_one_is_noticed() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut spool = open(folder.path()).0.unwrap();
+    let folder = Directory::new().unwrap();
+    let mut spool = open(folder.root()).0.unwrap();
     append(&mut spool, batch(1, 10));
     // As if it were full.
     spool.segment = None;
     append(&mut spool, batch(2, 20));
     spool.segment = None;
     append(&mut spool, batch(3, 30));
-    let first = folder.path().join(format!("{:016x}.tgs", 1));
-    let second = folder.path().join(format!("{:016x}.tgs", 2));
+    let first = folder.path(&format!("{:016x}.tgs", 1));
+    let second = folder.path(&format!("{:016x}.tgs", 2));
     spool.confirm(1).unwrap();
     assert!(first.exists(), "no snapshot has its sessions");
     let writer = spool.begin_snapshot(NOW_S).unwrap();
@@ -170,24 +172,24 @@ fn old_segments_are_deleted_and_a_missing_one_is_noticed() {
     spool.advance(10);
     assert_eq!(append(&mut spool, batch(5, 50)), 11);
     drop(spool);
-    let (spool, found) = open(folder.path());
+    let (spool, found) = open(folder.root());
     assert_eq!(found.batches, [(11, 5)]);
     drop(spool);
-    fs::remove_file(folder.path().join(format!("{:016x}.tgs", 3))).unwrap();
-    let (Err(error), _) = open(folder.path()) else { panic!("a missing segment is accepted") };
+    fs::remove_file(folder.path(&format!("{:016x}.tgs", 3))).unwrap();
+    let (Err(error), _) = open(folder.root()) else { panic!("a missing segment is accepted") };
     assert!(error.to_string().contains("follows batch 4, where batch 2 was the last"), "{error}");
 }
 
 #[test]
 fn the_feed_confirms_durably_and_by_age() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut spool = open(folder.path()).0.unwrap();
+    let folder = Directory::new().unwrap();
+    let mut spool = open(folder.root()).0.unwrap();
     for user in 1..=3 {
         append(&mut spool, batch(user, 10));
     }
     spool.confirm_feed(1).unwrap();
     drop(spool);
-    let mut spool = open(folder.path()).0.unwrap();
+    let mut spool = open(folder.root()).0.unwrap();
     assert_eq!(spool.confirmed(), 1);
     spool.expire_feed(NOW_S + FEED_KEPT_S).unwrap();
     assert_eq!(spool.confirmed(), 1);
@@ -198,8 +200,8 @@ fn the_feed_confirms_durably_and_by_age() {
 
 #[test]
 fn batches_are_deflated_while_others_wait() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut spool = open(folder.path()).0.unwrap();
+    let folder = Directory::new().unwrap();
+    let mut spool = open(folder.root()).0.unwrap();
     let full = |sequence: u64| Batch {
         records: (0..100).flat_map(|user| batch(user, sequence).records).collect(),
         ..batch(0, 0)
@@ -211,7 +213,7 @@ fn batches_are_deflated_while_others_wait() {
     let [plain, .., deflated] = lens[..] else { panic!("{lens:?}") };
     assert!(lens[..3] == [plain; 3] && lens[3] < plain / 2 && deflated < plain / 2, "{lens:?}");
     drop(spool);
-    let (spool, found) = open(folder.path());
+    let (spool, found) = open(folder.root());
     let spool = spool.unwrap();
     assert_eq!(found.batches, [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]);
     for sequence in 1..=5 {
@@ -222,11 +224,11 @@ fn batches_are_deflated_while_others_wait() {
 
 #[test]
 fn a_restored_ledger_equals_the_one_that_was_killed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Directory::new().unwrap();
     let ledger = Ledger::new(LedgerLimits::default());
     ledger.learn_batch(&batch(1, 10));
     ledger.learn_batch(&batch(2, 20));
-    let mut spool = open(folder.path()).0.unwrap();
+    let mut spool = open(folder.root()).0.unwrap();
     let mut writer = spool.begin_snapshot(NOW_S).unwrap();
     let cut = ledger.cut_into(Batch::default(), NOW_S, Some(&mut writer));
     append(&mut spool, cut);
@@ -234,7 +236,7 @@ fn a_restored_ledger_equals_the_one_that_was_killed() {
     append(&mut spool, batch(2, 25));
     drop(spool);
     let restored = Ledger::new(LedgerLimits::default());
-    Spool::open(folder.path(), 1, 1024, &mut |item| match item {
+    Spool::open(folder.root(), 1, 1024, &mut |item| match item {
         Restored::Batch(batch) => restored.learn_batch(batch),
         Restored::Session { user, torrent, session } => restored.learn(user, torrent, &session),
         Restored::Name(_) => {}

@@ -12,16 +12,9 @@ use crate::fixture::{Client, Database, KEY, Site, UNIT3D, text};
 impl Site {
     /// Makes a call with a JSON body, and returns the status and body of the answer.
     pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let address = self.calls;
-        let request = format!(
-            "{method} /announce/{path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: GuzzleHttp/7\r\n\
-             Content-Type: application/json\r\nAccept: application/json\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n{body}",
-            body.len()
-        );
-        let mut connection = http::Connection::open(address).unwrap();
-        connection.send(request).unwrap();
-        let response = connection.receive().unwrap();
+        let headers = "User-Agent: GuzzleHttp/7\r\nContent-Type: application/json\r\nAccept: application/json\r\n";
+        let request = format!("{method} /announce/{path}");
+        let response = http::request(self.calls, &request, headers, body.as_bytes()).unwrap();
         (response.status, response.text())
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use primitives::Random;
 use tidegate_site::SiteKind;
 use types::Event;
 
@@ -332,19 +333,19 @@ fn random_days_with_restarts_and_kills_of_the_database_leave_the_rows_of_the_mod
 pub(crate) struct RandomClients {
     pub(crate) random: Random,
     /// The clients of a user in a torrent.
-    peers: u64,
+    peers: u32,
     counters: BTreeMap<(u32, u8, u8), (u64, u64)>,
 }
 
 impl RandomClients {
-    pub(crate) fn new(seed: u64, peers: u64) -> Self {
-        Self { random: Random(seed), peers, counters: BTreeMap::new() }
+    pub(crate) fn new(seed: u64, peers: u32) -> Self {
+        Self { random: Random::new(seed), peers, counters: BTreeMap::new() }
     }
 
     /// Returns the next announce, at this second. Now and then a client begins its counters anew.
     pub(crate) fn next(&mut self, at_s: u32) -> Client {
         let random = &mut self.random;
-        let (user, hash) = (random.below(2) as u32 + 1, random.below(3) as u8 + 1);
+        let (user, hash) = (random.below(2) + 1, random.below(3) as u8 + 1);
         let peer = random.below(self.peers) as u8;
         let counter = self.counters.entry((user, hash, peer)).or_default();
         let event = match random.below(10) {
@@ -356,20 +357,10 @@ impl RandomClients {
         if random.below(30) == 0 {
             *counter = (0, 0);
         }
-        counter.0 += random.below(1_000);
-        counter.1 += random.below(1_000);
+        counter.0 += u64::from(random.below(1_000));
+        counter.1 += u64::from(random.below(1_000));
         let (uploaded, downloaded) = *counter;
-        let left = random.below(3) * 50;
+        let left = u64::from(random.below(3) * 50);
         Client { event, uploaded, downloaded, left, at_s, ..Client::new(user, hash, peer) }
-    }
-}
-
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
     }
 }

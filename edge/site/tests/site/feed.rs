@@ -1,4 +1,4 @@
-//! The feed, which needs no database: cursors, restarts, rules of keys, other nodes.
+//! The feed, which needs no database: cursors, restarts, rules of keys, hybrid torrents, other nodes.
 
 use std::sync::Arc;
 
@@ -98,6 +98,25 @@ fn rules_of_keys_decide() {
     assert_eq!(text(&over).0, "Download slot limit reached");
     site.subsystem.site().set_key_rule(key(2), SiteKeyRule::default());
     assert_eq!(text(&site.announce(&Client::new(2, 2, 2))).0, "");
+    site.stop();
+}
+
+#[test]
+fn both_hashes_of_a_hybrid_torrent_are_one_account() {
+    let site = start();
+    let hybrid = (InfoHash([1; 20]), InfoHash([2; 20]));
+    site.subsystem.set_hybrids([hybrid].into_iter());
+    // A client announces both hashes with the same counters.
+    for (at_s, bytes) in [(0, 0), (60, 1_000)] {
+        for hash in [1, 2] {
+            let client = Client { uploaded: bytes, at_s, ..Client::new(1, hash, 1) };
+            assert_eq!(text(&site.announce(&client)).0, "");
+        }
+    }
+    let batch = next(&site, 0);
+    let uploaded: u64 = batch.records.iter().map(|record| record.uploaded).sum();
+    assert_eq!((batch.records.len(), uploaded), (1, 1_000), "counted once");
+    assert_eq!(site.subsystem.feed().info_hash(batch.records[0].torrent), Some(hybrid.0));
     site.stop();
 }
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use harness::mariadb::MariaDb;
 use harness::{Directory, PATIENCE};
+use mysql::Conn;
 use mysql::prelude::Queryable;
-use mysql::{Conn, OptsBuilder};
 use tidegate_site::{SiteConfig, SiteKind, SiteStatus, SiteSubsystem};
 use tracker::{
     KeyId, Options, Policy, Secrets, SiteAnnounce, SiteOutcome, SiteProtocol, SiteVerdict, Tracker,
 };
-use types::{Announce, Event, InfoHash, NumWant, PeerId, Tick};
+use types::{Announce, Event, InfoHash, PeerId, Tick};
 
 pub(crate) const KEY: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
 pub(crate) const REPORTS: &str = "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr";
@@ -31,7 +31,7 @@ impl Database {
     /// The same with additional arguments of the server.
     pub(crate) fn start_with(schema: &str, arguments: &[&str]) -> Self {
         let server = MariaDb::start_with(arguments).unwrap();
-        let mut conn = Conn::new(Self::options(&server, None)).unwrap();
+        let mut conn = Self::connect(&server, "");
         conn.query_drop("CREATE DATABASE site CHARACTER SET utf8mb4").unwrap();
         conn.query_drop("USE site").unwrap();
         for statement in schema.split(";\n").filter(|statement| !statement.trim().is_empty()) {
@@ -44,20 +44,16 @@ impl Database {
         Self { server }
     }
 
-    fn options(server: &MariaDb, name: Option<&str>) -> OptsBuilder {
-        let address = server.address();
-        OptsBuilder::new()
-            .ip_or_hostname(Some(address.ip().to_string()))
-            .tcp_port(address.port())
-            .user(Some("root"))
-            .db_name(name)
-            .prefer_socket(false)
-            .init(vec!["SET time_zone = '+00:00'"])
+    fn connect(server: &MariaDb, name: &str) -> Conn {
+        let url = format!("mysql://root@{}/{name}?prefer_socket=false", server.address());
+        let mut conn = Conn::new(url.as_str()).unwrap();
+        conn.query_drop("SET time_zone = '+00:00'").unwrap();
+        conn
     }
 
     /// Returns a connection of an administrator.
     pub(crate) fn root(&self) -> Conn {
-        Conn::new(Self::options(&self.server, Some("site"))).unwrap()
+        Self::connect(&self.server, "site")
     }
 
     /// Returns a row a line, with all columns as text.
@@ -194,14 +190,11 @@ impl Site {
 
     pub(crate) fn announce(&self, client: &Client) -> SiteVerdict {
         let announce = Announce {
-            info_hash: InfoHash([client.hash; 20]),
-            peer_id: peer_id(client.peer),
-            port: 6881,
             event: client.event,
             left: Some(client.left),
             uploaded: client.uploaded,
             downloaded: client.downloaded,
-            want: NumWant::Default,
+            ..Announce::new(InfoHash([client.hash; 20]), peer_id(client.peer), 6881)
         };
         let announce = SiteAnnounce {
             key: KeyId(KeyId::SITE_FIRST + client.user),

@@ -1,8 +1,10 @@
 //! Gazelle's tables and calls.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::sync::mpsc::channel;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use harness::{PATIENCE, http};
@@ -149,36 +151,25 @@ fn calls_are_those_of_ocelot() {
     site.stop();
 }
 
-/// A site that fails at first, and then answers each call.
-fn answer_calls(listener: TcpListener) -> std::sync::mpsc::Receiver<String> {
+/// Starts a site that fails at first, and then answers each call. Returns where it is, and its calls.
+fn answer_calls() -> (SocketAddr, Receiver<String>) {
     let (heard, calls) = channel();
-    std::thread::spawn(move || {
-        for (number, stream) in listener.incoming().enumerate() {
-            let Ok(mut stream) = stream else { return };
-            let mut request = Vec::new();
-            let mut byte = [0];
-            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|len| len > 0)
-            {
-                request.extend(byte);
-            }
-            let status = if number == 0 { "503 Service Unavailable" } else { "200 OK" };
-            let _ = stream.write_all(format!("HTTP/1.1 {status}\r\n\r\n").as_bytes());
-            let text = String::from_utf8_lossy(&request);
-            let line = text.lines().next().unwrap_or_default().to_owned();
-            if heard.send(line).is_err() {
-                return;
-            }
-        }
+    let has_failed = Arc::new(AtomicBool::new(false));
+    let address = http::serve(move |mut stream| {
+        let Some(head) = http::read_head(&mut stream) else { return };
+        let is_served = has_failed.swap(true, Ordering::Relaxed);
+        let status = if is_served { "200 OK" } else { "503 Service Unavailable" };
+        let _ = stream.write_all(format!("HTTP/1.1 {status}\r\n\r\n").as_bytes());
+        let _ = heard.send(head.lines().next().unwrap_or_default().to_owned());
     });
-    calls
+    (address, calls)
 }
 
 #[test]
 fn the_site_is_told_of_a_used_token_until_it_hears() {
     let database = Database::start(GAZELLE);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = SiteUrl::parse(&format!("http://{}/gazelle/", listener.local_addr().unwrap()));
-    let calls = answer_calls(listener);
+    let (address, calls) = answer_calls();
+    let url = SiteUrl::parse(&format!("http://{address}/gazelle/"));
     let config = SiteConfig { url, ..database.config(SiteKind::Gazelle) };
     assert!(config.url.is_some());
     let site = Site::start(config);

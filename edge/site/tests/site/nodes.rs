@@ -277,7 +277,7 @@ fn random_days_at_two_nodes_leave_the_rows_of_one() {
             // With a pause, or a client that moves would seem to announce to both nodes at once.
             let client = clients.next(phase * 100 + step);
             // A user in a torrent is one row of history, whose time as a seeder is that of all its clients.
-            let node = (u64::from(client.user) + u64::from(client.hash) + turn) % 2;
+            let node = (client.user + u32::from(client.hash) + turn) % 2;
             all.nodes[node as usize].announce(&client);
             model.announce(&client, true);
             if step % 20 == 0 {

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
+
+use crate::output;
 
 /// The operator of a cluster.
 #[derive(Debug)]
@@ -46,7 +48,8 @@ impl Operator {
     pub fn init(program: &Path, folder: &Path, name: &str, servers: &[String]) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(["cluster", "init", "--name", name, "--servers", &servers.join(","), "--dir"]);
-        run(command.arg(folder))?;
+        command.arg(folder);
+        output(command)?;
         Ok(Self { program: program.to_owned(), folder: folder.to_owned() })
     }
 
@@ -63,7 +66,7 @@ impl Operator {
     pub fn run(&self, command: &str) -> Result<String> {
         let mut program = Command::new(&self.program);
         program.arg("cluster").args(command.split(' ')).arg("--dir").arg(&self.folder);
-        run(&mut program)
+        output(program)
     }
 
     /// Runs a command that also uses the API of a node, with this token.
@@ -75,7 +78,7 @@ impl Operator {
         let mut program = Command::new(&self.program);
         program.arg("cluster").args(command.split(' ')).arg("--dir").arg(&self.folder);
         program.args(["--url", &format!("http://{api}")]).env("TIDEGATE_ADMIN_TOKEN", token);
-        run(&mut program)
+        output(program)
     }
 
     /// Makes the join file of a node.
@@ -224,11 +227,4 @@ fn field<'a>(text: &'a str, name: &str) -> Result<&'a str> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = \""));
     let value = value.and_then(|value| value.strip_suffix('"'));
     value.with_context(|| format!("no {name}"))
-}
-
-fn run(command: &mut Command) -> Result<String> {
-    let output = command.output().context("tidegate cluster")?;
-    let message = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {message}");
-    Ok(String::from_utf8(output.stdout)?)
 }

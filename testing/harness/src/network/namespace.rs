@@ -10,6 +10,8 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 use nix::sched::{CloneFlags, setns, unshare};
 
+use crate::output;
+
 /// The namespace of the thread that reads it.
 const OWN: &str = "/proc/thread-self/ns/net";
 
@@ -85,11 +87,8 @@ impl Namespace {
     /// If it is not installed or fails.
     pub fn run_command(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null());
-        let output = self.run(|| command.output()).with_context(|| program.to_owned())?;
-        let message = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{program} {}: {message}", arguments.join(" "));
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        command.args(arguments);
+        self.run(|| output(command))
     }
 
     /// Has `ip` (iproute2) run these commands, one a line.

@@ -12,6 +12,7 @@
 //! moves the frames. Where speed matters and no link fails, the backbone is a bridge, too.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -78,6 +79,11 @@ impl Sites {
         Ok(Self { hosts: all, clients, switch, _middle: middle })
     }
 
+    /// The numbers of all hosts.
+    pub(crate) fn numbers(&self) -> RangeInclusive<u8> {
+        1..=self.hosts.len() as u8
+    }
+
     /// A host, counted from 1.
     ///
     /// # Panics
@@ -109,9 +115,8 @@ impl Sites {
     ///
     /// If the backbone is a bridge.
     pub fn set_links(&self, link: Link) {
-        let hosts = 1..=self.hosts.len() as u8;
-        for one in hosts.clone() {
-            hosts.clone().filter(|other| *other > one).for_each(|it| self.set_link(one, it, link));
+        for one in self.numbers() {
+            self.numbers().filter(|other| *other > one).for_each(|it| self.set_link(one, it, link));
         }
     }
 }

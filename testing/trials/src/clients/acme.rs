@@ -1,10 +1,10 @@
 //! The tracker obtains certificates from an ACME server, and clients accept them.
 
-use super::authority::Authority;
 use super::pebble::{DIRECTORY, Pebble, curl, start_dns};
 use crate::command::output;
 use crate::tracker;
 use anyhow::{Result, bail, ensure};
+use harness::certificates::{ECDSA, issue, make_authority};
 use harness::{Signal, Tracker, wait_for};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ pub(super) struct Certificates {
 impl Certificates {
     /// Makes the certificate of the ACME server itself.
     pub(super) fn set_up(folder: &Path) -> Result<Self> {
-        Authority::create(folder)?.issue("pebble", "IP:127.0.0.1,DNS:localhost")?;
+        make_authority(folder)?;
+        issue(folder, "pebble", "IP:127.0.0.1,DNS:localhost", ECDSA, "30")?;
         Ok(Self { folder: folder.to_owned() })
     }
 
@@ -148,7 +149,7 @@ impl Certificates {
         format!(
             "[tls]\nlisten = [\"127.0.0.1:443\"]\n[tls.acme]\ndomains = {domains:?}\ncache = {:?}\nca = {:?}\n{directory}{more}",
             place("cache"),
-            place("authority.pem"),
+            place("ca.pem"),
         )
     }
 
@@ -187,7 +188,7 @@ impl Certificates {
     fn announce(&self, words: &[&str], url: &str) -> Result<()> {
         if !self.folder.join("root.pem").is_file() {
             // Until the server has started once, the authority of its own HTTPS takes the root's place.
-            fs::copy(self.folder.join("authority.pem"), self.folder.join("root.pem"))?;
+            fs::copy(self.folder.join("ca.pem"), self.folder.join("root.pem"))?;
         }
         let hash = "%ab".repeat(20);
         let url =

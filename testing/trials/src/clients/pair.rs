@@ -1,12 +1,12 @@
 //! A tracker, and two clients that share a torrent.
 
-use super::authority::Authority;
 use super::haproxy;
 use super::network::Family::{self, V4, V6};
 use super::peer::{Client, Peer, REPLY_MAX, TRANSFER_MAX};
 use super::torrent::Torrent;
 use crate::tracker::{self, ANNOUNCE_MAX, Counts};
 use anyhow::{Result, ensure};
+use harness::certificates::{ECDSA, issue, make_authority};
 use harness::{Process, Tracker, wait_for};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -115,7 +115,8 @@ impl Pair {
             return self.set_up_at(PORT, folder, keys, configure);
         }
         let names = format!("IP:{},IP:{}", V4.address(1), V6.address(1));
-        Authority::create(folder)?.issue("tracker", &names)?;
+        make_authority(folder)?;
+        issue(folder, "tracker", &names, ECDSA, "30")?;
         let (chain, key) = (folder.join("tracker.pem"), folder.join("tracker.key"));
         let secure = format!(
             "[tls]\nlisten = [\"0.0.0.0:{SECURE_PORT}\", \"[::]:{SECURE_PORT}\"]\n\
@@ -135,7 +136,7 @@ impl Pair {
     ) -> Result<Stage> {
         let &Self([seeder, leecher], protocol, family) = self;
         let torrents = keys.map(|key| Torrent::new(&protocol.announce_url(family, port, key)));
-        let trusted = protocol.is_secure().then(|| Authority::file(folder));
+        let trusted = protocol.is_secure().then(|| folder.join("ca.pem"));
         let [torrent, of_leecher] = torrents;
         let mut seeder = Peer::create(folder, "seeder", seeder, family.address(2), &torrent)?;
         let mut leecher = Peer::create(folder, "leecher", leecher, family.address(3), &of_leecher)?;

@@ -36,7 +36,7 @@ pub(super) fn start_dns(folder: &Path, address: &str) -> Result<Process> {
 
 impl Pebble {
     /// Starts it. Certificates that it issues are valid for `lifetime_s`. It validates at ports 80 and 443. Its
-    /// own HTTPS has a certificate by `authority.pem`.
+    /// own HTTPS has a certificate by `ca.pem`.
     pub(super) fn start(folder: &Path, lifetime_s: u32) -> Result<Self> {
         let profile = json!({ "description": "the only one", "validityPeriod": lifetime_s });
         let config = json!({ "pebble": {
@@ -65,10 +65,8 @@ impl Pebble {
 
     /// Writes `root.pem`, the root of the certificates that it issues, which is another at every start.
     fn write_root(&self) -> Result<()> {
-        let root = output(curl(
-            &["--cacert", "authority.pem", &format!("{MANAGEMENT}/roots/0")],
-            &self.folder,
-        ))?;
+        let root =
+            output(curl(&["--cacert", "ca.pem", &format!("{MANAGEMENT}/roots/0")], &self.folder))?;
         ensure!(
             root.starts_with("-----BEGIN CERTIFICATE"),
             "expected a root certificate, found: {root}"
@@ -86,8 +84,7 @@ impl Pebble {
         let response = json!({ "suggestedWindow": window }).to_string();
         let body = json!({ "certificate": own, "ariResponse": response }).to_string();
         let url = format!("{MANAGEMENT}/set-renewal-info/");
-        output(curl(&["--cacert", "authority.pem", "--data-binary", &body, &url], &self.folder))
-            .map(drop)
+        output(curl(&["--cacert", "ca.pem", "--data-binary", &body, &url], &self.folder)).map(drop)
     }
 }
 

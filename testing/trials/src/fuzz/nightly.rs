@@ -4,6 +4,7 @@ use super::{Program, targets, unpack};
 use crate::command::{Tally, command, output};
 use crate::workspace::root;
 use anyhow::{Context, Result, ensure};
+use harness::is_alive;
 use serde_json::{Map, Value, json};
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
@@ -117,20 +118,18 @@ fn record() -> Result<Vec<Value>> {
 
 /// Returns the CPU time of a process, in seconds, when it has ended. It must not be waited for before.
 fn cpu_s(child: &Child) -> Result<u64> {
-    let path = format!("/proc/{}/stat", child.id());
-    loop {
-        let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
-        // The state follows the name, which stands in parentheses.
-        let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
-        let fields: Vec<&str> = after.split(' ').collect();
-        if let ["Z", .., _] = fields[..] {
-            let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
-            let user = ticks(11).context("expected the ticks of user space")?;
-            let kernel = ticks(12).context("expected the ticks of the kernel")?;
-            return Ok((user + kernel) / TICKS_PER_S);
-        }
+    while is_alive(child.id()) {
         sleep(Duration::from_millis(100));
     }
+    let path = format!("/proc/{}/stat", child.id());
+    let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
+    // The state follows the name, which stands in parentheses.
+    let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
+    let fields: Vec<&str> = after.split(' ').collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+    let user = ticks(11).context("expected the ticks of user space")?;
+    let kernel = ticks(12).context("expected the ticks of the kernel")?;
+    Ok((user + kernel) / TICKS_PER_S)
 }
 
 /// Returns the number behind `key` in the last line of a log that has figures, as

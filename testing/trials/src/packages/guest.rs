@@ -4,7 +4,7 @@ use crate::artifacts::Architecture;
 use crate::command::{command, output, run};
 use crate::workspace::target;
 use anyhow::{Context, Result, ensure};
-use harness::{PATIENCE, Process, wait_for};
+use harness::{PATIENCE, Process, Signal, signal, wait_for};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -120,8 +120,7 @@ pub(super) struct Running {
 impl Drop for Running {
     /// Kills the first process of the system, and with it all others. They would outlive systemd-nspawn.
     fn drop(&mut self) {
-        let killed = output(command(&["kill", "-KILL", &self.leader.to_string()]));
-        if let Err(error) = killed {
+        if let Err(error) = signal(self.leader, Signal::SIGKILL) {
             println!("a system in a container did not end: {error:#}");
         }
     }

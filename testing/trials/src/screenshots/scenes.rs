@@ -5,15 +5,15 @@ use crate::clients::set_up_network;
 use crate::command::{command, output};
 use crate::tracker::{self, TOKEN};
 use crate::workspace::{binary, root};
-use anyhow::{Context, Result};
-use harness::nats::{Addresses, Nats, Operator};
+use anyhow::Result;
+use harness::certificates::openssl;
+use harness::nats::{Nats, Operator};
 use harness::network::Link;
 use harness::network::sites::{Backbone, Sites, backbone_address, public_address};
 use harness::{Process, Tracker, wait_for};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -136,12 +136,7 @@ fn issue_expired(at: &Path) -> Result<()> {
     fs::write(at.join("ca.conf"), sections)?;
     fs::write(at.join("index"), "")?;
     fs::write(at.join("serial"), "01\n")?;
-    let openssl = |words: &str| {
-        let mut openssl =
-            command(&[&["openssl"], &words.split(' ').collect::<Vec<_>>()[..]].concat());
-        openssl.current_dir(at);
-        output(openssl).context("openssl; cargo xtask setup").map(drop)
-    };
+    let openssl = |words: &str| openssl(at, &words.split(' ').collect::<Vec<_>>());
     openssl(
         "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj /CN=tracker.example.org -keyout old.key -out old.csr",
     )?;
@@ -153,12 +148,10 @@ fn issue_expired(at: &Path) -> Result<()> {
 /// Three nodes and three NATS servers; the third site loses its links.
 fn partition(folder: &Path, at: &Path) -> Result<()> {
     let sites = Sites::new(3, Backbone::Switch)?;
-    let hosts: Vec<_> =
-        (1..=3).map(|host| (Arc::clone(sites.host(host)), nats_addresses(host))).collect();
     let _inside = sites.clients().enter()?;
     let addresses = [1, 2, 3].map(|host| backbone_address(host).to_string());
     let operator = Operator::init(&binary(), &at.join("operator"), "example", &addresses)?;
-    let _nats = Nats::start_in(&hosts, &operator)?;
+    let _nats = Nats::start_in(&sites, &operator)?;
     operator.run("set")?;
     let mut nodes = Vec::new();
     for number in 1..=3 {
@@ -191,11 +184,6 @@ fn partition(folder: &Path, at: &Path) -> Result<()> {
 
 fn admin_of(node: u8) -> String {
     format!("{}:6970", public_address(node))
-}
-
-fn nats_addresses(host: u8) -> Addresses {
-    let address = |port| (backbone_address(host), port).into();
-    Addresses { client: address(4222), routes: address(6222), monitor: 8222 }
 }
 
 fn start_node(sites: &Sites, number: u8, at: &Path, operator: &Operator) -> Result<Tracker> {

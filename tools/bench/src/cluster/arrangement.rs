@@ -4,15 +4,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use harness::nats::{Addresses, Client, Nats, Operator};
+use harness::nats::{Client, Nats, Operator};
+use harness::network::Network;
 use harness::network::sites::{
     Backbone, Sites, backbone_address, public_address, public_address_v6,
 };
-use harness::network::{Namespace, Network};
 use harness::{Directory, Tracker, wait_for};
 
 use crate::lab::{Api, TOKEN_VARIABLES};
@@ -25,8 +24,6 @@ pub const STREAM: &str = "TG_bench_D";
 /// Ports on every host.
 const PORT: u16 = 6969;
 const ADMIN_PORT: u16 = 6970;
-/// Port of the NATS servers.
-const NATS_PORT: u16 = 4222;
 /// Peers live so briefly that what happens to them after a partition of an hour happens after a minute and a half.
 pub const PEER_LIFETIME: Duration = Duration::from_secs(90);
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -85,8 +82,7 @@ impl TestCluster {
         let hosts = (1..=NODES).map(|host| backbone_address(host).to_string());
         let hosts: Vec<String> = hosts.collect();
         let operator = Operator::init(&program, &folder.path("operator"), NAME, &hosts)?;
-        let places: Vec<_> = (1..=NODES).map(|host| nats_place(&sites, host)).collect();
-        let nats = sites.clients().run(|| Nats::start_in(&places, &operator))?;
+        let nats = sites.clients().run(|| Nats::start_in(&sites, &operator))?;
         let set = format!("set size {stream_mib}MiB replicas {NODES}");
         sites.clients().run(|| operator.run(&set))?;
         let node = |_| Node { tracker: None, sections: String::new(), variables: Vec::new() };
@@ -335,14 +331,6 @@ impl TestCluster {
              [cluster]\njoin = {join:?}\nqueue_mib = {queue_mib}\n",
         ))
     }
-}
-
-/// Where the NATS server of a host runs and listens.
-fn nats_place(sites: &Sites, host: u8) -> (Arc<Namespace>, Addresses) {
-    let ip = backbone_address(host);
-    let addresses =
-        Addresses { client: (ip, NATS_PORT).into(), routes: (ip, 6222).into(), monitor: 8222 };
-    (Arc::clone(sites.host(host)), addresses)
 }
 
 /// Lines of a log that are shown with an error.

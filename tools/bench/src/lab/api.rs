@@ -70,8 +70,8 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// Returns an error if the metrics cannot be read.
+    /// Returns an error if the metrics cannot be read, or if none has this name.
     pub fn metric(&mut self, name: &str, labels: &[(&str, &str)]) -> Result<f64> {
-        Ok(metrics::sum(&self.ask(200, "GET /metrics", "")?, name, labels))
+        metrics::sum(&self.ask(200, "GET /metrics", "")?, name, labels)
     }
 }

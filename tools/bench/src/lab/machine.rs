@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use time::OffsetDateTime;
 
@@ -34,9 +34,7 @@ fn memory_kib(meminfo: &str) -> Option<u64> {
 pub(crate) fn commit(folder: &Path) -> String {
     let mut git = Command::new("git");
     git.arg("-C").arg(folder).args(["describe", "--always", "--dirty", "--abbrev=7"]);
-    let output = git.stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    text.ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "unknown".to_owned())
+    harness::output(git).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
 }
 
 /// Returns the time in UTC, such as `2026-11-21 14:05:09`.

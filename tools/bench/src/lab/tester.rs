@@ -1,13 +1,15 @@
 //! The load tester, in a process of its own on processors of its own.
 
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::load::{Quantiles, Report, TrackerUsage};
 use anyhow::{Context, Result, bail, ensure};
+use harness::{PATIENCE, Process, is_alive, output, wait_for};
 
 use super::definition::Protocol;
 use super::tracker::RunningTracker;
@@ -82,8 +84,9 @@ impl Lab {
         {
             all.extend([name.to_owned(), value.to_string()]);
         }
-        let process = LoadProcess::start(&all, processors, seconds + warm_up)?;
-        process.output(stop)?.map(|text| parse(&text)).transpose()
+        let time = Duration::from_secs((seconds + warm_up).into());
+        let printed = run_for(time, &all, processors, self.folder.root(), stop)?;
+        printed.map(|text| parse(&text)).transpose()
     }
 
     /// Makes our own load tester write the info hashes that it will use.
@@ -93,12 +96,8 @@ impl Lab {
             bail!("no load tester")
         };
         let mut command = Command::new(program);
-        command.args(all).args(words).arg("--write-hashes").arg(self.folder.join("hashes"));
-        let output = command.stdin(Stdio::null()).output();
-        let output = output.context("cannot start the load tester")?;
-        let why = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "the load tester cannot write its info hashes: {why}");
-        Ok(())
+        command.args(all).args(words).arg("--write-hashes").arg(self.folder.path("hashes"));
+        output(command).context("the load tester cannot write its info hashes").map(drop)
     }
 
     /// Returns the command of our own load tester: program, URL, seed.
@@ -115,89 +114,29 @@ impl Lab {
     }
 }
 
-/// A running load tester.
-struct LoadProcess {
-    child: Child,
-    deadline: Instant,
-}
-
-/// Extra time beyond the measurement before it counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Interval of checks whether it has exited.
-const LOOK: Duration = Duration::from_millis(20);
-
-impl LoadProcess {
-    /// Starts a load tester on these processors; it will run for about `seconds`.
-    fn start(words: &[String], processors: &[usize], seconds: u32) -> Result<Self> {
-        let [program, words @ ..] = words else { bail!("the load tester has no command") };
-        let mut command = Command::new(program);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        let child = cores::on(processors, || command.spawn())?;
-        let child = child.with_context(|| format!("cannot start {program}"))?;
-        let deadline = Instant::now() + PATIENCE + Duration::from_secs(seconds.into());
-        Ok(Self { child, deadline })
+/// Runs a load tester on these processors, which takes about `time`, with its output in files of `folder`. Returns what it
+/// prints, or `None` if `stop` was set meanwhile.
+fn run_for(
+    time: Duration,
+    words: &[String],
+    processors: &[usize],
+    folder: &Path,
+    stop: &AtomicBool,
+) -> Result<Option<String>> {
+    let [program, words @ ..] = words else { bail!("the load tester has no command") };
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).process_group(0);
+    let mut process = cores::on(processors, || Process::start(command, folder, "load"))??;
+    let is_stopped = || stop.load(Ordering::Relaxed);
+    let has_ended = || Ok(is_stopped() || !is_alive(process.id()));
+    wait_for(time + PATIENCE, "the end of the load tester", has_ended)?;
+    if is_stopped() {
+        return Ok(None);
     }
-
-    /// Waits for its output. Returns `None` if `stop` was set meanwhile.
-    fn output(mut self, stop: &AtomicBool) -> Result<Option<String>> {
-        let (stdout, stderr) = (self.child.stdout.take(), self.child.stderr.take());
-        // Read its output while it runs, so that it never blocks on a full pipe.
-        thread::scope(|scope| {
-            let figures = scope.spawn(|| read_all(stdout));
-            let complaints = scope.spawn(|| read_all(stderr));
-            let status = self.wait(stop)?;
-            let joined = (figures.join(), complaints.join());
-            let (Ok(figures), Ok(complaints)) = joined else {
-                bail!("cannot read the load tester's output")
-            };
-            let Some(status) = status else { return Ok(None) };
-            ensure!(
-                status.success(),
-                "the load tester failed ({status}): {}",
-                last_line(&complaints)
-            );
-            Ok(Some(figures))
-        })
-    }
-
-    fn wait(&mut self, stop: &AtomicBool) -> Result<Option<ExitStatus>> {
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(Some(status));
-            }
-            if stop.load(Ordering::Relaxed) {
-                self.end();
-                return Ok(None);
-            }
-            if Instant::now() > self.deadline {
-                self.end();
-                bail!("the load tester does not exit");
-            }
-            sleep(LOOK);
-        }
-    }
-
-    fn end(&mut self) {
-        // It may have just exited by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for LoadProcess {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-fn read_all(source: Option<impl std::io::Read>) -> String {
-    let mut bytes = Vec::new();
-    if let Some(mut source) = source {
-        // Use what could be read; the exit status reports failures.
-        let _ = source.read_to_end(&mut bytes);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let status = process.wait_for_end(PATIENCE)?;
+    let complaints = process.stderr();
+    ensure!(status.success(), "the load tester failed ({status}): {}", last_line(&complaints));
+    Ok(Some(process.stdout()))
 }
 
 /// Returns the last line, which is the error if there is one.
@@ -209,6 +148,10 @@ fn last_line(text: &str) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::time::Instant;
+
+    use harness::Directory;
+
     use super::*;
 
     /// A report as `tidegate-bench load udp` writes it.
@@ -248,7 +191,8 @@ pub(crate) mod tests {
 
     fn run(script: &str, stop: bool) -> Result<Option<String>> {
         let words = ["sh", "-c", script].map(str::to_owned);
-        LoadProcess::start(&words, &[0], 1).unwrap().output(&AtomicBool::new(stop))
+        let folder = Directory::new().unwrap();
+        run_for(Duration::ZERO, &words, &[0], folder.root(), &AtomicBool::new(stop))
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ::load::Usage;
 use anyhow::{Context, Result, bail};
 use harness::network::Namespace;
+use harness::wait_for;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -90,14 +91,14 @@ impl Lab {
             }
         };
         // A tracker that keeps something there begins anew.
-        let _ = fs::remove_dir_all(self.folder.join("kept"));
-        let log = self.folder.join("tracker.log");
+        let _ = fs::remove_dir_all(self.folder.path("kept"));
+        let log = self.folder.path("tracker.log");
         let mut command = command(tracker, front)?;
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         // A separate process group, so that descendants end with it and Ctrl-C reaches only this
         // process.
-        command.envs(environment.iter().copied()).current_dir(&self.folder).process_group(0);
+        command.envs(environment.iter().copied()).current_dir(self.folder.root()).process_group(0);
         let child = cores::on(processors, || {
             let _inside = namespace.map(Namespace::enter).transpose()?;
             command.spawn()
@@ -112,7 +113,7 @@ impl Lab {
     fn prepare(&self, program: &Program, vars: TemplateVars, secure: bool) -> Result<Launch> {
         let definition = &program.definition;
         let name = if vars.has("backend_port") { "front.conf" } else { "tracker.conf" };
-        let file = self.folder.join(name);
+        let file = self.folder.path(name);
         let vars = vars.with("program", program.path.display());
         let mut vars = vars.with("configuration", file.display());
         for (name, value) in &definition.variables {
@@ -133,7 +134,7 @@ impl Lab {
         vars.with("port", address.port())
             .with("cores", cores)
             .with("protocol", protocol.without_tls())
-            .with("folder", self.folder.display())
+            .with("folder", self.folder.root().display())
             .with("chain", chain.display())
             .with("key", key.display())
             .with("chain_and_key", both.display())
@@ -217,10 +218,8 @@ impl Drop for RunningTracker {
         let _ = killpg(group, Signal::SIGKILL);
         let _ = self.child.wait();
         // No descendant may run while the next tracker is measured.
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while killpg(group, None).is_ok() && Instant::now() < deadline {
-            sleep(Duration::from_millis(2));
-        }
+        let ended = || Ok(killpg(group, None).is_err());
+        let _ = wait_for(Duration::from_secs(2), "its end", ended);
     }
 }
 

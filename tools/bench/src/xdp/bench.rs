@@ -57,7 +57,7 @@ impl Bench {
     /// Sets up the lab.
     pub(super) fn new(arguments: &XdpArgs, lab: Lab) -> Result<Self> {
         let processors = processors(&lab)?;
-        fs::write(lab.folder.join("hashes"), traffic::info_hashes())?;
+        fs::write(lab.folder.path("hashes"), traffic::info_hashes())?;
         let network = Network::new()?;
         let counter = Counter::attach(&network)?;
         let time = Duration::from_millis(arguments.milliseconds.into());

@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+use xdp::frame::v4_header;
+
 /// Link-layer addresses of the tracker's end and of the generator's.
 pub(super) const TRACKER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(super) const GENERATOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 const UDP: usize = 8;
-const IS_UDP: u8 = 17;
-const TIME_TO_LIVE: u8 = 64;
 /// 198.18.0.0/15 is for benchmarks (RFC 2544). To a tracker it is a public network.
 const CLIENTS: u32 = 198 << 24 | 18 << 16;
 
@@ -21,33 +21,18 @@ pub(super) fn client(number: u32) -> Ipv4Addr {
 /// Writes a frame from a client to the tracker. The UDP checksum is left out, as it may be in IPv4.
 pub(super) fn frame(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     let udp_len = (UDP + payload.len()) as u16;
-    let mut header = vec![0x45, 0];
-    header.extend((20 + udp_len).to_be_bytes());
-    // No fragment, and none allowed.
-    header.extend([0, 0, 0x40, 0, TIME_TO_LIVE, IS_UDP, 0, 0]);
-    header.extend([from.ip().octets(), to.ip().octets()].concat());
-    let sum = checksum(&header);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
     let mut frame = [TRACKER_MAC, GENERATOR_MAC].concat();
     frame.extend([0x08, 0]);
-    frame.extend(header);
+    frame.extend(v4_header(*from.ip(), *to.ip(), udp_len, 0));
     frame.extend([from.port(), to.port(), udp_len, 0].map(u16::to_be_bytes).concat());
     frame.extend(payload);
     frame
 }
 
-/// Returns the Internet checksum (RFC 1071).
-fn checksum(bytes: &[u8]) -> u16 {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    let mut sum: u32 = bytes.chunks(2).map(word).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
 #[cfg(test)]
 mod tests {
+    use xdp::frame::Datagram;
+
     use super::*;
     use crate::datagrams::CONNECT;
 
@@ -56,12 +41,9 @@ mod tests {
         let [from, to] = ["198.18.0.4:1024", "192.0.2.1:80"].map(|it| it.parse().unwrap());
         let frame = frame(from, to, &CONNECT);
         assert_eq!(frame.len(), 42 + CONNECT.len());
-        // A valid header has the sum 0.
-        assert_eq!(checksum(&frame[14..34]), 0);
-        assert_eq!(
-            (&frame[12..15], &frame[34..42]),
-            (&[8, 0, 0x45][..], &[4, 0, 0, 80, 0, 24, 0, 0][..])
-        );
+        let read = Datagram::parse(&frame).unwrap();
+        assert_eq!((read.from, read.to), (from.into(), to.into()));
+        assert_eq!(frame[34..42], [4, 0, 0, 80, 0, 24, 0, 0]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use xdp::bpf::{Reference, relocate};
+use xdp::bpf::{Reference, link};
 
 use super::{counter, sender};
 
@@ -76,22 +76,4 @@ pub(super) fn counter(counts: BorrowedFd<'_>) -> Vec<u64> {
             unreachable!("the counter sends nothing")
         }
     })
-}
-
-/// Returns a program's instructions, which refer to its maps.
-fn link<'a>(
-    program: &[u8],
-    relocations: &[(MapName, &[usize])],
-    map_of: impl Fn(MapName) -> (BorrowedFd<'a>, Reference),
-) -> Vec<u64> {
-    let (words, rest) = program.as_chunks::<8>();
-    debug_assert!(rest.is_empty(), "half an instruction");
-    let mut instructions: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    for (name, indexes) in relocations {
-        let (map, reference) = map_of(*name);
-        for index in *indexes {
-            relocate(&mut instructions, *index, map, reference);
-        }
-    }
-    instructions
 }

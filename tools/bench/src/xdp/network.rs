@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use harness::network::Namespace;
@@ -125,9 +125,6 @@ pub(super) fn napi_threads() -> Vec<u32> {
 
 fn run(program: &str, words: &[&str]) -> Result<()> {
     let mut command = Command::new(program);
-    let output = command.args(words).stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot run {program} (util-linux)"))?;
-    let message = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{program} {}: {message}", words.join(" "));
-    Ok(())
+    command.args(words);
+    harness::output(command).context("taskset and chrt are in util-linux").map(drop)
 }

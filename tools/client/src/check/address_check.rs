@@ -35,14 +35,10 @@ impl<'a> AddressCheck<'a> {
         // Below the ephemeral port ranges, so that no other client has it by chance.
         let port = 10_000 + u16::from_be_bytes([high, low]) % 20_000;
         let peer = |port| Announce {
-            info_hash,
-            peer_id: peer_id(),
-            port,
             event: Event::Started,
             left: Some(1),
-            uploaded: 0,
-            downloaded: 0,
             want: NumWant::Peers(50),
+            ..Announce::new(info_hash, peer_id(), port)
         };
         Self {
             url,

@@ -5,21 +5,16 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use types::{Event, NumWant, PeerId};
+use types::{Event, PeerId};
 use wire::udp::{AnnounceHead, Request, UnverifiedRequest, announce_reply, connect_reply, decode};
 
 use super::*;
 use crate::tls::{Trust, config};
 
 const ANNOUNCE: Announce = Announce {
-    info_hash: InfoHash([1; 20]),
-    peer_id: PeerId([2; 20]),
-    port: 3,
     event: Event::Started,
     left: Some(1),
-    uploaded: 0,
-    downloaded: 0,
-    want: NumWant::Default,
+    ..Announce::new(InfoHash([1; 20]), PeerId([2; 20]), 3)
 };
 
 /// Starts a tracker that issues the connection ids 1, 2, 3… and ignores the first `deaf` requests

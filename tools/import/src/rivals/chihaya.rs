@@ -104,7 +104,7 @@ fn approve(
     if hashes.is_empty() {
         return Ok(());
     }
-    mapper.draft.set("access.mode", json!(kind.word()), found.comment());
+    mapper.draft.set("access.mode", json!(kind.label()), found.comment());
     for hash in hashes {
         let hash = hash.parse().map_err(|error| {
             found.place.error(format_args!("{}: {hash:?}: {error}", found.path))

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tidegate_import::Rival;
 
-use crate::{directory, run, run_program, stderr, stdout, tidegate};
+use crate::{Directory, run, run_program, stderr, stdout, tidegate};
 
 /// The pages for the operators of other trackers.
 const PAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/migrate");
@@ -22,7 +22,7 @@ fn every_key_of_ours_is_in_the_table_of_keys() {
     let known = known_keys();
     for rival in Rival::ALL {
         let rows = rival.keys();
-        assert!(rows.len() > 5 && rival.differences().len() > 2, "{}", rival.word());
+        assert!(rows.len() > 5 && rival.differences().len() > 2, "{}", rival.label());
         for row in rows {
             row.ours
                 .iter()
@@ -62,11 +62,11 @@ struct Imported {
 
 /// Imports files without writing anything.
 fn imported(rival: Rival, inputs: &[(&str, &str)], more: &[&str]) -> Imported {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let write = |(name, text): &(&str, &str)| directory.write(name, text).unwrap();
     let paths = inputs.iter().map(|input| write(input).display().to_string());
     let paths: Vec<String> = paths.collect();
-    let mut arguments = vec![rival.word(), "--dry-run"];
+    let mut arguments = vec![rival.label(), "--dry-run"];
     arguments.extend(more);
     arguments.extend(paths.iter().map(String::as_str));
     let output = run(&arguments);

@@ -30,10 +30,6 @@ fn tidegate() -> PathBuf {
     program
 }
 
-fn directory() -> Directory {
-    Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap()
-}
-
 /// Runs a program to its end, which must come soon.
 fn run_program(program: &Path, arguments: &[&str]) -> Output {
     Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap()
@@ -174,7 +170,7 @@ fn root_follows_no_links_of_the_owner_of_the_state_directory() {
 #[test]
 fn serves_what_torrust_itself_has_written() {
     for database in ["torrust.db", "torrust.sql"] {
-        let directory = directory();
+        let directory = Directory::new().unwrap();
         for file in ["torrust.toml", database] {
             fs::copy(Path::new(WRITTEN).join(file), directory.path(file)).unwrap();
         }
@@ -189,7 +185,7 @@ fn serves_what_torrust_itself_has_written() {
 
 #[test]
 fn names_rows_that_are_skipped() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let database = directory.path("sqlite3.db");
     fs::copy(Path::new(WRITTEN).join("torrust.db"), &database).unwrap();
     let database = Connection::open(database).unwrap();
@@ -202,7 +198,7 @@ fn names_rows_that_are_skipped() {
 
 #[test]
 fn serves_users_and_torrents_of_unit3d() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let dump = format!(
         "-- MySQL dump 10.13\nCREATE TABLE `groups` (\n  `id` int NOT NULL,\n  `slug` varchar(255),\n  PRIMARY KEY (`id`)\n);\n\
          INSERT INTO `groups` VALUES (1,'user'),(2,'banned');\n\
@@ -233,7 +229,7 @@ fn serves_users_and_torrents_of_unit3d() {
 
 #[test]
 fn serves_users_and_torrents_of_ocelot() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let dump = format!(
         "INSERT INTO torrents (ID, info_hash, Snatched) VALUES (1, 0x{}, 7);\n\
          INSERT INTO users_main (ID, Username, torrent_pass, Enabled, can_leech, Uploaded, Downloaded) VALUES\n\
@@ -261,7 +257,7 @@ fn serves_users_and_torrents_of_ocelot() {
 
 #[test]
 fn a_damaged_dump_changes_nothing() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let row = format!("INSERT INTO users (passkey, username) VALUES ('{KEY}', 'a')");
     directory.write("cut.sql", format!("{row},\n('{EXPIRED}', 'b")).unwrap();
     let (is_done, text) = import(&directory, "unit3d", &["cut.sql"], &[]);
@@ -273,7 +269,7 @@ fn a_damaged_dump_changes_nothing() {
 
 #[test]
 fn refuses_records_that_a_tracker_uses() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let state = directory.path("state").display().to_string();
     let list = directory.write("list.txt", "ab".repeat(20)).unwrap().display().to_string();
     let tracker = start(&directory, &format!("[state]\ndir = \"{state}\"\n"));
@@ -286,7 +282,7 @@ fn refuses_records_that_a_tracker_uses() {
 /// The file that is written is a valid configuration, and is not overwritten by mistake.
 #[test]
 fn writes_a_configuration_that_is_valid() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let list = directory.write("white.txt", format!("{}\n", "aa".repeat(20))).unwrap();
     let conf = format!("listen.tcp_udp 127.0.0.1:0\naccess.whitelist {}\n", list.display());
     let conf = directory.write("opentracker.conf", &conf).unwrap().display().to_string();

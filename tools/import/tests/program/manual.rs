@@ -1,6 +1,6 @@
 //! The texts of packages, and the command of the tracker that was here before.
 
-use crate::{directory, run, run_program, stderr, stdout, tidegate};
+use crate::{Directory, run, run_program, stderr, stdout, tidegate};
 
 #[test]
 fn prints_the_manual_page_and_completions() {
@@ -22,7 +22,7 @@ fn prints_the_manual_page_and_completions() {
 /// Scripts of before call the tracker's program.
 #[test]
 fn the_tracker_runs_it_for_scripts() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let list = directory.write("list.txt", "ab".repeat(20)).unwrap().display().to_string();
     let state = directory.path("state").display().to_string();
     let more = ["--list", "allow", "--state", &state, "--dry-run"];

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{directory, run, run_program, stderr, stdout, tidegate};
+use crate::{Directory, run, run_program, stderr, stdout, tidegate};
 
 const OLD: &str = "# Ours.
 [http]
@@ -33,7 +33,7 @@ http = { stats = \"off\" }
 
 #[test]
 fn prints_or_replaces_a_configuration_with_removed_keys() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let path = directory.write("old.toml", OLD).unwrap();
     let file = path.display().to_string();
     let printed = run(&["config", &file]);
@@ -55,7 +55,7 @@ fn prints_or_replaces_a_configuration_with_removed_keys() {
 
 #[test]
 fn leaves_a_configuration_with_mistakes_alone() {
-    let directory = directory();
+    let directory = Directory::new().unwrap();
     let text = "[udp]\npin_cores = true\nworkers = \"all\"\n[cluster]\nname = \"x\"\n";
     let path = directory.write("wrong.toml", text).unwrap();
     let file = path.display().to_string();

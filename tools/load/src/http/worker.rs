@@ -7,20 +7,20 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use client::codec::http as codec;
 use memchr::memmem::Finder;
 use types::Event;
 
+use super::HttpOptions;
 use super::connection::{Connection, EndReason, OutstandingRequest};
 use super::response::CompleteResponse;
-use super::{HttpOptions, SILENCE_MAX};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
 use crate::counters::{Counters, ResponseKind};
 use crate::poller::Poller;
 use crate::population::Population;
 use crate::random::{Random, hash};
-use crate::runner::Worker;
+use crate::runner::{SILENCE_MAX, Silence, Worker};
 use crate::schedule::Schedule;
 use crate::stream::Dialer;
 
@@ -33,8 +33,6 @@ const OVERDUE: Duration = Duration::from_millis(1);
 const COALESCE: (usize, Duration) = (32, Duration::from_micros(50));
 /// Fewer ready connections than all divided by this are few: the tracker still works on the others.
 const SMALL_BATCH_DIVISOR: usize = 2;
-/// The longest that the tracker may be silent if its machine refuses connections.
-const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Http {
@@ -70,8 +68,7 @@ struct ProtocolState {
     source: IpAddr,
     /// When the last response was read.
     last_response: Instant,
-    silent_since: Option<Instant>,
-    is_refused: bool,
+    silence: Silence,
 }
 
 impl Http {
@@ -95,8 +92,7 @@ impl Http {
             request_end,
             source,
             last_response: Instant::now(),
-            silent_since: None,
-            is_refused: false,
+            silence: Silence::default(),
         };
         Ok(Self {
             connections: (0..connections).map(|_| Connection::default()).collect(),
@@ -168,7 +164,7 @@ impl Http {
         if why.is_empty() {
             return self.is_free(number, Instant::now(), counters);
         }
-        self.protocol.is_refused |= why.contains("refused");
+        self.protocol.silence.is_refused |= why.contains("refused");
         counters.fail(&why);
         self.broken.push(number);
     }
@@ -247,7 +243,7 @@ impl Worker for Http {
             self.advance(event.number, counters);
         }
         self.poller.ready = ready;
-        self.protocol.check_alive()
+        self.protocol.silence.check()
     }
 
     fn maintain(&mut self, counters: &mut Counters) {
@@ -282,7 +278,7 @@ impl ProtocolState {
         request.extend_from_slice(&self.request_end);
         connection.sent = 0;
         connection.pending = Some(OutstandingRequest { peer, due });
-        self.silent_since.get_or_insert_with(|| due.max(self.last_response));
+        self.silence.since.get_or_insert_with(|| due.max(self.last_response));
     }
 
     /// Handles a response.
@@ -300,7 +296,7 @@ impl ProtocolState {
             return counters.fail(why);
         }
         counters.latencies.record(self.last_response.saturating_duration_since(request.due));
-        (self.silent_since, self.is_refused) = (None, false);
+        self.silence = Silence::default();
     }
 
     fn read_body(
@@ -346,18 +342,6 @@ impl ProtocolState {
         let workload = self.population.workload();
         self.checker.check(workload, asker, &answer, &mut counters.checks);
         Ok(())
-    }
-
-    /// Fails if the tracker has been silent for too long.
-    fn check_alive(&self) -> Result<()> {
-        let timeout = if self.is_refused { REFUSED_SILENCE_MAX } else { SILENCE_MAX };
-        match self.silent_since {
-            Some(since) if since.elapsed() > timeout => {
-                let why = if self.is_refused { ": connection refused" } else { "" };
-                bail!("the tracker has not answered for {timeout:?}{why}")
-            }
-            _ => Ok(()),
-        }
     }
 }
 

@@ -147,14 +147,10 @@ impl Sightings {
 /// Returns an announce of a leecher.
 fn announce(info_hash: InfoHash, event: Event, peer: u64) -> Announce {
     Announce {
-        info_hash,
-        peer_id: peer_id(peer),
-        port: 4242,
         event,
         left: Some(1),
-        uploaded: 0,
-        downloaded: 0,
         want: NumWant::Peers(0),
+        ..Announce::new(info_hash, peer_id(peer), 4242)
     }
 }
 

@@ -10,6 +10,7 @@ use wire::udp::{Request, UnverifiedRequest, decode};
 
 use super::worker::Udp;
 use super::*;
+use crate::runner::SILENCE_MAX;
 use crate::schedule::tests::check_open_loop;
 
 /// The datagrams that a tracker has received.

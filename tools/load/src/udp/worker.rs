@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use client::codec::udp::{Reply, decode_reply};
 
+use super::UdpOptions;
 use super::batch::Batch;
 use super::datagram_io::DatagramIo;
 use super::pending::{PENDING_MAX, PendingRequest, PendingRequests, ResponseMatch};
 use super::requests::{Requests, Sender};
-use super::{SILENCE_MAX, UdpOptions};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
 use crate::counters::{Counters, ResponseKind};
 use crate::mix::{RequestKind, SCRAPE_TORRENTS};
 use crate::poller::Poller;
 use crate::population::Population;
 use crate::random::{Random, hash};
-use crate::runner::Worker;
+use crate::runner::{SILENCE_MAX, Silence, Worker};
 use crate::schedule::{LoopMode, Schedule};
 
 /// Renew connection ids before the minute for which BEP 15 allows their use.
@@ -37,8 +37,6 @@ const OVERDUE_NS: u64 = 1_000_000;
 const COALESCE: (usize, Duration) = (256, Duration::from_micros(50));
 /// Fewer responses than the outstanding requests divided by this are few.
 const SMALL_BATCH_DIVISOR: usize = 8;
-/// The longest that the tracker may be silent if its machine refuses datagrams.
-const REFUSED_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct Udp {
@@ -90,9 +88,7 @@ struct ProtocolState {
     scrape_len: usize,
     is_v6: bool,
     start: Instant,
-    /// Since when requests are outstanding without any response.
-    silent_since: Option<Instant>,
-    is_refused: bool,
+    silence: Silence,
 }
 
 impl Udp {
@@ -151,8 +147,7 @@ impl Udp {
             scrape_len: 12 * SCRAPE_TORRENTS,
             is_v6: options.url.address.is_ipv6(),
             start: Instant::now(),
-            silent_since: None,
-            is_refused: false,
+            silence: Silence::default(),
         };
         Ok(Self {
             lanes,
@@ -283,7 +278,7 @@ impl Worker for Udp {
 
     fn start(&mut self, at: Instant) {
         self.protocol.start = at;
-        self.protocol.silent_since = None;
+        self.protocol.silence.since = None;
     }
 
     fn step(&mut self, until: Instant, counters: &mut Counters) -> Result<()> {
@@ -300,7 +295,7 @@ impl Worker for Udp {
             self.fill_all_lanes(counters);
         }
         self.receive(until, is_closed_loop, counters)?;
-        self.protocol.check_alive()
+        self.protocol.silence.check()
     }
 
     fn maintain(&mut self, counters: &mut Counters) {
@@ -383,7 +378,7 @@ impl ProtocolState {
             // Requests that could not be sent expire like lost ones.
             failed = io.send(socket, bytes, *len).err().or(failed);
             batch.clear();
-            self.silent_since.get_or_insert_with(Instant::now);
+            self.silence.since.get_or_insert_with(Instant::now);
         }
         if let Some(error) = failed {
             self.record_error(&error, counters);
@@ -391,20 +386,8 @@ impl ProtocolState {
     }
 
     fn record_error(&mut self, error: &io::Error, counters: &mut Counters) {
-        self.is_refused |= error.kind() == ErrorKind::ConnectionRefused;
+        self.silence.is_refused |= error.kind() == ErrorKind::ConnectionRefused;
         counters.fail(&error.to_string());
-    }
-
-    /// Fails if the tracker has been silent for too long.
-    fn check_alive(&self) -> Result<()> {
-        let timeout = if self.is_refused { REFUSED_SILENCE_MAX } else { SILENCE_MAX };
-        match self.silent_since {
-            Some(since) if since.elapsed() > timeout => {
-                let why = if self.is_refused { ": connection refused" } else { "" };
-                bail!("the tracker has not answered for {timeout:?}{why}")
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Handles a response.
@@ -429,7 +412,7 @@ impl ProtocolState {
                     let now_ns = now.saturating_duration_since(self.start).as_nanos() as u64;
                     let latency_ns = now_ns.saturating_sub(request.due_ns);
                     counters.latencies.record(Duration::from_nanos(latency_ns));
-                    (self.silent_since, self.is_refused) = (None, false);
+                    self.silence = Silence::default();
                 }
             }
             ResponseMatch::Request(..) | ResponseMatch::Unknown => {
@@ -438,7 +421,7 @@ impl ProtocolState {
             ResponseMatch::Late => {
                 counters.late += 1;
                 // A tracker with a long queue answers late, but it does answer.
-                (self.silent_since, self.is_refused) = (None, false);
+                self.silence = Silence::default();
             }
         }
     }

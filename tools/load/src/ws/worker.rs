@@ -8,12 +8,10 @@ use anyhow::{Result, bail};
 use super::WsOptions;
 use super::sockets::Sockets;
 use crate::counters::Counters;
-use crate::runner::Worker;
+use crate::runner::{SILENCE_MAX, Worker};
 
 /// Duration of the probe for acknowledgements of answers.
 const PROBE: Duration = Duration::from_millis(300);
-/// The longest that the tracker may be silent while peers join.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Maximum wait per step while peers join.
 const TICK: Duration = Duration::from_millis(50);
 

@@ -9,7 +9,7 @@ use tracker::Tracker;
 use types::from_hex;
 
 use crate::cluster::secret::{Secret, Secrets, Step};
-use crate::serve::time::unix_ms;
+use crate::dates;
 
 /// An old secret is accepted for this much longer than a peer's lifetime, seconds: the log has messages under it for five
 /// minutes more, and clocks of nodes differ.
@@ -54,7 +54,7 @@ impl LiveSecrets {
         let new = Secret::new(step.number, bytes);
         let step = match step.issue {
             false => Step::Accept,
-            true => Step::Issue { old_until: now_s() + self.old_kept_s() },
+            true => Step::Issue { old_until: dates::now() + self.old_kept_s() },
         };
         let changed = self.lock().changed(&new, step)?;
         serde_json::to_string(&changed).map_err(|error| error.to_string())
@@ -81,7 +81,7 @@ impl LiveSecrets {
         let mut secrets = self.lock();
         let before = secrets.number();
         *secrets = Secrets::of_node(self.join.clone(), Some(recorded));
-        secrets.expire(now_s());
+        secrets.expire(dates::now());
         if secrets.number() != before {
             info!(number = secrets.number(), "the secret of the cluster has changed");
         }
@@ -91,7 +91,7 @@ impl LiveSecrets {
     /// Drops those that are accepted no longer.
     pub(in crate::serve) fn expire(&self) {
         let mut secrets = self.lock();
-        if secrets.expire(now_s()) {
+        if secrets.expire(dates::now()) {
             info!("the old secret of the cluster is accepted no longer");
             self.apply(&secrets);
         }
@@ -113,8 +113,4 @@ impl LiveSecrets {
         // Replaced as a whole.
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn now_s() -> u64 {
-    unix_ms() / 1000
 }

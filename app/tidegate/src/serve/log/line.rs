@@ -3,6 +3,7 @@
 use std::fmt::{Debug, Write};
 
 use admin::area_of;
+use config::escaped;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
@@ -112,21 +113,10 @@ impl Form {
             Self::Text { has_colours } => {
                 let (on, off) = if has_colours { (colour(*level), "\x1b[0m") } else { ("", "") };
                 let _ = write!(out, "{timestamp} {on}{level:>5}{off} {area}: ");
-                write_printable(out, &line.text());
+                *out += &escaped(&line.text());
             }
         }
         out.push('\n');
-    }
-}
-
-/// Escapes control characters: text from outside can neither start a line nor control the terminal.
-fn write_printable(out: &mut String, text: &str) {
-    for char in text.chars() {
-        if char.is_control() {
-            out.extend(char.escape_default());
-        } else {
-            out.push(char);
-        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! Findings of `tidegate config check` about the XDP program.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use xdp::{Inspection, Listener};
 
@@ -81,17 +80,8 @@ fn unseen(firewall: &str) -> String {
 
 /// Returns what a program prints, or `None` if it is not there or fails.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-    match output {
-        Ok(output) if output.status.success() => {
-            Some(String::from_utf8_lossy(&output.stdout).into())
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            // Not in the path of users.
-            let output =
-                Command::new(format!("/usr/sbin/{program}")).args(arguments).output().ok()?;
-            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into())
-        }
-        _ => None,
-    }
+    let run = |program: &str| Command::new(program).args(arguments).output();
+    // The path of users may lack the folder.
+    let output = run(program).or_else(|_| run(&format!("/usr/sbin/{program}"))).ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into())
 }

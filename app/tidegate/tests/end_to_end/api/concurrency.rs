@@ -27,22 +27,18 @@ impl Line {
     }
 
     fn ask(&mut self, request: &str, body: &str) -> (u16, Vec<u8>) {
-        let request = format!(
-            "{request} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
+        let headers = format!(
+            "Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
         );
-        self.0.send(request).unwrap();
-        let response = self.0.receive().unwrap();
+        let response = self.0.ask(request, &headers, body.as_bytes()).unwrap();
         (response.status, response.body)
     }
 
     /// Returns the body of the response to an announce with that key.
     fn announce(&mut self, key: &str, torrent: u8) -> Vec<u8> {
         let query = announce_query(torrent, 1);
-        let request = format!("GET /announce/{key}?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        self.0.send(request).unwrap();
-        let response = self.0.receive().unwrap();
+        let request = format!("GET /announce/{key}?{query}");
+        let response = self.0.ask(&request, "Host: localhost\r\n", b"").unwrap();
         assert_eq!(response.status, 200);
         response.body
     }

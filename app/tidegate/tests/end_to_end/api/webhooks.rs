@@ -1,7 +1,5 @@
 //! Webhooks as their receivers see them.
 
-use std::net::TcpListener;
-
 use aws_lc_rs::hmac;
 use serde_json::json;
 
@@ -29,10 +27,9 @@ fn hook(api: &Caller, url: &str) -> (u64, String) {
 
 #[test]
 fn posts_nothing_to_addresses_that_are_not_public() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let receiver = Receiver::start(&[]);
+    let port = receiver.port();
     let (tracker, api) = start(&format!("webhook_ports = [\"{port}\"]\n"));
-    let receiver = Receiver::serve(listener, &[]);
     for host in ["127.0.0.1", "[::ffff:127.0.0.1]", "169.254.169.254", "[fd00::1]"] {
         let body = json!({ "url": format!("http://{host}:{port}/"), "events": ["ban"] });
         let problem = api.expect(403, "POST /webhooks", Some(&body));
@@ -53,8 +50,8 @@ fn posts_nothing_to_addresses_that_are_not_public() {
 #[test]
 fn posts_only_to_the_ports_of_the_present_configuration() {
     let state = Directory::new();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let receiver = Receiver::start(&[]);
+    let port = receiver.port();
     let start = |port: u16| {
         let more = format!(
             "webhook_ports = [\"{port}\"]\nwebhook_private = [\"127.0.0.1\"]\n[state]\ndir = {:?}\n\
@@ -63,7 +60,6 @@ fn posts_only_to_the_ports_of_the_present_configuration() {
         );
         start(&more)
     };
-    let receiver = Receiver::serve(listener, &[]);
     let (tracker, api) = start(port);
     let (id, _) = hook(&api, &receiver.url("/"));
     let test = |api: &Caller| api.expect(200, &format!("POST /webhooks/{id}/test"), None);
@@ -79,11 +75,10 @@ fn posts_only_to_the_ports_of_the_present_configuration() {
 /// batches.
 #[test]
 fn posts_to_a_host_by_name() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let receiver = Receiver::start(&[]);
+    let port = receiver.port();
     let more = format!("webhook_ports = [\"{port}\"]\nwebhook_private = [\"127.0.0.1\"]\n");
     let (_tracker, api) = start(&more);
-    let receiver = Receiver::serve(listener, &[]);
     let (_, secret) = hook(&api, &format!("http://localhost:{port}/hook"));
     api.expect(201, "POST /bans", Some(&json!({ "network": "192.0.2.1" })));
     let posts = receiver.wait_until(|posts| !posts.is_empty());

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 
 use super::fake_trackers::{accept_websocket, answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines, urls};
+use crate::clients::u32_at;
 use crate::process::{Directory, run, start, stderr, stdout, tidegate, unused_address};
 
 /// Returns the exit code and, for each URL, the items with verdict and text.
@@ -202,17 +203,12 @@ fn passes_a_tracker_with_an_allow_list() {
     }
 }
 
-/// Returns four bytes of an announce as a number.
-fn number(request: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(request[at..at + 4].try_into().unwrap())
-}
-
 #[test]
 fn finds_faults_of_a_udp_tracker() {
     const MAGIC: u64 = 0x417_2710_1980;
     let mut leechers = 0_u32;
     let bad = udp(move |it| {
-        let answer = match number(it, 8) {
+        let answer = match u32_at(it, 8) {
             0 => MAGIC.to_be_bytes().to_vec(),
             1 => {
                 leechers += 1;
@@ -223,7 +219,7 @@ fn finds_faults_of_a_udp_tracker() {
             }
             _ => [5_u32, 6, 7].map(u32::to_be_bytes).as_flattened().to_vec(),
         };
-        vec![reply(it, number(it, 8), &answer)]
+        vec![reply(it, u32_at(it, 8), &answer)]
     });
     let (code, reports) = check(&[&format!("udp://{bad}/announce")]);
     assert_eq!(code, Some(1));
@@ -244,7 +240,7 @@ fn finds_faults_of_a_udp_tracker() {
 
 #[test]
 fn tries_a_wrong_connection_id_only_if_thorough() {
-    let serve = |it: &[u8]| match number(it, 8) {
+    let serve = |it: &[u8]| match u32_at(it, 8) {
         0 => vec![reply(it, 0, &7_u64.to_be_bytes())],
         1 => vec![reply(it, 1, &[0, 0, 7, 8, 0, 0, 0, 1, 0, 0, 0, 0])],
         _ => vec![reply(it, 2, &[0; 12])],
@@ -254,7 +250,7 @@ fn tries_a_wrong_connection_id_only_if_thorough() {
     expect(&reports[0], &[("connection-id", "ok", "received")]);
     let (_, reports) = check(&[&careless, "--thorough"]);
     expect(&reports[0], &[("connection-id", "failed", "wrong ids are accepted")]);
-    let careful = udp(move |it| match number(it, 8) {
+    let careful = udp(move |it| match u32_at(it, 8) {
         0 => serve(it),
         _ if it[..8] != 7_u64.to_be_bytes() => vec![reply(it, 3, b"who?")],
         _ => serve(it),

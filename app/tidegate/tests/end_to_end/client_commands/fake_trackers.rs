@@ -1,26 +1,10 @@
 //! Servers that behave as a test needs: trackers, and anything else that may be at a tracker's URL.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::thread;
 
-use crate::process::PATIENCE;
-
-/// Runs `handle` for each connection to a port of the system's choice, until the test's process ends.
-pub(crate) fn tcp(treat: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let treat = treat.clone();
-            // A client that hangs must not hang the test.
-            let _ = stream.set_read_timeout(Some(PATIENCE));
-            let _ = stream.set_write_timeout(Some(PATIENCE));
-            thread::spawn(move || treat(stream));
-        }
-    });
-    address
-}
+pub(crate) use harness::http::{read_head, serve as tcp};
 
 /// Answers each request with `answer`, and closes the connection if `closes`.
 pub(super) fn answers(answer: impl Into<Vec<u8>>, closes: bool) -> SocketAddr {
@@ -32,17 +16,6 @@ pub(super) fn answers(answer: impl Into<Vec<u8>>, closes: bool) -> SocketAddr {
             }
         }
     })
-}
-
-/// Reads the head of the next request, or nothing at the end.
-pub(crate) fn read_head(stream: &mut impl Read) -> Option<String> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).ok()?;
-        head.push(byte[0]);
-    }
-    Some(String::from_utf8(head).unwrap())
 }
 
 /// Reads the next request and returns its target, or nothing at the end.

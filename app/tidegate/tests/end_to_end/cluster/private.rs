@@ -104,7 +104,11 @@ fn a_private_node_and_an_open_one_refuse_each_other() {
         let api = Caller::of(node);
         node.wait_until("the problem", |_| {
             let problems = &api.expect(200, "GET /cluster", None)["problems"];
-            problems.to_string().contains(r#""kind":"access""#)
+            let problem = problems.as_array().unwrap().iter().find(|it| it["kind"] == "access");
+            problem.is_some_and(|it| {
+                let text = it["text"].as_str().unwrap();
+                it["node"] == other && text.contains("Use one cluster for each kind")
+            })
         });
     }
     let api = Caller::of(&private);

@@ -42,7 +42,12 @@ fn settings_that_harm_are_named_and_undone() {
     }
     client.jetstream(&format!("STREAM.UPDATE.{SWARMS}"), &config.to_string()).unwrap();
     for (key, _) in &changes {
-        a.wait_until(key, |it| view(it)["problems"].to_string().contains(key));
+        a.wait_until(key, |it| {
+            let problems = view(it)["problems"].clone();
+            let mut streams =
+                problems.as_array().unwrap().iter().filter(|it| it["kind"] == "stream");
+            streams.any(|problem| problem.to_string().contains(key))
+        });
     }
     // The stream publishes it again as a live message of node 8, which is dropped.
     let before = strange(&b);

@@ -1,6 +1,6 @@
 //! The admin listener over TLS, and `tidegate admin` as its client.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::*;

@@ -1,5 +1,6 @@
 //! Protocol features that the TLS listener offers, and those that it refuses.
 
+use std::io::Write;
 use std::net::TcpStream;
 
 use types::limits;

@@ -1,13 +1,14 @@
 //! The same over a network, with each engine: links and AF_XDP sockets are handed over, too.
 
 use std::collections::HashSet;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
 use crate::site::Engine;
+use crate::udp;
 
 crate::site::on_engines! {
     loses_no_datagram_at_upgrades,
@@ -19,56 +20,53 @@ const WAITING_MAX: usize = 40;
 
 /// Stream of requests from a client that does not wait for answers, and the answers it still expects.
 struct Stream {
-    socket: UdpSocket,
+    client: Udp,
     /// The transaction ids of which no answer has come.
     waiting: HashSet<u32>,
     next: u32,
-    connection_id: [u8; 8],
 }
 
 impl Stream {
     fn open(tracker: SocketAddr) -> Self {
-        let socket = UdpSocket::bind((crate::site::client_of(1, tracker), 0)).unwrap();
-        socket.connect(tracker).unwrap();
-        let mut stream = Self { socket, waiting: HashSet::new(), next: 1, connection_id: [0; 8] };
+        let client = Udp::unconnected(1, tracker);
+        let mut stream = Self { client, waiting: HashSet::new(), next: 1 };
         stream.connect();
         stream.receive(Duration::from_secs(20));
         assert!(stream.waiting.is_empty(), "no answer to the first connect");
-        stream.socket.set_nonblocking(true).unwrap();
+        stream.client.socket.set_nonblocking(true).unwrap();
         stream
     }
 
-    fn send(&mut self, head: [u8; 8], action: u32, rest: &[u8]) {
-        let number = self.next.to_be_bytes();
-        let datagram = [&head, &action.to_be_bytes()[..], &number, rest].concat();
-        if self.socket.send(&datagram).is_ok() {
+    /// Sends a request with a transaction id of its own.
+    fn send(&mut self, mut datagram: Vec<u8>) {
+        datagram[12..16].copy_from_slice(&self.next.to_be_bytes());
+        if self.client.socket.send(&datagram).is_ok() {
             self.waiting.insert(self.next);
             self.next += 1;
         }
     }
 
     fn connect(&mut self) {
-        self.send(0x0417_2710_1980_u64.to_be_bytes(), 0, &[]);
+        self.send(udp::connect(0));
     }
 
     /// Scrapes, because announces of one peer are refused if they come too often.
     fn scrape(&mut self) {
-        self.send(self.connection_id, 2, &[0xaa; 20]);
+        self.send(udp::scrape(self.client.id, &[[0xaa; 20]]));
     }
 
     /// Receives what has come, and waits for the first for at most this time.
     fn receive(&mut self, wait: Duration) {
         let deadline = Instant::now() + wait;
-        let mut reply = [0; 64];
         loop {
-            match self.socket.recv(&mut reply) {
-                Ok(len) => {
+            match self.client.receive() {
+                Ok(reply) => {
                     let number = u32_at(&reply, 4);
                     assert!(self.waiting.remove(&number), "answer {number} has come twice");
                     match u32_at(&reply, 0) {
-                        0 => self.connection_id.copy_from_slice(&reply[8..16]),
-                        2 => assert_eq!(len, 20),
-                        _ => panic!("{:?}", String::from_utf8_lossy(&reply[8..len])),
+                        0 => self.client.id = u64::from_be_bytes(reply[8..16].try_into().unwrap()),
+                        2 => assert_eq!(reply.len(), 20),
+                        _ => panic!("{:?}", String::from_utf8_lossy(&reply[8..])),
                     }
                     if self.waiting.is_empty() {
                         return;

@@ -74,6 +74,8 @@ fn names_have_titles_without_a_token() {
     let mut drops = names["drops"].as_array().unwrap().iter();
     let spelled = drops.find(|row| row["name"] == "bad_connection_id").unwrap();
     assert_eq!(spelled["title"], "Bad connection ID");
+    let mut refusals = names["refusals"].as_array().unwrap().iter();
+    assert!(refusals.any(|row| row["title"] == "Not JSON"), "{names}");
     for (list, rows) in names.as_object().unwrap() {
         assert!(!rows.as_array().unwrap().is_empty(), "{list}");
     }

@@ -145,3 +145,10 @@ fn if_served(mut client: Client) -> Option<Client> {
     let is_served = client.0.send(PROBE).is_ok() && client.0.receive().is_ok();
     is_served.then_some(client)
 }
+
+/// Returns the bytes that `write` writes.
+pub(crate) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes);
+    bytes
+}

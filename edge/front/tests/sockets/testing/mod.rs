@@ -47,10 +47,3 @@ pub(crate) fn set_policy(tracker: &Tracker, policy: ListenerPolicy) {
 pub(crate) fn set_access(tracker: &Tracker, access: Access) {
     set_policy(tracker, ListenerPolicy { access, ..ListenerPolicy::default() });
 }
-
-/// Returns the bytes that `write` writes.
-pub(crate) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    write(&mut bytes);
-    bytes
-}

@@ -17,14 +17,9 @@ pub(crate) const HASH: InfoHash = InfoHash([0xab; 20]);
 
 /// The announce of a leecher that starts.
 pub(crate) const LEECHER: Announce = Announce {
-    info_hash: HASH,
-    peer_id: PeerId([b'p'; 20]),
-    port: 6881,
     event: Event::Started,
     left: Some(1),
-    uploaded: 0,
-    downloaded: 0,
-    want: NumWant::Default,
+    ..Announce::new(HASH, PeerId([b'p'; 20]), 6881)
 };
 
 /// A worker with one listener, whose datagrams come from tests instead of sockets. Its clock stands still.

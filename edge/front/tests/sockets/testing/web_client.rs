@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use client::AnnounceResponse;
 use client::codec::webtorrent::{self as messages, TrackerMessage};
 use client::codec::ws as frames;
+pub(crate) use harness::http::UPGRADE;
 use types::{Event, InfoHash, OfferId, PeerId};
 use wire::webtorrent::{Announce, Answer, Offer};
 use wire::ws::{self, CloseCode, Reader};
@@ -15,12 +16,9 @@ use super::{Client, get, written};
 pub(crate) const HASH: InfoHash = InfoHash([b'a'; 20]);
 pub(crate) const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 
-/// The headers by which a client asks for a WebSocket.
-pub(crate) const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n\
-     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
-
 /// An offer as text whose every byte must come through as it is.
-const OFFER: &str = r#"{"type":"offer",  "sdp":"v=0\r\n\u00E4ä\/","unknown":[1e3,null]}"#;
+pub(crate) const OFFER: &str =
+    r#"{"type":"offer",  "sdp":"v=0\r\n\u00E4ä\/","unknown":[1e3,null]}"#;
 /// The same for an answer.
 const ANSWER: &str = r#"{"type":"answer", "sdp":"\u00e4"}"#;
 
@@ -174,18 +172,18 @@ pub(crate) fn announced(complete: u64, incomplete: u64) -> Received {
     Received::Message(Message::AnnounceReply { info_hash: HASH, response })
 }
 
-/// The first offer of a peer's announce.
-pub(crate) fn offered(from: u8) -> Received {
-    let offer = Offer { id: offer_id(1), json: OFFER };
+/// An offer of a peer's announce.
+pub(crate) fn offered(from: u8, id: u8) -> Received {
+    let offer = Offer { id: offer_id(id), json: OFFER };
     Received::Message(Message::Offer { info_hash: HASH, peer_id: peer_id(from), offer })
 }
 
 /// An answer to such an offer.
-pub(crate) fn answered(from: u8) -> Received {
+pub(crate) fn answered(from: u8, id: u8) -> Received {
     Received::Message(Message::Answer {
         info_hash: HASH,
         peer_id: peer_id(from),
-        offer_id: offer_id(1),
+        offer_id: offer_id(id),
         json: ANSWER,
     })
 }

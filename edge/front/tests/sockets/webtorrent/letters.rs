@@ -59,7 +59,7 @@ impl Nodes {
     /// Moves the answer of the first peer to the second one.
     fn pass_answer(&self, two: &mut WebClient) {
         self.letters[1].deliver(1, &self.take(0)).unwrap();
-        assert_eq!(two.receive(), answered(1));
+        assert_eq!(two.receive(), answered(1, 1));
     }
 
     /// Checks that the first node has nothing to send.
@@ -82,7 +82,7 @@ fn answers_to_offers_of_both_secrets_are_accepted() {
         let tag = issuer.offer_tag(&HASH, &offer_id(1), &peer_id(2), &peer_id(1));
         body[9..17].copy_from_slice(&tag.0.to_le_bytes());
         nodes.letters[0].deliver(2, &body).unwrap();
-        assert_eq!(one.receive(), offered(2));
+        assert_eq!(one.receive(), offered(2, 1));
         one.answer(1, 2, offer_id(1));
         if is_accepted {
             nodes.pass_answer(&mut two);
@@ -102,7 +102,7 @@ fn relays_between_nodes_beside_a_flood() {
         let [mut one, mut two] = nodes.join();
         let mut body = nodes.offer(&mut two);
         nodes.letters[0].deliver(2, &body).unwrap();
-        assert_eq!(one.receive(), offered(2));
+        assert_eq!(one.receive(), offered(2, 1));
         // Other offers, as from another network.
         let flood = 2 * limits::OFFERS_OUTSTANDING_MAX as u64;
         body[25] ^= 1;

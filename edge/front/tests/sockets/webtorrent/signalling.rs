@@ -53,7 +53,7 @@ fn relays_one_answer_per_offer_from_its_receiver_only() {
     offered.answer(1, 2, offer_id(1));
     offered.answer(1, 2, offer_id(1));
     offered.expect_nothing();
-    assert_eq!(offerer.receive(), answered(1));
+    assert_eq!(offerer.receive(), answered(1, 1));
     offerer.expect_nothing();
     drop((offerer, offered, untrusted));
     assert_eq!(server.finish(Protocol::Ws).drops[DropReason::UnmatchedAnswer.index()], 6);
@@ -87,7 +87,7 @@ fn serves_several_torrents_and_peer_ids_on_one_connection() {
     // Two clients of one page share a connection, and may be introduced to each other.
     client.announce(&offering(1, 3));
     assert_eq!(client.receive(), announced(0, 2));
-    assert_eq!(client.receive(), offered(1));
+    assert_eq!(client.receive(), offered(1, 1));
     client.expect_nothing();
     drop(client);
     server.wait_for_web_peers(0);

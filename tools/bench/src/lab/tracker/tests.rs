@@ -49,7 +49,7 @@ fn a_tracker_is_started_watched_and_stopped() {
         let subject = Subject { tracker: listener(), front: None };
         let mut running = start(&lab, &subject, protocol).unwrap();
         running.check().unwrap();
-        let text = fs::read_to_string(lab.folder.join("tracker.conf")).unwrap();
+        let text = fs::read_to_string(lab.folder.path("tracker.conf")).unwrap();
         assert_eq!(text, format!("plain {}", running.address.port()));
         assert!(running.usage().unwrap().resident_bytes > 0);
         let address = running.address;
@@ -66,7 +66,7 @@ fn a_front_stands_before_it() {
     front.definition.configuration = "before {backend_port}, not {port}, {cores} core".into();
     let subject = Subject { tracker: listener(), front: Some(front) };
     let running = start(&lab, &subject, Protocol::Https).unwrap();
-    let read = |name: &str| fs::read_to_string(lab.folder.join(name)).unwrap();
+    let read = |name: &str| fs::read_to_string(lab.folder.path(name)).unwrap();
     let behind: u16 = read("tracker.conf").strip_prefix("plain ").unwrap().parse().unwrap();
     let port = running.address.port();
     assert_ne!(port, behind);

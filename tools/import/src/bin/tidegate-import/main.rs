@@ -79,8 +79,8 @@ struct Import {
 }
 
 fn trackers() -> impl TypedValueParser<Value = Rival> {
-    PossibleValuesParser::new(Rival::ALL.map(Rival::word)).map(|word| {
-        let known = Rival::ALL.into_iter().find(|rival| rival.word() == word);
+    PossibleValuesParser::new(Rival::ALL.map(Rival::label)).map(|word| {
+        let known = Rival::ALL.into_iter().find(|rival| rival.label() == word);
         known.unwrap_or(Rival::Opentracker)
     })
 }

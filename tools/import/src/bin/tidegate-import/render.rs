@@ -29,7 +29,7 @@ pub(super) fn render(rival: Rival, sources: &str, draft: &Draft) -> Rendered {
     file.comment(&format!(
         "Configuration of tidegate, made by `tidegate-import {}` from {}. Keys that are not here have their \
          defaults: `tidegate config show` prints all, docs/configure/reference.md explains them.",
-        rival.word(),
+        rival.label(),
         sources.replace(char::is_control, " ")
     ));
     file.text.push_str("#\n");

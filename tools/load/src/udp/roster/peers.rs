@@ -172,15 +172,12 @@ impl Peers {
         peer.is_waiting = true;
         peer.is_uncertain |= state != peer.state;
         let torrent = peer.torrent;
+        let peer_id = peer_id(hash(self.options.seed, number.into()));
         let announce = Announce {
-            info_hash: self.info_hash(torrent),
-            peer_id: peer_id(hash(self.options.seed, number.into())),
-            port,
             event,
             left: Some(if state == PeerState::Leecher { 1 << 30 } else { 0 }),
-            uploaded: 0,
-            downloaded: 0,
             want,
+            ..Announce::new(self.info_hash(torrent), peer_id, port)
         };
         (announce, Sent { number, state })
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use bench::Api;
 use bench::cluster::{PATIENCE, TestCluster};
-use harness::http::Connection;
+use harness::http::{Connection, UPGRADE};
 use serde_json::Value;
 
 /// Browsers at each node.
@@ -149,11 +149,7 @@ impl Browser {
 /// Opens a WebSocket.
 fn open(node: SocketAddr) -> Result<Connection> {
     let mut connection = Connection::open(node)?;
-    connection.send(
-        "GET / HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
-         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-    )?;
-    let status = connection.receive_head()?.status;
+    let status = connection.ask("GET /", &format!("Host: t\r\n{UPGRADE}"), b"")?.status;
     ensure!(status == 101, "status {status}");
     Ok(connection)
 }
