@@ -67,21 +67,13 @@ impl Module for SiteModule {
         sources.subsystems.add("site", move || shown.status());
         // Set once.
         let _ = sources.site.set(Arc::new(Source { subsystem: Arc::clone(subsystem) }));
+        // Before clients are served: otherwise the first announces of a v2 hash would be of another torrent.
+        self.follow_hybrids();
         Ok(())
     }
 
-    /// Tells the site which torrents are hybrids, when folders have changed.
     fn tick(&mut self) {
-        let (Some(subsystem), Some(folders)) = (&self.subsystem, &self.folders) else { return };
-        let hybrids = folders.hybrids();
-        if Arc::ptr_eq(&hybrids, &self.hybrids) {
-            return;
-        }
-        subsystem.set_hybrids(hybrids.iter().map(|hybrid| (hybrid.v1, hybrid.v2)));
-        if subsystem.kind() == SiteKind::Feed && !hybrids.is_empty() {
-            info!(torrents = hybrids.len(), "counting both hashes of hybrid torrents as one");
-        }
-        self.hybrids = hybrids;
+        self.follow_hybrids();
     }
 
     /// Reads the site's tables again.
@@ -92,6 +84,22 @@ impl Module for SiteModule {
     /// Writes everything that was counted, and frees the spool for the next process.
     fn stop(&mut self, _deadline: Instant) {
         self.subsystem.iter().for_each(|subsystem| subsystem.stop());
+    }
+}
+
+impl SiteModule {
+    /// Tells the site which torrents are hybrids, when folders have changed.
+    fn follow_hybrids(&mut self) {
+        let (Some(subsystem), Some(folders)) = (&self.subsystem, &self.folders) else { return };
+        let hybrids = folders.hybrids();
+        if Arc::ptr_eq(&hybrids, &self.hybrids) {
+            return;
+        }
+        subsystem.set_hybrids(hybrids.iter().map(|hybrid| (hybrid.v1, hybrid.v2)));
+        if subsystem.kind() == SiteKind::Feed && !hybrids.is_empty() {
+            info!(torrents = hybrids.len(), "counting both hashes of hybrid torrents as one");
+        }
+        self.hybrids = hybrids;
     }
 }
 

@@ -1,4 +1,5 @@
-//! Enums whose variants have names in the API.
+//! Enums whose variants have names in the API. Those of [`types::labelled!`] are in no JSON, and their meaning is their
+//! documentation.
 
 /// Makes a fieldless enum from one row for each variant: `Variant = "label", "meaning for operators";`. In JSON, a variant
 /// is its label. The meaning is its documentation, too.

@@ -92,6 +92,14 @@ fn agrees_with_a_scan_of_all_networks() {
     }
 }
 
+/// edge/xdp passes the smallest network around an IPv6 range: around both of these it would be a /32.
+#[test]
+fn ranges_that_touch_stay_apart() {
+    let bans = bans();
+    bans.put(&["2001:db8:7fff::/48", "2001:db8:8000::/48"].map(|text| (network(text), None)));
+    assert_eq!(bans.ranges(0).unwrap().v6.len(), 2);
+}
+
 #[test]
 fn ranges_are_returned_when_they_have_changed() {
     let bans = bans();
