@@ -32,7 +32,7 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
         }
         if certificate.names().is_empty() {
             warn(
-                "the certificate names no host, so clients refuse it: issue it with a subjectAltName",
+                "the certificate names no host, so most clients refuse it: issue it with a subjectAltName",
             );
         }
         match certificate.chain() {

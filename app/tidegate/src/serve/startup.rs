@@ -1,7 +1,8 @@
 //! Text that the start prints: listeners, and the URLs of tracker and dashboard.
 
+use std::borrow::Cow;
 use std::io::{self, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use admin::AnnounceUrl;
 use net::UdpSocket;
@@ -38,7 +39,7 @@ pub(super) fn print(lines: &str) -> anyhow::Result<()> {
 pub(super) struct LocalHosts {
     /// In the order of the interfaces.
     addresses: Vec<IpAddr>,
-    /// The names of the certificates, without wildcards.
+    /// The names and addresses of the certificates, without wildcards.
     names: Vec<String>,
 }
 
@@ -94,9 +95,17 @@ impl LocalHosts {
                 port => format!(":{port}"),
             };
             let names = self.names.iter().take(Self::SHOWN_MAX);
-            return names.map(|name| format!("{name}{port}")).collect();
+            return names.map(|name| format!("{}{port}", in_url(name))).collect();
         }
         self.addresses(bound).iter().map(SocketAddr::to_string).collect()
+    }
+}
+
+/// Returns a certificate's name as URLs have it: IPv6 addresses in brackets.
+fn in_url(name: &str) -> Cow<'_, str> {
+    match name.parse::<Ipv6Addr>() {
+        Ok(ip) => Cow::Owned(format!("[{ip}]")),
+        Err(_) => Cow::Borrowed(name),
     }
 }
 
@@ -359,5 +368,9 @@ mod tests {
         assert_eq!(of("0.0.0.0:443", true), "t.example u.example");
         assert_eq!(of("192.0.2.1:8443", true), "t.example:8443 u.example:8443");
         assert_eq!(of("192.0.2.1:80", false), "192.0.2.1:80");
+        let names = ["192.0.2.1", "2001:db8::1"].map(String::from).to_vec();
+        let hosts = LocalHosts { addresses: Vec::new(), names };
+        let all = hosts.of("0.0.0.0:6971".parse().unwrap(), true).join(" ");
+        assert_eq!(all, "192.0.2.1:6971 [2001:db8::1]:6971");
     }
 }

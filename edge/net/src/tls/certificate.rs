@@ -1,5 +1,6 @@
 //! Certificates and keys from PEM files.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,7 +28,7 @@ pub struct CertificateFiles {
 #[derive(Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
-    /// Host names in lower case; a leading `*` stands for one label.
+    /// Host names in lower case, and IP addresses; a leading `*` stands for one label.
     names: Vec<String>,
     /// The first and the last second of its validity.
     valid: [SystemTime; 2],
@@ -135,7 +136,7 @@ impl Certificate {
         Ok(Self { key: Arc::new(key), names, valid, chain: chain_status })
     }
 
-    /// Returns the host names of the certificate.
+    /// Returns the host names of the certificate, in lower case, and its IP addresses, without brackets.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -289,15 +290,24 @@ fn says_where_issuer_is(certificate: &X509Certificate<'_>) -> bool {
     })
 }
 
+/// Returns the host names and addresses of a certificate's `subjectAltName` (RFC 5280, section 4.2.1.6).
 fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     let extension = certificate.subject_alternative_name().ok().flatten();
     let names = extension.map(|extension| extension.value.general_names.as_slice());
     let names = names.unwrap_or_default().iter();
     let host = |name: &GeneralName<'_>| match name {
         GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+        GeneralName::IPAddress(bytes) => address(bytes).map(|ip| ip.to_string()),
         _ => None,
     };
     names.filter_map(host).collect()
+}
+
+/// Returns the address of 4 or 16 bytes in network byte order, or `None` for any other length.
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = || <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from);
+    let v6 = || <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from);
+    v4().or_else(v6)
 }
 
 fn instant(unix_s: i64) -> SystemTime {

@@ -67,13 +67,13 @@ fn errors_name_the_right_file() {
 #[test]
 fn reads_names_and_validity() {
     let own = ecdsa();
-    let mut params = params(&["Tracker.TEST", "*.example.test", "192.0.2.1"]);
+    let mut params = params(&["Tracker.TEST", "*.example.test", "192.0.2.1", "2001:db8::1"]);
     let (day, now) = (Duration::from_secs(86_400), SystemTime::now());
     params.not_before = (now - 2 * day).into();
     params.not_after = (now + 3 * day).into();
     let chain = params.self_signed(&own).unwrap().pem();
     let certificate = read(chain, own.serialize_pem()).unwrap();
-    assert_eq!(certificate.names(), ["tracker.test", "*.example.test"]);
+    assert_eq!(certificate.names(), ["tracker.test", "*.example.test", "192.0.2.1", "2001:db8::1"]);
     for (days, expected) in [(0, true), (2, true), (4, false)] {
         assert_eq!(certificate.is_valid_at(now + days * day), expected, "{days}");
     }
@@ -90,7 +90,8 @@ fn reads_names_and_validity() {
         ("example.test", false),
         ("a.b.example.test", false),
         ("aexample.test", false),
-        ("192.0.2.1", false),
+        ("192.0.2.1", true),
+        ("192.0.2.2", false),
         ("", false),
     ] {
         assert_eq!(certificate.covers_host(host), expected, "{host}");
