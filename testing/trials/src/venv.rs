@@ -48,22 +48,24 @@ impl Venv {
         self.folder().join("bin").join(name)
     }
 
-    /// Installs the packages, unless the environment that is there was made from the same list.
+    /// Installs the packages, unless the environment that is there was made from the same list. Its programs have the
+    /// path of its folder in them, so it is made again where the clone was moved.
     ///
     /// # Errors
     ///
     /// Returns an error if the packages cannot be installed.
     pub fn install(&self) -> Result<()> {
         let Self { name, requirements } = self;
-        let list = fs::read(root().join(requirements)).context(*requirements)?;
+        let list = fs::read_to_string(root().join(requirements)).context(*requirements)?;
+        let folder = self.folder().display().to_string();
+        let content = format!("# in {folder}\n{list}");
         let installed = self.folder().join("installed-requirements.txt");
-        if fs::read(&installed).is_ok_and(|old| old == list) {
+        if fs::read_to_string(&installed).is_ok_and(|old| old == content) {
             return Ok(());
         }
         if output(command(&["python3", "-c", "import venv, ensurepip"])).is_err() {
             debian::install(&["python3", "python3-venv"])?;
         }
-        let folder = self.folder().display().to_string();
         run(command(&["python3", "-m", "venv", "--clear", &folder]))?;
         let pip = format!("{folder}/bin/pip");
         let words = [&pip, "install", "--quiet", "--disable-pip-version-check", "--no-compile"];
@@ -72,7 +74,7 @@ impl Venv {
         run(command(&[words.as_slice(), &list_words].concat()))
             .with_context(|| format!("cannot install the packages for {name}"))?;
         run(command(&[&pip, "check"])).with_context(|| format!("{requirements} is incomplete"))?;
-        Ok(fs::write(installed, list)?)
+        Ok(fs::write(installed, content)?)
     }
 
     fn folder(&self) -> PathBuf {
