@@ -5,7 +5,7 @@ use super::network::Family::{self, V4, V6};
 use super::peer::{Client, Peer, REPLY_MAX, TRANSFER_MAX};
 use super::torrent::Torrent;
 use crate::tracker::{self, ANNOUNCE_MAX, Counts};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use harness::certificates::{ECDSA, issue, make_authority};
 use harness::{Process, Tracker, wait_for};
 use std::fs;
@@ -162,9 +162,10 @@ impl Stage {
         let downloaded = u64::from(self.seeder.client.says_completed_when_seeding());
         self.wait_for_counts(Counts { complete: 1, downloaded, incomplete: 0 })?;
         let _leecher = self.start(&self.leecher)?;
-        wait_for(TRANSFER_MAX, "the transfer", || {
+        let transfer = wait_for(TRANSFER_MAX, "the transfer", || {
             Ok(self.torrent.is_complete(&self.leecher.folder))
-        })?;
+        });
+        transfer.with_context(|| self.counted())?;
         self.wait_for_counts(Counts { complete: 2, downloaded: downloaded + 1, incomplete: 0 })?;
         self.check_announces()?;
         self.tracker.stop()
@@ -212,6 +213,18 @@ impl Stage {
     fn wait_for_counts(&self, expected: Counts) -> Result<()> {
         let path = self.key.map_or_else(|| "/scrape".into(), |key| format!("/scrape/{key}"));
         tracker::wait_for_counts(SCRAPES, &path, &self.torrent.info_hash, expected)
+    }
+
+    /// Returns the counters by which a failure is told to be the tracker's or a client's.
+    fn counted(&self) -> String {
+        let protocol = ("protocol", self.protocol.label());
+        let of = |name: &str, labels: &[(&str, &str)]| {
+            let value = self.tracker.metric(name, labels);
+            value.map_or_else(|error| error.to_string(), |value| value.to_string())
+        };
+        let announces = of("tidegate_requests_total", &[("kind", "announce"), protocol]);
+        let connections = of("tidegate_connections_total", &[protocol]);
+        format!("the tracker counted {announces} announces and {connections} connections")
     }
 
     /// Checks that the peers met by this protocol and family: at least one announce of the seeder and two of
