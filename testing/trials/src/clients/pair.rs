@@ -215,7 +215,7 @@ impl Stage {
         tracker::wait_for_counts(SCRAPES, &path, &self.torrent.info_hash, expected)
     }
 
-    /// Returns the counters by which a failure is told to be the tracker's or a client's.
+    /// Returns counters that show if the tracker or a client failed.
     fn counted(&self) -> String {
         let protocol = ("protocol", self.protocol.label());
         let of = |name: &str, labels: &[(&str, &str)]| {
