@@ -37,6 +37,7 @@ use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -44,6 +45,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 pub use annotation::{Annotation, AnnotationKind};
 pub use announce_url::AnnounceUrl;
@@ -89,7 +91,11 @@ pub struct Service {
 /// Threads for slow work, such as reads of the records that may wait for the disk.
 const BLOCKING_THREADS_MAX: usize = 4;
 
-/// Serves `listeners` on this thread until `stop` becomes true.
+/// Longest time after a stop for requests in progress, and for those of connections accepted before it. Streams of events
+/// last as long.
+const DRAIN_MAX: Duration = Duration::from_millis(500);
+
+/// Serves `listeners` on this thread until `stop` becomes true, and the requests of open connections are answered.
 pub fn serve(
     listeners: Vec<TcpListener>,
     service: &Service,
@@ -121,22 +127,36 @@ fn serve_within(
                 tls: service.tls.clone(),
             };
             let router = router(service).into_make_service_with_connect_info::<ClientAddr>();
-            servers.spawn(axum::serve(listener, router).into_future());
+            let stopped = wait_for_stop(stop.clone());
+            let server = axum::serve(listener, router).with_graceful_shutdown(stopped);
+            servers.spawn(server.into_future());
         }
         if let Some(api) = &service.api {
             tokio::spawn(api::run_background(Arc::clone(api)));
         }
-        // Responses are short and no announce is among them, so connections are not drained.
-        let mut stop = stop;
-        let stopped = stop.wait_for(|stop| *stop);
+        let late = async {
+            wait_for_stop(stop).await;
+            sleep(DRAIN_MAX).await;
+        };
+        let all_ended = async {
+            while let Some(ended) = servers.join_next().await {
+                ended.map_err(io::Error::other)??;
+            }
+            Ok(())
+        };
         tokio::select! {
-            _ = stopped => Ok(()),
-            Some(ended) = servers.join_next() => ended.map_err(io::Error::other)?,
+            ended = all_ended => ended,
+            () = late => Ok(()),
         }
     });
     // Without waiting: a blocking read may be stuck on a disk that does not answer.
     runtime.shutdown_background();
     served
+}
+
+/// Waits until `stop` is true, or its sender gone.
+async fn wait_for_stop(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 fn router(service: &Service) -> axum::Router {
@@ -190,7 +210,7 @@ pub(crate) mod tests {
     use std::io::{Read, Write};
     use std::net::{IpAddr, SocketAddr, TcpStream};
     use std::thread;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use harness::PATIENCE;
     use harness::http::Connection;
@@ -203,6 +223,11 @@ pub(crate) mod tests {
     }
 
     fn with_limits(limits: ConnectionLimits, test: impl FnOnce(SocketAddr)) {
+        with_stop(limits, |address, _| test(address));
+    }
+
+    /// Runs `test` against a listener, with what stops it.
+    fn with_stop(limits: ConnectionLimits, test: impl FnOnce(SocketAddr, &watch::Sender<bool>)) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -217,7 +242,7 @@ pub(crate) mod tests {
             lower_priority: || {},
         };
         let server = thread::spawn(move || serve_within(limits, vec![listener], &service, stopped));
-        test(address);
+        test(address, &stop);
         stop.send_replace(true);
         server.join().unwrap().unwrap();
     }
@@ -244,6 +269,18 @@ pub(crate) mod tests {
             // The answered connection stays open until it is idle, too.
             assert!(rest(client).ends_with("live\n"));
             assert!(silent.into_iter().all(|stream| rest(stream).is_empty()));
+        });
+    }
+
+    #[test]
+    fn a_connection_accepted_before_a_stop_gets_its_response() {
+        with_stop(CONNECTION_LIMITS, |address, stop| {
+            let mut first = connect(address);
+            // Connections are accepted in their order.
+            assert!(is_answered(&mut Connection::new(connect(address)), "/health/live"));
+            stop.send_replace(true);
+            first.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            assert!(rest(first).ends_with("live\n"));
         });
     }
 
