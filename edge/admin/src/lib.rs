@@ -91,8 +91,10 @@ pub struct Service {
 /// Threads for slow work, such as reads of the records that may wait for the disk.
 const BLOCKING_THREADS_MAX: usize = 4;
 
-/// Longest time after a stop for requests in progress, and for those of connections accepted before it. Streams of events
-/// last as long.
+/// Time after a stop in which requests still arrive at connections that were accepted before. hyper closes connections at
+/// once that are idle when it drains.
+const ARRIVAL_MAX: Duration = Duration::from_millis(100);
+/// Longest time after a stop for requests in progress. Streams of events last as long.
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 
 /// Serves `listeners` on this thread until `stop` becomes true, and the requests of open connections are answered.
@@ -125,10 +127,11 @@ fn serve_within(
                 connections: Arc::clone(&connections),
                 idle_timeout: limits.idle_timeout,
                 tls: service.tls.clone(),
+                stop: stop.clone(),
             };
             let router = router(service).into_make_service_with_connect_info::<ClientAddr>();
-            let stopped = wait_for_stop(stop.clone());
-            let server = axum::serve(listener, router).with_graceful_shutdown(stopped);
+            let last_requests = wait_for_last_requests(stop.clone(), Arc::clone(&connections));
+            let server = axum::serve(listener, router).with_graceful_shutdown(last_requests);
             servers.spawn(server.into_future());
         }
         if let Some(api) = &service.api {
@@ -157,6 +160,14 @@ fn serve_within(
 /// Waits until `stop` is true, or its sender gone.
 async fn wait_for_stop(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Waits for the stop, and for requests that are on their way at an open connection.
+async fn wait_for_last_requests(stop: watch::Receiver<bool>, connections: Arc<Connections>) {
+    wait_for_stop(stop).await;
+    if !connections.are_none() {
+        sleep(ARRIVAL_MAX).await;
+    }
 }
 
 fn router(service: &Service) -> axum::Router {
@@ -279,6 +290,8 @@ pub(crate) mod tests {
             // Connections are accepted in their order.
             assert!(is_answered(&mut Connection::new(connect(address)), "/health/live"));
             stop.send_replace(true);
+            // Meanwhile the server has seen the stop.
+            thread::sleep(ARRIVAL_MAX / 5);
             first.write_all(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
             assert!(rest(first).ends_with("live\n"));
         });

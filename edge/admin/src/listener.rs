@@ -7,6 +7,7 @@
 mod connections;
 mod socket;
 
+use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -20,8 +21,10 @@ use rustls::ServerConfig;
 use socket::Socket;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep, sleep};
+
+use crate::wait_for_stop;
 
 pub(crate) use connections::{ConnectionHandle, Connections, host};
 
@@ -46,6 +49,8 @@ pub(crate) struct LimitedListener {
     pub(crate) connections: Arc<Connections>,
     pub(crate) idle_timeout: Duration,
     pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// When true, no more connections are accepted: in an upgrade, those that wait are the new process's.
+    pub(crate) stop: watch::Receiver<bool>,
 }
 
 /// The address of a client, and its connection.
@@ -73,7 +78,11 @@ impl axum::serve::Listener for LimitedListener {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (TimedStream, SocketAddr) {
-        let (stream, from) = axum::serve::Listener::accept(&mut self.listener).await;
+        let (stream, from) = tokio::select! {
+            biased;
+            () = wait_for_stop(self.stop.clone()) => pending().await,
+            accepted = axum::serve::Listener::accept(&mut self.listener) => accepted,
+        };
         let (handle, closed) = self.connections.admit(from.ip());
         let deadline = Box::pin(sleep(self.idle_timeout));
         let stream = Socket::new(stream, self.tls.as_ref());

@@ -81,6 +81,11 @@ impl Connections {
         Arc::new(Self { limits, table: Mutex::default() })
     }
 
+    /// Returns whether no connection is open.
+    pub(crate) fn are_none(&self) -> bool {
+        self.table.lock().open.is_empty()
+    }
+
     /// Adds a connection, and closes another if there are too many. The receiver completes when this one is
     /// to be closed.
     pub(super) fn admit(
