@@ -1,6 +1,7 @@
 //! Code that the benchmarks share: the network, the trackers in it, and one measurement.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ pub(super) const BURST: u32 = 32;
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Time for every client to announce twice.
 const POPULATED: Duration = Duration::from_secs(20);
+/// Longest time after a tracker's end until its port is free.
+const PORT_FREE: Duration = Duration::from_secs(30);
 /// Between two announces of the witness.
 const WITNESS: Duration = Duration::from_millis(25);
 /// One step of the search for a rate.
@@ -90,6 +93,7 @@ impl Bench {
     pub(super) fn start(&self, entrant: &Entrant) -> Result<Running> {
         self.arrange(Arrangement::Sender)?;
         let address = ADDRESS.into();
+        self.wait_for_port()?;
         let namespace = Some(&self.network.tracker);
         let place = Place { namespace, address, processors: &self.processors[..1] };
         let own = entrant.environment.iter().map(|(name, value)| (*name, &**value));
@@ -100,6 +104,16 @@ impl Bench {
         let clients = clients.with_context(|| entrant.name.clone())?;
         let witness = self.network.generator.run(Witness::new)?;
         Ok(Running { tracker, clients, witness })
+    }
+
+    /// Waits until the port is free: io_uring closes the sockets of a process some time after its end.
+    fn wait_for_port(&self) -> Result<()> {
+        let end = Instant::now() + PORT_FREE;
+        while let Err(error) = self.network.tracker.run(|| UdpSocket::bind(ADDRESS)) {
+            ensure!(Instant::now() < end, "{ADDRESS} stays in use: {error}");
+            sleep(WITNESS);
+        }
+        Ok(())
     }
 
     /// Decides which processor pays for receiving.
