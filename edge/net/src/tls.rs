@@ -132,8 +132,8 @@ impl Certificates {
         self.files.load_full()
     }
 
-    /// Returns each host name with the validity of the certificate that its clients get. A certificate
-    /// without names is listed under the empty name.
+    /// Returns each host name and address with the validity of the certificate that its clients get. A
+    /// certificate without any is listed under the empty name.
     pub fn validities(&self) -> BTreeMap<String, Range<SystemTime>> {
         let mut validities = BTreeMap::new();
         for certificate in self.files.load().iter().chain(self.obtained.load().iter()) {

@@ -108,7 +108,7 @@ struct Log {
 /// The certificate of a host name.
 #[derive(Serialize, ToSchema)]
 struct Certificate {
-    /// The host name; empty for a certificate without one.
+    /// The host name or IP address; empty for a certificate without any.
     name: String,
     /// Unix time, seconds.
     expires: u64,
