@@ -19,6 +19,7 @@ use net::process::lower_priority;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tracker::{Near, Tracker, ZoneNetwork, Zones};
+use types::limits;
 
 use super::module::{Findings, Module, Running};
 use crate::access::{FileState, file_state};
@@ -167,12 +168,16 @@ fn near(config: &NearConfig, asn: Option<&Database>) -> Near {
     let own = (0..).zip(&config.zones).flat_map(|(zone, networks)| {
         networks.iter().map(move |network| ZoneNetwork { network: *network, zone })
     });
-    let systems = asn.map(Database::system_networks).unwrap_or_else(|| Ok(Vec::new()));
-    let systems = systems.unwrap_or_else(|error| {
-        warn!("geo.near_percent: systems are not used: {error}");
-        Vec::new()
+    let mut systems = Vec::new();
+    let read = asn.map_or(Ok(()), |asn| {
+        asn.each_system(limits::GEO_NETWORKS_MAX, |network, zone| {
+            systems.push(ZoneNetwork { network, zone });
+        })
     });
-    let systems = systems.iter().map(|it| ZoneNetwork { network: it.network, zone: it.system });
+    if let Err(error) = read {
+        warn!("geo.near_percent: systems are not used: {error}");
+        systems.clear();
+    }
     Near { percent: config.percent, own: Zones::new(own), systems: Zones::new(systems) }
 }
 
@@ -184,23 +189,22 @@ fn sums(
     visit: impl FnOnce(&mut dyn FnMut(IpAddr)),
 ) -> Sums {
     let mut sums = Sums::default();
-    let (mut asn, mut country) = (asn.map(Database::systems), country.map(Database::countries));
     visit(&mut |ip| {
         sums.peers += 1;
         if sums.peers % every != 0 {
             return;
         }
         sums.sampled += 1;
-        if let Some(asn) = &mut asn {
-            match asn.find(ip) {
+        if let Some(asn) = asn {
+            match asn.system(ip) {
                 Some(System { number, name }) => {
                     sums.systems.entry(number).or_insert((name, 0)).1 += 1;
                 }
                 None => sums.systems_unknown += 1,
             }
         }
-        if let Some(country) = &mut country {
-            match country.find(ip) {
+        if let Some(country) = country {
+            match country.country(ip) {
                 Some(country) => *sums.countries.entry(country).or_default() += 1,
                 None => sums.countries_unknown += 1,
             }
