@@ -68,26 +68,3 @@ impl<'a> Reader<'a> {
         i64::from(unix_s).checked_sub(self.signed()?)?.try_into().ok()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_round_trip() {
-        for number in [0, 1, -1, 63, 64, -65, i64::MAX, i64::MIN, 1 << 40] {
-            let mut writer = Writer::default();
-            writer.signed(number);
-            writer.varint(number as u64);
-            let mut reader = Reader(&writer.0);
-            assert_eq!(reader.signed(), Some(number));
-            assert_eq!(reader.varint(), Some(number as u64));
-            assert_eq!(reader.array::<1>(), None);
-        }
-    }
-
-    #[test]
-    fn endless_numbers_end() {
-        assert_eq!(Reader(&[0xff; 100]).varint(), None);
-    }
-}

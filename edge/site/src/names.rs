@@ -78,25 +78,3 @@ impl Tables {
         self.next = self.next.max(name.torrent + 1);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_outlive_a_restart() {
-        let names = Names::default();
-        let [one, other] = [1, 3].map(|byte| InfoHash([byte; 20]));
-        assert_eq!([one, other, one].map(|it| names.number(it)), [Some(0), Some(1), Some(0)]);
-        let new = names.take_new();
-        assert_eq!((new.len(), names.take_new().len()), (2, 0));
-        for learnt in [new, names.all()] {
-            let restored = Names::default();
-            learnt.into_iter().for_each(|name| restored.learn(name));
-            assert_eq!((restored.number(one), restored.number(other)), (Some(0), Some(1)));
-            assert_eq!(restored.info_hash(0), Some(one));
-            assert_eq!(restored.number(InfoHash([9; 20])), Some(2));
-            assert_eq!(restored.len(), 3);
-        }
-    }
-}

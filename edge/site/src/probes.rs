@@ -153,10 +153,6 @@ impl Probes {
     }
 
     /// Probes until `stop` is notified. Call once.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses what a run time needs.
     pub(crate) fn run(self: Arc<Self>, stop: &Notify) -> io::Result<()> {
         let Some(waiting) = self.waiting.lock().take() else { return Ok(()) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -269,10 +265,6 @@ pub(crate) fn find_foreign(from: &[IpAddr]) -> Option<IpAddr> {
 }
 
 /// Begins a connection from a local address.
-///
-/// # Errors
-///
-/// If there is no socket, or the address is not one of this machine.
 fn begin(
     from: IpAddr,
     to: SocketAddr,

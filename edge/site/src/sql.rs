@@ -138,13 +138,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_later_row_stays() {
-        let expected = "a = IF(COALESCE(VALUES(t) >= t, 1), VALUES(a), a), b = IF(COALESCE(VALUES(t) >= t, 1), VALUES(b), b)";
-        assert_eq!(keep_later("t", &["a", "b"]), expected);
-        assert_eq!(latest("t"), "t = COALESCE(GREATEST(t, VALUES(t)), VALUES(t))");
-    }
-
-    #[test]
     fn values_are_written_and_escaped() {
         let mut statement = Statement::default();
         statement.begin_insert("t (a, b)");

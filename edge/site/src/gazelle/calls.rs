@@ -71,7 +71,7 @@ async fn update(
     State(calls): Site,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    if !is_secret(calls.passwords.updates.as_bytes(), password.as_bytes()) {
+    if !is_secret(calls.shared.config.update_secret().as_bytes(), password.as_bytes()) {
         return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
     }
     let parameters = Parameters::parse(query.as_deref().unwrap_or_default());
@@ -102,7 +102,7 @@ fn apply(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
 
 fn apply_to_torrents(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
     const NO_HASH: &str = "expected an info_hash of 20 bytes";
-    let mut model = calls.answers.model.write();
+    let mut model = calls.shared.answers.model.write();
     let find = |model: &Model, hash: &InfoHash| model.torrents.id_of(hash);
     if it.text("action") == "update_torrents" {
         for hash in it.bytes("info_hashes").as_chunks::<20>().0 {
@@ -122,14 +122,14 @@ fn apply_to_torrents(calls: &Calls, it: &Parameters) -> Result<(), &'static str>
                 None => model.put_torrent(id, torrent(hash, it.text("freetorrent"), 0)),
             }
             drop(model);
-            calls.answers.set_reason(hash, None);
+            calls.shared.answers.set_reason(hash, None);
             return Ok(());
         }
         "delete_torrent" => {
             model.torrents.remove(&hash);
             drop(model);
             let reason = it.number("reason").and_then(|code| REASONS.get(code as usize));
-            calls.answers.set_reason(hash, reason.copied());
+            calls.shared.answers.set_reason(hash, reason.copied());
             return Ok(());
         }
         _ => {}
@@ -166,7 +166,7 @@ fn find_user(model: &Model, passkey: &Passkey) -> Option<(u32, User)> {
 
 fn apply_to_users(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
     const NO_PASSKEY: &str = "expected a passkey of 32 characters";
-    let answers = &calls.answers;
+    let answers = &calls.shared.answers;
     let find = |passkey: &Passkey| find_user(&answers.model.read(), passkey);
     let can_leech = it.text("can_leech") != "0";
     let is_protected = it.text("visible") == "0";
@@ -211,7 +211,7 @@ fn apply_to_users(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
 }
 
 fn apply_to_whitelist(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
-    let mut model = calls.answers.model.write();
+    let mut model = calls.shared.answers.model.write();
     let (added, removed) = match it.text("action") {
         "add_whitelist" => (Some("peer_id"), None),
         "remove_whitelist" => (None, Some("peer_id")),
@@ -230,11 +230,12 @@ async fn report(
     State(calls): Site,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    if !is_secret(calls.passwords.reports.as_bytes(), password.as_bytes()) {
+    let secret = calls.shared.config.report_password.as_deref().unwrap_or_default();
+    if !is_secret(secret.as_bytes(), password.as_bytes()) {
         return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
     }
     let it = Parameters::parse(query.as_deref().unwrap_or_default());
-    let answers = &calls.answers;
+    let answers = &calls.shared.answers;
     let text = match it.text("get") {
         "stats" => {
             let totals = answers.ledger.totals();

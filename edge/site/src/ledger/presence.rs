@@ -4,11 +4,11 @@ use crate::batch::{Counting, Session};
 
 /// Clients of a user that others get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Presence {
+pub(crate) struct Presence {
     /// Those that have the whole torrent.
-    pub seeding: u32,
+    pub(crate) seeding: u32,
     /// Those that lack a part.
-    pub leeching: u32,
+    pub(crate) leeching: u32,
 }
 
 /// The change in the numbers of seeders and leechers.

@@ -27,7 +27,7 @@ use crate::batch::Batch;
 use crate::bytes::{Reader, Writer};
 
 /// Bytes of a segment's header.
-pub const SEGMENT_HEADER_LEN: usize = 32;
+pub(crate) const SEGMENT_HEADER_LEN: usize = 32;
 const HEADER_LEN: usize = 24;
 const MAGIC: [u8; 4] = *b"TGS1";
 /// The bit of the length that is set if the contents are deflated.

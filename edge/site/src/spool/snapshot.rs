@@ -20,7 +20,7 @@ const END: u8 = 2;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Something that the spool restores, in order.
-pub enum Restored<'a> {
+pub(crate) enum Restored<'a> {
     /// A torrent's number.
     Name(TorrentName),
     /// A session of a user in a torrent.
@@ -37,7 +37,7 @@ pub enum Restored<'a> {
 }
 
 /// Writes a snapshot.
-pub struct SnapshotWriter {
+pub(crate) struct SnapshotWriter {
     path: PathBuf,
     file: BufWriter<File>,
     sequence: u64,
@@ -79,21 +79,21 @@ impl SnapshotWriter {
     }
 
     /// Appends a session.
-    pub fn session(&mut self, user: u32, torrent: u32, session: &Session) {
+    pub(crate) fn session(&mut self, user: u32, torrent: u32, session: &Session) {
         self.chunk.varint(user.into());
         self.chunk.varint(torrent.into());
         encode_session(&mut self.chunk, session, self.unix_s);
     }
 
     /// Writes what was appended, if it is much. Slow: call it without a lock.
-    pub fn flush_chunk(&mut self) {
+    pub(crate) fn flush_chunk(&mut self) {
         if self.chunk.0.len() > CHUNK_BYTES {
             self.write_chunk(SESSIONS);
         }
     }
 
     /// Writes the numbers of torrents.
-    pub fn names(&mut self, names: impl Iterator<Item = TorrentName>) {
+    pub(crate) fn names(&mut self, names: impl Iterator<Item = TorrentName>) {
         self.write_chunk(NAMES);
         for name in names {
             self.chunk.varint(name.torrent.into());

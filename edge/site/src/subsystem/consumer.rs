@@ -132,12 +132,13 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
                 spoken_at = Instant::now();
                 let written = written.map_err(|error| trouble(&error))?;
                 shared.clear(place, "the database is written again");
-                confirm(shared, batch.sequence).map_err(unreadable)?;
                 let mut progress = shared.progress.lock();
                 progress.write_time = began.elapsed();
                 progress.status.rows += written.rows;
                 progress.status.rows_skipped += written.skipped;
+                drop(progress);
                 state.rate.rows += written.rows;
+                confirm(shared, batch.sequence).map_err(unreadable)?;
                 if written.skipped > 0 {
                     tracing::warn!(
                         target: "site",
