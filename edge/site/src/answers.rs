@@ -51,7 +51,6 @@ struct Notices {
     unconnectable: Notice,
 }
 
-/// Everything that an announce needs.
 pub(crate) struct Answers {
     pub(crate) kind: SiteKind,
     pub(crate) model: RwLock<Model>,
@@ -107,7 +106,6 @@ enum JudgedTorrent {
     Named(InfoHash),
 }
 
-/// An announce that is counted.
 struct Judged {
     torrent: JudgedTorrent,
     terms: Terms,
@@ -254,7 +252,6 @@ impl Answers {
         true
     }
 
-    /// Removes a user, and its key.
     pub(crate) fn remove_user(&self, id: u32) {
         self.keys.remove(id);
         self.model.write().users.remove(id);
@@ -282,7 +279,6 @@ impl Answers {
         drop(old);
     }
 
-    /// Judges an announce of a user.
     fn judge(&self, user_id: u32, announce: &Announce) -> Result<Judged, SiteOutcome> {
         let notices = &self.notices;
         let refuse = |notice| Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });

@@ -1,6 +1,5 @@
 //! Numbers and arrays as bytes, as short as they are small.
 
-/// Appends values.
 #[derive(Default)]
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
@@ -8,7 +7,6 @@ pub(crate) struct Writer(pub(crate) Vec<u8>);
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Writer {
-    /// Appends bytes as they are.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }

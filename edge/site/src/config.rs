@@ -175,7 +175,6 @@ impl SiteConfig {
         secret.as_deref().unwrap_or_default()
     }
 
-    /// Returns the options of the database's driver.
     pub(crate) fn database_options(&self) -> Result<mysql::Opts, SiteError> {
         let url = self.database.as_deref().unwrap_or_default();
         let invalid = |found: &str| {

@@ -37,7 +37,6 @@ const AT_ONCE_S: u32 = 10;
 /// Shards that each flush searches for silent sessions: all of them within ten minutes.
 const SWEPT_PER_CUT: usize = 6;
 
-/// Limits of a ledger.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LedgerLimits {
     /// Seconds after which a silent session is no longer active.
@@ -46,7 +45,6 @@ pub(crate) struct LedgerLimits {
     pub(crate) remembered_s: u32,
     /// Most bytes that a client can move in a second.
     pub(crate) bytes_per_s: u64,
-    /// Most sessions.
     pub(crate) sessions: usize,
 }
 
@@ -64,17 +62,12 @@ impl Default for LedgerLimits {
 /// An announce of a user, as the ledger needs it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Report {
-    /// The user's number.
     pub(crate) user: u32,
-    /// The torrent's number.
     pub(crate) torrent: u32,
-    /// The id that the client gives itself.
     pub(crate) peer_id: PeerId,
     /// Its address, as others get it.
     pub(crate) ip: IpAddr,
-    /// The port it listens on.
     pub(crate) port: u16,
-    /// Why it announces.
     pub(crate) event: Event,
     /// The client's counter of bytes sent.
     pub(crate) uploaded: u64,
@@ -82,9 +75,7 @@ pub(crate) struct Report {
     pub(crate) downloaded: u64,
     /// Bytes left to download, if known.
     pub(crate) left: Option<u64>,
-    /// The client's software.
     pub(crate) agent: Agent,
-    /// Now, unix seconds.
     pub(crate) now_s: u32,
 }
 
@@ -107,7 +98,6 @@ pub(crate) struct Terms {
     pub(crate) hides_address: bool,
 }
 
-/// The result of a counted announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Counted {
     /// False if the user is over the download slots: others do not get the peer.
@@ -123,9 +113,7 @@ pub(crate) struct Counted {
 pub(crate) enum NotCounted {
     /// It stops a client that is not known.
     UnknownStop,
-    /// The user has too many clients in the torrent.
     TooManyClients,
-    /// There are too many sessions.
     Full,
 }
 
@@ -134,15 +122,17 @@ pub(crate) struct Ledger {
     shards: Box<[Mutex<Shard>]>,
     hasher: DefaultHashBuilder,
     limits: LedgerLimits,
-    sessions: AtomicUsize,
-    implausible: AtomicU64,
-    uncounted: AtomicU64,
+    /// Ended ones included.
+    pub(crate) sessions: AtomicUsize,
+    /// Reports that were kept out because no line carries so much.
+    pub(crate) implausible: AtomicU64,
+    /// Announces that were not counted because there were too many sessions.
+    pub(crate) uncounted: AtomicU64,
     /// The shard that is swept next, modulo their number.
     swept: AtomicUsize,
 }
 
 impl Ledger {
-    /// Returns an empty ledger.
     pub(crate) fn new(limits: LedgerLimits) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -155,7 +145,6 @@ impl Ledger {
         }
     }
 
-    /// Counts an announce.
     pub(crate) fn announce(&self, report: &Report, terms: &Terms) -> Result<Counted, NotCounted> {
         let key = self.key(report.user, report.torrent);
         let mut shard = self.shard(report.user).lock();
@@ -395,21 +384,6 @@ impl Ledger {
             shard.lock().add_totals(&mut totals);
         }
         totals
-    }
-
-    /// Returns the number of sessions, ended ones included.
-    pub(crate) fn sessions(&self) -> usize {
-        self.sessions.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of reports that were kept out because no line carries so much.
-    pub(crate) fn implausible(&self) -> u64 {
-        self.implausible.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of announces that were not counted because there were too many sessions.
-    pub(crate) fn uncounted(&self) -> u64 {
-        self.uncounted.load(Ordering::Relaxed)
     }
 
     /// Returns the number of records that the next batch would have.

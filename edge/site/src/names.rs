@@ -9,7 +9,6 @@ use crate::batch::TorrentName;
 /// Torrents that can have a number.
 const NAMES_MAX: usize = 50_000_000;
 
-/// The number of each torrent.
 #[derive(Default)]
 pub(crate) struct Names(RwLock<Tables>);
 
@@ -41,7 +40,6 @@ impl Names {
         Some(torrent)
     }
 
-    /// Returns the torrent with a number.
     pub(crate) fn info_hash(&self, number: u32) -> Option<InfoHash> {
         self.0.read().hashes.get(&number).copied()
     }
@@ -56,7 +54,6 @@ impl Names {
         std::mem::take(&mut self.0.write().new)
     }
 
-    /// Returns all names.
     pub(crate) fn all(&self) -> Vec<TorrentName> {
         let tables = self.0.read();
         let name = |(info_hash, torrent): (&InfoHash, &u32)| TorrentName {

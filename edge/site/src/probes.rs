@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use primitives::IpPrefix;
 use serde::Serialize;
 use tokio::net::TcpSocket;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::{Notify, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracker::{SiteAnnounce, SiteProtocol};
 use types::{Event, Tick, limits};
@@ -66,7 +66,6 @@ pub(crate) struct Probes {
     skipped: AtomicU64,
 }
 
-/// The result of a client.
 #[derive(Clone, Copy)]
 struct Known {
     /// The last result, if there is one.
@@ -166,11 +165,8 @@ impl Probes {
     }
 
     async fn probe_all(self: &Arc<Self>, mut waiting: Receiver<SocketAddr>) {
-        let rate = limits::SITE_PROBES_PER_S;
-        let mut pace = interval(Duration::from_secs(1) / rate);
+        let mut pace = interval(Duration::from_secs(1) / limits::SITE_PROBES_PER_S);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // As many as can be under way at this rate.
-        let slots = Arc::new(Semaphore::new(rate as usize));
         let mut budget = Budget::default();
         let start = tokio::time::Instant::now();
         while let Some(at) = waiting.recv().await {
@@ -179,12 +175,9 @@ impl Probes {
                 continue;
             }
             pace.tick().await;
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+            // At this rate and with this patience, some fifty are under way at most.
             let probes = Arc::clone(self);
-            tokio::spawn(async move {
-                probes.probe(at).await;
-                drop(slot);
-            });
+            tokio::spawn(async move { probes.probe(at).await });
         }
     }
 

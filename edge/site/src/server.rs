@@ -39,7 +39,6 @@ const CALLER_TIME: Duration = Duration::from_secs(10);
 /// Time after which the system is asked again for a connection that it could not accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// State of the calls of a site.
 pub(crate) struct Calls {
     pub(crate) shared: Arc<Shared>,
     pub(crate) count: AtomicU64,
@@ -98,7 +97,6 @@ async fn limit(
     Ok(response)
 }
 
-/// Returns the routes of a site.
 pub(crate) fn router(calls: Arc<Calls>) -> Router {
     let routes = match calls.shared.config.kind {
         SiteKind::Gazelle => gazelle::calls::router(),
@@ -139,7 +137,6 @@ async fn repeat(mut repeated: mpsc::Receiver<SharedCall>, calls: Arc<Calls>) {
     }
 }
 
-/// Accepts connections for ever.
 async fn accept(listener: &tokio::net::TcpListener, router: Router) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {

@@ -50,7 +50,6 @@ pub enum SpoolError {
     Failed(String),
 }
 
-/// A batch in a segment.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     sequence: u64,
@@ -60,18 +59,17 @@ struct Place {
     len: u64,
 }
 
-/// Batches on the disk.
 pub(crate) struct Spool {
     folder: PathBuf,
     /// Tells this spool from one that began anew in its place.
-    id: u64,
+    pub(crate) id: u64,
     _lock: File,
     /// The segment that is written, if there is one.
     segment: Option<(u64, File)>,
     places: VecDeque<Place>,
     next: u64,
     /// All batches up to this one are confirmed.
-    confirmed: u64,
+    pub(crate) confirmed: u64,
     /// All batches up to this one are in the snapshot.
     covered: u64,
     bytes: u64,
@@ -123,19 +121,9 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Returns the number that tells this spool from another in the same place.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
     /// Returns the sequence of the last batch; 0 if there was none.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.next - 1
-    }
-
-    /// Returns the batch up to which all are confirmed.
-    pub(crate) fn confirmed(&self) -> u64 {
-        self.confirmed
     }
 
     /// Returns the number of batches that are not confirmed.

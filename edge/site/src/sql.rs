@@ -38,7 +38,6 @@ impl Statement {
         self.rows += 1;
     }
 
-    /// Returns the number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -65,7 +64,6 @@ pub(crate) fn latest(time: &str) -> String {
 }
 
 impl RowText<'_> {
-    /// Appends a number.
     pub(crate) fn number(&mut self, number: impl itoa::Integer) -> &mut Self {
         self.separate();
         self.text.push_str(itoa::Buffer::new().format(number));
@@ -79,7 +77,6 @@ impl RowText<'_> {
         self
     }
 
-    /// Appends a text.
     pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.separate();
         self.text.push('\'');
@@ -96,7 +93,6 @@ impl RowText<'_> {
         self
     }
 
-    /// Appends bytes.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         self.separate();
@@ -118,7 +114,6 @@ impl RowText<'_> {
         self
     }
 
-    /// Appends NULL.
     pub(crate) fn null(&mut self) -> &mut Self {
         self.separate();
         self.text.push_str("NULL");

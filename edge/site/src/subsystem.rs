@@ -30,6 +30,7 @@ use crate::answers::Answers;
 use crate::batch::Batch;
 use crate::config::{SiteConfig, SiteError, SiteKind};
 use crate::probes;
+use crate::rates::Rates;
 use crate::server;
 use crate::shared_call::SharedCall;
 use crate::spool::{Spool, SpoolError};
@@ -82,6 +83,7 @@ pub(crate) struct Clock {
 struct Progress {
     /// Rows, problems, and whether users and torrents are known. The rest of it is read when it is shown.
     status: SiteStatus,
+    row_rates: Rates,
     /// The time that the last batch took to be written to the database.
     write_time: Duration,
     /// True until the sessions in the database are taken over: at the first start, and in a cluster at each.
@@ -219,6 +221,7 @@ impl SiteSubsystem {
         }
         let progress = progress.lock();
         let model = answers.model.read();
+        let ledger = &answers.ledger;
         let status = SiteStatus {
             kind: config.kind.label().to_owned(),
             ready: progress.status.ready || config.kind == SiteKind::Feed,
@@ -227,11 +230,11 @@ impl SiteSubsystem {
             torrents: (model.torrents.len() + answers.names.len()) as u64,
             bad_passkeys: model.bad_passkeys,
             duplicate_hashes: model.duplicate_hashes,
-            sessions: answers.ledger.sessions() as u64,
+            sessions: ledger.sessions.load(Ordering::Relaxed) as u64,
             announces: answers.announces.load(Ordering::Relaxed),
             pending,
-            implausible: answers.ledger.implausible(),
-            uncounted: answers.ledger.uncounted(),
+            implausible: ledger.implausible.load(Ordering::Relaxed),
+            uncounted: ledger.uncounted.load(Ordering::Relaxed),
             lists_withheld: answers.lists_withheld.load(Ordering::Relaxed),
             probes: answers.probes.as_ref().map(|probes| probes.counts()),
             spool_batches,
@@ -294,12 +297,12 @@ impl Feed {
 
     /// Returns the number that tells this spool from another one in its place, or `None` while another process has it.
     pub fn id(&self) -> Option<u64> {
-        self.0.spool.lock().as_ref().map(Spool::id)
+        self.0.spool.lock().as_ref().map(|spool| spool.id)
     }
 
     /// Returns the last batch that was confirmed.
     pub fn confirmed(&self) -> u64 {
-        self.0.spool.lock().as_ref().map_or(0, Spool::confirmed)
+        self.0.spool.lock().as_ref().map_or(0, |spool| spool.confirmed)
     }
 
     /// Confirms all batches up to `cursor`: they need not be kept. With another kind than `feed` it is the database that
@@ -366,6 +369,14 @@ impl Shared {
 
     fn model_path(&self) -> PathBuf {
         self.folder.join("model")
+    }
+}
+
+impl Progress {
+    fn update_rate(&mut self, elapsed_s: f64) {
+        self.row_rates.update(self.status.rows, elapsed_s);
+        let [_, _, over_a_minute, ..] = self.row_rates.per_s();
+        self.status.rows_per_s = (over_a_minute * 10.0).round() / 10.0;
     }
 }
 

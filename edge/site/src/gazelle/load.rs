@@ -16,7 +16,6 @@ use crate::torrents::{Moderation, Torrent};
 /// The group of all users: Gazelle has none that a tracker knows.
 pub(crate) const GROUP: i32 = 0;
 
-/// Reads everything.
 pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
     let mut model = Model::default();
     let group =

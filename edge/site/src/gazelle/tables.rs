@@ -7,7 +7,6 @@ use crate::changes::{self, signed};
 use crate::database::{Rows, Tables};
 use crate::sql::{RowText, keep_later, latest};
 
-/// Gazelle's tables.
 pub(crate) struct GazelleTables {
     /// True if other nodes of a cluster write them, too.
     pub(crate) is_node: bool,

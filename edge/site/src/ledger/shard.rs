@@ -58,12 +58,10 @@ impl Pair {
         self.sessions.iter().find(|session| session.peer_id == peer_id)
     }
 
-    /// The same, to change it.
     pub(crate) fn session_mut(&mut self, peer_id: PeerId) -> Option<&mut Session> {
         self.sessions.iter_mut().find(|session| session.peer_id == peer_id)
     }
 
-    /// Returns the number of active clients.
     pub(crate) fn active(&self) -> usize {
         self.sessions.iter().filter(|session| session.active).count()
     }
@@ -97,7 +95,6 @@ impl Shard {
         self.records.spare_capacity_mut().first().into_iter().for_each(prefetch_all);
     }
 
-    /// Returns the bucket of a pair.
     pub(crate) fn find(&self, key: &PairKey) -> Option<usize> {
         self.pairs.find_bucket_index(key.hash, |pair| pair.is(key))
     }
@@ -200,7 +197,6 @@ impl Shard {
         }
     }
 
-    /// Moves all changes to `batch`.
     pub(crate) fn take(&mut self, batch: &mut Batch) {
         if !self.records.is_empty() {
             self.epoch = self.epoch.wrapping_add(1);

@@ -21,22 +21,16 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Something that the spool restores, in order.
 pub(crate) enum Restored<'a> {
-    /// A torrent's number.
     Name(TorrentName),
-    /// A session of a user in a torrent.
     Session {
-        /// The user's number.
         user: u32,
-        /// The torrent's number.
         torrent: u32,
-        /// Its state.
         session: Session,
     },
     /// A batch after the snapshot.
     Batch(&'a Batch),
 }
 
-/// Writes a snapshot.
 pub(crate) struct SnapshotWriter {
     path: PathBuf,
     file: BufWriter<File>,
@@ -48,7 +42,6 @@ pub(crate) struct SnapshotWriter {
     error: Option<std::io::Error>,
 }
 
-/// A snapshot that was read.
 pub(super) struct Snapshot {
     pub(super) id: u64,
     pub(super) sequence: u64,
@@ -78,7 +71,6 @@ impl SnapshotWriter {
         self.sequence
     }
 
-    /// Appends a session.
     pub(crate) fn session(&mut self, user: u32, torrent: u32, session: &Session) {
         self.chunk.varint(user.into());
         self.chunk.varint(torrent.into());
@@ -92,7 +84,6 @@ impl SnapshotWriter {
         }
     }
 
-    /// Writes the numbers of torrents.
     pub(crate) fn names(&mut self, names: impl Iterator<Item = TorrentName>) {
         self.write_chunk(NAMES);
         for name in names {
@@ -136,7 +127,6 @@ impl SnapshotWriter {
     }
 }
 
-/// Reads a snapshot, if there is one.
 pub(super) fn read(
     path: &Path,
     restored: &mut dyn FnMut(Restored<'_>),

@@ -189,11 +189,11 @@ fn the_feed_confirms_durably_and_by_age() {
     spool.confirm_feed(1).unwrap();
     drop(spool);
     let mut spool = open(folder.root()).0.unwrap();
-    assert_eq!(spool.confirmed(), 1);
+    assert_eq!(spool.confirmed, 1);
     spool.expire_feed(NOW_S + FEED_KEPT_S).unwrap();
-    assert_eq!(spool.confirmed(), 1);
+    assert_eq!(spool.confirmed, 1);
     spool.expire_feed(NOW_S + FEED_KEPT_S + 1).unwrap();
-    assert_eq!(spool.confirmed(), 3);
+    assert_eq!(spool.confirmed, 3);
     assert_eq!(spool.waiting(), 0);
 }
 

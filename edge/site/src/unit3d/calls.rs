@@ -20,7 +20,6 @@ use crate::model::{Group, Model, Passkey, User};
 use crate::server::{Caller, Calls};
 use crate::torrents::{Moderation, Torrent};
 
-/// The body of a torrent.
 #[derive(Debug, Deserialize)]
 pub(crate) struct TorrentBody {
     id: u32,
@@ -32,7 +31,6 @@ pub(crate) struct TorrentBody {
     upload_factor: u16,
 }
 
-/// The body of a user.
 #[derive(Debug, Deserialize)]
 pub(crate) struct UserBody {
     id: u32,
@@ -45,7 +43,6 @@ pub(crate) struct UserBody {
     is_lifetime: bool,
 }
 
-/// The body of a group.
 #[derive(Debug, Deserialize)]
 pub(crate) struct GroupBody {
     id: i32,

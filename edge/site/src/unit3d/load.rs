@@ -13,7 +13,6 @@ use crate::database::column;
 use crate::model::{Group, Model, User};
 use crate::torrents::{Moderation, Torrent};
 
-/// Reads everything.
 pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
     let mut model = Model::default();
     load_groups(conn, &mut model)?;

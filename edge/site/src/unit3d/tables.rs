@@ -9,7 +9,6 @@ use crate::database::{Rows, Tables};
 use crate::probes::Probes;
 use crate::sql::{RowText, keep_later, latest};
 
-/// UNIT3D's tables.
 pub(crate) struct Unit3dTables {
     /// True if other nodes of a cluster write them, too.
     pub(crate) is_node: bool,
@@ -177,7 +176,6 @@ fn write_history(row: &mut RowText<'_>, (record, last): (&Record, &SessionChange
     };
 }
 
-/// Appends a row of `peers`.
 fn write_peer(row: &mut RowText<'_>, (record, change): (&Record, &SessionChange)) {
     let session = &change.session;
     row.number(record.user).number(record.torrent).bytes(&session.peer_id.0);
