@@ -45,7 +45,8 @@ pub struct System {
 pub struct Country([u8; 2]);
 
 /// Why a file cannot be used: a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct GeoError(String);
 
 /// Characters of a system's name.
@@ -274,11 +275,3 @@ impl fmt::Display for Country {
         self.0.iter().try_for_each(|byte| write!(out, "{}", char::from(*byte)))
     }
 }
-
-impl fmt::Display for GeoError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for GeoError {}

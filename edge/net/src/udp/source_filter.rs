@@ -37,7 +37,9 @@ impl UdpSocket {
 pub(super) fn clear_filter(socket: &Socket) -> io::Result<()> {
     match socket.detach_filter() {
         // There was no filter, or this kernel has none (emulators, some sandboxes).
-        Err(error) if [Some(libc::ENOENT), Some(libc::ENOPROTOOPT)].contains(&error.raw_os_error()) => {
+        Err(error)
+            if [Some(libc::ENOENT), Some(libc::ENOPROTOOPT)].contains(&error.raw_os_error()) =>
+        {
             Ok(())
         }
         other => other,
