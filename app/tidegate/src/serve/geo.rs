@@ -12,9 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Result;
-use geo::{
-    Country, CountryPeers, Database, NetworkFile, NetworkStatus, ROWS_MAX, System, SystemPeers,
-};
+use geo::{Country, CountryPeers, Database, NetworkFile, NetworkStatus, ROWS_MAX, SystemPeers};
 use net::process::lower_priority;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -169,11 +167,8 @@ fn near(config: &NearConfig, asn: Option<&Database>) -> Near {
         networks.iter().map(move |network| ZoneNetwork { network: *network, zone })
     });
     let mut systems = Vec::new();
-    let read = asn.map_or(Ok(()), |asn| {
-        asn.each_system(limits::GEO_NETWORKS_MAX, |network, zone| {
-            systems.push(ZoneNetwork { network, zone });
-        })
-    });
+    let add = |network, zone| systems.push(ZoneNetwork { network, zone });
+    let read = asn.map_or(Ok(()), |asn| asn.each_system(limits::GEO_NETWORKS_MAX, add));
     if let Err(error) = read {
         warn!("geo.near_percent: systems are not used: {error}");
         systems.clear();
@@ -195,19 +190,15 @@ fn sums(
             return;
         }
         sums.sampled += 1;
-        if let Some(asn) = asn {
-            match asn.system(ip) {
-                Some(System { number, name }) => {
-                    sums.systems.entry(number).or_insert((name, 0)).1 += 1;
-                }
-                None => sums.systems_unknown += 1,
-            }
+        match asn.map(|asn| asn.system(ip)) {
+            Some(Some(it)) => sums.systems.entry(it.number).or_insert((it.name, 0)).1 += 1,
+            Some(None) => sums.systems_unknown += 1,
+            None => {}
         }
-        if let Some(country) = country {
-            match country.country(ip) {
-                Some(country) => *sums.countries.entry(country).or_default() += 1,
-                None => sums.countries_unknown += 1,
-            }
+        match country.map(|country| country.country(ip)) {
+            Some(Some(country)) => *sums.countries.entry(country).or_default() += 1,
+            Some(None) => sums.countries_unknown += 1,
+            None => {}
         }
     });
     sums
@@ -220,16 +211,13 @@ impl Sums {
         let scaled = |count: u64| {
             (u128::from(count) * u128::from(peers) / u128::from(sampled.max(1))) as u64
         };
-        let systems = self.systems.into_iter();
-        let systems =
-            systems.map(|(asn, (name, count))| SystemPeers { asn, name, peers: scaled(count) });
-        let mut systems: Vec<_> = systems.collect();
-        let countries = self.countries.into_iter();
-        let countries = countries.map(|(country, count)| CountryPeers {
+        let system = |(asn, (name, count))| SystemPeers { asn, name, peers: scaled(count) };
+        let mut systems: Vec<_> = self.systems.into_iter().map(system).collect();
+        let country = |(country, count): (Country, u64)| CountryPeers {
             country: country.to_string(),
             peers: scaled(count),
-        });
-        let mut countries: Vec<_> = countries.collect();
+        };
+        let mut countries: Vec<_> = self.countries.into_iter().map(country).collect();
         let (systems_total, countries_total) = (systems.len() as u64, countries.len() as u64);
         // Stable: equal counts stay in the order of numbers and letters.
         systems.sort_by_key(|row| Reverse(row.peers));
