@@ -1,7 +1,7 @@
 //! Files and calls of a site, from the site and from other nodes: the first byte names the reader. Batches and calls that
 //! are read are the same after they are written.
 
-use site::spool::scan_segment;
+use site::scan_segment;
 
 /// Segments and batches of a site's spool, and the calls of a site.
 pub fn check(bytes: &[u8]) {

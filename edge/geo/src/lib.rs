@@ -44,21 +44,14 @@ pub struct System {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Country([u8; 2]);
 
-/// Looks up addresses, and decodes each record of a file once.
-pub struct Lookup<'a, T> {
-    database: &'a Database,
-    decode: fn(&Database, IpAddr) -> Option<T>,
-    /// By the place of the record in the file.
-    known: HashMap<usize, Option<T>>,
-}
-
 /// Why a file cannot be used: a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct GeoError(String);
 
 /// Characters of a system's name.
 const NAME_MAX: usize = 64;
-/// Records that a lookup remembers. The internet has 80,000 systems.
+/// Records that are remembered. The internet has 80,000 systems.
 const KNOWN_MAX: usize = 1 << 18;
 
 /// Fields of files about a network's system: MaxMind's and DB-IP's names, then IPinfo's.
@@ -168,71 +161,41 @@ impl Database {
         country(&result.decode::<CountryRecord<'_>>().ok()??)
     }
 
-    /// Returns a lookup of the systems of many addresses.
-    pub fn systems(&self) -> Lookup<'_, System> {
-        Lookup { database: self, decode: Self::system, known: HashMap::new() }
-    }
-
-    /// Returns a lookup of the countries of many addresses.
-    pub fn countries(&self) -> Lookup<'_, Country> {
-        Lookup { database: self, decode: Self::country, known: HashMap::new() }
-    }
-
-    /// Returns the networks of these systems, in the order of the file. Reads all of it, which takes a
-    /// second or so.
+    /// Visits the networks of which the file knows the system, in its order, each with the system's number. Reads all of
+    /// it, which takes a second or so.
     ///
     /// # Errors
     ///
-    /// As [`Self::networks_up_to`].
-    pub fn networks_of(&self, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
-        self.networks_up_to(limits::GEO_NETWORKS_MAX, systems)
+    /// If the file is damaged, or has more than `most` networks: [`limits::GEO_NETWORKS_MAX`].
+    pub fn each_system(
+        &self,
+        most: usize,
+        visit: impl FnMut(IpPrefix, u32),
+    ) -> Result<(), GeoError> {
+        let number = |found: &LookupResult<'_, Vec<u8>>| {
+            Ok(found.decode::<SystemRecord<'_>>()?.as_ref().and_then(system_number))
+        };
+        self.each_network(most, number, visit)
     }
 
-    /// Returns the networks in these countries, as [`Self::networks_of`] does for systems.
+    /// Visits the networks of which the file knows the country, as [`Self::each_system`] does for systems.
     ///
     /// # Errors
     ///
-    /// As [`Self::networks_of`].
-    pub fn networks_in(&self, countries: &[Country]) -> Result<Vec<IpPrefix>, GeoError> {
-        let mut found = Vec::new();
-        self.each_network(limits::GEO_NETWORKS_MAX, read_country, |network, country| {
-            if countries.contains(&country) {
-                found.push(network);
-            }
-        })?;
-        Ok(found)
+    /// As [`Self::each_system`].
+    pub fn each_country(
+        &self,
+        most: usize,
+        visit: impl FnMut(IpPrefix, Country),
+    ) -> Result<(), GeoError> {
+        let code = |found: &LookupResult<'_, Vec<u8>>| {
+            Ok(found.decode::<CountryRecord<'_>>()?.as_ref().and_then(country))
+        };
+        self.each_network(most, code, visit)
     }
 
-    /// The same as [`Self::networks_of`], for fuzzing: visits at most `most` networks.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::networks_of`].
-    #[doc(hidden)]
-    pub fn networks_up_to(&self, most: usize, systems: &[u32]) -> Result<Vec<IpPrefix>, GeoError> {
-        let mut found = Vec::new();
-        self.each_network(most, read_system_number, |network, system| {
-            if systems.contains(&system) {
-                found.push(network);
-            }
-        })?;
-        Ok(found)
-    }
-
-    /// Returns all networks of which the file knows the system, in its order. Takes a second or so.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::networks_of`].
-    pub fn system_networks(&self) -> Result<Vec<SystemNetwork>, GeoError> {
-        let mut found = Vec::new();
-        self.each_network(limits::GEO_NETWORKS_MAX, read_system_number, |network, system| {
-            found.push(SystemNetwork { network, system });
-        })?;
-        Ok(found)
-    }
-
-    /// Visits the networks whose record has a value that `read` returns, at most `most` of all.
+    /// Visits the networks whose record has a value that `read` returns. Reads each record once: a damaged file may have one
+    /// that takes long, for many networks.
     fn each_network<T: Copy>(
         &self,
         most: usize,
@@ -264,39 +227,6 @@ impl Database {
             }
         }
         Ok(())
-    }
-}
-
-/// Reads the number of a network's system.
-fn read_system_number(network: &LookupResult<'_, Vec<u8>>) -> Result<Option<u32>, MaxMindDbError> {
-    Ok(network.decode::<SystemRecord<'_>>()?.as_ref().and_then(system_number))
-}
-
-fn read_country(network: &LookupResult<'_, Vec<u8>>) -> Result<Option<Country>, MaxMindDbError> {
-    Ok(network.decode::<CountryRecord<'_>>()?.as_ref().and_then(country))
-}
-
-/// A network and the number of its system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SystemNetwork {
-    /// The network.
-    pub network: IpPrefix,
-    /// The number of the system.
-    pub system: u32,
-}
-
-impl<T: Clone> Lookup<'_, T> {
-    /// Returns what an address belongs to.
-    pub fn find(&mut self, ip: IpAddr) -> Option<T> {
-        let offset = self.database.reader.lookup(ip.to_canonical()).ok()?.offset()?;
-        if let Some(known) = self.known.get(&offset) {
-            return known.clone();
-        }
-        let found = (self.decode)(self.database, ip);
-        if self.known.len() < KNOWN_MAX {
-            self.known.insert(offset, found.clone());
-        }
-        found
     }
 }
 
@@ -345,11 +275,3 @@ impl fmt::Display for Country {
         self.0.iter().try_for_each(|byte| write!(out, "{}", char::from(*byte)))
     }
 }
-
-impl fmt::Display for GeoError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for GeoError {}

@@ -1,4 +1,6 @@
-use super::writer::{Field, countries, systems, write};
+use serde_json::json;
+
+use super::writer::{countries, systems, write};
 use super::*;
 
 fn ip(text: &str) -> IpAddr {
@@ -32,8 +34,12 @@ fn finds_systems_of_both_families() {
 fn lists_the_networks_of_systems() {
     let database = Database::from_bytes(example()).unwrap();
     let found = |systems: &[u32]| {
-        let networks = database.networks_of(systems).unwrap();
-        networks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        let mut found = Vec::new();
+        let visit = |network: IpPrefix, system| {
+            found.extend(systems.contains(&system).then(|| network.to_string()));
+        };
+        database.each_system(limits::GEO_NETWORKS_MAX, visit).unwrap();
+        found.join(" ")
     };
     assert_eq!(found(&[64501, 64502]), "1.2.3.0/24 8.0.0.0/7");
     let networks = found(&[64500]);
@@ -44,18 +50,13 @@ fn lists_the_networks_of_systems() {
 
 #[test]
 fn reads_the_fields_of_several_vendors() {
-    let map = |entries: &[(&str, &str)]| {
-        let text = |(name, text): &(&str, &str)| (String::from(*name), Field::Text((*text).into()));
-        Field::Map(entries.iter().map(text).collect())
-    };
-    let network = |text: &str| text.parse().unwrap();
     let file = write(
         "ipinfo",
         &[
-            (network("1.0.0.0/8"), map(&[("asn", "AS77"), ("name", "Seven"), ("country", "DE")])),
-            (network("2.0.0.0/8"), map(&[("asn", "x"), ("country_code", "FR")])),
-            (network("3.0.0.0/8"), map(&[("country", "de")])),
-            (network("4.0.0.0/8"), Field::Text("no map".into())),
+            ("1.0.0.0/8", json!({ "asn": "AS77", "name": "Seven", "country": "DE" })),
+            ("2.0.0.0/8", json!({ "asn": "x", "country_code": "FR" })),
+            ("3.0.0.0/8", json!({ "country": "de" })),
+            ("4.0.0.0/8", json!("no map")),
         ],
     );
     let database = Database::from_bytes(file).unwrap();
@@ -92,5 +93,5 @@ fn a_tree_with_countless_paths_is_left() {
     }
     let database = Database::from_bytes(bytes).unwrap();
     assert!(nodes > 100, "{nodes} nodes");
-    assert!(database.networks_up_to(1000, &[64500]).is_err());
+    assert!(database.each_system(1000, |_, _| {}).is_err());
 }

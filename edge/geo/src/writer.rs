@@ -3,23 +3,7 @@
 use std::collections::BTreeMap;
 
 use primitives::IpPrefix;
-
-/// A value of the format.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Field {
-    /// A string.
-    Text(String),
-    /// A number of 16 bits.
-    Small(u16),
-    /// A number of 32 bits.
-    Number(u32),
-    /// A number of 64 bits.
-    Large(u64),
-    /// A map.
-    Map(Vec<(String, Self)>),
-    /// An array.
-    Array(Vec<Self>),
-}
+use serde_json::{Value, json};
 
 /// A node of the tree: what is behind each bit.
 #[derive(Clone, Copy, Default)]
@@ -35,17 +19,19 @@ enum Branch {
 
 /// Returns a file of IPv6 with these records, IPv4 networks under `::/96`. Of networks in another one, the
 /// larger must come first.
-pub fn write(kind: &str, records: &[(IpPrefix, Field)]) -> Vec<u8> {
+pub fn write(kind: &str, records: &[(&str, Value)]) -> Vec<u8> {
     let mut nodes = vec![Node::default()];
     let mut data = Vec::new();
     let mut places = BTreeMap::new();
-    for (prefix, field) in records {
-        let place = *places.entry(field).or_insert_with(|| {
+    for (prefix, record) in records {
+        let place = *places.entry(record.to_string()).or_insert_with(|| {
             let place = data.len();
-            append(&mut data, field);
+            append(&mut data, record);
             place
         });
-        insert(&mut nodes, *prefix, Branch::Record(place));
+        if let Ok(prefix) = prefix.parse() {
+            insert(&mut nodes, prefix, Branch::Record(place));
+        }
     }
     let count = nodes.len();
     let mut file = Vec::new();
@@ -60,49 +46,36 @@ pub fn write(kind: &str, records: &[(IpPrefix, Field)]) -> Vec<u8> {
     file.extend([0; 16]);
     file.extend(&data);
     file.extend(b"\xab\xcd\xefMaxMind.com");
-    let text = |text: &str| Field::Text(text.into());
-    let entry = |name: &str, field| (String::from(name), field);
-    let metadata = Field::Map(vec![
-        entry("binary_format_major_version", Field::Small(2)),
-        entry("binary_format_minor_version", Field::Small(0)),
-        entry("build_epoch", Field::Large(1_700_000_000)),
-        entry("database_type", text(kind)),
-        entry("description", Field::Map(vec![entry("en", text("for tests"))])),
-        entry("ip_version", Field::Small(6)),
-        entry("languages", Field::Array(vec![text("en")])),
-        entry("node_count", Field::Number(count as u32)),
-        entry("record_size", Field::Small(32)),
-    ]);
+    let metadata = json!({
+        "binary_format_major_version": 2,
+        "binary_format_minor_version": 0,
+        "build_epoch": 1_700_000_000,
+        "database_type": kind,
+        "description": { "en": "for tests" },
+        "ip_version": 6,
+        "languages": ["en"],
+        "node_count": count,
+        "record_size": 32,
+    });
     append(&mut file, &metadata);
     file
 }
 
 /// Returns a file of systems, as MaxMind writes it.
-pub fn systems(records: &[(&str, u32, &str)]) -> Vec<u8> {
-    let records: Vec<_> = records
-        .iter()
-        .filter_map(|(prefix, number, name)| {
-            let number = Field::Number(*number);
-            let map = vec![
-                ("autonomous_system_number".into(), number),
-                ("autonomous_system_organization".into(), Field::Text((*name).into())),
-            ];
-            Some((prefix.parse().ok()?, Field::Map(map)))
-        })
-        .collect();
-    write("GeoLite2-ASN", &records)
+pub fn systems<'a>(records: &[(&'a str, u32, &str)]) -> Vec<u8> {
+    let record = |(prefix, number, name): &(&'a str, u32, &str)| {
+        let fields =
+            json!({ "autonomous_system_number": number, "autonomous_system_organization": name });
+        (*prefix, fields)
+    };
+    write("GeoLite2-ASN", &records.iter().map(record).collect::<Vec<_>>())
 }
 
 /// Returns a file of countries, as MaxMind writes it.
-pub fn countries(records: &[(&str, &str)]) -> Vec<u8> {
-    let records: Vec<_> = records
-        .iter()
-        .filter_map(|(prefix, code)| {
-            let country = vec![("iso_code".into(), Field::Text((*code).into()))];
-            Some((prefix.parse().ok()?, Field::Map(vec![("country".into(), Field::Map(country))])))
-        })
-        .collect();
-    write("GeoLite2-Country", &records)
+pub fn countries<'a>(records: &[(&'a str, &str)]) -> Vec<u8> {
+    let record =
+        |(prefix, code): &(&'a str, &str)| (*prefix, json!({ "country": { "iso_code": code } }));
+    write("GeoLite2-Country", &records.iter().map(record).collect::<Vec<_>>())
 }
 
 fn insert(nodes: &mut Vec<Node>, prefix: IpPrefix, record: Branch) {
@@ -127,34 +100,42 @@ fn insert(nodes: &mut Vec<Node>, prefix: IpPrefix, record: Branch) {
     }
 }
 
-fn append(out: &mut Vec<u8>, field: &Field) {
-    match field {
-        Field::Text(text) => {
-            control(out, 2, text.len());
-            out.extend(text.bytes());
-        }
-        Field::Small(number) => append_number(out, 5, (*number).into()),
-        Field::Number(number) => append_number(out, 6, (*number).into()),
-        Field::Large(number) => append_number(out, 9, *number),
-        Field::Map(entries) => {
-            control(out, 7, entries.len());
-            for (name, field) in entries {
-                append(out, &Field::Text(name.clone()));
-                append(out, field);
-            }
-        }
-        Field::Array(items) => {
+/// Appends a text, an array or a map, in which numbers can be.
+fn append(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::Array(items) => {
             control(out, 11, items.len());
             items.iter().for_each(|item| append(out, item));
         }
+        Value::Object(entries) => {
+            control(out, 7, entries.len());
+            for (name, value) in entries {
+                append_text(out, name);
+                match value.as_u64() {
+                    Some(number) => append_number(out, name, number),
+                    None => append(out, value),
+                }
+            }
+        }
+        text => append_text(out, text.as_str().unwrap_or_default()),
     }
 }
 
-/// Writes a number without its leading zeros.
-fn append_number(out: &mut Vec<u8>, kind: u8, number: u64) {
+/// Appends a number without its leading zeros, in the type that readers expect of its field.
+fn append_number(out: &mut Vec<u8>, name: &str, number: u64) {
+    let kind = match name {
+        "node_count" | "autonomous_system_number" => 6,
+        "build_epoch" => 9,
+        _ => 5,
+    };
     let skipped = number.leading_zeros() as usize / 8;
     control(out, kind, 8 - skipped);
     out.extend(number.to_be_bytes().iter().skip(skipped));
+}
+
+fn append_text(out: &mut Vec<u8>, text: &str) {
+    control(out, 2, text.len());
+    out.extend(text.bytes());
 }
 
 /// Writes the type and the size of a field: sizes below 285 are enough for tests.

@@ -35,7 +35,8 @@ pub struct KeySet {
 }
 
 /// Why a key set cannot be used: a sentence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct KeySetError(String);
 
 #[derive(Clone)]
@@ -221,11 +222,3 @@ impl fmt::Debug for KeySet {
         write!(out, "KeySet of {}", self.keys.len())
     }
 }
-
-impl fmt::Display for KeySetError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for KeySetError {}

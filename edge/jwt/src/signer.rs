@@ -1,58 +1,53 @@
 //! Issues tokens, for tests.
 
+use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa;
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256,
-};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, EncodingKey, crypto};
 use serde_json::{Value, json};
 
-/// A key pair with a name.
+/// Bytes of PKCS#8 before the private key of an RSA key of 2048 bits.
+const RSA_HEADER_LEN: usize = 26;
+
+/// A private key with a name.
 pub struct Signer {
     id: String,
-    pair: Pair,
-}
-
-enum Pair {
-    Ec(EcdsaKeyPair),
-    Ed(Ed25519KeyPair),
-    Rsa(rsa::KeyPair),
+    key: EncodingKey,
+    algorithm: Algorithm,
 }
 
 impl Signer {
-    /// Makes a pair for `algorithm`: ES256, EdDSA or RS256. Returns `None` for others, or if the system has no
+    /// Makes a key for `algorithm`: ES256, EdDSA or RS256. Returns `None` for others, or if the system has no
     /// random numbers.
     pub fn new(algorithm: &str, id: &str) -> Option<Self> {
-        let pair = match algorithm {
-            "ES256" => Pair::Ec(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).ok()?),
-            "EdDSA" => Pair::Ed(Ed25519KeyPair::generate().ok()?),
-            "RS256" => Pair::Rsa(rsa::KeyPair::generate(rsa::KeySize::Rsa2048).ok()?),
+        let algorithm = algorithm.parse().ok()?;
+        let random = SystemRandom::new();
+        let key = match algorithm {
+            Algorithm::ES256 => {
+                let pair = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random);
+                EncodingKey::from_ec_der(pair.ok()?.as_ref())
+            }
+            Algorithm::EdDSA => {
+                let pair = Ed25519KeyPair::generate_pkcs8v1(&random);
+                EncodingKey::from_ed_der(pair.ok()?.as_ref())
+            }
+            Algorithm::RS256 => {
+                let pair = rsa::KeyPair::generate(rsa::KeySize::Rsa2048).ok()?;
+                let pkcs8 = pair.as_der().ok()?;
+                EncodingKey::from_rsa_der(pkcs8.as_ref().get(RSA_HEADER_LEN..)?)
+            }
             _ => return None,
         };
-        Some(Self { id: id.into(), pair })
+        Some(Self { id: id.into(), key, algorithm })
     }
 
     /// Returns the public key.
     pub fn jwk(&self) -> Value {
-        let mut key = match &self.pair {
-            Pair::Ec(pair) => {
-                let point = pair.public_key().as_ref();
-                let (x, y) = point.split_at(1).1.split_at(32);
-                json!({ "kty": "EC", "crv": "P-256", "alg": "ES256", "x": base64(x), "y": base64(y) })
-            }
-            Pair::Ed(pair) => {
-                let x = base64(pair.public_key().as_ref());
-                json!({ "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "x": x })
-            }
-            Pair::Rsa(pair) => {
-                let key = pair.public_key();
-                let n = base64(key.modulus().big_endian_without_leading_zero());
-                let e = base64(key.exponent().big_endian_without_leading_zero());
-                json!({ "kty": "RSA", "alg": "RS256", "n": n, "e": e })
-            }
-        };
+        let mut key = json!(Jwk::from_encoding_key(&self.key, self.algorithm).ok());
         key["kid"] = json!(self.id);
         key["use"] = json!("sig");
         key
@@ -65,28 +60,15 @@ impl Signer {
 
     /// Returns a token with these claims.
     pub fn sign(&self, claims: &Value) -> String {
-        let algorithm = match &self.pair {
-            Pair::Ec(_) => "ES256",
-            Pair::Ed(_) => "EdDSA",
-            Pair::Rsa(_) => "RS256",
-        };
-        self.sign_with(&json!({ "typ": "JWT", "alg": algorithm, "kid": self.id }), claims)
+        self.sign_with(&json!({ "typ": "JWT", "alg": self.algorithm, "kid": self.id }), claims)
     }
 
     /// Returns a token with this header.
     pub fn sign_with(&self, header: &Value, claims: &Value) -> String {
         let part = |value: &Value| base64(value.to_string().as_bytes());
         let message = format!("{}.{}", part(header), part(claims));
-        let (bytes, random) = (message.as_bytes(), SystemRandom::new());
-        let signature = match &self.pair {
-            Pair::Ec(pair) => pair.sign(&random, bytes).map(|it| it.as_ref().to_vec()),
-            Pair::Ed(pair) => Ok(pair.sign(bytes).as_ref().to_vec()),
-            Pair::Rsa(pair) => {
-                let mut signature = vec![0; pair.public_modulus_len()];
-                pair.sign(&RSA_PKCS1_SHA256, &random, bytes, &mut signature).map(|()| signature)
-            }
-        };
-        format!("{message}.{}", base64(&signature.unwrap_or_default()))
+        let signature = crypto::sign(message.as_bytes(), &self.key, self.algorithm);
+        format!("{message}.{}", signature.unwrap_or_default())
     }
 }
 

@@ -15,7 +15,6 @@
 //! inherited sockets would lose the packets that wait in ours.
 
 use socket2::{Domain, Socket, Type};
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
@@ -138,8 +137,10 @@ fn share(socket: &Socket) -> io::Result<()> {
     socket.set_reuse_port(true)
 }
 
-/// An address cannot be bound. The message says which, why, and what to do.
-#[derive(Debug)]
+/// An address cannot be bound. The message says which, why, and what to do; it has no source, since it says what the cause
+/// means.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {}", self.advice())]
 pub struct BindError {
     transport: Transport,
     address: SocketAddr,
@@ -207,15 +208,6 @@ impl BindError {
         }
     }
 }
-
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot listen on {}: {}", self.address, self.advice())
-    }
-}
-
-// Without a source: the message says what the cause means.
-impl std::error::Error for BindError {}
 
 #[cfg(test)]
 mod tests {

@@ -157,9 +157,4 @@ mod tests {
             assert_eq!(conflicts(own, other), expected, "{own} {other}");
         }
     }
-
-    #[test]
-    fn recognizes_replaced_programs() {
-        assert_eq!(program_name(OsStr::new("tidegate (deleted)")), "tidegate");
-    }
 }

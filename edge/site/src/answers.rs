@@ -9,7 +9,7 @@ use tracker::{
 };
 use types::{Announce, Event, InfoHash, Notice, Role, Tick, UserKey};
 
-use crate::batch::{Agent, agent_of};
+use crate::batch::agent_of;
 use crate::config::{SiteConfig, SiteKind};
 use crate::gazelle::tokens::{TokenCalls, UsedToken};
 use crate::keys::Keys;
@@ -51,7 +51,6 @@ struct Notices {
     unconnectable: Notice,
 }
 
-/// Everything that an announce needs.
 pub(crate) struct Answers {
     pub(crate) kind: SiteKind,
     pub(crate) model: RwLock<Model>,
@@ -91,9 +90,8 @@ pub(crate) struct Answers {
 /// An announce that came before its session was known.
 struct Early {
     torrent: JudgedTorrent,
-    /// Without the agent. Has the torrent's number only if announces were counted already.
-    report: Report<'static>,
-    agent: Agent,
+    /// Has the torrent's number only if announces were counted already.
+    report: Report,
     terms: Terms,
     /// True if other nodes count the client, so that it waits for them.
     waits: bool,
@@ -108,7 +106,6 @@ enum JudgedTorrent {
     Named(InfoHash),
 }
 
-/// An announce that is counted.
 struct Judged {
     torrent: JudgedTorrent,
     terms: Terms,
@@ -175,7 +172,7 @@ impl Answers {
             drop(early);
             for one in taken {
                 let Some(torrent) = self.number(one.torrent) else { continue };
-                let report = Report { torrent, ..one.report() };
+                let report = Report { torrent, ..one.report };
                 // The ledger has the changes; the answer was sent.
                 let _ = self.ledger.announce(&report, &one.terms);
             }
@@ -202,7 +199,7 @@ impl Answers {
     pub(crate) fn count_late(&self, now_s: u32) {
         let Some(late) = &self.late else { return };
         late.lock().retain(|one| {
-            let report = one.report();
+            let report = one.report;
             let is_told = now_s.saturating_sub(report.now_s) >= self.exchange_s;
             match self.ledger.updated_s(&report) {
                 // No node knows the client of a stop.
@@ -255,7 +252,6 @@ impl Answers {
         true
     }
 
-    /// Removes a user, and its key.
     pub(crate) fn remove_user(&self, id: u32) {
         self.keys.remove(id);
         self.model.write().users.remove(id);
@@ -283,7 +279,6 @@ impl Answers {
         drop(old);
     }
 
-    /// Judges an announce of a user.
     fn judge(&self, user_id: u32, announce: &Announce) -> Result<Judged, SiteOutcome> {
         let notices = &self.notices;
         let refuse = |notice| Err(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
@@ -385,24 +380,19 @@ impl Answers {
         now_s: u32,
     ) -> SiteVerdict {
         let notices = &self.notices;
-        let agent = agent(announce);
-        let early = |number| Early {
-            torrent: judged.torrent,
-            report: report(user, number, announce, b"", now_s),
-            agent: agent_of(agent),
-            terms: judged.terms,
-            waits: false,
-        };
+        let early =
+            |report| Early { torrent: judged.torrent, report, terms: judged.terms, waits: false };
+        let report = report(user, announce, now_s);
         // It has no number yet, and gets it when it is counted.
-        if !self.is_counting() && self.keep_early(|| early(0)) {
+        if !self.is_counting() && self.keep_early(early(report)) {
             return SiteVerdict::new(judged.instead.unwrap_or(SiteOutcome::Serve));
         }
         let Some(torrent) = self.number(judged.torrent) else {
             let notice = notices.full;
             return SiteVerdict::new(SiteOutcome::Refuse { notice, interval_s: REFUSED_S });
         };
-        let report = report(user, torrent, announce, agent, now_s);
-        let keep = |waits| self.late.is_some() && self.keep_late(early(torrent), waits);
+        let report = Report { torrent, ..report };
+        let keep = |waits| self.keep_late(early(report), waits);
         let late = self.late.as_ref().and_then(|_| self.ledger.counted_late(&report));
         let counted = match late.filter(|_| keep(true)) {
             Some(counted) => Ok(counted),
@@ -435,13 +425,13 @@ impl Answers {
     }
 
     /// Keeps an announce until sessions are restored. Returns false if they are.
-    fn keep_early(&self, announce: impl FnOnce() -> Early) -> bool {
+    fn keep_early(&self, announce: Early) -> bool {
         let mut early = self.early.lock();
         if self.is_counting() {
             return false;
         }
         if early.len() < EARLY_MAX {
-            early.push(announce());
+            early.push(announce);
         }
         true
     }
@@ -523,26 +513,13 @@ fn user_of(key: KeyId) -> Option<u32> {
     is_site.then(|| key.0 - KeyId::SITE_FIRST)
 }
 
-/// Returns what names the client's software: the header of HTTP, or the beginning of the peer id.
-fn agent<'a>(announce: &SiteAnnounce<'a>) -> &'a [u8] {
-    if announce.agent.is_empty() {
-        announce.announce.peer_id.0.split_at(8).0
-    } else {
-        announce.agent
-    }
-}
-
-fn report<'a>(
-    user: u32,
-    torrent: u32,
-    announce: &SiteAnnounce<'_>,
-    agent: &'a [u8],
-    now_s: u32,
-) -> Report<'a> {
+/// Returns the announce as the ledger needs it, without the number of its torrent.
+fn report(user: u32, announce: &SiteAnnounce<'_>, now_s: u32) -> Report {
     let it = announce.announce;
+    let is_named = !announce.agent.is_empty();
     Report {
         user,
-        torrent,
+        torrent: 0,
         peer_id: it.peer_id,
         ip: announce.from.to_canonical(),
         // The port of a WebTorrent client means nothing.
@@ -551,14 +528,9 @@ fn report<'a>(
         uploaded: it.uploaded,
         downloaded: it.downloaded,
         left: it.left,
-        agent,
+        // The header of HTTP, or the beginning of the peer id.
+        agent: agent_of(if is_named { announce.agent } else { it.peer_id.0.split_at(8).0 }),
         now_s,
-    }
-}
-
-impl Early {
-    fn report(&self) -> Report<'_> {
-        Report { agent: self.agent.as_bytes(), ..self.report }
     }
 }
 

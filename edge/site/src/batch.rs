@@ -150,7 +150,6 @@ pub struct Batch {
 }
 
 impl Record {
-    /// Returns an empty record.
     pub(crate) fn new(user: u32, torrent: u32, now_s: u32) -> Self {
         Self { user, torrent, created_s: now_s, ..Self::default() }
     }

@@ -1,6 +1,5 @@
 //! Numbers and arrays as bytes, as short as they are small.
 
-/// Appends values.
 #[derive(Default)]
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 
@@ -8,7 +7,6 @@ pub(crate) struct Writer(pub(crate) Vec<u8>);
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Writer {
-    /// Appends bytes as they are.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -66,28 +64,5 @@ impl<'a> Reader<'a> {
     /// Reads a time that was written as its distance from `unix_s`.
     pub(crate) fn time(&mut self, unix_s: u32) -> Option<u32> {
         i64::from(unix_s).checked_sub(self.signed()?)?.try_into().ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_round_trip() {
-        for number in [0, 1, -1, 63, 64, -65, i64::MAX, i64::MIN, 1 << 40] {
-            let mut writer = Writer::default();
-            writer.signed(number);
-            writer.varint(number as u64);
-            let mut reader = Reader(&writer.0);
-            assert_eq!(reader.signed(), Some(number));
-            assert_eq!(reader.varint(), Some(number as u64));
-            assert_eq!(reader.array::<1>(), None);
-        }
-    }
-
-    #[test]
-    fn endless_numbers_end() {
-        assert_eq!(Reader(&[0xff; 100]).varint(), None);
     }
 }

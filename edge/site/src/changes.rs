@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::batch::Record;
 
-/// Changes of a torrent.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TorrentChange {
     seeders: i64,

@@ -166,7 +166,15 @@ impl SiteConfig {
         }
     }
 
-    /// Returns the options of the database's driver.
+    /// Returns the secret of those who may change something by calls.
+    pub(crate) fn update_secret(&self) -> &str {
+        let secret = match self.kind {
+            SiteKind::Gazelle => &self.site_password,
+            SiteKind::Unit3d | SiteKind::Feed => &self.tracker_key,
+        };
+        secret.as_deref().unwrap_or_default()
+    }
+
     pub(crate) fn database_options(&self) -> Result<mysql::Opts, SiteError> {
         let url = self.database.as_deref().unwrap_or_default();
         let invalid = |found: &str| {

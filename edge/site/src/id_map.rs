@@ -11,7 +11,6 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 /// The part by which the vector grows: reallocations are rare enough, and little is in reserve.
 const GROWTH: usize = 8;
 
-/// A map from numbers to values.
 #[derive(Clone, Debug)]
 pub(crate) struct IdMap<V> {
     rows: Vec<(u32, V)>,
@@ -30,17 +29,14 @@ impl<V> Default for IdMap<V> {
 }
 
 impl<V> IdMap<V> {
-    /// Returns the number of values.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns the value of a number.
     pub(crate) fn get(&self, id: u32) -> Option<&V> {
         self.at(self.position(id)?).map(|(_, value)| value)
     }
 
-    /// The same, to change it.
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut V> {
         let position = self.position(id)?;
         self.rows.get_mut(position as usize).map(|(_, value)| value)
@@ -70,7 +66,6 @@ impl<V> IdMap<V> {
         None
     }
 
-    /// Removes and returns the value of a number.
     pub(crate) fn remove(&mut self, id: u32) -> Option<V> {
         let Self { rows, positions, hasher } = self;
         let is_row = |position: &u32| rows[*position as usize].0 == id;
@@ -91,7 +86,6 @@ impl<V> IdMap<V> {
         self.rows.get(position as usize).map(|(id, value)| (*id, value))
     }
 
-    /// Returns the position of a number.
     pub(crate) fn position(&self, id: u32) -> Option<u32> {
         let is_row = |position: &u32| self.rows[*position as usize].0 == id;
         self.positions.find(self.hasher.hash_one(id), is_row).copied()

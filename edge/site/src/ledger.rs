@@ -23,10 +23,10 @@ use smallvec::SmallVec;
 use tracker::{OwnPeer, OwnPeers};
 use types::{Event, InfoHash, PeerId, PeerKey};
 
-use crate::batch::{Batch, Counting, Session, SessionChange, Unregistered, agent_of};
-use crate::credit::Factors;
+use crate::batch::{Agent, Batch, Counting, Session, SessionChange, Unregistered};
+use crate::credit::{Bytes, Factors};
 use crate::spool::SnapshotWriter;
-use shard::{Pair, PairKey, Put, Shard};
+use shard::{Pair, PairKey, Shard};
 
 /// Shards; with a million sessions some thousand are in each.
 const SHARDS: usize = 1024;
@@ -37,17 +37,15 @@ const AT_ONCE_S: u32 = 10;
 /// Shards that each flush searches for silent sessions: all of them within ten minutes.
 const SWEPT_PER_CUT: usize = 6;
 
-/// Limits of a ledger.
 #[derive(Clone, Copy, Debug)]
-pub struct LedgerLimits {
+pub(crate) struct LedgerLimits {
     /// Seconds after which a silent session is no longer active.
-    pub active_s: u32,
+    pub(crate) active_s: u32,
     /// Seconds after which a silent session is forgotten.
-    pub remembered_s: u32,
+    pub(crate) remembered_s: u32,
     /// Most bytes that a client can move in a second.
-    pub bytes_per_s: u64,
-    /// Most sessions.
-    pub sessions: usize,
+    pub(crate) bytes_per_s: u64,
+    pub(crate) sessions: usize,
 }
 
 impl Default for LedgerLimits {
@@ -63,87 +61,79 @@ impl Default for LedgerLimits {
 
 /// An announce of a user, as the ledger needs it.
 #[derive(Clone, Copy, Debug)]
-pub struct Report<'a> {
-    /// The user's number.
-    pub user: u32,
-    /// The torrent's number.
-    pub torrent: u32,
-    /// The id that the client gives itself.
-    pub peer_id: PeerId,
+pub(crate) struct Report {
+    pub(crate) user: u32,
+    pub(crate) torrent: u32,
+    pub(crate) peer_id: PeerId,
     /// Its address, as others get it.
-    pub ip: IpAddr,
-    /// The port it listens on.
-    pub port: u16,
-    /// Why it announces.
-    pub event: Event,
+    pub(crate) ip: IpAddr,
+    pub(crate) port: u16,
+    pub(crate) event: Event,
     /// The client's counter of bytes sent.
-    pub uploaded: u64,
+    pub(crate) uploaded: u64,
     /// The client's counter of bytes received.
-    pub downloaded: u64,
+    pub(crate) downloaded: u64,
     /// Bytes left to download, if known.
-    pub left: Option<u64>,
-    /// The client's software.
-    pub agent: &'a [u8],
-    /// Now, unix seconds.
-    pub now_s: u32,
+    pub(crate) left: Option<u64>,
+    pub(crate) agent: Agent,
+    pub(crate) now_s: u32,
 }
 
 /// The rights of a user in a torrent, and the credit for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// The percentage of bytes that is credited.
-    pub factors: Factors,
+    pub(crate) factors: Factors,
     /// True if bytes received use a freeleech token.
-    pub uses_token: bool,
+    pub(crate) uses_token: bool,
     /// True if the site does not warn the user for leaving early.
-    pub immune: bool,
+    pub(crate) immune: bool,
     /// Torrents that the user may download at a time, if limited.
-    pub slots: Option<u32>,
+    pub(crate) slots: Option<u32>,
     /// Clients that the user may have in the torrent.
-    pub clients: u16,
+    pub(crate) clients: u16,
     /// False if others do not get the peer in any case.
-    pub visible: bool,
+    pub(crate) visible: bool,
     /// True if the site does not want to know the user's address.
-    pub hides_address: bool,
+    pub(crate) hides_address: bool,
 }
 
-/// The result of a counted announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
+pub(crate) struct Counted {
     /// False if the user is over the download slots: others do not get the peer.
-    pub visible: bool,
+    pub(crate) visible: bool,
     /// The user's other clients in the torrent.
-    pub own: OwnPeers,
+    pub(crate) own: OwnPeers,
     /// True if the client completed a download.
-    pub completed: bool,
+    pub(crate) completed: bool,
 }
 
 /// Why an announce was not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotCounted {
+pub(crate) enum NotCounted {
     /// It stops a client that is not known.
     UnknownStop,
-    /// The user has too many clients in the torrent.
     TooManyClients,
-    /// There are too many sessions.
     Full,
 }
 
 /// All sessions, and what changed since the last batch.
-pub struct Ledger {
+pub(crate) struct Ledger {
     shards: Box<[Mutex<Shard>]>,
     hasher: DefaultHashBuilder,
     limits: LedgerLimits,
-    sessions: AtomicUsize,
-    implausible: AtomicU64,
-    uncounted: AtomicU64,
+    /// Ended ones included.
+    pub(crate) sessions: AtomicUsize,
+    /// Reports that were kept out because no line carries so much.
+    pub(crate) implausible: AtomicU64,
+    /// Announces that were not counted because there were too many sessions.
+    pub(crate) uncounted: AtomicU64,
     /// The shard that is swept next, modulo their number.
     swept: AtomicUsize,
 }
 
 impl Ledger {
-    /// Returns an empty ledger.
-    pub fn new(limits: LedgerLimits) -> Self {
+    pub(crate) fn new(limits: LedgerLimits) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: DefaultHashBuilder::default(),
@@ -155,12 +145,7 @@ impl Ledger {
         }
     }
 
-    /// Counts an announce.
-    ///
-    /// # Errors
-    ///
-    /// If it changes nothing: [`NotCounted`] says why.
-    pub fn announce(&self, report: &Report<'_>, terms: &Terms) -> Result<Counted, NotCounted> {
+    pub(crate) fn announce(&self, report: &Report, terms: &Terms) -> Result<Counted, NotCounted> {
         let key = self.key(report.user, report.torrent);
         let mut shard = self.shard(report.user).lock();
         let shard = &mut *shard;
@@ -175,14 +160,14 @@ impl Ledger {
         // 2. What the announce changes.
         let stops = report.event == Event::Stopped;
         let new = shard.next_session(report, terms, old.as_ref());
-        let moved = old.map_or_else(Moved::default, |old| self.moved(&old, report));
-        let credited = terms.factors.credit(moved.uploaded, moved.downloaded);
+        let moved = old.map_or_else(Bytes::default, |old| self.moved(&old, report));
+        let credited = terms.factors.credit(moved);
         let changes = shard.replace(report.user, old.as_ref(), &new);
         let completed = !stops && new.seeder && old.is_some_and(|old| !old.seeder);
         // 3. The session is replaced, and the changes are added to the record.
         let (pair, record) = shard.change(found, &key, report.now_s, &self.hasher);
         record.seeded_s = record.seeded_s.saturating_add(self.seeded_s(pair, &new));
-        self.count_sessions(pair.put(new, SESSIONS_PER_PAIR));
+        self.put(pair, new);
         record.uploaded = record.uploaded.saturating_add(moved.uploaded);
         record.downloaded = record.downloaded.saturating_add(moved.downloaded);
         record.credited_uploaded = record.credited_uploaded.saturating_add(credited.uploaded);
@@ -202,7 +187,7 @@ impl Ledger {
         record.hides_address = terms.hides_address;
         record.elapsed_s = old.map_or(0, |old| report.now_s.saturating_sub(old.updated_s));
         record.event = report.event;
-        let agent = agent_of(report.agent);
+        let agent = report.agent;
         record.put_session(SessionChange { session: new, agent, expired: false, learned: false });
         Ok(Counted { visible: new.visible, own: pair.others(report.peer_id), completed })
     }
@@ -210,7 +195,7 @@ impl Ledger {
     /// Checks whether a session may begin. `known` are the user's other clients in the torrent.
     fn admit(
         &self,
-        report: &Report<'_>,
+        report: &Report,
         terms: &Terms,
         known: Option<&Pair>,
     ) -> Result<(), NotCounted> {
@@ -229,14 +214,14 @@ impl Ledger {
     }
 
     /// Remembers that a user announced a torrent that the site does not have.
-    pub fn note_unregistered(&self, user: u32, info_hash: InfoHash) {
+    pub(crate) fn note_unregistered(&self, user: u32, info_hash: InfoHash) {
         self.shard(user).lock().note_unregistered(Unregistered { user, info_hash });
     }
 
     /// Takes everything that changed since the last cut into an empty batch, whose memory is used again; sequence and
     /// names are the caller's. Appends all sessions, as they are with this batch, to `snapshot`. Also ends silent
     /// sessions of some shards.
-    pub fn cut_into(
+    pub(crate) fn cut_into(
         &self,
         mut batch: Batch,
         now_s: u32,
@@ -276,7 +261,7 @@ impl Ledger {
     }
 
     /// Takes over the state of a session from a snapshot, a batch or the database. Nothing is counted.
-    pub fn learn(&self, user: u32, torrent: u32, session: &Session) {
+    pub(crate) fn learn(&self, user: u32, torrent: u32, session: &Session) {
         self.learn_if(user, torrent, session, |_| true);
     }
 
@@ -295,13 +280,13 @@ impl Ledger {
         if old.as_ref().is_some_and(|old| !is_older(old)) {
             return;
         }
-        self.count_sessions(pair.put(*session, SESSIONS_PER_PAIR));
+        self.put(pair, *session);
         shard.replace(user, old.as_ref(), session);
     }
 
     /// Returns the answer to an announce that is counted later, because another node counts the client first. `None` if it
     /// is counted at once.
-    pub(crate) fn counted_late(&self, report: &Report<'_>) -> Option<Counted> {
+    pub(crate) fn counted_late(&self, report: &Report) -> Option<Counted> {
         let key = self.key(report.user, report.torrent);
         let shard = self.shard(report.user).lock();
         let pair = shard.find(&key).and_then(|place| shard.pairs.get_bucket(place))?;
@@ -311,7 +296,7 @@ impl Ledger {
     }
 
     /// Returns when a session announced last, unix seconds, if it is known.
-    pub(crate) fn updated_s(&self, report: &Report<'_>) -> Option<u32> {
+    pub(crate) fn updated_s(&self, report: &Report) -> Option<u32> {
         let key = self.key(report.user, report.torrent);
         let shard = self.shard(report.user).lock();
         let pair = shard.find(&key).and_then(|place| shard.pairs.get_bucket(place))?;
@@ -327,7 +312,7 @@ impl Ledger {
     /// nothing is counted. Returns false if it changes nothing.
     ///
     /// `counts` is true if the other node counts a client that announces to both at once.
-    pub fn learn_of_node(
+    pub(crate) fn learn_of_node(
         &self,
         user: u32,
         torrent: u32,
@@ -360,14 +345,14 @@ impl Ledger {
         }
         shard.replace(user, old.as_ref(), &session);
         let (pair, record) = shard.change(found, &key, session.updated_s, &self.hasher);
-        self.count_sessions(pair.put(session, SESSIONS_PER_PAIR));
+        self.put(pair, session);
         record.active = pair.active() > 0;
         record.put_session(SessionChange { session, learned: true, ..*change });
         true
     }
 
     /// Takes over the sessions of a batch of this node's spool. Nothing is counted.
-    pub fn learn_batch(&self, batch: &Batch) {
+    pub(crate) fn learn_batch(&self, batch: &Batch) {
         for record in &batch.records {
             for change in &record.sessions {
                 self.learn(record.user, record.torrent, &change.session);
@@ -376,7 +361,7 @@ impl Ledger {
     }
 
     /// Returns the users with active clients in a torrent, and these clients. Visits all shards.
-    pub fn sessions_of(&self, torrent: u32) -> Vec<(u32, Session)> {
+    pub(crate) fn sessions_of(&self, torrent: u32) -> Vec<(u32, Session)> {
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
@@ -388,12 +373,12 @@ impl Ledger {
     }
 
     /// Returns the torrents that a user seeds and leeches, by clients that others get.
-    pub fn presence(&self, user: u32) -> presence::Presence {
+    pub(crate) fn presence(&self, user: u32) -> presence::Presence {
         self.shard(user).lock().presence(user)
     }
 
     /// Returns the numbers of clients that seed and leech, and that others get.
-    pub fn totals(&self) -> presence::Presence {
+    pub(crate) fn totals(&self) -> presence::Presence {
         let mut totals = presence::Presence::default();
         for shard in &self.shards {
             shard.lock().add_totals(&mut totals);
@@ -401,23 +386,8 @@ impl Ledger {
         totals
     }
 
-    /// Returns the number of sessions, ended ones included.
-    pub fn sessions(&self) -> usize {
-        self.sessions.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of reports that were kept out because no line carries so much.
-    pub fn implausible(&self) -> u64 {
-        self.implausible.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of announces that were not counted because there were too many sessions.
-    pub fn uncounted(&self) -> u64 {
-        self.uncounted.load(Ordering::Relaxed)
-    }
-
     /// Returns the number of records that the next batch would have.
-    pub fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().records.len()).sum()
     }
 
@@ -430,22 +400,19 @@ impl Ledger {
         &self.shards[user as usize % SHARDS]
     }
 
-    fn count_sessions(&self, put: Put) {
-        if put.inserted > 0 {
-            self.sessions.fetch_add(put.inserted, Ordering::Relaxed);
-        }
-        if put.forgotten > 0 {
-            self.sessions.fetch_sub(put.forgotten, Ordering::Relaxed);
+    fn put(&self, pair: &mut Pair, session: Session) {
+        if pair.put(session, SESSIONS_PER_PAIR) {
+            self.sessions.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Returns what a client moved since its last announce.
-    fn moved(&self, old: &Session, report: &Report<'_>) -> Moved {
+    fn moved(&self, old: &Session, report: &Report) -> Bytes {
         let began_anew = report.uploaded < old.uploaded || report.downloaded < old.downloaded;
         if began_anew {
-            return Moved::default();
+            return Bytes::default();
         }
-        let moved = Moved {
+        let moved = Bytes {
             uploaded: report.uploaded - old.uploaded,
             downloaded: report.downloaded - old.downloaded,
         };
@@ -453,7 +420,7 @@ impl Ledger {
         let most = self.limits.bytes_per_s.saturating_mul(seconds);
         if moved.uploaded.saturating_add(moved.downloaded) > most {
             self.implausible.fetch_add(1, Ordering::Relaxed);
-            return Moved::default();
+            return Bytes::default();
         }
         moved
     }
@@ -468,13 +435,6 @@ impl Ledger {
         let seeded = last.seeder && pair.active() > 0 && new.seeder;
         if seeded && elapsed_s < self.limits.active_s { elapsed_s } else { 0 }
     }
-}
-
-/// Bytes that a client moved between two announces.
-#[derive(Clone, Copy, Default)]
-struct Moved {
-    uploaded: u64,
-    downloaded: u64,
 }
 
 impl Pair {

@@ -20,7 +20,7 @@ mod database;
 mod gazelle;
 mod id_map;
 mod keys;
-pub mod ledger;
+mod ledger;
 mod lists;
 mod metrics;
 mod model;
@@ -29,7 +29,7 @@ mod probes;
 mod rates;
 mod server;
 mod shared_call;
-pub mod spool;
+mod spool;
 mod sql;
 mod status;
 mod subsystem;
@@ -47,6 +47,9 @@ pub use lists::{ListWindow, ListWindows};
 pub use probes::{ProbeConfig, ProbeCounts};
 #[doc(hidden)]
 pub use shared_call::reads_call_as_written;
+pub use spool::SpoolError;
+#[doc(hidden)]
+pub use spool::scan_segment;
 pub use status::{SiteProblem, SiteStatus};
 #[doc(hidden)]
 pub use unit3d::calls::read_body;

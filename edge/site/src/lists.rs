@@ -29,7 +29,6 @@ pub type ListWindows = ArrayVec<ListWindow, SITE_LIST_WINDOWS_MAX>;
 /// The times at which a user's windows are empty, in parts of seconds.
 type EmptyAt = [u32; SITE_LIST_WINDOWS_MAX];
 
-/// The lists that users got.
 pub(crate) struct Lists {
     seeds: ListWindows,
     leeches: ListWindows,
@@ -42,7 +41,6 @@ struct Shard {
     swept_at: usize,
 }
 
-/// A user and a kind of list.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct User {
     id: u32,

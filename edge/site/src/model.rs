@@ -11,15 +11,12 @@ use crate::credit::{Factors, Gifts};
 use crate::id_map::IdMap;
 use crate::torrents::{Moderation, Torrent, Torrents};
 
-/// Characters of a passkey.
 pub(crate) const PASSKEY_LEN: usize = 32;
 /// Prefixes of peer ids.
 const PREFIXES_MAX: usize = 1_000;
 
-/// A user's passkey.
 pub(crate) type Passkey = [u8; PASSKEY_LEN];
 
-/// A user of the site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) group: i32,
@@ -40,7 +37,6 @@ pub(crate) struct Group {
     pub(crate) factors: Factors,
 }
 
-/// Users, groups and torrents.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) users: IdMap<User>,

@@ -9,7 +9,6 @@ use crate::batch::TorrentName;
 /// Torrents that can have a number.
 const NAMES_MAX: usize = 50_000_000;
 
-/// The number of each torrent.
 #[derive(Default)]
 pub(crate) struct Names(RwLock<Tables>);
 
@@ -41,7 +40,6 @@ impl Names {
         Some(torrent)
     }
 
-    /// Returns the torrent with a number.
     pub(crate) fn info_hash(&self, number: u32) -> Option<InfoHash> {
         self.0.read().hashes.get(&number).copied()
     }
@@ -56,7 +54,6 @@ impl Names {
         std::mem::take(&mut self.0.write().new)
     }
 
-    /// Returns all names.
     pub(crate) fn all(&self) -> Vec<TorrentName> {
         let tables = self.0.read();
         let name = |(info_hash, torrent): (&InfoHash, &u32)| TorrentName {
@@ -76,27 +73,5 @@ impl Tables {
         self.numbers.insert(name.info_hash, name.torrent);
         self.hashes.insert(name.torrent, name.info_hash);
         self.next = self.next.max(name.torrent + 1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_outlive_a_restart() {
-        let names = Names::default();
-        let [one, other] = [1, 3].map(|byte| InfoHash([byte; 20]));
-        assert_eq!([one, other, one].map(|it| names.number(it)), [Some(0), Some(1), Some(0)]);
-        let new = names.take_new();
-        assert_eq!((new.len(), names.take_new().len()), (2, 0));
-        for learnt in [new, names.all()] {
-            let restored = Names::default();
-            learnt.into_iter().for_each(|name| restored.learn(name));
-            assert_eq!((restored.number(one), restored.number(other)), (Some(0), Some(1)));
-            assert_eq!(restored.info_hash(0), Some(one));
-            assert_eq!(restored.number(InfoHash([9; 20])), Some(2));
-            assert_eq!(restored.len(), 3);
-        }
     }
 }

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use primitives::IpPrefix;
 use serde::Serialize;
 use tokio::net::TcpSocket;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::{Notify, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracker::{SiteAnnounce, SiteProtocol};
 use types::{Event, Tick, limits};
@@ -66,7 +66,6 @@ pub(crate) struct Probes {
     skipped: AtomicU64,
 }
 
-/// The result of a client.
 #[derive(Clone, Copy)]
 struct Known {
     /// The last result, if there is one.
@@ -153,10 +152,6 @@ impl Probes {
     }
 
     /// Probes until `stop` is notified. Call once.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses what a run time needs.
     pub(crate) fn run(self: Arc<Self>, stop: &Notify) -> io::Result<()> {
         let Some(waiting) = self.waiting.lock().take() else { return Ok(()) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -170,11 +165,8 @@ impl Probes {
     }
 
     async fn probe_all(self: &Arc<Self>, mut waiting: Receiver<SocketAddr>) {
-        let rate = limits::SITE_PROBES_PER_S;
-        let mut pace = interval(Duration::from_secs(1) / rate);
+        let mut pace = interval(Duration::from_secs(1) / limits::SITE_PROBES_PER_S);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // As many as can be under way at this rate.
-        let slots = Arc::new(Semaphore::new(rate as usize));
         let mut budget = Budget::default();
         let start = tokio::time::Instant::now();
         while let Some(at) = waiting.recv().await {
@@ -183,12 +175,9 @@ impl Probes {
                 continue;
             }
             pace.tick().await;
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+            // At this rate and with this patience, some fifty are under way at most.
             let probes = Arc::clone(self);
-            tokio::spawn(async move {
-                probes.probe(at).await;
-                drop(slot);
-            });
+            tokio::spawn(async move { probes.probe(at).await });
         }
     }
 
@@ -269,10 +258,6 @@ pub(crate) fn find_foreign(from: &[IpAddr]) -> Option<IpAddr> {
 }
 
 /// Begins a connection from a local address.
-///
-/// # Errors
-///
-/// If there is no socket, or the address is not one of this machine.
 fn begin(
     from: IpAddr,
     to: SocketAddr,

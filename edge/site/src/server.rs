@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,13 +17,13 @@ use hyper::service::Service as _;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 use types::is_secret;
 
-use crate::answers::Answers;
 use crate::config::SiteKind;
 use crate::shared_call::{Repeated, SharedCall};
+use crate::subsystem::Shared;
 use crate::{gazelle, unit3d};
 
 /// Bytes of a body; that of a user has some hundred.
@@ -39,63 +39,19 @@ const CALLER_TIME: Duration = Duration::from_secs(10);
 /// Time after which the system is asked again for a connection that it could not accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// State of the calls of a site.
 pub(crate) struct Calls {
-    pub(crate) answers: Arc<Answers>,
-    pub(crate) started_s: u32,
-    pub(crate) passwords: Passwords,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) count: AtomicU64,
-    /// Tells the other nodes of a cluster of a call, if there are any.
-    pub(crate) share: Option<Box<dyn Fn(SharedCall) + Send + Sync>>,
-    reload: Arc<AtomicBool>,
     room: Semaphore,
-}
-
-/// Where calls come from.
-pub(crate) struct Sources {
-    /// Callers connect to it.
-    pub(crate) listener: TcpListener,
-    /// Calls that other nodes of a cluster got.
-    pub(crate) repeated: Option<mpsc::Receiver<SharedCall>>,
-}
-
-/// Secrets that callers know.
-pub(crate) struct Passwords {
-    /// UNIT3D's key, or Gazelle's password for updates.
-    pub(crate) updates: String,
-    /// Gazelle's password for reports.
-    pub(crate) reports: String,
 }
 
 /// A caller that knows UNIT3D's key. Others get 404, as from any other path.
 pub(crate) struct Caller;
 
 impl Calls {
-    pub(crate) fn new(
-        answers: Arc<Answers>,
-        started_s: u32,
-        passwords: Passwords,
-        reload: Arc<AtomicBool>,
-    ) -> Self {
-        Self {
-            answers,
-            started_s,
-            passwords,
-            count: AtomicU64::default(),
-            share: None,
-            reload,
-            room: Semaphore::new(CALLS_MAX),
-        }
-    }
-
     /// Logs why a call cannot be read.
     pub(crate) fn note_bad(&self, reason: &str) {
         tracing::warn!(target: "site", "a call of the site cannot be read: {reason}");
-    }
-
-    /// Has all tables read again.
-    pub(crate) fn request_reload(&self) {
-        self.reload.store(true, Ordering::Release);
     }
 }
 
@@ -106,7 +62,8 @@ impl FromRequestParts<Arc<Calls>> for Caller {
         let path = RawPathParams::from_request_parts(parts, calls).await;
         let path = path.map_err(|_| StatusCode::NOT_FOUND)?;
         let key = path.iter().find(|(name, _)| *name == "key").map_or("", |(_, key)| key);
-        let is_known = is_secret(calls.passwords.updates.as_bytes(), key.as_bytes());
+        let secret = calls.shared.config.update_secret();
+        let is_known = is_secret(secret.as_bytes(), key.as_bytes());
         if is_known { Ok(Self) } else { Err(StatusCode::NOT_FOUND) }
     }
 }
@@ -123,39 +80,37 @@ async fn limit(
     // As for any other body that is no call.
     let body = body.map_err(|_| StatusCode::BAD_REQUEST)?;
     let is_repeated = parts.extensions.get::<Repeated>().is_some();
-    let share = calls.share.as_ref().filter(|_| !is_repeated);
-    let shared = share.and_then(|_| SharedCall::of(calls.answers.kind, &parts, &body));
+    let Shared { answers, config, sharing, clock, .. } = &*calls.shared;
+    let is_sent = config.is_node && !is_repeated;
+    let sent = is_sent.then(|| SharedCall::of(config.kind, &parts, &body)).flatten();
     let request = Request::from_parts(parts, Body::from(body));
     // The semaphore is never closed.
     let _permit = calls.room.acquire().await;
     calls.count.fetch_add(u64::from(!is_repeated), Ordering::Relaxed);
-    while calls.answers.loading.load(Ordering::Acquire) {
+    while answers.loading.load(Ordering::Acquire) {
         sleep(LOADING_POLL).await;
     }
     let response = next.run(request).await;
-    if let (Some(share), Some(call), StatusCode::OK) = (share, shared, response.status()) {
-        share(call);
+    if let (Some(call), StatusCode::OK) = (sent, response.status()) {
+        sharing.queue_call(clock.now_s(), call);
     }
     Ok(response)
 }
 
-/// Returns the routes of a site.
 pub(crate) fn router(calls: Arc<Calls>) -> Router {
-    let routes = match calls.answers.kind {
+    let routes = match calls.shared.config.kind {
         SiteKind::Gazelle => gazelle::calls::router(),
         SiteKind::Unit3d | SiteKind::Feed => unit3d::calls::router(),
     };
     routes.layer(from_fn_with_state(Arc::clone(&calls), limit)).with_state(calls)
 }
 
-/// Serves the calls until `stop` is notified. Blocks.
-///
-/// # Errors
-///
-/// If the runtime cannot be made, or the listener is broken.
-pub(crate) fn serve(sources: Sources, calls: Arc<Calls>, stop: Arc<Notify>) -> std::io::Result<()> {
-    let Sources { listener, repeated } = sources;
+/// Serves the calls of the site, and those that other nodes got, until the site stops. Blocks.
+pub(crate) fn serve(shared: Arc<Shared>, listener: TcpListener) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let repeated = shared.repeated_calls.1.lock().take();
+    let room = Semaphore::new(CALLS_MAX);
+    let calls = Arc::new(Calls { shared, count: AtomicU64::default(), room });
     runtime.block_on(async {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -164,8 +119,8 @@ pub(crate) fn serve(sources: Sources, calls: Arc<Calls>, stop: Arc<Notify>) -> s
         }
         // Connections that are kept open do not keep the process: the runtime ends with this call.
         tokio::select! {
-            () = accept(&listener, router(calls)) => Ok(()),
-            () = stop.notified() => Ok(()),
+            () = accept(&listener, router(Arc::clone(&calls))) => Ok(()),
+            () = calls.shared.calls_stop.notified() => Ok(()),
         }
     })
 }
@@ -173,15 +128,15 @@ pub(crate) fn serve(sources: Sources, calls: Arc<Calls>, stop: Arc<Notify>) -> s
 /// Carries out the calls that other nodes got, in their order.
 async fn repeat(mut repeated: mpsc::Receiver<SharedCall>, calls: Arc<Calls>) {
     let service = TowerToHyperService::new(router(Arc::clone(&calls)));
+    let config = &calls.shared.config;
     while let Some(call) = repeated.recv().await {
-        if let Some(request) = call.request(calls.answers.kind, &calls.passwords.updates) {
+        if let Some(request) = call.request(config.kind, config.update_secret()) {
             // Its answer went to the site from the other node.
             let _ = service.call(request).await;
         }
     }
 }
 
-/// Accepts connections for ever.
 async fn accept(listener: &tokio::net::TcpListener, router: Router) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {

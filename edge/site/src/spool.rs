@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::batch::Batch;
-use frame::{Frame, SegmentEnd};
-pub use frame::{SEGMENT_HEADER_LEN, scan_segment};
-pub use snapshot::{Restored, SnapshotWriter};
+pub use frame::scan_segment;
+use frame::{Frame, SEGMENT_HEADER_LEN, SegmentEnd};
+pub(crate) use snapshot::{Restored, SnapshotWriter};
 
 /// Batches that are waiting when the next one is deflated. Fewer are gone before the room on the disk matters.
 const WAITING_PLAIN_MAX: u64 = 2;
@@ -37,7 +37,7 @@ const SNAPSHOT_AFTER_BYTES: u64 = 64 << 20;
 /// Bytes after which a new segment begins.
 const SEGMENT_BYTES: u64 = 16 << 20;
 /// Seconds that batches of the feed are kept without being confirmed.
-pub const FEED_KEPT_S: u32 = 7 * 86_400;
+pub(crate) const FEED_KEPT_S: u32 = 7 * 86_400;
 
 /// An error of the spool.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,6 @@ pub enum SpoolError {
     Failed(String),
 }
 
-/// A batch in a segment.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     sequence: u64,
@@ -60,18 +59,17 @@ struct Place {
     len: u64,
 }
 
-/// Batches on the disk.
-pub struct Spool {
+pub(crate) struct Spool {
     folder: PathBuf,
     /// Tells this spool from one that began anew in its place.
-    id: u64,
+    pub(crate) id: u64,
     _lock: File,
     /// The segment that is written, if there is one.
     segment: Option<(u64, File)>,
     places: VecDeque<Place>,
     next: u64,
     /// All batches up to this one are confirmed.
-    confirmed: u64,
+    pub(crate) confirmed: u64,
     /// All batches up to this one are in the snapshot.
     covered: u64,
     bytes: u64,
@@ -84,11 +82,7 @@ pub struct Spool {
 impl Spool {
     /// Opens the spool in `folder`, which is created if it is missing, and restores what it holds through `restored`.
     /// `id` is that of a new spool: a random number.
-    ///
-    /// # Errors
-    ///
-    /// [`SpoolError::Locked`] if another process has it; also if a file is damaged, or cannot be read.
-    pub fn open(
+    pub(crate) fn open(
         folder: &Path,
         id: u64,
         limit_mib: u64,
@@ -127,43 +121,29 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Returns the number that tells this spool from another in the same place.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
     /// Returns the sequence of the last batch; 0 if there was none.
-    pub fn last_sequence(&self) -> u64 {
+    pub(crate) fn last_sequence(&self) -> u64 {
         self.next - 1
     }
 
-    /// Returns the batch up to which all are confirmed.
-    pub fn confirmed(&self) -> u64 {
-        self.confirmed
-    }
-
     /// Returns the number of batches that are not confirmed.
-    pub fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         self.last_sequence() - self.confirmed
     }
 
     /// Returns when the oldest batch that is not confirmed was cut, unix seconds.
-    pub fn waiting_since_s(&self) -> Option<u32> {
+    pub(crate) fn waiting_since_s(&self) -> Option<u32> {
         let first = self.places.iter().find(|place| place.sequence > self.confirmed);
         first.map(|place| place.unix_s)
     }
 
     /// Returns the bytes of all segments and the snapshot.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes + self.snapshot_bytes
     }
 
     /// Returns whether there is room for another batch.
-    ///
-    /// # Errors
-    ///
-    /// If there is none.
-    pub fn check_room(&self) -> Result<(), SpoolError> {
+    pub(crate) fn check_room(&self) -> Result<(), SpoolError> {
         if self.bytes < self.limit {
             return Ok(());
         }
@@ -174,7 +154,7 @@ impl Spool {
     }
 
     /// Returns whether so much was appended that a snapshot saves time at the next start, and room.
-    pub fn wants_snapshot(&self) -> bool {
+    pub(crate) fn wants_snapshot(&self) -> bool {
         let since = self.places.iter().rev().take_while(|place| place.sequence > self.covered);
         let bytes: u64 = since.map(|place| place.len).sum();
         bytes > self.snapshot_bytes.max(SNAPSHOT_AFTER_BYTES).min(self.limit / 4)
@@ -188,12 +168,9 @@ impl Spool {
         Batch { records: batch.records, ..Batch::default() }
     }
 
-    /// Takes a batch, and returns the sequence that it gets once it is on the disk.
-    ///
-    /// # Errors
-    ///
-    /// If the file cannot be written. Then the batch is not taken, and can be appended again.
-    pub fn append(&mut self, batch: &mut Batch) -> Result<u64, SpoolError> {
+    /// Takes a batch, and returns the sequence that it gets once it is on the disk. If it cannot be written, it is not
+    /// taken, and can be appended again.
+    pub(crate) fn append(&mut self, batch: &mut Batch) -> Result<u64, SpoolError> {
         batch.sequence = self.next;
         let place = self.write(batch)?;
         self.bytes += place.len;
@@ -204,11 +181,7 @@ impl Spool {
     }
 
     /// Returns the batch after `sequence`, or `None` if there is none.
-    ///
-    /// # Errors
-    ///
-    /// If its file cannot be read, or was damaged meanwhile.
-    pub fn after(&self, sequence: u64) -> Result<Option<Arc<Batch>>, SpoolError> {
+    pub(crate) fn after(&self, sequence: u64) -> Result<Option<Arc<Batch>>, SpoolError> {
         if let Some(last) = self.last.as_ref().filter(|last| last.sequence == sequence + 1) {
             return Ok(Some(Arc::clone(last)));
         }
@@ -228,7 +201,7 @@ impl Spool {
 
     /// Skips numbers up to `sequence`, which a consumer has seen already: this spool is older than it, for example from
     /// a backup.
-    pub fn advance(&mut self, sequence: u64) {
+    pub(crate) fn advance(&mut self, sequence: u64) {
         if sequence >= self.next {
             self.next = sequence + 1;
             self.segment = None;
@@ -236,21 +209,13 @@ impl Spool {
     }
 
     /// Confirms all batches up to `sequence`: the database has them. Deletes files that nothing needs.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be deleted.
-    pub fn confirm(&mut self, sequence: u64) -> Result<(), SpoolError> {
+    pub(crate) fn confirm(&mut self, sequence: u64) -> Result<(), SpoolError> {
         self.confirmed = self.confirmed.max(sequence.min(self.last_sequence()));
         self.delete_old()
     }
 
     /// The same for the feed, whose cursor is on the disk.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be written or deleted.
-    pub fn confirm_feed(&mut self, sequence: u64) -> Result<(), SpoolError> {
+    pub(crate) fn confirm_feed(&mut self, sequence: u64) -> Result<(), SpoolError> {
         let confirmed = self.confirmed.max(sequence.min(self.last_sequence()));
         let path = self.folder.join("confirmed");
         replace(&path, format!("{confirmed}\n").as_bytes())?;
@@ -258,11 +223,7 @@ impl Spool {
     }
 
     /// Confirms batches of the feed that are older than [`FEED_KEPT_S`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Spool::confirm_feed`].
-    pub fn expire_feed(&mut self, now_s: u32) -> Result<(), SpoolError> {
+    pub(crate) fn expire_feed(&mut self, now_s: u32) -> Result<(), SpoolError> {
         let is_old = |place: &&Place| now_s.saturating_sub(place.unix_s) > FEED_KEPT_S;
         let last = self.places.iter().take_while(is_old).last().map(|place| place.sequence);
         match last {
@@ -272,20 +233,12 @@ impl Spool {
     }
 
     /// Begins a snapshot of the sessions as they are with the batch that is appended next.
-    ///
-    /// # Errors
-    ///
-    /// If its file cannot be written.
-    pub fn begin_snapshot(&self, now_s: u32) -> Result<SnapshotWriter, SpoolError> {
+    pub(crate) fn begin_snapshot(&self, now_s: u32) -> Result<SnapshotWriter, SpoolError> {
         SnapshotWriter::create(&self.folder.join("snapshot.new"), self.id, self.next, now_s)
     }
 
     /// Replaces the snapshot. Call after its batch is appended.
-    ///
-    /// # Errors
-    ///
-    /// If its file cannot be written.
-    pub fn finish_snapshot(&mut self, writer: SnapshotWriter) -> Result<(), SpoolError> {
+    pub(crate) fn finish_snapshot(&mut self, writer: SnapshotWriter) -> Result<(), SpoolError> {
         let sequence = writer.sequence();
         let temporary = self.folder.join("snapshot.new");
         let bytes = writer.finish()?;

@@ -38,7 +38,6 @@ impl Statement {
         self.rows += 1;
     }
 
-    /// Returns the number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -65,7 +64,6 @@ pub(crate) fn latest(time: &str) -> String {
 }
 
 impl RowText<'_> {
-    /// Appends a number.
     pub(crate) fn number(&mut self, number: impl itoa::Integer) -> &mut Self {
         self.separate();
         self.text.push_str(itoa::Buffer::new().format(number));
@@ -79,7 +77,6 @@ impl RowText<'_> {
         self
     }
 
-    /// Appends a text.
     pub(crate) fn text(&mut self, text: &str) -> &mut Self {
         self.separate();
         self.text.push('\'');
@@ -96,7 +93,6 @@ impl RowText<'_> {
         self
     }
 
-    /// Appends bytes.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         self.separate();
@@ -118,7 +114,6 @@ impl RowText<'_> {
         self
     }
 
-    /// Appends NULL.
     pub(crate) fn null(&mut self) -> &mut Self {
         self.separate();
         self.text.push_str("NULL");
@@ -136,13 +131,6 @@ impl RowText<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_later_row_stays() {
-        let expected = "a = IF(COALESCE(VALUES(t) >= t, 1), VALUES(a), a), b = IF(COALESCE(VALUES(t) >= t, 1), VALUES(b), b)";
-        assert_eq!(keep_later("t", &["a", "b"]), expected);
-        assert_eq!(latest("t"), "t = COALESCE(GREATEST(t, VALUES(t)), VALUES(t))");
-    }
 
     #[test]
     fn values_are_written_and_escaped() {

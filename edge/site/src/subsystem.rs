@@ -30,10 +30,12 @@ use crate::answers::Answers;
 use crate::batch::Batch;
 use crate::config::{SiteConfig, SiteError, SiteKind};
 use crate::probes;
-use crate::server::{self, Calls, Passwords, Sources};
+use crate::rates::Rates;
+use crate::server;
 use crate::shared_call::SharedCall;
 use crate::spool::{Spool, SpoolError};
 use crate::status::{SiteProblem, SiteStatus};
+use sharing::Sharing;
 
 /// Time that the end of a process waits for the database.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -45,30 +47,33 @@ pub struct SiteSubsystem {
     shared: Arc<Shared>,
     listener: Mutex<Option<TcpListener>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    calls_stop: Arc<Notify>,
-    probes_stop: Arc<Notify>,
 }
 
 /// State that the threads share.
-struct Shared {
-    config: SiteConfig,
+pub(crate) struct Shared {
+    pub(crate) config: SiteConfig,
     folder: PathBuf,
-    answers: Arc<Answers>,
+    pub(crate) answers: Arc<Answers>,
     spool: Mutex<Option<Spool>>,
     /// Notified when there is a batch, a reload or the end.
     changed: Condvar,
     stopping: AtomicBool,
-    reload: Arc<AtomicBool>,
+    pub(crate) calls_stop: Notify,
+    probes_stop: Notify,
+    reload: AtomicBool,
     progress: Mutex<Progress>,
-    sharing: Arc<sharing::Sharing>,
+    pub(crate) sharing: Sharing,
     /// Calls that other nodes got, on their way to the thread of calls.
-    repeated_calls: (mpsc::Sender<SharedCall>, Mutex<Option<mpsc::Receiver<SharedCall>>>),
-    clock: Clock,
+    pub(crate) repeated_calls:
+        (mpsc::Sender<SharedCall>, Mutex<Option<mpsc::Receiver<SharedCall>>>),
+    pub(crate) clock: Clock,
+    /// Unix seconds.
+    pub(crate) started_s: u32,
 }
 
 /// Unix seconds that do not jump.
 #[derive(Clone, Copy)]
-struct Clock {
+pub(crate) struct Clock {
     unix_s: u64,
     since: Instant,
 }
@@ -78,6 +83,7 @@ struct Clock {
 struct Progress {
     /// Rows, problems, and whether users and torrents are known. The rest of it is read when it is shown.
     status: SiteStatus,
+    row_rates: Rates,
     /// The time that the last batch took to be written to the database.
     write_time: Duration,
     /// True until the sessions in the database are taken over: at the first start, and in a cluster at each.
@@ -106,6 +112,7 @@ impl SiteSubsystem {
         }
         let answers = Arc::new(Answers::new(&config));
         let (sender, receiver) = mpsc::channel(REPEATED_CALLS_MAX);
+        let clock = Clock::now();
         let shared = Shared {
             config,
             folder: folder.to_owned(),
@@ -113,18 +120,19 @@ impl SiteSubsystem {
             spool: Mutex::default(),
             changed: Condvar::new(),
             stopping: AtomicBool::default(),
-            reload: Arc::default(),
+            calls_stop: Notify::new(),
+            probes_stop: Notify::new(),
+            reload: AtomicBool::default(),
             progress: Mutex::default(),
-            sharing: Arc::default(),
+            sharing: Sharing::default(),
             repeated_calls: (sender, Mutex::new(Some(receiver))),
-            clock: Clock::now(),
+            clock,
+            started_s: clock.now_s(),
         };
         Ok(Self {
             shared: Arc::new(shared),
             listener: Mutex::new(listener),
             threads: Mutex::default(),
-            calls_stop: Arc::default(),
-            probes_stop: Arc::default(),
         })
     }
 
@@ -139,7 +147,7 @@ impl SiteSubsystem {
     ///
     /// If the system refuses a thread.
     pub fn start(&self, tracker: Arc<Tracker>, epoch_s: u32) -> Result<(), SiteError> {
-        let Shared { answers, config, reload, .. } = &*self.shared;
+        let Shared { answers, config, .. } = &*self.shared;
         answers.set_epoch(epoch_s);
         answers.keys.set(tracker);
         let shared = Arc::clone(&self.shared);
@@ -149,9 +157,9 @@ impl SiteSubsystem {
             self.spawn("site-database", move || consumer::run(&shared))?;
         }
         if let Some(probes) = answers.probes.clone() {
-            let stop = Arc::clone(&self.probes_stop);
+            let shared = Arc::clone(&self.shared);
             self.spawn("site-probe", move || {
-                if let Err(error) = probes.run(&stop) {
+                if let Err(error) = probes.run(&shared.probes_stop) {
                     tracing::error!(target: "site", "peers are not probed: {error}");
                 }
             })?;
@@ -159,32 +167,13 @@ impl SiteSubsystem {
         if let Some(calls) = answers.token_calls.clone() {
             let shared = Arc::clone(&self.shared);
             self.spawn("site-tokens", move || {
-                let password = shared.config.site_password.as_deref().unwrap_or_default();
-                calls.run(password, &shared.stopping);
+                calls.run(shared.config.update_secret(), &shared.stopping);
             })?;
         }
         if let Some(listener) = self.listener.lock().take() {
-            let secret = |secret: &Option<String>| secret.clone().unwrap_or_default();
-            let passwords = Passwords {
-                updates: secret(match config.kind {
-                    SiteKind::Gazelle => &config.site_password,
-                    _ => &config.tracker_key,
-                }),
-                reports: secret(&config.report_password),
-            };
-            let started_s = self.shared.clock.now_s();
-            let mut calls =
-                Calls::new(Arc::clone(answers), started_s, passwords, Arc::clone(reload));
-            if config.is_node {
-                let (sharing, clock) = (Arc::clone(&self.shared.sharing), self.shared.clock);
-                calls.share = Some(Box::new(move |call| sharing.queue_call(clock.now_s(), call)));
-            }
-            let calls = Arc::new(calls);
-            let stop = Arc::clone(&self.calls_stop);
-            let repeated = self.shared.repeated_calls.1.lock().take();
+            let shared = Arc::clone(&self.shared);
             self.spawn("site-calls", move || {
-                let sources = Sources { listener, repeated };
-                if let Err(error) = server::serve(sources, calls, stop) {
+                if let Err(error) = server::serve(shared, listener) {
                     tracing::error!(target: "site", "the calls of the site are not served: {error}");
                 }
             })?;
@@ -195,8 +184,8 @@ impl SiteSubsystem {
     /// Writes everything to the spool, and to the database if it is there. Call after announces have ended.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        self.calls_stop.notify_one();
-        self.probes_stop.notify_one();
+        self.shared.calls_stop.notify_one();
+        self.shared.probes_stop.notify_one();
         self.shared.changed.notify_all();
         let deadline = Instant::now() + STOP_PATIENCE;
         for thread in self.threads.lock().drain(..) {
@@ -220,10 +209,20 @@ impl SiteSubsystem {
 
     /// Returns the state.
     pub fn status(&self) -> SiteStatus {
-        let Shared { answers, config, progress, .. } = &*self.shared;
+        let Shared { answers, config, progress, spool, clock, .. } = &*self.shared;
+        // In the order in which an announce passes: what one part has not yet, the next has not either.
+        let pending = answers.ledger.pending() as u64;
+        let (mut spool_batches, mut spool_bytes, mut lag_s) = (0, 0, 0);
+        if let Some(spool) = &*spool.lock() {
+            spool_batches = spool.waiting();
+            spool_bytes = spool.bytes();
+            lag_s =
+                spool.waiting_since_s().map_or(0, |since_s| clock.now_s().saturating_sub(since_s));
+        }
         let progress = progress.lock();
         let model = answers.model.read();
-        let mut status = SiteStatus {
+        let ledger = &answers.ledger;
+        let status = SiteStatus {
             kind: config.kind.label().to_owned(),
             ready: progress.status.ready || config.kind == SiteKind::Feed,
             counting: answers.is_counting(),
@@ -231,24 +230,19 @@ impl SiteSubsystem {
             torrents: (model.torrents.len() + answers.names.len()) as u64,
             bad_passkeys: model.bad_passkeys,
             duplicate_hashes: model.duplicate_hashes,
-            sessions: answers.ledger.sessions() as u64,
+            sessions: ledger.sessions.load(Ordering::Relaxed) as u64,
             announces: answers.announces.load(Ordering::Relaxed),
-            pending: answers.ledger.pending() as u64,
-            implausible: answers.ledger.implausible(),
-            uncounted: answers.ledger.uncounted(),
+            pending,
+            implausible: ledger.implausible.load(Ordering::Relaxed),
+            uncounted: ledger.uncounted.load(Ordering::Relaxed),
             lists_withheld: answers.lists_withheld.load(Ordering::Relaxed),
             probes: answers.probes.as_ref().map(|probes| probes.counts()),
+            spool_batches,
+            spool_bytes,
             spool_bytes_max: config.spool_mib << 20,
+            lag_s: lag_s.into(),
             ..progress.status.clone()
         };
-        drop((progress, model));
-        if let Some(spool) = &*self.shared.spool.lock() {
-            let now_s = self.shared.clock.now_s();
-            status.spool_batches = spool.waiting();
-            status.spool_bytes = spool.bytes();
-            let since_s = spool.waiting_since_s();
-            status.lag_s = since_s.map_or(0, |since_s| now_s.saturating_sub(since_s)).into();
-        }
         status.judged()
     }
 
@@ -259,8 +253,7 @@ impl SiteSubsystem {
 
     /// Has all tables read again.
     pub fn reload(&self) {
-        self.shared.reload.store(true, Ordering::Release);
-        self.shared.changed.notify_all();
+        self.shared.reload();
     }
 
     /// Replaces the hybrid torrents, each with its v1 and its v2 hash: clients announce both with the same counters, and the
@@ -304,12 +297,12 @@ impl Feed {
 
     /// Returns the number that tells this spool from another one in its place, or `None` while another process has it.
     pub fn id(&self) -> Option<u64> {
-        self.0.spool.lock().as_ref().map(Spool::id)
+        self.0.spool.lock().as_ref().map(|spool| spool.id)
     }
 
     /// Returns the last batch that was confirmed.
     pub fn confirmed(&self) -> u64 {
-        self.0.spool.lock().as_ref().map_or(0, Spool::confirmed)
+        self.0.spool.lock().as_ref().map_or(0, |spool| spool.confirmed)
     }
 
     /// Confirms all batches up to `cursor`: they need not be kept. With another kind than `feed` it is the database that
@@ -336,6 +329,12 @@ impl Feed {
 }
 
 impl Shared {
+    /// Has all tables read again.
+    pub(crate) fn reload(&self) {
+        self.reload.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }
@@ -373,13 +372,21 @@ impl Shared {
     }
 }
 
+impl Progress {
+    fn update_rate(&mut self, elapsed_s: f64) {
+        self.row_rates.update(self.status.rows, elapsed_s);
+        let [_, _, over_a_minute, ..] = self.row_rates.per_s();
+        self.status.rows_per_s = (over_a_minute * 10.0).round() / 10.0;
+    }
+}
+
 impl Clock {
     fn now() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { unix_s: unix.as_secs(), since: Instant::now() }
     }
 
-    fn now_s(&self) -> u32 {
+    pub(crate) fn now_s(&self) -> u32 {
         let now_s = self.unix_s + self.since.elapsed().as_secs();
         u32::try_from(now_s).unwrap_or(u32::MAX)
     }

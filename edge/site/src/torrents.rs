@@ -18,7 +18,6 @@ pub(crate) enum Moderation {
     Postponed,
 }
 
-/// A torrent of the site.
 #[derive(Debug)]
 pub(crate) struct Torrent {
     pub(crate) info_hash: InfoHash,
@@ -68,7 +67,6 @@ impl Torrent {
 }
 
 impl Torrents {
-    /// Returns the number of torrents.
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
@@ -81,7 +79,6 @@ impl Torrents {
         hashes.reserve(more, |position| hash_at(rows, *position, hasher));
     }
 
-    /// Returns the torrent with a number.
     pub(crate) fn get(&self, id: u32) -> Option<&Torrent> {
         self.rows.get(id)
     }

@@ -88,7 +88,6 @@ pub use unsupported::{WorkerQueues, exchange_program, run};
 
 pub use status::{InterfaceStatus, QueueState, XdpStatus};
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -306,21 +305,14 @@ pub struct Inspection {
 }
 
 /// The reason why the program could not be set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
 pub struct SetupError {
     /// A sentence for the operator, without a full stop.
     pub reason: String,
     /// The output of the kernel's verifier, if it refused the program. Otherwise empty.
     pub verifier_log: String,
 }
-
-impl fmt::Display for SetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.reason)
-    }
-}
-
-impl std::error::Error for SetupError {}
 
 impl From<String> for SetupError {
     fn from(reason: String) -> Self {

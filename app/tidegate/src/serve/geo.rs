@@ -12,13 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Result;
-use geo::{
-    Country, CountryPeers, Database, NetworkFile, NetworkStatus, ROWS_MAX, System, SystemPeers,
-};
+use geo::{Country, CountryPeers, Database, NetworkFile, NetworkStatus, ROWS_MAX, SystemPeers};
 use net::process::lower_priority;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 use tracker::{Near, Tracker, ZoneNetwork, Zones};
+use types::limits;
 
 use super::module::{Findings, Module, Running};
 use crate::access::{FileState, file_state};
@@ -167,12 +166,13 @@ fn near(config: &NearConfig, asn: Option<&Database>) -> Near {
     let own = (0..).zip(&config.zones).flat_map(|(zone, networks)| {
         networks.iter().map(move |network| ZoneNetwork { network: *network, zone })
     });
-    let systems = asn.map(Database::system_networks).unwrap_or_else(|| Ok(Vec::new()));
-    let systems = systems.unwrap_or_else(|error| {
+    let mut systems = Vec::new();
+    let add = |network, zone| systems.push(ZoneNetwork { network, zone });
+    let read = asn.map_or(Ok(()), |asn| asn.each_system(limits::GEO_NETWORKS_MAX, add));
+    if let Err(error) = read {
         warn!("geo.near_percent: systems are not used: {error}");
-        Vec::new()
-    });
-    let systems = systems.iter().map(|it| ZoneNetwork { network: it.network, zone: it.system });
+        systems.clear();
+    }
     Near { percent: config.percent, own: Zones::new(own), systems: Zones::new(systems) }
 }
 
@@ -184,26 +184,21 @@ fn sums(
     visit: impl FnOnce(&mut dyn FnMut(IpAddr)),
 ) -> Sums {
     let mut sums = Sums::default();
-    let (mut asn, mut country) = (asn.map(Database::systems), country.map(Database::countries));
     visit(&mut |ip| {
         sums.peers += 1;
         if sums.peers % every != 0 {
             return;
         }
         sums.sampled += 1;
-        if let Some(asn) = &mut asn {
-            match asn.find(ip) {
-                Some(System { number, name }) => {
-                    sums.systems.entry(number).or_insert((name, 0)).1 += 1;
-                }
-                None => sums.systems_unknown += 1,
-            }
+        match asn.map(|asn| asn.system(ip)) {
+            Some(Some(it)) => sums.systems.entry(it.number).or_insert((it.name, 0)).1 += 1,
+            Some(None) => sums.systems_unknown += 1,
+            None => {}
         }
-        if let Some(country) = &mut country {
-            match country.find(ip) {
-                Some(country) => *sums.countries.entry(country).or_default() += 1,
-                None => sums.countries_unknown += 1,
-            }
+        match country.map(|country| country.country(ip)) {
+            Some(Some(country)) => *sums.countries.entry(country).or_default() += 1,
+            Some(None) => sums.countries_unknown += 1,
+            None => {}
         }
     });
     sums
@@ -216,16 +211,13 @@ impl Sums {
         let scaled = |count: u64| {
             (u128::from(count) * u128::from(peers) / u128::from(sampled.max(1))) as u64
         };
-        let systems = self.systems.into_iter();
-        let systems =
-            systems.map(|(asn, (name, count))| SystemPeers { asn, name, peers: scaled(count) });
-        let mut systems: Vec<_> = systems.collect();
-        let countries = self.countries.into_iter();
-        let countries = countries.map(|(country, count)| CountryPeers {
+        let system = |(asn, (name, count))| SystemPeers { asn, name, peers: scaled(count) };
+        let mut systems: Vec<_> = self.systems.into_iter().map(system).collect();
+        let country = |(country, count): (Country, u64)| CountryPeers {
             country: country.to_string(),
             peers: scaled(count),
-        });
-        let mut countries: Vec<_> = countries.collect();
+        };
+        let mut countries: Vec<_> = self.countries.into_iter().map(country).collect();
         let (systems_total, countries_total) = (systems.len() as u64, countries.len() as u64);
         // Stable: equal counts stay in the order of numbers and letters.
         systems.sort_by_key(|row| Reverse(row.peers));

@@ -48,7 +48,8 @@ pub enum ChainStatus {
 }
 
 /// The reason why a certificate cannot be loaded.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", .path.display())]
 pub struct CertificateError {
     /// The file with the error.
     pub path: PathBuf,
@@ -325,11 +326,3 @@ impl fmt::Debug for Certificate {
             .finish_non_exhaustive()
     }
 }
-
-impl fmt::Display for CertificateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.reason)
-    }
-}
-
-impl std::error::Error for CertificateError {}

@@ -197,34 +197,6 @@ mod tests {
     }
 
     #[test]
-    fn the_delay_grows_with_the_load_and_settles() {
-        let mut before = Duration::ZERO;
-        for rate in [90_000, 100_000, 110_000, 120_000, 130_000] {
-            let mut worker = Worker::new();
-            worker.serve(rate, SECOND / 10);
-            let delays = [0; 20].map(|_| worker.serve(rate, SECOND / 100).longest);
-            let (least, most) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
-            assert!(*most - *least < DELAY_MAX / 10, "{rate}/s: {delays:?}");
-            assert!(*least > before && *most < DELAY_MAX, "{rate}/s: {delays:?}");
-            before = *most;
-        }
-    }
-
-    #[test]
-    fn a_flood_is_forgotten_within_a_few_hundredths_of_a_second() {
-        let mut worker = Worker::new();
-        worker.serve(250_000, SECOND);
-        worker.due = worker.now;
-        worker.serve(20_000, SECOND / 50);
-        assert_eq!(worker.serve(20_000, SECOND).delays, 0);
-        // After a pause there is nothing left of it.
-        worker.serve(250_000, SECOND);
-        worker.due = worker.now + SECOND / 100;
-        worker.serve(20_000, SECOND / 50);
-        assert_eq!(worker.coalescer.next(worker.now, round(&[])), Next::Poll);
-    }
-
-    #[test]
     fn full_batches_are_followed_at_once_and_empty_rounds_by_sleep() {
         let now = Instant::now();
         let mut coalescer = Coalescer::new(now);

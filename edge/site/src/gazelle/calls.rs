@@ -11,13 +11,13 @@ use axum::routing::get;
 use types::{InfoHash, from_hex, is_secret};
 
 use super::load::{GROUP, torrent};
+use crate::answers::Answers;
 use crate::model::{Model, PASSKEY_LEN, Passkey, User};
 use crate::server::Calls;
 
 type Site = State<Arc<Calls>>;
 type Answer = (StatusCode, String);
 
-/// Returns the routes.
 pub(crate) fn router() -> Router<Arc<Calls>> {
     Router::new().route("/{password}/update", get(update)).route("/{password}/report", get(report))
 }
@@ -26,7 +26,6 @@ pub(crate) fn router() -> Router<Arc<Calls>> {
 pub(crate) struct Parameters(HashMap<String, Vec<u8>>);
 
 impl Parameters {
-    /// Reads a query.
     pub(crate) fn parse(query: &str) -> Self {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         Self(pairs.map(|(name, value)| (name.to_owned(), decode(value))).collect())
@@ -40,16 +39,17 @@ impl Parameters {
         std::str::from_utf8(self.bytes(name)).unwrap_or_default()
     }
 
-    fn number(&self, name: &str) -> Option<u32> {
-        self.text(name).parse().ok()
+    fn number(&self, name: &str) -> Result<u32, &'static str> {
+        self.text(name).parse().map_err(|_| "expected the number of a torrent or user")
     }
 
-    fn info_hash(&self) -> Option<InfoHash> {
-        self.bytes("info_hash").try_into().ok().map(InfoHash)
+    fn info_hash(&self) -> Result<InfoHash, &'static str> {
+        let hash = self.bytes("info_hash").try_into();
+        hash.map(InfoHash).map_err(|_| "expected an info_hash of 20 bytes")
     }
 
-    fn passkey(&self, name: &str) -> Option<Passkey> {
-        self.bytes(name).try_into().ok()
+    fn passkey(&self, name: &str) -> Result<Passkey, &'static str> {
+        self.bytes(name).try_into().map_err(|_| "expected a passkey of 32 characters")
     }
 }
 
@@ -71,11 +71,11 @@ async fn update(
     State(calls): Site,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    if !is_secret(calls.passwords.updates.as_bytes(), password.as_bytes()) {
+    if !is_secret(calls.shared.config.update_secret().as_bytes(), password.as_bytes()) {
         return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
     }
     let parameters = Parameters::parse(query.as_deref().unwrap_or_default());
-    match apply(&calls, &parameters) {
+    match apply(&calls.shared.answers, &parameters) {
         Ok(()) => (StatusCode::OK, "success".to_owned()),
         Err(reason) => {
             calls.note_bad(&format!("action={}: {reason}", parameters.text("action")));
@@ -84,15 +84,14 @@ async fn update(
     }
 }
 
-/// Carries out a call.
-fn apply(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
+fn apply(answers: &Answers, it: &Parameters) -> Result<(), &'static str> {
     match it.text("action") {
         "add_torrent" | "update_torrent" | "update_torrents" | "delete_torrent" | "add_token"
-        | "remove_token" | "info_torrent" => apply_to_torrents(calls, it),
+        | "remove_token" | "info_torrent" => apply_to_torrents(answers, it),
         "add_user" | "update_user" | "change_passkey" | "remove_user" | "remove_users" => {
-            apply_to_users(calls, it)
+            apply_to_users(answers, it)
         }
-        "add_whitelist" | "edit_whitelist" | "remove_whitelist" => apply_to_whitelist(calls, it),
+        "add_whitelist" | "edit_whitelist" | "remove_whitelist" => apply_to_whitelist(answers, it),
         "update_announce_interval" => Err(
             "the interval of announces is tracker.interval_s of the configuration: set it there",
         ),
@@ -100,53 +99,42 @@ fn apply(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
     }
 }
 
-fn apply_to_torrents(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
-    const NO_HASH: &str = "expected an info_hash of 20 bytes";
-    let mut model = calls.answers.model.write();
-    let find = |model: &Model, hash: &InfoHash| model.torrents.id_of(hash);
-    if it.text("action") == "update_torrents" {
-        for hash in it.bytes("info_hashes").as_chunks::<20>().0 {
-            if let Some(id) = find(&model, &InfoHash(*hash)) {
-                set_free(&mut model, id, it.text("freetorrent"));
+fn apply_to_torrents(answers: &Answers, it: &Parameters) -> Result<(), &'static str> {
+    let free = it.text("freetorrent");
+    let mut model = answers.model.write();
+    match it.text("action") {
+        "update_torrents" => {
+            for hash in it.bytes("info_hashes").as_chunks::<20>().0 {
+                if let Some(id) = model.torrents.id_of(&InfoHash(*hash)) {
+                    set_free(&mut model, id, free);
+                }
             }
         }
-        return Ok(());
-    }
-    let hash = it.info_hash().ok_or(NO_HASH)?;
-    let known = find(&model, &hash);
-    match it.text("action") {
         "add_torrent" => {
-            let id = it.number("id").ok_or("expected the id of the torrent")?;
-            match known {
-                Some(id) => set_free(&mut model, id, it.text("freetorrent")),
-                None => model.put_torrent(id, torrent(hash, it.text("freetorrent"), 0)),
+            let (hash, id) = (it.info_hash()?, it.number("id")?);
+            match model.torrents.id_of(&hash) {
+                Some(known) => set_free(&mut model, known, free),
+                None => model.put_torrent(id, torrent(hash, free, 0)),
             }
-            drop(model);
-            calls.answers.set_reason(hash, None);
-            return Ok(());
+            answers.set_reason(hash, None);
         }
         "delete_torrent" => {
+            let hash = it.info_hash()?;
             model.torrents.remove(&hash);
-            drop(model);
-            let reason = it.number("reason").and_then(|code| REASONS.get(code as usize));
-            calls.answers.set_reason(hash, reason.copied());
-            return Ok(());
+            let reason = it.number("reason").ok().and_then(|code| REASONS.get(code as usize));
+            answers.set_reason(hash, reason.copied());
         }
-        _ => {}
-    }
-    let id = known.ok_or("expected the info_hash of a known torrent")?;
-    match it.text("action") {
-        "update_torrent" => set_free(&mut model, id, it.text("freetorrent")),
-        "add_token" => {
-            let user = it.number("userid").ok_or("expected the id of a user")?;
-            model.tokens.insert((user, id));
+        action => {
+            let known = model.torrents.id_of(&it.info_hash()?);
+            let id = known.ok_or("expected the info_hash of a known torrent")?;
+            match action {
+                "update_torrent" => set_free(&mut model, id, free),
+                "add_token" => _ = model.tokens.insert((it.number("userid")?, id)),
+                "remove_token" => _ = model.tokens.remove(&(it.number("userid")?, id)),
+                // `info_torrent` asks only whether it is known.
+                _ => {}
+            }
         }
-        "remove_token" => {
-            let user = it.number("userid").ok_or("expected the id of a user")?;
-            model.tokens.remove(&(user, id));
-        }
-        // `info_torrent` asks only whether it is known.
-        _ => {}
     }
     Ok(())
 }
@@ -164,13 +152,11 @@ fn find_user(model: &Model, passkey: &Passkey) -> Option<(u32, User)> {
     found.map(|(id, user)| (id, *user))
 }
 
-fn apply_to_users(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
-    const NO_PASSKEY: &str = "expected a passkey of 32 characters";
-    let answers = &calls.answers;
+fn apply_to_users(answers: &Answers, it: &Parameters) -> Result<(), &'static str> {
     let find = |passkey: &Passkey| find_user(&answers.model.read(), passkey);
-    let can_leech = it.text("can_leech") != "0";
+    let known = |name: &str| find(&it.passkey(name)?).ok_or("expected the passkey of a known user");
     let is_protected = it.text("visible") == "0";
-    let changed = match it.text("action") {
+    let (id, user) = match it.text("action") {
         "remove_users" => {
             for passkey in it.bytes("passkeys").as_chunks::<PASSKEY_LEN>().0 {
                 find(passkey).inspect(|(id, _)| answers.remove_user(*id));
@@ -178,40 +164,35 @@ fn apply_to_users(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
             return Ok(());
         }
         "remove_user" => {
-            find(&it.passkey("passkey").ok_or(NO_PASSKEY)?)
-                .inspect(|(id, _)| answers.remove_user(*id));
+            find(&it.passkey("passkey")?).inspect(|(id, _)| answers.remove_user(*id));
             return Ok(());
         }
         "add_user" => {
-            let id = it.number("id").ok_or("expected the id of a user")?;
-            let passkey = it.passkey("passkey").ok_or(NO_PASSKEY)?;
             let user = User {
                 group: GROUP,
-                passkey,
+                passkey: it.passkey("passkey")?,
                 can_download: true,
                 is_donor: false,
                 is_lifetime: false,
                 is_protected,
             };
-            Some((id, user))
+            (it.number("id")?, user)
         }
         "change_passkey" => {
-            let passkey = it.passkey("newpasskey").ok_or(NO_PASSKEY)?;
-            let old = find(&it.passkey("oldpasskey").ok_or(NO_PASSKEY)?);
-            old.map(|(id, user)| (id, User { passkey, ..user }))
+            let (id, user) = known("oldpasskey")?;
+            (id, User { passkey: it.passkey("newpasskey")?, ..user })
         }
         _ => {
-            let old = find(&it.passkey("passkey").ok_or(NO_PASSKEY)?);
-            old.map(|(id, user)| (id, User { can_download: can_leech, is_protected, ..user }))
+            let (id, user) = known("passkey")?;
+            (id, User { can_download: it.text("can_leech") != "0", is_protected, ..user })
         }
     };
-    let (id, user) = changed.ok_or("expected the passkey of a known user")?;
     let is_put = answers.put_user(id, user);
     if is_put { Ok(()) } else { Err("expected a passkey of 32 letters and digits") }
 }
 
-fn apply_to_whitelist(calls: &Calls, it: &Parameters) -> Result<(), &'static str> {
-    let mut model = calls.answers.model.write();
+fn apply_to_whitelist(answers: &Answers, it: &Parameters) -> Result<(), &'static str> {
+    let mut model = answers.model.write();
     let (added, removed) = match it.text("action") {
         "add_whitelist" => (Some("peer_id"), None),
         "remove_whitelist" => (None, Some("peer_id")),
@@ -230,11 +211,12 @@ async fn report(
     State(calls): Site,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    if !is_secret(calls.passwords.reports.as_bytes(), password.as_bytes()) {
+    let secret = calls.shared.config.report_password.as_deref().unwrap_or_default();
+    if !is_secret(secret.as_bytes(), password.as_bytes()) {
         return (StatusCode::NOT_FOUND, "Authentication failure\n".to_owned());
     }
     let it = Parameters::parse(query.as_deref().unwrap_or_default());
-    let answers = &calls.answers;
+    let answers = &calls.shared.answers;
     let text = match it.text("get") {
         "stats" => {
             let totals = answers.ledger.totals();
@@ -247,7 +229,7 @@ async fn report(
             )
         }
         "user" => {
-            let passkey = it.passkey("key");
+            let passkey = it.passkey("key").ok();
             let found = passkey.and_then(|key| find_user(&answers.model.read(), &key));
             found.map_or_else(String::new, |(id, _)| {
                 let presence = answers.ledger.presence(id);
@@ -301,8 +283,8 @@ mod tests {
         let it = Parameters::parse("action=add_torrent&info_hash=%00%ffA%2&x&id=7");
         assert_eq!(it.bytes("info_hash"), b"\x00\xffA%2");
         assert_eq!(
-            (it.text("action"), it.number("id"), it.number("x")),
-            ("add_torrent", Some(7), None)
+            (it.text("action"), it.number("id"), it.number("x").is_err()),
+            ("add_torrent", Ok(7), true)
         );
     }
 }

@@ -16,11 +16,6 @@ use crate::torrents::{Moderation, Torrent};
 /// The group of all users: Gazelle has none that a tracker knows.
 pub(crate) const GROUP: i32 = 0;
 
-/// Reads everything.
-///
-/// # Errors
-///
-/// If the database cannot be read.
 pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
     let mut model = Model::default();
     let group =
@@ -92,10 +87,6 @@ pub(crate) fn torrent(info_hash: InfoHash, free: &str, completed: u32) -> Torren
 }
 
 /// Calls `learn` with the user, torrent and state of each peer that Ocelot wrote.
-///
-/// # Errors
-///
-/// If the database cannot be read.
 pub(crate) fn load_peers(
     conn: &mut Conn,
     mut learn: impl FnMut(u32, u32, &Session),

@@ -4,66 +4,25 @@ use std::net::IpAddr;
 
 use crate::batch::{Batch, Record, SessionChange};
 use crate::changes::{self, signed};
-use crate::database::{Column, Rows, Tables};
+use crate::database::{Rows, Tables};
 use crate::sql::{RowText, keep_later, latest};
 
-/// Gazelle's tables.
 pub(crate) struct GazelleTables {
     /// True if other nodes of a cluster write them, too.
     pub(crate) is_node: bool,
 }
 
-const INT: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
-const FLAG: &[&str] = &["enum", "tinyint", "smallint", "int", "char"];
-const TEXT: &[&str] = &["varchar", "char", "text"];
-const BINARY: &[&str] = &["binary", "varbinary", "blob"];
-const TIME: &[&str] = &["timestamp", "datetime"];
-
-const fn column(table: &'static str, name: &'static str, types: &'static [&'static str]) -> Column {
-    Column { table, name, types }
-}
-
 /// The columns that are read or written.
-const COLUMNS: &[Column] = &[
-    column("users_main", "ID", INT),
-    column("users_main", "IP", TEXT),
-    column("users_main", "Uploaded", INT),
-    column("users_main", "Downloaded", INT),
-    column("users_main", "Enabled", FLAG),
-    column("users_main", "Visible", FLAG),
-    column("users_main", "can_leech", FLAG),
-    column("users_main", "torrent_pass", TEXT),
-    column("torrents", "ID", INT),
-    column("torrents", "info_hash", BINARY),
-    column("torrents", "FreeTorrent", FLAG),
-    column("torrents", "Seeders", INT),
-    column("torrents", "Leechers", INT),
-    column("torrents", "Snatched", INT),
-    column("torrents", "balance", INT),
-    column("torrents", "last_action", TIME),
-    column("users_freeleeches", "UserID", INT),
-    column("users_freeleeches", "TorrentID", INT),
-    column("users_freeleeches", "Expired", INT),
-    column("users_freeleeches", "Downloaded", INT),
-    column("xbt_client_whitelist", "peer_id", TEXT),
-    column("xbt_files_users", "uid", INT),
-    column("xbt_files_users", "fid", INT),
-    column("xbt_files_users", "active", INT),
-    column("xbt_files_users", "uploaded", INT),
-    column("xbt_files_users", "downloaded", INT),
-    column("xbt_files_users", "upspeed", INT),
-    column("xbt_files_users", "downspeed", INT),
-    column("xbt_files_users", "remaining", INT),
-    column("xbt_files_users", "timespent", INT),
-    column("xbt_files_users", "announced", INT),
-    column("xbt_files_users", "ip", TEXT),
-    column("xbt_files_users", "peer_id", BINARY),
-    column("xbt_files_users", "useragent", TEXT),
-    column("xbt_files_users", "mtime", INT),
-    column("xbt_snatched", "uid", INT),
-    column("xbt_snatched", "fid", INT),
-    column("xbt_snatched", "tstamp", INT),
-    column("xbt_snatched", "IP", TEXT),
+const COLUMNS: &[&str] = &[
+    "users_main: ID int, IP text, Uploaded int, Downloaded int, Enabled flag, Visible flag, can_leech flag, \
+     torrent_pass text",
+    "torrents: ID int, info_hash blob, FreeTorrent flag, Seeders int, Leechers int, Snatched int, balance int, \
+     last_action time",
+    "users_freeleeches: UserID int, TorrentID int, Expired int, Downloaded int",
+    "xbt_client_whitelist: peer_id text",
+    "xbt_files_users: uid int, fid int, active int, uploaded int, downloaded int, upspeed int, downspeed int, \
+     remaining int, timespent int, announced int, ip text, peer_id blob, useragent text, mtime int",
+    "xbt_snatched: uid int, fid int, tstamp int, IP text",
 ];
 
 /// Characters of an agent.
@@ -107,7 +66,7 @@ const TOKENS_UPDATE: &str = "UPDATE JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' 
     SET f.Downloaded = f.Downloaded + d.down, f.Expired = IF(d.ends, 1, f.Expired)";
 
 impl Tables for GazelleTables {
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [&'static str] {
         COLUMNS
     }
 

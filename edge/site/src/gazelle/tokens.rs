@@ -33,14 +33,12 @@ pub struct SiteUrl {
     path: String,
 }
 
-/// A used-up token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UsedToken {
     pub(crate) user: u32,
     pub(crate) torrent: u32,
 }
 
-/// The queue of calls.
 pub(crate) struct TokenCalls {
     url: SiteUrl,
     queue: SyncSender<UsedToken>,
@@ -129,7 +127,6 @@ impl TokenCalls {
         );
     }
 
-    /// Calls once.
     fn call(&self, password: &str, tokens: &[UsedToken]) -> io::Result<()> {
         let SiteUrl { host, port, .. } = &self.url;
         let name = host.trim_start_matches('[').trim_end_matches(']');

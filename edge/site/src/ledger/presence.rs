@@ -4,11 +4,9 @@ use crate::batch::{Counting, Session};
 
 /// Clients of a user that others get.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Presence {
-    /// Those that have the whole torrent.
-    pub seeding: u32,
-    /// Those that lack a part.
-    pub leeching: u32,
+pub(crate) struct Presence {
+    pub(crate) seeding: u32,
+    pub(crate) leeching: u32,
 }
 
 /// The change in the numbers of seeders and leechers.
@@ -24,12 +22,10 @@ impl Session {
         self.counting == Counting::Late
     }
 
-    /// Returns 1 if the session counts as a seeder.
     pub(crate) fn seeders(&self) -> i32 {
         i32::from(self.active && self.visible && self.seeder)
     }
 
-    /// Returns 1 if the session counts as a leecher.
     pub(crate) fn leechers(&self) -> i32 {
         i32::from(self.active && self.visible && !self.seeder)
     }

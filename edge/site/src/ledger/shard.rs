@@ -43,13 +43,6 @@ pub(crate) struct Pair {
     pub(crate) sessions: PairSessions,
 }
 
-/// The sessions that a pair has gained and lost.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Put {
-    pub(crate) inserted: usize,
-    pub(crate) forgotten: usize,
-}
-
 impl PairKey {
     pub(crate) fn new(user: u32, torrent: u32, hasher: &DefaultHashBuilder) -> Self {
         Self { user, torrent, hash: hasher.hash_one((user, torrent)) }
@@ -65,34 +58,31 @@ impl Pair {
         self.sessions.iter().find(|session| session.peer_id == peer_id)
     }
 
-    /// The same, to change it.
     pub(crate) fn session_mut(&mut self, peer_id: PeerId) -> Option<&mut Session> {
         self.sessions.iter_mut().find(|session| session.peer_id == peer_id)
     }
 
-    /// Returns the number of active clients.
     pub(crate) fn active(&self) -> usize {
         self.sessions.iter().filter(|session| session.active).count()
     }
 
-    /// Inserts or replaces a session. Of more than `most`, forgets the oldest that has ended.
-    pub(crate) fn put(&mut self, session: Session, most: usize) -> Put {
-        let mut put = Put::default();
-        if let Some(old) = self.sessions.iter_mut().find(|old| old.peer_id == session.peer_id) {
+    /// Inserts or replaces a session. Of more than `most`, forgets the oldest that has ended. Returns true if there is one
+    /// more now.
+    pub(crate) fn put(&mut self, session: Session, most: usize) -> bool {
+        if let Some(old) = self.session_mut(session.peer_id) {
             *old = session;
-            return put;
+            return false;
         }
-        if self.sessions.len() >= most {
+        let before = self.sessions.len();
+        if before >= most {
             let ended = self.sessions.iter().enumerate().filter(|(_, session)| !session.active);
             let oldest = ended.min_by_key(|(_, session)| session.updated_s).map(|(at, _)| at);
             if let Some(oldest) = oldest {
                 self.sessions.swap_remove(oldest);
-                put.forgotten = 1;
             }
         }
         self.sessions.push(session);
-        put.inserted = 1;
-        put
+        self.sessions.len() > before
     }
 }
 
@@ -105,7 +95,6 @@ impl Shard {
         self.records.spare_capacity_mut().first().into_iter().for_each(prefetch_all);
     }
 
-    /// Returns the bucket of a pair.
     pub(crate) fn find(&self, key: &PairKey) -> Option<usize> {
         self.pairs.find_bucket_index(key.hash, |pair| pair.is(key))
     }
@@ -152,7 +141,7 @@ impl Shard {
     /// Returns the state of a session after an announce.
     pub(crate) fn next_session(
         &self,
-        report: &Report<'_>,
+        report: &Report,
         terms: &Terms,
         old: Option<&Session>,
     ) -> Session {
@@ -208,7 +197,6 @@ impl Shard {
         }
     }
 
-    /// Moves all changes to `batch`.
     pub(crate) fn take(&mut self, batch: &mut Batch) {
         if !self.records.is_empty() {
             self.epoch = self.epoch.wrapping_add(1);

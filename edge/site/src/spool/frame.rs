@@ -26,8 +26,7 @@ use flate2::write::DeflateEncoder;
 use crate::batch::Batch;
 use crate::bytes::{Reader, Writer};
 
-/// Bytes of a segment's header.
-pub const SEGMENT_HEADER_LEN: usize = 32;
+pub(crate) const SEGMENT_HEADER_LEN: usize = 32;
 const HEADER_LEN: usize = 24;
 const MAGIC: [u8; 4] = *b"TGS1";
 /// The bit of the length that is set if the contents are deflated.
@@ -94,7 +93,6 @@ impl<'a> Frame<'a> {
         frame
     }
 
-    /// Reads the frame at the beginning of `bytes`.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, &'static str> {
         Self::parse(bytes).map_err(|error| match error {
             NoFrame::Incomplete => "an incomplete one",
@@ -155,7 +153,6 @@ impl Header {
     }
 }
 
-/// Returns the header of a segment.
 pub(crate) fn segment_header(id: u64, first: u64, previous: u64) -> [u8; SEGMENT_HEADER_LEN] {
     let mut bytes = Vec::with_capacity(SEGMENT_HEADER_LEN);
     bytes.extend(MAGIC);

@@ -20,24 +20,18 @@ const END: u8 = 2;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Something that the spool restores, in order.
-pub enum Restored<'a> {
-    /// A torrent's number.
+pub(crate) enum Restored<'a> {
     Name(TorrentName),
-    /// A session of a user in a torrent.
     Session {
-        /// The user's number.
         user: u32,
-        /// The torrent's number.
         torrent: u32,
-        /// Its state.
         session: Session,
     },
     /// A batch after the snapshot.
     Batch(&'a Batch),
 }
 
-/// Writes a snapshot.
-pub struct SnapshotWriter {
+pub(crate) struct SnapshotWriter {
     path: PathBuf,
     file: BufWriter<File>,
     sequence: u64,
@@ -48,7 +42,6 @@ pub struct SnapshotWriter {
     error: Option<std::io::Error>,
 }
 
-/// A snapshot that was read.
 pub(super) struct Snapshot {
     pub(super) id: u64,
     pub(super) sequence: u64,
@@ -78,22 +71,20 @@ impl SnapshotWriter {
         self.sequence
     }
 
-    /// Appends a session.
-    pub fn session(&mut self, user: u32, torrent: u32, session: &Session) {
+    pub(crate) fn session(&mut self, user: u32, torrent: u32, session: &Session) {
         self.chunk.varint(user.into());
         self.chunk.varint(torrent.into());
         encode_session(&mut self.chunk, session, self.unix_s);
     }
 
     /// Writes what was appended, if it is much. Slow: call it without a lock.
-    pub fn flush_chunk(&mut self) {
+    pub(crate) fn flush_chunk(&mut self) {
         if self.chunk.0.len() > CHUNK_BYTES {
             self.write_chunk(SESSIONS);
         }
     }
 
-    /// Writes the numbers of torrents.
-    pub fn names(&mut self, names: impl Iterator<Item = TorrentName>) {
+    pub(crate) fn names(&mut self, names: impl Iterator<Item = TorrentName>) {
         self.write_chunk(NAMES);
         for name in names {
             self.chunk.varint(name.torrent.into());
@@ -136,7 +127,6 @@ impl SnapshotWriter {
     }
 }
 
-/// Reads a snapshot, if there is one.
 pub(super) fn read(
     path: &Path,
     restored: &mut dyn FnMut(Restored<'_>),

@@ -22,8 +22,6 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(500), Duration::from_
 const CLOCK_DIFFERENCE_S: u32 = 120;
 /// Silence after which a node asks whether the database is there, which would take it for gone.
 const PING_PERIOD: Duration = Duration::from_secs(15);
-/// The period over which rows per second are averaged.
-const RATE_PERIOD: Duration = Duration::from_secs(3);
 
 fn place(status: &mut SiteStatus) -> &mut Option<SiteProblem> {
     &mut status.database
@@ -32,11 +30,11 @@ fn place(status: &mut SiteStatus) -> &mut Option<SiteProblem> {
 /// Runs until the site stops, and all batches are written or the database is away.
 pub(super) fn run(shared: &Shared) {
     use_known_model(shared);
-    let mut state = State { is_loaded: false, rate: Rate::default() };
+    let mut is_loaded = false;
     let mut wait = RETRY.0;
     loop {
         let connected_at = Instant::now();
-        let ended = session(shared, &mut state);
+        let ended = session(shared, &mut is_loaded);
         match ended {
             Ok(()) => return,
             Err(Trouble { error, remedy }) => shared.note(place, &error, &remedy),
@@ -49,24 +47,6 @@ pub(super) fn run(shared: &Shared) {
         }
         wait_for(shared, wait);
         wait = (wait * 2).min(RETRY.1);
-    }
-}
-
-/// State that outlives a connection.
-struct State {
-    is_loaded: bool,
-    rate: Rate,
-}
-
-/// Rows per second.
-struct Rate {
-    since: Instant,
-    rows: u64,
-}
-
-impl Default for Rate {
-    fn default() -> Self {
-        Self { since: Instant::now(), rows: 0 }
     }
 }
 
@@ -88,7 +68,7 @@ fn use_known_model(shared: &Shared) {
 }
 
 /// Connects, and works until the site stops.
-fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
+fn session(shared: &Shared, is_loaded: &mut bool) -> Result<(), Trouble> {
     let is_node = shared.config.is_node;
     let tables: Box<dyn Tables> = match shared.config.kind {
         SiteKind::Gazelle => Box::new(GazelleTables { is_node }),
@@ -105,9 +85,9 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
     let mut conn = database::connect(&options, password).map_err(|error| trouble(&error))?;
     database::check_columns(&mut conn, tables.columns())?;
     compare_clocks(shared, &mut conn)?;
-    if !state.is_loaded {
+    if !*is_loaded {
         load(shared, &mut conn)?;
-        state.is_loaded = true;
+        *is_loaded = true;
     }
     let Some(writer) = find_position(shared, &mut conn)? else { return Ok(()) };
     if is_node {
@@ -132,12 +112,12 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
                 spoken_at = Instant::now();
                 let written = written.map_err(|error| trouble(&error))?;
                 shared.clear(place, "the database is written again");
-                confirm(shared, batch.sequence).map_err(unreadable)?;
                 let mut progress = shared.progress.lock();
                 progress.write_time = began.elapsed();
                 progress.status.rows += written.rows;
                 progress.status.rows_skipped += written.skipped;
-                state.rate.rows += written.rows;
+                drop(progress);
+                confirm(shared, batch.sequence).map_err(unreadable)?;
                 if written.skipped > 0 {
                     tracing::warn!(
                         target: "site",
@@ -156,7 +136,6 @@ fn session(shared: &Shared, state: &mut State) -> Result<(), Trouble> {
                 shared.wait(Duration::from_millis(500));
             }
         }
-        update_rate(shared, &mut state.rate);
     }
 }
 
@@ -178,14 +157,6 @@ fn compare_clocks(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn update_rate(shared: &Shared, rate: &mut Rate) {
-    let elapsed = rate.since.elapsed();
-    if elapsed >= RATE_PERIOD {
-        shared.progress.lock().status.rows_per_s = rate.rows as f64 / elapsed.as_secs_f64();
-        *rate = Rate::default();
-    }
-}
-
 /// Returns whether no announce waits for a batch.
 fn is_flushed(shared: &Shared) -> bool {
     shared.spool.lock().is_none() || shared.answers.ledger.pending() == 0
@@ -198,7 +169,7 @@ fn unreadable(error: SpoolError) -> Trouble {
 /// Returns the first batch that the database does not have.
 fn next(shared: &Shared) -> Result<Option<Arc<Batch>>, SpoolError> {
     match &*shared.spool.lock() {
-        Some(spool) => spool.after(spool.confirmed()),
+        Some(spool) => spool.after(spool.confirmed),
         None => Ok(None),
     }
 }
@@ -219,7 +190,7 @@ fn find_position(shared: &Shared, conn: &mut Conn) -> Result<Option<BatchOrigin>
         shared.wait(Duration::from_millis(50));
     }
     let mut guard = shared.spool.lock();
-    let Some(id) = guard.as_ref().map(crate::spool::Spool::id) else { return Ok(None) };
+    let Some(id) = guard.as_ref().map(|spool| spool.id) else { return Ok(None) };
     drop(guard);
     let node = shared.config.node.clone();
     let writer = BatchOrigin { node, spool: id, takes_turns: shared.config.is_node };
@@ -287,7 +258,7 @@ fn take_over(shared: &Shared, conn: &mut Conn) -> Result<(), Trouble> {
     if !std::mem::take(&mut shared.progress.lock().takes_over) {
         return Ok(());
     }
-    tracing::info!(target: "site", "{} sessions taken over from the database", ledger.sessions());
+    tracing::info!(target: "site", "{} sessions taken over from the database", ledger.sessions.load(Ordering::Relaxed));
     shared.answers.begin_counting();
     // Calls that the process before had no time to send are in the database.
     shared.sharing.queue_reload();

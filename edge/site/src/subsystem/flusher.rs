@@ -21,7 +21,6 @@ fn place(status: &mut SiteStatus) -> &mut Option<SiteProblem> {
     &mut status.spool
 }
 
-/// Runs until the site stops.
 pub(super) fn run(shared: &Shared) {
     let Some(spool) = open(shared) else { return };
     let is_node = shared.config.is_node;
@@ -53,6 +52,7 @@ pub(super) fn run(shared: &Shared) {
         last = Instant::now();
         let announces = shared.answers.announces.load(Ordering::Relaxed);
         shared.answers.rates.lock().update(announces, elapsed_s);
+        shared.progress.lock().update_rate(elapsed_s);
         flush(shared, &mut held, false);
         cut_time = last.elapsed();
     }

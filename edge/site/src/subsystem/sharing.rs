@@ -43,7 +43,7 @@ const RELOAD: u8 = 2;
 
 /// Sessions and calls that wait between this node and the others.
 #[derive(Default)]
-pub(super) struct Sharing {
+pub(crate) struct Sharing {
     /// Parts of batches that were not sent yet.
     outgoing: Mutex<VecDeque<Batch>>,
     /// Calls of the site that were not sent yet, with their times in unix seconds.
@@ -74,7 +74,7 @@ impl Part {
 
 impl Sharing {
     /// Queues a call of the site for other nodes.
-    pub(super) fn queue_call(&self, now_s: u32, call: SharedCall) {
+    pub(crate) fn queue_call(&self, now_s: u32, call: SharedCall) {
         let mut calls = self.calls.lock();
         if calls.len() < CALLS_MAX {
             calls.push_back((now_s, call));
@@ -93,7 +93,7 @@ impl SiteSubsystem {
     /// Returns what other nodes have to know since the last call, as bytes for [`SiteSubsystem::learn`] of theirs: a call
     /// of the site, or at most some 64 KiB of sessions. `None` if there is no more.
     pub fn take_shared(&self) -> Option<Vec<u8>> {
-        let Sharing { outgoing, calls, reload, .. } = &*self.shared.sharing;
+        let Sharing { outgoing, calls, reload, .. } = &self.shared.sharing;
         let kind = self.shared.config.kind as u8;
         if let Some((unix_s, call)) = calls.lock().pop_front() {
             let mut writer = Writer(vec![CALL, kind]);

@@ -20,7 +20,6 @@ use crate::model::{Group, Model, Passkey, User};
 use crate::server::{Caller, Calls};
 use crate::torrents::{Moderation, Torrent};
 
-/// The body of a torrent.
 #[derive(Debug, Deserialize)]
 pub(crate) struct TorrentBody {
     id: u32,
@@ -32,7 +31,6 @@ pub(crate) struct TorrentBody {
     upload_factor: u16,
 }
 
-/// The body of a user.
 #[derive(Debug, Deserialize)]
 pub(crate) struct UserBody {
     id: u32,
@@ -45,7 +43,6 @@ pub(crate) struct UserBody {
     is_lifetime: bool,
 }
 
-/// The body of a group.
 #[derive(Debug, Deserialize)]
 pub(crate) struct GroupBody {
     id: i32,
@@ -118,7 +115,7 @@ fn by<T: DeserializeOwned + Send + 'static>(
 ) -> impl Fn(Caller, Site, Body<T>) -> Ready<StatusCode> + Clone + Send + Sync + 'static {
     move |_: Caller, State(calls): Site, body: Body<T>| {
         ready(match body {
-            Ok(Json(body)) => answer(change(&calls.answers, body)),
+            Ok(Json(body)) => answer(change(&calls.shared.answers, body)),
             Err(rejection) => {
                 calls.note_bad(&rejection.body_text());
                 StatusCode::BAD_REQUEST
@@ -242,8 +239,8 @@ async fn show_torrent(
 
 /// Returns a torrent with its peers, as UNIT3D reads it.
 fn torrent_view(calls: &Calls, id: u32) -> Option<Value> {
-    let sessions = calls.answers.ledger.sessions_of(id);
-    let model = calls.answers.model.read();
+    let sessions = calls.shared.answers.ledger.sessions_of(id);
+    let model = calls.shared.answers.model.read();
     let torrent = model.torrents.get(id)?;
     let peers = sessions.iter().map(|(user_id, session)| {
         let peer_id = to_hex(&session.peer_id.0);
@@ -280,9 +277,9 @@ async fn show_user(
     State(calls): Site,
     Path((_, id)): Path<(String, u32)>,
 ) -> Result<Json<Value>, StatusCode> {
-    let user = calls.answers.model.read().users.get(id).copied();
+    let user = calls.shared.answers.model.read().users.get(id).copied();
     let user = user.ok_or(StatusCode::NOT_FOUND)?;
-    let presence = calls.answers.ledger.presence(id);
+    let presence = calls.shared.answers.ledger.presence(id);
     // UNIT3D expects the rates of peer lists; these are not limited by user.
     Ok(Json(json!({
         "id": id,
@@ -299,11 +296,11 @@ async fn show_user(
 }
 
 async fn stats(_: Caller, State(calls): Site) -> Json<Value> {
-    let answers = &calls.answers;
+    let answers = &calls.shared.answers;
     let last_s = f64::from(answers.last_announce_s.load(Ordering::Relaxed));
     let per_s = answers.rates.lock().per_s();
     let mut stats = Map::new();
-    stats.insert("created_at".to_owned(), json!(f64::from(calls.started_s)));
+    stats.insert("created_at".to_owned(), json!(f64::from(calls.shared.started_s)));
     stats.insert("last_request_at".to_owned(), json!(last_s));
     stats.insert("last_announce_response_at".to_owned(), json!(last_s));
     for kind in ["requests", "announce_responses"] {
@@ -315,7 +312,7 @@ async fn stats(_: Caller, State(calls): Site) -> Json<Value> {
 }
 
 async fn reload(_: Caller, State(calls): Site) -> StatusCode {
-    calls.request_reload();
+    calls.shared.reload();
     StatusCode::OK
 }
 

@@ -13,11 +13,6 @@ use crate::database::column;
 use crate::model::{Group, Model, User};
 use crate::torrents::{Moderation, Torrent};
 
-/// Reads everything.
-///
-/// # Errors
-///
-/// If the database cannot be read.
 pub(crate) fn load(conn: &mut Conn) -> Result<Model, mysql::Error> {
     let mut model = Model::default();
     load_groups(conn, &mut model)?;
@@ -120,10 +115,6 @@ fn load_sets(conn: &mut Conn, model: &mut Model) -> Result<(), mysql::Error> {
 
 /// Calls `learn` with the user, torrent and state of each peer. The tracker before this one wrote them: without their
 /// counters the first announces would be worth nothing, and each peer would be counted twice in its torrent.
-///
-/// # Errors
-///
-/// If the database cannot be read.
 pub(crate) fn load_peers(
     conn: &mut Conn,
     mut learn: impl FnMut(u32, u32, &Session),

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use crate::batch::{Batch, Record, SessionChange};
 use crate::changes::{self, TorrentChange};
-use crate::database::{Column, Rows, Tables};
+use crate::database::{Rows, Tables};
 use crate::probes::Probes;
 use crate::sql::{RowText, keep_later, latest};
 
-/// UNIT3D's tables.
 pub(crate) struct Unit3dTables {
     /// True if other nodes of a cluster write them, too.
     pub(crate) is_node: bool,
@@ -17,84 +16,23 @@ pub(crate) struct Unit3dTables {
     pub(crate) probes: Option<Arc<Probes>>,
 }
 
-const INT: &[&str] = &["tinyint", "smallint", "mediumint", "int", "bigint"];
-const BOOL: &[&str] = &["tinyint", "smallint", "int", "bit"];
-const TEXT: &[&str] = &["varchar", "char", "text"];
-const BINARY: &[&str] = &["binary", "varbinary"];
-const TIME: &[&str] = &["timestamp", "datetime"];
-
-const fn column(table: &'static str, name: &'static str, types: &'static [&'static str]) -> Column {
-    Column { table, name, types }
-}
-
 /// The columns that are read or written.
-const COLUMNS: &[Column] = &[
-    column("groups", "id", INT),
-    column("groups", "slug", TEXT),
-    column("groups", "download_slots", INT),
-    column("groups", "is_immune", BOOL),
-    column("groups", "is_freeleech", BOOL),
-    column("groups", "is_double_upload", BOOL),
-    column("users", "id", INT),
-    column("users", "group_id", INT),
-    column("users", "passkey", TEXT),
-    column("users", "can_download", BOOL),
-    column("users", "is_donor", BOOL),
-    column("users", "is_lifetime", BOOL),
-    column("users", "uploaded", INT),
-    column("users", "downloaded", INT),
-    column("users", "deleted_at", TIME),
-    column("torrents", "id", INT),
-    column("torrents", "info_hash", BINARY),
-    column("torrents", "status", INT),
-    column("torrents", "free", INT),
-    column("torrents", "doubleup", BOOL),
-    column("torrents", "seeders", INT),
-    column("torrents", "leechers", INT),
-    column("torrents", "times_completed", INT),
-    column("torrents", "balance", INT),
-    column("torrents", "updated_at", TIME),
-    column("torrents", "deleted_at", TIME),
-    column("blacklist_clients", "peer_id_prefix", TEXT),
-    column("freeleech_tokens", "user_id", INT),
-    column("freeleech_tokens", "torrent_id", INT),
-    column("personal_freeleeches", "user_id", INT),
-    column("featured_torrents", "torrent_id", INT),
-    column("history", "user_id", INT),
-    column("history", "torrent_id", INT),
-    column("history", "agent", TEXT),
-    column("history", "uploaded", INT),
-    column("history", "actual_uploaded", INT),
-    column("history", "client_uploaded", INT),
-    column("history", "downloaded", INT),
-    column("history", "actual_downloaded", INT),
-    column("history", "client_downloaded", INT),
-    column("history", "seeder", BOOL),
-    column("history", "active", BOOL),
-    column("history", "seedtime", INT),
-    column("history", "immune", BOOL),
-    column("history", "created_at", TIME),
-    column("history", "updated_at", TIME),
-    column("history", "completed_at", TIME),
-    column("peers", "user_id", INT),
-    column("peers", "torrent_id", INT),
-    column("peers", "peer_id", BINARY),
-    column("peers", "ip", BINARY),
-    column("peers", "port", INT),
-    column("peers", "agent", TEXT),
-    column("peers", "uploaded", INT),
-    column("peers", "downloaded", INT),
-    column("peers", "left", INT),
-    column("peers", "active", BOOL),
-    column("peers", "seeder", BOOL),
-    column("peers", "visible", BOOL),
-    column("peers", "connectable", BOOL),
-    column("peers", "created_at", TIME),
-    column("peers", "updated_at", TIME),
-    column("unregistered_info_hashes", "user_id", INT),
-    column("unregistered_info_hashes", "info_hash", BINARY),
-    column("unregistered_info_hashes", "created_at", TIME),
-    column("unregistered_info_hashes", "updated_at", TIME),
+const COLUMNS: &[&str] = &[
+    "groups: id int, slug text, download_slots int, is_immune bool, is_freeleech bool, is_double_upload bool",
+    "users: id int, group_id int, passkey text, can_download bool, is_donor bool, is_lifetime bool, uploaded int, \
+     downloaded int, deleted_at time",
+    "torrents: id int, info_hash binary, status int, free int, doubleup bool, seeders int, leechers int, \
+     times_completed int, balance int, updated_at time, deleted_at time",
+    "blacklist_clients: peer_id_prefix text",
+    "freeleech_tokens: user_id int, torrent_id int",
+    "personal_freeleeches: user_id int",
+    "featured_torrents: torrent_id int",
+    "history: user_id int, torrent_id int, agent text, uploaded int, actual_uploaded int, client_uploaded int, \
+     downloaded int, actual_downloaded int, client_downloaded int, seeder bool, active bool, seedtime int, immune \
+     bool, created_at time, updated_at time, completed_at time",
+    "peers: user_id int, torrent_id int, peer_id binary, ip binary, port int, agent text, uploaded int, downloaded \
+     int, left int, active bool, seeder bool, visible bool, connectable bool, created_at time, updated_at time",
+    "unregistered_info_hashes: user_id int, info_hash binary, created_at time, updated_at time",
 ];
 
 const HISTORY: &str = "history (user_id, torrent_id, agent, uploaded, actual_uploaded, client_uploaded, downloaded, \
@@ -168,7 +106,7 @@ impl Unit3dTables {
 }
 
 impl Tables for Unit3dTables {
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &'static [&'static str] {
         COLUMNS
     }
 
@@ -238,7 +176,6 @@ fn write_history(row: &mut RowText<'_>, (record, last): (&Record, &SessionChange
     };
 }
 
-/// Appends a row of `peers`.
 fn write_peer(row: &mut RowText<'_>, (record, change): (&Record, &SessionChange)) {
     let session = &change.session;
     row.number(record.user).number(record.torrent).bytes(&session.peer_id.0);

@@ -8,7 +8,6 @@ mod day;
 mod feed;
 mod fixture;
 mod gazelle;
-mod kills;
 mod lists;
 mod nodes;
 mod tls;

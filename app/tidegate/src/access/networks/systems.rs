@@ -1,10 +1,12 @@
 //! The networks of autonomous systems and countries, from the files that `geo.asn` and `geo.country` name.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use geo::{Country, Database, GeoError};
-use tracker::{IpPrefix, Networks};
+use tracker::Networks;
+use types::limits;
 
 use config::{Config, NetworkRule, NetworkSet};
 
@@ -41,28 +43,32 @@ impl Systems {
         countries: &[&str],
         key: &str,
     ) -> Result<Networks> {
-        let mut all = Vec::new();
+        let (mut all, most) = (Vec::new(), limits::GEO_NETWORKS_MAX);
         if let Some(file) = self.asn.as_ref().filter(|_| !systems.is_empty()) {
-            let found = file.check(file.database.networks_of(systems))?;
-            let system_of = |network: &IpPrefix| file.database.system(network.address());
-            let has = |number: u32| {
-                found.iter().filter_map(system_of).any(|system| system.number == number)
-            };
-            if let Some(missing) = systems.iter().find(|number| !has(**number)) {
+            let mut found = BTreeSet::new();
+            file.check(file.database.each_system(most, |network, number| {
+                if systems.contains(&number) {
+                    found.insert(number);
+                    all.push(network);
+                }
+            }))?;
+            if let Some(missing) = systems.iter().find(|number| !found.contains(number)) {
                 bail!("{key}: AS{missing} has no networks in {}", file.path.display());
             }
-            all.extend(found);
         }
         if let Some(file) = self.country.as_ref().filter(|_| !countries.is_empty()) {
             let codes: Vec<Country> =
                 countries.iter().filter_map(|code| Country::parse(code)).collect();
-            let found = file.check(file.database.networks_in(&codes))?;
-            let country_of = |network: &IpPrefix| file.database.country(network.address());
-            let has = |code: &Country| found.iter().filter_map(country_of).any(|it| it == *code);
-            if let Some(missing) = codes.iter().find(|code| !has(code)) {
+            let mut found = BTreeSet::new();
+            file.check(file.database.each_country(most, |network, country| {
+                if codes.contains(&country) {
+                    found.insert(country);
+                    all.push(network);
+                }
+            }))?;
+            if let Some(missing) = codes.iter().find(|code| !found.contains(code)) {
                 bail!("{key}: country {missing} has no networks in {}", file.path.display());
             }
-            all.extend(found);
         }
         Ok(all.into_iter().collect())
     }
@@ -75,7 +81,7 @@ impl File {
     }
 
     /// Names the file in an error.
-    fn check(&self, found: Result<Vec<IpPrefix>, GeoError>) -> Result<Vec<IpPrefix>> {
-        found.map_err(|error| anyhow!("{}: {}: {error}", self.key, self.path.display()))
+    fn check(&self, read: Result<(), GeoError>) -> Result<()> {
+        read.map_err(|error| anyhow!("{}: {}: {error}", self.key, self.path.display()))
     }
 }

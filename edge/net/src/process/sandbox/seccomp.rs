@@ -68,15 +68,6 @@ const DENIED_BY_NUMBER: &[c_long] = &[443, 447, 448, 452, 460, 463, 466, 467, 46
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Sockets that can still be created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sockets {
-    /// None.
-    None,
-    /// TCP and UDP, over IPv4 and IPv6: UDP to resolve host names.
-    TcpAndUdp,
-}
-
 /// Types of sockets other than SOCK_STREAM and SOCK_DGRAM, up to the largest that the argument holds.
 const OTHER_TYPES: [c_int; 14] = [0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 /// The bits of that argument that are the type. The others are flags.
@@ -96,10 +87,9 @@ const SENDERS: [(c_long, u8); 3] = [(SYS_sendto, 3), (SYS_sendmsg, 2), (SYS_send
 /// sockets, otherwise those that are neither TCP nor UDP. Returns the number of calls that are always denied, or the
 /// reason of a failure.
 pub(super) fn restrict(allowed: &SandboxPolicy) -> Result<usize, String> {
-    let sockets = if allowed.has_sockets() { Sockets::TcpAndUdp } else { Sockets::None };
     let architecture = TargetArch::try_from(std::env::consts::ARCH)
         .map_err(|_| format!("no filter for {}", std::env::consts::ARCH))?;
-    let rules = rules(sockets).map_err(|error| error.to_string())?;
+    let rules = rules(allowed.has_sockets()).map_err(|error| error.to_string())?;
     // Without clone3, glibc creates threads by `clone`, whose arguments a filter can check.
     let unknown = BTreeMap::from([(SYS_clone3, Vec::new())]);
     let count = rules.values().filter(|conditions| conditions.is_empty()).count();
@@ -130,7 +120,7 @@ fn x32_filter() -> BpfProgram {
     ]
 }
 
-fn rules(sockets: Sockets) -> Result<Rules, BackendError> {
+fn rules(has_sockets: bool) -> Result<Rules, BackendError> {
     let always = |call: &c_long| (*call, Vec::new());
     let denied = DENIED.iter().chain(DENIED_HERE).chain(DENIED_BY_NUMBER);
     let mut rules: Rules = denied.map(always).collect();
@@ -153,23 +143,23 @@ fn rules(sockets: Sockets) -> Result<Rules, BackendError> {
     rules.insert(SYS_prlimit64, vec![SeccompRule::new(vec![is_other, is_named])?]);
     rules.insert(SYS_fcntl, one_of(1, &SIGNAL_OWNERS)?);
     rules.insert(SYS_ioctl, one_of(1, &REQUESTS)?);
-    rules.insert(SYS_socket, socket_rules(sockets)?);
+    rules.insert(SYS_socket, socket_rules(has_sockets)?);
     // Datagram sockets can be connected elsewhere, even those of a pair.
     let types = OTHER_TYPES.iter().chain(&[SOCK_DGRAM]);
     let mut pairs = types.map(|kind| has_type(*kind)).collect::<Result<Vec<_>, _>>()?;
     pairs.push(none_of(0, &[AF_UNIX])?);
     rules.insert(SYS_socketpair, pairs);
-    rules.extend(reuse_rules(sockets)?);
+    rules.extend(reuse_rules(has_sockets)?);
     Ok(rules)
 }
 
 /// Returns the rules that keep sockets to what they were opened for. A listener after shutdown(2), or an
 /// accepted connection that was dissolved, could otherwise be connected anywhere.
-fn reuse_rules(sockets: Sockets) -> Result<Rules, BackendError> {
+fn reuse_rules(has_sockets: bool) -> Result<Rules, BackendError> {
     // All listeners are open. C libraries connect sockets to resolve names, and bind those of UDP; Landlock
     // restricts both for TCP.
     let mut rules = Rules::from([(SYS_listen, Vec::new())]);
-    if sockets == Sockets::None {
+    if !has_sockets {
         rules.extend([SYS_connect, SYS_bind].map(|call| (call, Vec::new())));
     }
     // Connects TCP sockets without connect(2), which is all that Landlock restricts.
@@ -185,9 +175,9 @@ fn reuse_rules(sockets: Sockets) -> Result<Rules, BackendError> {
     Ok(rules)
 }
 
-/// Returns the rules that deny all other sockets.
-fn socket_rules(sockets: Sockets) -> Result<Vec<SeccompRule>, BackendError> {
-    if sockets == Sockets::None {
+/// Returns the rules that deny sockets: all, or all but those of TCP and UDP, over IPv4 and IPv6. UDP resolves host names.
+fn socket_rules(has_sockets: bool) -> Result<Vec<SeccompRule>, BackendError> {
+    if !has_sockets {
         return Ok(Vec::new());
     }
     let mut rules = OTHER_TYPES.into_iter().map(has_type).collect::<Result<Vec<_>, _>>()?;
