@@ -74,6 +74,8 @@ impl UdpSocket {
         // A previous owner of the socket may have left a filter when it ended during a flood.
         #[cfg(target_os = "linux")]
         super::source_filter::clear_filter(&socket)?;
+        #[cfg(target_os = "linux")]
+        super::source_filter::clear_steering(&socket)?;
         let receive_buffer = effective(socket.recv_buffer_size()?);
         let socket = std::net::UdpSocket::from(socket);
         let local = socket.local_addr()?;

@@ -11,6 +11,7 @@ use primitives::IpPrefix;
 use socket2::{SockFilter, SockRef, Socket};
 
 use super::{SOURCE_FILTER_MAX, UdpSocket};
+use crate::option;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const STORE: u16 = libc::BPF_ST as u16;
@@ -35,13 +36,21 @@ impl UdpSocket {
 }
 
 pub(super) fn clear_filter(socket: &Socket) -> io::Result<()> {
-    match socket.detach_filter() {
-        // There was no filter, or this kernel has none (emulators, some sandboxes).
-        Err(error)
-            if [Some(libc::ENOENT), Some(libc::ENOPROTOOPT)].contains(&error.raw_os_error()) =>
-        {
-            Ok(())
-        }
+    // There was no filter, or this kernel has none (emulators, some sandboxes).
+    ignore(&[libc::ENOENT, libc::ENOPROTOOPT], socket.detach_filter())
+}
+
+/// Removes the program by which an earlier version distributed datagrams among the sockets of a group.
+pub(super) fn clear_steering(socket: &Socket) -> io::Result<()> {
+    let detached = option::set(socket, libc::SOL_SOCKET, libc::SO_DETACH_REUSEPORT_BPF, 0);
+    // There was no program, there is no group, or this kernel has neither.
+    ignore(&[libc::ENOENT, libc::EINVAL, libc::ENOPROTOOPT], detached)
+}
+
+/// Counts errors with one of these codes as success.
+fn ignore(codes: &[i32], result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.raw_os_error().is_some_and(|code| codes.contains(&code)) => Ok(()),
         other => other,
     }
 }
@@ -170,5 +179,34 @@ mod tests {
         assert_eq!(words("2001:db8:ffff::", 36), [(0x2001_0db8, !0), (0xf000_0000, 0xf000_0000)]);
         assert_eq!(words("10.1.2.3", 0), [(0, 0)]);
         assert_eq!(words("10.1.2.3", 8), [(0x0a00_0000, 0xff00_0000)]);
+    }
+
+    /// Returns how many of the sockets received any of 32 clients.
+    fn receivers(sockets: &[UdpSocket]) -> usize {
+        let to = sockets[0].local_addr();
+        for _ in 0..32 {
+            let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.send_to(&[1], to).unwrap();
+        }
+        let count =
+            |socket: &UdpSocket| std::iter::from_fn(|| socket.socket.recv(&mut [0]).ok()).count();
+        sockets.iter().filter(|socket| count(socket) > 0).count()
+    }
+
+    #[test]
+    fn inherited_sockets_share_the_datagrams_whatever_the_old_process_chose() {
+        use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
+        let at = "127.0.0.1:0".parse().unwrap();
+        let sockets = bind_udp(at, Vec::new(), 3, &UdpOptions::default()).unwrap();
+        // All datagrams go to the first socket.
+        let mut filter = [libc::sock_filter { code: RETURN, jt: 0, jf: 0, k: 0 }];
+        let program = libc::sock_fprog { len: 1, filter: filter.as_mut_ptr() };
+        setsockopt(&sockets[0].socket, AttachReusePortCbpf, &program).unwrap();
+        assert_eq!(receivers(&sockets), 1);
+        let local = sockets[0].local_addr();
+        let inherit = |socket: UdpSocket| InheritedSocket(socket.socket.into());
+        let inherited = sockets.into_iter().map(inherit).collect();
+        let sockets = bind_udp(local, inherited, 3, &UdpOptions::default()).unwrap();
+        assert!(receivers(&sockets) > 1);
     }
 }
