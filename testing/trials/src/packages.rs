@@ -13,8 +13,8 @@ mod program;
 mod repository;
 
 use crate::artifacts::{ARCHITECTURES, Architecture, SUMS};
-use crate::command::{Tally, command, run as run_command};
-use anyhow::{Context, Result};
+use crate::command::{command, run as run_command};
+use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -43,23 +43,21 @@ const URLS: &str =
 /// # Errors
 ///
 /// Returns an error if the files are not those of a release.
-pub fn run(folder: &Path, names: &[&str]) -> Result<Tally> {
+pub fn run(folder: &Path, names: &[&str]) -> Result<()> {
     crate::debian::install_missing(TOOLS)?;
     let mut sums = command(&["sha256sum", "--check", "--strict", "--quiet", SUMS]);
     sums.current_dir(folder);
-    let mut tally = run_command(sums).context("the files are not those of the release")?;
+    run_command(sums).context("the files are not those of the release")?;
+    let mut failed = Vec::new();
     let mut test = |name: &str, check: &dyn Fn() -> Result<()>| {
         if !names.is_empty() && !names.iter().any(|it| name.contains(it)) {
             return;
         }
         let result = check();
         println!("== {name}: {}", if result.is_ok() { "ok" } else { "FAILED" });
-        match result {
-            Ok(()) => tally.passed += 1,
-            Err(error) => {
-                println!("{error:#}");
-                tally.failed += 1;
-            }
+        if let Err(error) = result {
+            println!("{error:#}");
+            failed.push(name.to_owned());
         }
     };
     test("chart", &|| chart::check(folder));
@@ -87,7 +85,8 @@ pub fn run(folder: &Path, names: &[&str]) -> Result<Tally> {
             test("page about containers", &|| pages::check_container(folder));
         }
     }
-    Ok(tally)
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
 }
 
 /// Returns the architectures that the release has.

@@ -16,7 +16,7 @@ pub(super) fn lint(folder: &Path, architecture: Architecture) -> Result<()> {
     let mut lintian =
         command(&["lintian", "--fail-on=error", "--suppress-tags", "bogus-mail-host"]);
     lintian.arg("--allow-root").arg(package(folder, architecture)?);
-    run(lintian).map(drop)
+    run(lintian)
 }
 
 /// Installs and purges it where no service manager runs, as in a build of an image.
