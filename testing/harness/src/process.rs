@@ -14,8 +14,7 @@ use nix::unistd::Pid;
 /// Pause between two checks of a condition.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-/// A process that is killed when dropped. Its standard output and error go to two files, unless the
-/// command redirects them.
+/// A process that is killed when dropped. Its standard output and error go to files.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -44,28 +43,16 @@ impl Process {
         Self::watch(command, name, [stdout, stderr])
     }
 
-    /// Starts `command`, whose standard output is not a file but what the command already says. What
-    /// it writes to standard error is appended to `NAME.log` in `folder`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::start`].
-    pub fn start_with_own_stdout(mut command: Command, folder: &Path, name: &str) -> Result<Self> {
-        let (stderr, file) = Output::open(folder.join(format!("{name}.log")))?;
-        let stdout = Output { path: stderr.path.clone(), start: stderr.start };
-        command.stderr(file);
-        Self::watch(command, name, [stdout, stderr])
-    }
-
     /// Starts `command` without input. All that it writes is appended to `NAME.log` in `folder`.
     ///
     /// # Errors
     ///
     /// As [`Self::start`].
     pub fn start_with_one_log(mut command: Command, folder: &Path, name: &str) -> Result<Self> {
-        let (_, file) = Output::open(folder.join(format!("{name}.log")))?;
-        command.stdin(Stdio::null()).stdout(file);
-        Self::start_with_own_stdout(command, folder, name)
+        let (stderr, file) = Output::open(folder.join(format!("{name}.log")))?;
+        let stdout = Output { path: stderr.path.clone(), start: stderr.start };
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        Self::watch(command, name, [stdout, stderr])
     }
 
     fn watch(mut command: Command, name: &str, [stdout, stderr]: [Output; 2]) -> Result<Self> {

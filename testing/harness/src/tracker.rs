@@ -49,20 +49,6 @@ impl Tracker {
         Self::start_by(Process::start, command, folder, configuration)
     }
 
-    /// The same with a command that writes what it prints to its standard error, because its standard
-    /// output is something else.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::start`].
-    pub fn start_with_own_stdout(
-        command: Command,
-        folder: &Path,
-        configuration: &str,
-    ) -> Result<Self> {
-        Self::start_by(Process::start_with_own_stdout, command, folder, configuration)
-    }
-
     /// As [`Self::start`], inside of a namespace. This thread must be able to reach its admin listener.
     ///
     /// # Errors

@@ -203,19 +203,6 @@ fn changed_settings_hold_at_once_and_outlast_a_reload() {
     assert!(interval("intervali1800e"));
 }
 
-#[test]
-fn reports_the_counts_of_the_tracker() {
-    let (tracker, api) = start("");
-    http_announce(tracker.http4(), 0xaa, 1);
-    http_announce(tracker.http4(), 0xbb, 2);
-    let stats = |api: &Caller| api.expect(200, "GET /stats", None);
-    tracker.wait_until("counts", |_| stats(&api)["traffic"]["http"]["requests"]["announce"] == 2);
-    let stats = stats(&api);
-    assert_eq!((&stats["torrents"], &stats["peers"]["v4"]["leechers"]), (&json!(2), &json!(2)));
-    assert_eq!((&stats["ready"], &stats["records"]["durable"]), (&json!(true), &json!(false)));
-    assert!(tracker.metric("tidegate_api_requests_total") >= 2.0);
-}
-
 pub(crate) struct Events(BufReader<TcpStream>);
 
 impl Events {

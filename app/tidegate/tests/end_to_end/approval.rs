@@ -15,18 +15,10 @@ use types::{InfoHash, Refusal, Scope};
 use crate::admin_command::VARIABLE;
 use crate::api::{Caller, TOKEN, start_in};
 use crate::client_commands::fake_trackers::{ok, request, tcp};
-use crate::clients::{
-    Udp, announce_query, has, http, http_announce, open_websocket, u32_at, upgrade, ws_announce,
-};
+use crate::clients::{Udp, announce_query, has, http, http_announce, u32_at};
 use crate::process::{Directory, Tracker, stdout, tidegate};
 use crate::site;
 use crate::udp::connect;
-
-crate::site::on_engines! {
-    tokens_permit_their_torrent,
-    peers_beside_the_tracker_are_given_under_its_address,
-    systems_are_refused_by_their_networks,
-}
 
 const SERVED: &str = "10:incompletei";
 
@@ -180,27 +172,6 @@ fn tokens_permit_their_torrent() {
     tracker.directory.write("keys.json", "{\"keys\":[]}");
     tracker.wait_until("noticed", |it| it.metric("tidegate_reload_failures_total") == 1.0);
     is(0xaa, Some(&other.sign(&claims(0xaa, 601))), None);
-}
-
-#[test]
-fn websockets_keep_the_token_of_their_url() {
-    let signer = Signer::new("EdDSA", "one").unwrap();
-    let tracker = with_tokens(&signer);
-    let token = signer.sign(&claims(0xaa, 600));
-    let answers = |target: &str, torrent: u8, event: &str| {
-        let (mut socket, status) = open_websocket(tracker.http4(), target);
-        assert_eq!(status, 101);
-        ws_announce(&mut socket, torrent, event)
-    };
-    let with_token = format!("/?jwt={token}");
-    assert!(has(&answers(&with_token, 0xaa, "started"), "\"incomplete\""));
-    assert!(has(&answers(&with_token, 0xaa, "stopped"), "\"incomplete\""));
-    let other = answers(&with_token, 0xbb, "started");
-    assert!(has(&other, Refusal::TokenOtherTorrent.text()), "{}", other.escape_ascii());
-    for event in ["started", "stopped"] {
-        assert!(has(&answers("/", 0xaa, event), Refusal::TokenMissing.text()));
-    }
-    assert_eq!(upgrade(tracker.http4(), "/"), 101);
 }
 
 #[test]

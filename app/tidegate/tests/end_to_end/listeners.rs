@@ -9,7 +9,7 @@ use crate::process::{Directory, Tracker, is_listening, run, stderr, stdout};
 use crate::site;
 use crate::udp::{connect, proxy_header};
 
-crate::site::on_engines! { applies_lists_per_listener_and_reloads_them, trusts_proxies_per_listener }
+crate::site::on_engines! { trusts_proxies_per_listener }
 
 const DENIED: &str = "on the tracker's deny list";
 const NOT_ALLOWED: &str = "not on the tracker's allow list";

@@ -116,21 +116,19 @@ fn accounts_are_right_through_kills_and_upgrades() {
 }
 
 /// An address that the tracker may probe: a public one, of a network that exists for the test only.
-#[cfg(target_os = "linux")]
 const PUBLIC: &str = "9.9.9.9";
 
 /// Probes tell clients that accept connections from others, inside the sandbox, and only where that is permitted.
-#[cfg(target_os = "linux")]
 #[test]
 fn clients_are_probed_from_the_address_that_the_operator_names() {
     use crate::site::in_network;
-    use harness::network::{self, NetworkOptions};
+    use harness::network;
     use std::net::TcpListener;
 
     if let Some(obstacle) = mariadb::obstacle() {
         return eprintln!("skipped {obstacle}");
     }
-    in_network(NetworkOptions::default(), |site| {
+    in_network(|site| {
         let network = &site.network;
         network.clients.ip(&format!("address add {PUBLIC}/32 dev eth0\n")).unwrap();
         network.router.ip(&format!("route add {PUBLIC}/32 dev clients\n")).unwrap();

@@ -13,7 +13,6 @@ use types::Refusal;
 
 use crate::clients::{Udp, u32_at};
 use crate::process::{Directory, Tracker, start};
-#[cfg(target_os = "linux")]
 use crate::site;
 
 pub(crate) const HASH: [u8; 20] = [0xab; 20];
@@ -136,7 +135,6 @@ fn wait_for_drops(tracker: &Tracker, listener: SocketAddr, reason: &str, count: 
 
 /// The largest reply of this tracker: no frame of an AF_XDP socket is fragmented on its way over IPv6.
 fn reply_max(to: SocketAddr) -> usize {
-    #[cfg(target_os = "linux")]
     if to.is_ipv6() && site::current_engine().is_some_and(site::Engine::is_xdp) {
         return 1232;
     }

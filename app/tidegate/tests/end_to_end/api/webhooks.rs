@@ -88,21 +88,3 @@ fn posts_to_a_host_by_name() {
     assert_eq!(event["kind"], "ban");
     assert_eq!(event["data"]["network"], "192.0.2.1/32");
 }
-
-#[test]
-fn webhooks_need_the_scope_of_events() {
-    let (_tracker, api) = start("webhook_ports = [\"443\"]\n");
-    let body = json!({ "url": "https://hooks.example.org/x", "events": ["ban"] });
-    let settings_only = api.limited(&["config:read", "config:write"]);
-    settings_only.expect(403, "POST /webhooks", Some(&body));
-    let problem = settings_only.expect(403, "GET /webhooks", None);
-    assert!(
-        problem["detail"].as_str().unwrap().contains("`config:read` and `events:read`"),
-        "{problem}"
-    );
-    api.limited(&["events:read"]).expect(403, "GET /webhooks", None);
-    let both = api.limited(&["config:read", "config:write", "events:read"]);
-    let id = both.expect(201, "POST /webhooks", Some(&body))["id"].clone();
-    both.expect(200, "GET /webhooks", None);
-    settings_only.expect(204, &format!("DELETE /webhooks/{id}"), None);
-}
