@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
 #[cfg(target_os = "linux")]
 use crate::network::Namespace;
@@ -239,30 +238,6 @@ impl Nats {
     fn signal(&self, server: usize, which: Signal) -> Result<()> {
         let process = self.servers[server].process.as_ref().context("the server does not run")?;
         signal(process.id(), which)
-    }
-
-    /// Returns what a server tells at a path of its monitoring listener, such as `/varz`.
-    fn monitor(&self, server: usize, path: &str) -> Result<Value> {
-        let response = http::get(self.servers[server].monitor(), path)?;
-        ensure!(response.status == 200, "{path}: status {}", response.status);
-        Ok(serde_json::from_slice(&response.body)?)
-    }
-
-    /// Returns the server that leads a stream, as the first that runs and knows tells. None if there is no
-    /// such stream, or it has no leader.
-    pub fn leader(&self, stream: &str) -> Option<usize> {
-        let name = self.running().find_map(|server| {
-            let info = self.monitor(server, "/jsz?accounts=true&streams=true").ok()?;
-            let accounts = info["account_details"].as_array()?;
-            let mut streams = accounts.iter().filter_map(|it| it["stream_detail"].as_array());
-            let streams = streams.by_ref().flatten();
-            let stream = streams.into_iter().find(|it| it["name"] == stream)?;
-            // A server alone names no leader.
-            let alone = || Some(self.servers[server].name.clone());
-            stream["cluster"]["leader"].as_str().map(str::to_owned).or_else(alone)
-        })?;
-        let leader = self.servers.iter().position(|it| it.name == name)?;
-        self.is_running(leader).then_some(leader)
     }
 
     /// The servers that run.

@@ -208,24 +208,3 @@ pub fn client(number: u8) -> Ipv4Addr {
 pub fn client_v6(number: u8) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 1, number.into(), 0, 0, 0, 2)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::UdpSocket;
-
-    #[test]
-    fn threads_return_from_namespaces() {
-        if let Some(obstacle) = Network::obstacle() {
-            return eprintln!("skipped {obstacle}");
-        }
-        let network = Network::new(MTU).unwrap();
-        let bind = || UdpSocket::bind((tracker(1), 0)).is_ok();
-        assert!(!bind());
-        {
-            let _inside = network.tracker.enter().unwrap();
-            assert!(bind());
-        }
-        assert!(!bind());
-    }
-}

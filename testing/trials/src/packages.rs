@@ -7,8 +7,8 @@ mod compose;
 mod debian;
 mod foreign;
 mod guest;
-mod image;
 mod pages;
+mod podman;
 mod program;
 mod repository;
 
@@ -66,11 +66,7 @@ pub fn run(folder: &Path, names: &[&str]) -> Result<()> {
         let machine = architecture.machine;
         test(&format!("static program, {machine}"), &|| program::check(folder, architecture));
         test(&format!("lintian, {machine}"), &|| debian::lint(folder, architecture));
-        if !architecture.is_native() {
-            test(&format!("Debian package, {machine}, emulated"), &|| {
-                debian::check_emulated(folder, architecture)
-            });
-        } else {
+        if architecture.is_native() {
             test("Debian package, without systemd", &|| {
                 debian::check_offline(folder, architecture)
             });
@@ -79,7 +75,6 @@ pub fn run(folder: &Path, names: &[&str]) -> Result<()> {
             test("package for Arch Linux", &|| foreign::check_arch(folder, architecture));
             test("apt repository", &|| repository::check(folder, architecture));
             test("Ansible role", &|| ansible::check(folder, architecture));
-            test("image", &|| image::check(folder, architecture));
             test("compose file with monitoring", &|| compose::check(folder, architecture));
             test("pages about systems", &|| pages::check_systems(folder, architecture));
             test("page about containers", &|| pages::check_container(folder));

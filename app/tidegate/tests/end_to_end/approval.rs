@@ -9,7 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use geo::writer::{countries, systems};
 use jwt::signer::Signer;
+use net::process::own_addresses;
 use serde_json::{Value, json};
+use tracker::ExternalAddress;
 use types::{InfoHash, Refusal, Scope};
 
 use crate::admin_command::VARIABLE;
@@ -246,7 +248,11 @@ fn peers_beside_the_tracker_are_given_under_its_address() {
 
 #[test]
 fn peers_on_the_machine_are_given_under_its_own_address() {
-    let own = site::given(Ipv4Addr::LOCALHOST);
+    let of_machine = ExternalAddress::of_machine(&own_addresses());
+    let own = match of_machine.and_then(|it| it.addresses().next()) {
+        Some(IpAddr::V4(own)) => own,
+        _ => Ipv4Addr::LOCALHOST,
+    };
     let given = [&own.octets()[..], &1001_u16.to_be_bytes()].concat();
     let local = [127, 0, 0, 1, 0x03, 0xe9];
     let second = |tracker: &Tracker| {

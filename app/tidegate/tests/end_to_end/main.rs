@@ -27,7 +27,6 @@ mod logs;
 mod manual;
 mod near;
 mod packaging;
-mod post_receiver;
 mod private_trackers;
 mod process;
 mod releases;

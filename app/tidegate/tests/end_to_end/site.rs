@@ -10,9 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::rc::Rc;
 
-use ::net::process::own_addresses;
 use harness::network::{self, Entered, MTU, Network};
-use tracker::ExternalAddress;
 
 /// Declares tests that repeat others with each engine, as `mmsg::NAME`, `shield::NAME` and so on. Without the
 /// rights to set up a network they pass and print that they were skipped.
@@ -57,15 +55,6 @@ pub(crate) fn tracker_v6() -> Ipv6Addr {
 /// An IPv4 address of a client: `number` is 1 to 8.
 pub(crate) fn client(number: u8) -> Ipv4Addr {
     if current().is_some() { network::client(number) } else { Ipv4Addr::new(127, 0, 0, number) }
-}
-
-/// Returns the address under which others get a client at `ip`, of a tracker that serves clients elsewhere, too.
-pub(crate) fn given(ip: Ipv4Addr) -> Ipv4Addr {
-    let of_machine = ExternalAddress::of_machine(&own_addresses()).filter(|_| ip.is_loopback());
-    match of_machine.and_then(|it| it.addresses().next()) {
-        Some(IpAddr::V4(given)) => given,
-        _ => ip,
-    }
 }
 
 /// The address with which a client reaches `tracker`. There is one loopback address of IPv6 only.
@@ -170,11 +159,6 @@ fn current() -> Option<Rc<Site>> {
 /// The engine of trackers that are started here. None on loopback addresses.
 pub(crate) fn current_engine() -> Option<Engine> {
     current().map(|site| site.engine.get())
-}
-
-/// Returns true if trackers that are started here have an XDP program.
-pub(crate) fn has_program() -> bool {
-    current_engine().is_some_and(|engine| engine != Engine::Mmsg)
 }
 
 fn engine() -> &'static str {

@@ -68,7 +68,7 @@ pub(crate) fn announce(id: u64, say: Announce) -> Vec<u8> {
 }
 
 /// Returns a Simple Proxy header for a client at 192.0.2.`host`.
-pub(crate) fn proxy_header(host: u8) -> Vec<u8> {
+fn proxy_header(host: u8) -> Vec<u8> {
     let mut header = vec![0x56, 0xec];
     for ip in [[192, 0, 2, host], [192, 0, 2, 200]] {
         header.extend([0; 10]);

@@ -196,12 +196,10 @@ fn replicas_are_raised_while_nodes_serve() {
     let said = cluster.operator.run("set replicas 3").unwrap();
     assert!(said.contains("replicas  3\n"), "{said}");
     wait_for_copies(&a, 3);
-    let mut leader = None;
-    a.wait_until("a leader", |_| {
-        leader = cluster.nats.leader(super::SWARMS);
-        leader.is_some()
-    });
-    cluster.nats.kill(leader.unwrap());
+    let stream = cluster.superuser().jetstream(&format!("STREAM.INFO.{}", super::SWARMS), "");
+    let leader = stream.unwrap()["cluster"]["leader"].clone();
+    let leader = (0..3).find(|server| leader == format!("n{}", server + 1)).unwrap();
+    cluster.nats.kill(leader);
     http_announce(b.http4(), 0xaa, 1002);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
     b.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);
