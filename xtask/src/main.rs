@@ -1,7 +1,7 @@
 //! The task runner of developers and CI. There is no make, just or shell script beside it.
 //!
 //! `main` selects the task, and [`suite`] has the steps of `test` and `check`. Every step has its own
-//! module and returns how many checks passed and failed.
+//! module.
 #![forbid(unsafe_code)]
 // This program writes to the terminal.
 #![allow(clippy::print_stdout)]

@@ -1,7 +1,7 @@
 //! Blocks of WebTorrent peers.
 
-use replication::block::{Block, Header, Kind, WebGroups};
 use replication::MergeTime;
+use replication::block::{Block, Header, Kind, WebGroups};
 use swarm::Store;
 
 use super::{NOW, check_sums, expire, write_and_damage};

@@ -60,10 +60,12 @@ pub fn run(names: &[&str]) -> Result<()> {
         }
         failed
     };
-    let failed: Vec<&str> = thread::scope(|scope| {
+    let failed = thread::scope(|scope| {
         let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
-        lanes.into_iter().flat_map(|lane| lane.join().unwrap_or(vec!["a case panicked"])).collect()
+        let failed = lanes.into_iter().map(|lane| lane.join().ok().context("a lane panicked"));
+        failed.collect::<Result<Vec<_>>>()
     });
+    let failed = failed?.concat();
     fs::remove_dir_all(&folder)?;
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
