@@ -57,7 +57,7 @@ fn received(network: &Network) -> u64 {
 /// the kernel's sockets, which know nothing of the key, always go to the gateway.
 #[test]
 fn replies_leave_for_the_address_that_is_configured() {
-    // A balancer sends the requests or nobody does, and the replies that go to it are those of connects, of scrapes.
+    // True if a balancer sends the requests, and which replies go to it: those of connects, those of scrapes.
     for (engine, reply_mac, is_balanced, expected) in [
         (Engine::Shield, "swap", true, [true, false]),
         (Engine::Shield, "gateway", true, [false, false]),
