@@ -34,14 +34,6 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// Returns the mistakes in values set through the API over the defaults.
-pub(crate) fn mistakes(values: &[(String, Json)]) -> Vec<String> {
-    let mut settings = Settings::default();
-    let mut problems = settings.apply_overrides(values);
-    problems.extend(Config::from_settings(&settings).err().unwrap_or_default());
-    problems.iter().map(Problem::to_string).collect()
-}
-
 fn variables(text: &[u8]) -> Vec<(String, String)> {
     let text = String::from_utf8_lossy(text);
     let pairs = text.lines().filter_map(|line| line.split_once('='));

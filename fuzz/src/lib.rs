@@ -2,25 +2,24 @@
 //! them (`cargo xtask fuzz NAME`), and a plain test replays the corpora on the stable toolchain.
 #![forbid(unsafe_code)]
 
-pub mod api;
-pub mod block;
-pub mod cluster;
-pub mod config;
-pub mod dns;
-pub mod forwarded;
-pub mod frame;
-pub mod geo;
-pub mod import;
-pub mod journal;
-pub mod jwt;
-pub mod letters;
-pub mod lists;
-pub mod networks;
-pub mod site;
-pub mod torrent;
+mod block;
+mod cluster;
+mod config;
+mod dns;
+mod forwarded;
+mod frame;
+mod geo;
+mod import;
+mod journal;
+mod jwt;
+mod letters;
+mod lists;
+mod networks;
+mod site;
+mod torrent;
 #[path = "../../core/wire/tests/codecs/webtorrent_twin/twin.rs"]
 mod webtorrent_twin;
-pub mod ws;
+mod ws;
 
 use std::net::IpAddr;
 
@@ -28,17 +27,62 @@ use client::codec::bencode::{Value, dict_entry, parse, parse_lenient};
 use client::codec::http as responses;
 use client::codec::udp as requests;
 use types::limits::{SCRAPE_HASHES_HTTP_MAX, SCRAPE_HASHES_UDP_MAX};
-use types::{InfoHash, PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
+use types::{PackedV4, PackedV6, PeerKey, Refusal, SwarmCounts};
 use wire::http::{
-    AnnounceQuery, AnnounceReply, ForwardedHeader, Method, ParsedRequest, PeerFormat, ScrapeQuery,
-    ScrapedHash, StreamFraming, Target, TorrentList, announce_query, failure, host_of, parameter,
-    read_head, scrape,
+    AnnounceQuery, AnnounceReply, ForwardedHeader, ParsedRequest, PeerFormat, ScrapeQuery,
+    ScrapedHash, Target, announce_query, failure, host_of, parameter, read_head, scrape,
 };
 use wire::proxy::{self, ParsedProxyHeader, simple};
 use wire::udp::{self, Request, UnverifiedRequest};
 
+/// A parser, and the properties that must hold for each input of it.
+#[derive(Debug)]
+pub struct Parser {
+    pub name: &'static str,
+    /// Panics if a property does not hold.
+    pub check: fn(&[u8]),
+    /// Mutations of the committed inputs that the tests try.
+    pub mutations: u32,
+}
+
+/// Mutations tried of all inputs of a parser together.
+const MUTATIONS: u32 = 200_000;
+/// Those of a parser that fills a store with each input.
+const STORE_MUTATIONS: u32 = 20_000;
+/// Those of a parser that starts threads or writes files.
+const SLOW_MUTATIONS: u32 = 4000;
+
+const PARSERS: &[Parser] = &[
+    Parser { name: "bencode", check: bencode, mutations: MUTATIONS },
+    Parser { name: "block", check: block::check, mutations: STORE_MUTATIONS },
+    Parser { name: "cluster", check: cluster::check, mutations: STORE_MUTATIONS },
+    Parser { name: "config", check: config::check, mutations: SLOW_MUTATIONS },
+    Parser { name: "dns", check: dns::check, mutations: MUTATIONS },
+    Parser { name: "forwarded", check: forwarded::check, mutations: MUTATIONS },
+    Parser { name: "frame", check: frame::check, mutations: MUTATIONS },
+    Parser { name: "geo", check: geo::check, mutations: STORE_MUTATIONS },
+    Parser { name: "http", check: http, mutations: MUTATIONS },
+    Parser { name: "import", check: import::check, mutations: STORE_MUTATIONS },
+    Parser { name: "journal", check: journal::check, mutations: SLOW_MUTATIONS },
+    Parser { name: "jwt", check: jwt::check, mutations: STORE_MUTATIONS },
+    Parser { name: "letters", check: letters::check, mutations: MUTATIONS },
+    Parser { name: "lists", check: lists::check, mutations: MUTATIONS },
+    Parser { name: "networks", check: networks::check, mutations: MUTATIONS },
+    Parser { name: "proxy", check: proxy, mutations: MUTATIONS },
+    Parser { name: "site", check: site::check, mutations: MUTATIONS },
+    Parser { name: "torrent", check: torrent::check, mutations: MUTATIONS },
+    Parser { name: "udp", check: udp, mutations: MUTATIONS },
+    Parser { name: "webtorrent", check: webtorrent, mutations: MUTATIONS },
+    Parser { name: "ws", check: ws::check, mutations: MUTATIONS },
+];
+
+/// Returns the parser of this name.
+pub fn parser(name: &str) -> Option<&'static Parser> {
+    PARSERS.iter().find(|parser| parser.name == name)
+}
+
 /// Decoded announces round-trip through the encoder, and answers fit their buffers.
-pub fn udp(bytes: &[u8]) {
+fn udp(bytes: &[u8]) {
     let Ok(request) = udp::decode(bytes) else { return };
     let mut buffer = [0; 64];
     match request {
@@ -74,7 +118,7 @@ pub fn udp(bytes: &[u8]) {
 
 /// A request does not depend on the input after it, and the response to every query is strict
 /// bencoding.
-pub fn http(bytes: &[u8]) {
+fn http(bytes: &[u8]) {
     if let responses::ParsedResponse::Complete(response) = responses::read_head(bytes) {
         assert!((1..=bytes.len()).contains(&response.consumed));
     }
@@ -158,33 +202,6 @@ fn check_scrape(hashes: &[ScrapedHash]) {
     let body = parse(&body).unwrap();
     let Some(Value::Dict(files)) = body.at("files") else { panic!("{body:?}") };
     assert!(!files.is_empty() && files.len() == hashes.len());
-    check_list(hashes);
-}
-
-/// A list of the same torrents is strict bencoding, too, and survives its framing in chunks.
-fn check_list(hashes: &[ScrapedHash]) {
-    let mut hashes: Vec<InfoHash> = hashes.iter().map(|hash| hash.info_hash).collect();
-    hashes.dedup();
-    let list = TorrentList::Bencoded;
-    let mut body = Vec::new();
-    list.begin(&mut body);
-    hashes.iter().for_each(|hash| list.torrent(&mut body, hash, &SwarmCounts::default()));
-    list.end(&mut body);
-    let framing =
-        StreamFraming { method: Method::Get, chunked: true, keep_alive: true, gzip: false };
-    let mut framed = Vec::new();
-    body.chunks(1 + body.len() / 3).for_each(|part| framing.part(&mut framed, part));
-    framing.end(&mut framed);
-    let (mut rest, mut joined) = (framed.as_slice(), Vec::new());
-    while let responses::Chunk::Data { bytes, consumed } = responses::read_chunk(rest) {
-        joined.extend_from_slice(bytes);
-        rest = &rest[consumed..];
-    }
-    assert_eq!(responses::read_chunk(rest), responses::Chunk::End { consumed: rest.len() });
-    assert_eq!(joined, body);
-    let value = parse(&joined).unwrap();
-    let Some(Value::Dict(files)) = value.at("files") else { panic!("{value:?}") };
-    assert_eq!(files.len(), hashes.len());
 }
 
 fn check_refusal(refusal: Refusal) {
@@ -196,7 +213,7 @@ fn check_refusal(refusal: Refusal) {
 
 /// A truncated header asks for no more bytes than are missing, and a route round-trips through a
 /// line.
-pub fn proxy(bytes: &[u8]) {
+fn proxy(bytes: &[u8]) {
     if let Some(wrapped) = simple::unwrap(bytes) {
         let route = wrapped.route;
         assert!([route.client, route.server].iter().all(|end| end.ip().to_canonical() == end.ip()));
@@ -228,13 +245,13 @@ pub fn proxy(bytes: &[u8]) {
 }
 
 /// The parser agrees with `serde_json`, and relays of a message round-trip.
-pub fn webtorrent(bytes: &[u8]) {
+fn webtorrent(bytes: &[u8]) {
     let _ = webtorrent_twin::check(bytes);
 }
 
 /// Every value that the strict parser accepts has only one encoding. The lenient parser accepts more,
 /// and reports a violation then. The client's parsers accept any input.
-pub fn bencode(bytes: &[u8]) {
+fn bencode(bytes: &[u8]) {
     let _ = (responses::parse_announce(bytes), responses::parse_scrape(bytes));
     let lenient = parse_lenient(bytes);
     if let Ok((Value::Dict(entries), _)) = &lenient {

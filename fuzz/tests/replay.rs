@@ -5,19 +5,14 @@ use std::path::Path;
 use std::process::Command;
 
 use harness::Directory;
+use tidegate_fuzz::Parser;
 
-/// Mutations tried of all inputs of a target together.
-const MUTATIONS: u32 = 200_000;
-/// Those of a target that fills a store with each input.
-const STORE_MUTATIONS: u32 = 20_000;
-/// Those of a target that starts threads, writes files or sends requests.
-const SLOW_MUTATIONS: u32 = 4000;
-
-fn replay(name: &str, target: fn(&[u8]), mutations: u32) {
+fn replay(name: &str) {
+    let Parser { check, mutations, .. } = *tidegate_fuzz::parser(name).unwrap();
     let mut inputs = inputs(name);
     inputs.sort();
     assert!(inputs.len() >= 5, "a corpus of {} inputs", inputs.len());
-    inputs.iter().for_each(|input| target(input));
+    inputs.iter().for_each(|input| check(input));
     let mut state = 1_u64;
     let mut random = |below: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -39,11 +34,11 @@ fn replay(name: &str, target: fn(&[u8]), mutations: u32) {
                 _ => {}
             }
         }
-        target(&input);
+        check(&input);
     }
 }
 
-/// Returns the committed inputs of a target.
+/// Returns the committed inputs of a parser.
 fn inputs(name: &str) -> Vec<Vec<u8>> {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
     let folder = Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
@@ -54,37 +49,17 @@ fn inputs(name: &str) -> Vec<Vec<u8>> {
     files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect()
 }
 
-/// Writes a test for each target, so that they run side by side.
+/// Declares a test for each parser, so that they run side by side.
 macro_rules! replayed {
-    ($($name:ident: $($target:ident)::+, $mutations:ident;)*) => {
+    ($($name:ident)*) => {
         $(#[test]
         fn $name() {
-            replay(stringify!($name), tidegate_fuzz::$($target)::+, $mutations);
+            replay(stringify!($name));
         })*
     };
 }
 
 replayed! {
-    udp: udp, MUTATIONS;
-    http: http, MUTATIONS;
-    bencode: bencode, MUTATIONS;
-    proxy: proxy, MUTATIONS;
-    ws: ws::check, MUTATIONS;
-    webtorrent: webtorrent, MUTATIONS;
-    forwarded: forwarded::check, MUTATIONS;
-    torrent: torrent::check, MUTATIONS;
-    lists: lists::check, MUTATIONS;
-    config: config::check, SLOW_MUTATIONS;
-    api: api::check, SLOW_MUTATIONS;
-    letters: letters::check, MUTATIONS;
-    block: block::check, STORE_MUTATIONS;
-    journal: journal::check, SLOW_MUTATIONS;
-    frame: frame::check, MUTATIONS;
-    cluster: cluster::check, STORE_MUTATIONS;
-    dns: dns::check, MUTATIONS;
-    networks: networks::check, MUTATIONS;
-    geo: geo::check, STORE_MUTATIONS;
-    jwt: jwt::check, STORE_MUTATIONS;
-    site: site::check, MUTATIONS;
-    import: import::check, STORE_MUTATIONS;
+    bencode block cluster config dns forwarded frame geo http import journal jwt letters lists networks proxy site
+    torrent udp webtorrent ws
 }

@@ -8,7 +8,7 @@ use crate::tree::Tree;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
-use trials::command::{Tally, command, run};
+use trials::command::{command, run};
 use trials::setup;
 use trials::workspace::target;
 
@@ -20,7 +20,7 @@ const FILES: &str = "files";
 const LINK: &str = "href=\"";
 
 /// Builds `target/book`.
-pub(crate) fn build() -> Result<Tally> {
+pub(crate) fn build() -> Result<()> {
     setup::install_mdbook()?;
     let folder = target().join(FOLDER);
     let program = setup::mdbook_folder().join("bin/mdbook").display().to_string();
@@ -38,7 +38,7 @@ pub(crate) fn build() -> Result<Tally> {
         }
     }
     println!("{}", folder.join("index.html").display());
-    Ok(Tally::ONE)
+    Ok(())
 }
 
 /// A page of the book, and copies of files that it leads to, by their paths.

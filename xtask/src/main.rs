@@ -1,7 +1,7 @@
 //! The task runner of developers and CI. There is no make, just or shell script beside it.
 //!
 //! `main` selects the task, and [`suite`] has the steps of `test` and `check`. Every step has its own
-//! module and returns how many checks passed and failed.
+//! module.
 #![forbid(unsafe_code)]
 // This program writes to the terminal.
 #![allow(clippy::print_stdout)]
@@ -21,7 +21,7 @@ mod tree;
 
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
-use trials::command::{self, Tally};
+use trials::command;
 use trials::{api, clients, cluster, generated, packages, screenshots, workspace};
 
 const HELP: &str = "\
@@ -60,7 +60,7 @@ cargo xtask TASK
   packages [DIR [NAME...]]
                          install each package of a release in a fresh container, and check the tracker there (NAME:
                          only tests whose names contain it)
-  screenshots [SCENE...] take pictures of the dashboard in real states: empty, busy, broken, a partition
+  screenshots [SCENE...] take pictures of the dashboard in real states: busy, a full disk, a partition
                          (--docs: also write those of the documentation)
   fuzz NAME [SECONDS]    search for inputs that break a parser (needs nightly and cargo-fuzz)
   fuzz nightly SECONDS   search by all parsers at once, and add CPU time and coverage to bench/record/fuzz.jsonl
@@ -87,20 +87,18 @@ fn run(words: &[&str]) -> Result<()> {
         ["test", "--all"] => suite::run_all(),
         ["check"] => suite::run(suite::CHECK),
         ["step", name] => suite::run_step(name),
-        ["setup"] => report(suite::set_up()),
-        ["tidy"] => report(tidy::run()),
-        ["book"] => report(book::build()),
-        ["bpf"] => report(bpf::compile()),
-        ["bpf", "--check"] => report(bpf::check()),
-        ["deny"] => report(deny::check()),
-        ["licences"] => report(release::write_licences()),
-        ["release", words @ ..] => report(release::run_task(words)),
-        ["repository", words @ ..] => report(release::add_to_repository(words)),
-        ["packages"] => report(packages::run(&release::default_out()?, &[])),
-        ["packages", folder, names @ ..] => {
-            report(packages::run(&workspace::root().join(folder), names))
-        }
-        ["spec"] => report(spec::run()),
+        ["setup"] => suite::set_up(),
+        ["tidy"] => tidy::run(),
+        ["book"] => book::build(),
+        ["bpf"] => bpf::compile(),
+        ["bpf", "--check"] => bpf::check(),
+        ["deny"] => deny::check(),
+        ["licences"] => release::write_licences(),
+        ["release", words @ ..] => release::run_task(words),
+        ["repository", words @ ..] => release::add_to_repository(words),
+        ["packages"] => packages::run(&release::default_out()?, &[]),
+        ["packages", folder, names @ ..] => packages::run(&workspace::root().join(folder), names),
+        ["spec"] => spec::run(),
         ["clients", names @ ..] => built(|| clients::run(names)),
         ["api", "clients"] => built(generated::try_clients),
         ["api", seeds @ ..] => {
@@ -108,7 +106,7 @@ fn run(words: &[&str]) -> Result<()> {
             let seeds = seeds.context("expected `api [SEED...]` with whole numbers")?;
             built(|| api::try_everything(&seeds))
         }
-        ["mysql"] => report(mysql::run_tests()),
+        ["mysql"] => mysql::run_tests(),
         ["cluster", words @ ..] => built(|| cluster::run(words)),
         ["crash" | "restart", ..] => under_load(words),
         // Internal: `clients` runs this in a network namespace, once for every case.
@@ -122,9 +120,9 @@ fn run(words: &[&str]) -> Result<()> {
         ["sim", "--seeds", seeds, name] => sim::run_many(seeds, name),
         ["sim", seed] => sim::run_one(seed, sim::MIXED),
         ["sim", seed, name] => sim::run_one(seed, name),
-        ["fuzz", "nightly", seconds] => report(trials::fuzz::nightly(seconds.parse()?)),
+        ["fuzz", "nightly", seconds] => trials::fuzz::nightly(seconds.parse()?),
         ["fuzz", "add", name, files @ ..] => trials::fuzz::add(name, files),
-        ["fuzz", "minimize", names @ ..] => report(trials::fuzz::minimize(names)),
+        ["fuzz", "minimize", names @ ..] => trials::fuzz::minimize(names),
         ["fuzz", name] => trials::fuzz::search(name, None),
         ["fuzz", name, seconds] => trials::fuzz::search(name, Some(seconds.parse()?)),
         [] | ["help" | "--help" | "-h"] => {
@@ -136,9 +134,9 @@ fn run(words: &[&str]) -> Result<()> {
 }
 
 /// Builds the tracker, and runs a task that needs it.
-fn built(task: impl FnOnce() -> Result<Tally>) -> Result<()> {
+fn built(task: impl FnOnce() -> Result<()>) -> Result<()> {
     workspace::build()?;
-    report(task())
+    task()
 }
 
 /// Builds the tracker and the trials under load for release, and runs one of them.
@@ -148,11 +146,4 @@ fn under_load(words: &[&str]) -> Result<()> {
     let program = workspace::target().join("release/tidegate-trials").display().to_string();
     command::run(command::command(&[&[&*program], words].concat()))?;
     Ok(())
-}
-
-/// Prints the numbers of a task's checks. Returns an error if one failed.
-fn report(result: Result<Tally>) -> Result<()> {
-    let tally = result?;
-    println!("{tally}");
-    tally.verdict()
 }

@@ -1,13 +1,12 @@
-//! The steps of `test` and `check`: in which order and beside which others they run, and the final count.
+//! The steps of `test` and `check`: in which order and beside which others they run.
 
 use crate::{book, bpf, deny, foreign, nextest, release, spec, tidy};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::fs::{self, File};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
-use trials::command::{Tally, command, run as run_command};
+use trials::command::{command, run as run_command};
 use trials::workspace::{target, test_release};
 use trials::{api, clients, cluster, dashboard, generated, library, setup};
 
@@ -15,7 +14,7 @@ use trials::{api, clients, cluster, dashboard, generated, library, setup};
 #[derive(Debug)]
 pub(crate) struct Step {
     name: &'static str,
-    run: fn() -> Result<Tally>,
+    run: fn() -> Result<()>,
 }
 
 /// Steps that run one after the other.
@@ -82,31 +81,21 @@ pub(crate) fn run_all() -> Result<()> {
     run(&[TEST, RELEASES].concat())
 }
 
-/// Runs the stages until one fails. The last line has the number of checks that passed, failed, and passed
-/// only when repeated.
+/// Runs the stages until one fails.
 pub(crate) fn run(stages: &[Stage]) -> Result<()> {
     let started = Instant::now();
-    let total = Mutex::new(Tally::default());
-    let outcome = stages.iter().try_for_each(|stage| run_stage(stage, &total));
-    let mut total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if outcome.is_err() {
-        total.failed = total.failed.max(1);
-    }
+    let outcome = stages.iter().try_for_each(|stage| run_stage(stage));
     println!("\nin {:.0} s", started.elapsed().as_secs_f32());
-    println!("{total}");
     outcome
 }
 
-/// Runs a single step by its name. The last line of the output is its [`Tally`].
+/// Runs a single step by its name.
 pub(crate) fn run_step(name: &str) -> Result<()> {
     let mut steps = TEST.iter().chain(RELEASES).copied().flatten().copied().flatten();
-    let step = steps.find(|step| step.name == name).context("no such step")?;
-    let tally = (step.run)()?;
-    println!("{tally}");
-    tally.verdict()
+    (steps.find(|step| step.name == name).context("no such step")?.run)()
 }
 
-fn run_stage(stage: Stage, total: &Mutex<Tally>) -> Result<()> {
+fn run_stage(stage: Stage) -> Result<()> {
     let is_single = stage.len() == 1;
     if !is_single {
         let names = |lane: &Lane| lane.iter().map(|step| step.name).collect::<Vec<_>>().join(", ");
@@ -121,10 +110,7 @@ fn run_stage(stage: Stage, total: &Mutex<Tally>) -> Result<()> {
                 break;
             }
             let run = if is_single { run_live } else { run_captured };
-            let result = run(step).and_then(|tally| {
-                total.lock().unwrap_or_else(PoisonError::into_inner).add(tally);
-                tally.verdict()
-            });
+            let result = run(step);
             if let Err(error) = result {
                 has_failed.store(true, Ordering::Relaxed);
                 return Err(error).context(step.name);
@@ -146,7 +132,7 @@ fn run_stage(stage: Stage, total: &Mutex<Tally>) -> Result<()> {
     })
 }
 
-fn run_live(step: &Step) -> Result<Tally> {
+fn run_live(step: &Step) -> Result<()> {
     println!("\n== {}", step.name);
     let started = Instant::now();
     let result = (step.run)();
@@ -155,7 +141,7 @@ fn run_live(step: &Step) -> Result<Tally> {
 }
 
 /// Runs a step in a process of its own, whose output goes to a file, and prints that when it ends.
-fn run_captured(step: &Step) -> Result<Tally> {
+fn run_captured(step: &Step) -> Result<()> {
     let started = Instant::now();
     let folder = target().join("steps");
     fs::create_dir_all(&folder)?;
@@ -165,40 +151,34 @@ fn run_captured(step: &Step) -> Result<Tally> {
     let mut child = command(&["/proc/self/exe", "step", step.name]);
     let status = child.stderr(log.try_clone()?).stdout(log).status()?;
     let output = String::from_utf8_lossy(&fs::read(path)?).into_owned();
-    let tally = output.lines().filter_map(Tally::parse).next_back();
-    let result = match tally {
-        Some(tally) if status.success() || tally.failed > 0 => Ok(tally),
-        _ => Err(anyhow::anyhow!("failed: {status}")),
-    };
+    let result = if status.success() { Ok(()) } else { Err(anyhow!("failed: {status}")) };
     println!("\n== {}\n{output}{}", step.name, verdict(step, started, &result));
     result
 }
 
-fn verdict(step: &Step, started: Instant, result: &Result<Tally>) -> String {
-    let is_ok = result.as_ref().is_ok_and(|tally| tally.failed == 0);
-    let word = if is_ok { "ok" } else { "FAILED" };
+fn verdict(step: &Step, started: Instant, result: &Result<()>) -> String {
+    let word = if result.is_ok() { "ok" } else { "FAILED" };
     format!("== {}: {word}, {:.1} s", step.name, started.elapsed().as_secs_f32())
 }
 
 /// Installs what tests need, and the foreign targets if they can be had.
-pub(crate) fn set_up() -> Result<Tally> {
-    let tally = setup::run_setup()?;
+pub(crate) fn set_up() -> Result<()> {
+    setup::run_setup()?;
     foreign::add_targets();
-    Ok(tally)
+    Ok(())
 }
 
-fn fmt() -> Result<Tally> {
+fn fmt() -> Result<()> {
     run_command(command(&["cargo", "fmt", "--all", "--check"]))
 }
 
-fn clippy() -> Result<Tally> {
+fn clippy() -> Result<()> {
     let words = ["cargo", "clippy", "--quiet", "--locked", "--workspace", "--all-targets"];
     run_command(command(&[words.as_slice(), &["--", "-D", "warnings"]].concat()))
 }
 
 /// Checks the tracker without any of its features, and with each of them alone: without errors and warnings.
-fn features() -> Result<Tally> {
-    let mut tally = Tally::default();
+fn features() -> Result<()> {
     for feature in FEATURE_SETS {
         let words = ["cargo", "check", "--quiet", "--locked", "--package", "tidegate"];
         let mut check = command(&words);
@@ -208,19 +188,18 @@ fn features() -> Result<Tally> {
         if !found.status.success() || !found.stderr.is_empty() {
             bail!("feature `{feature}` alone:\n{}", String::from_utf8_lossy(&found.stderr));
         }
-        tally.add(Tally::ONE);
     }
-    Ok(tally)
+    Ok(())
 }
 
-fn docs() -> Result<Tally> {
+fn docs() -> Result<()> {
     let words = ["cargo", "doc", "--quiet", "--locked", "--workspace", "--no-deps"];
     let mut command = command(&words);
     command.env("RUSTDOCFLAGS", "-D warnings");
     run_command(command)
 }
 
-fn tests() -> Result<Tally> {
+fn tests() -> Result<()> {
     if let Some(obstacle) = harness::nats::obstacle() {
         bail!(obstacle);
     }
@@ -232,10 +211,10 @@ fn tests() -> Result<Tally> {
     nextest::run(&["--workspace"])
 }
 
-fn release() -> Result<Tally> {
+fn release() -> Result<()> {
     run_command(command(&["cargo", "build", "--locked", "--release", "--package", "tidegate"]))
 }
 
-fn unit_tests() -> Result<Tally> {
+fn unit_tests() -> Result<()> {
     nextest::run(&["--workspace", "--lib", "--bins"])
 }

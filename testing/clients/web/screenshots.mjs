@@ -3,9 +3,7 @@
 //     node screenshots.mjs HOST:PORT FOLDER STATE [PAGE...]
 //
 // HOST:PORT is the admin listener, its token is in TIDEGATE_ADMIN_TOKEN. Pictures are FOLDER/PAGE-SIZE-THEME-STATE.png;
-// without pages, of all in the navigation. The state `busy` first makes keys, bans, lists, tokens and webhooks;
-// `signed-out` tries a wrong token; `no-scope` signs in with a token that may see keys only; `gone` kills the process
-// TRACKER_PID while the page is open.
+// without pages, of all in the navigation. The state `busy` first makes keys, bans, lists, tokens and webhooks.
 
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
@@ -69,34 +67,20 @@ async function visit (path) {
   await sleep(700)
 }
 
-if (state === 'signed-out') {
-  await signIn(`tg_${'x'.repeat(32)}`)
-  await page.until('!document.querySelector(".fault").hidden', 'the refusal')
-  await pictures('sign-in')
-} else {
-  if (state === 'busy') await populate()
-  await signIn(state === 'no-scope' ? (await make('/tokens', { name: 'keys only', scopes: ['keys:read'] })).secret : token)
-  await page.until('document.querySelector(".shell")', 'the first page')
-  if (state === 'gone') {
-    await page.until('document.querySelectorAll(".chart canvas").length >= 8', 'charts')
-    process.kill(Number(process.env.TRACKER_PID), 'SIGKILL')
-    await page.until('document.body.innerText.includes("No response from tidegate")', 'the page to notice')
-    await pictures('overview')
-  } else {
-    const all = (await dashboard.pages()).map(([path]) => path)
-    const busiest = async () => (await (await call('GET', '/torrents?sort=seeders&limit=1')).json()).torrents[0]
-    const paths = wanted.length > 0 ? wanted : all
-    for (const path of paths) await pictures(path, () => visit(path))
-    if (state === 'busy') {
-      const { info_hash: hash } = await busiest()
-      // Further down there are only more of its peers.
-      await pictures('torrent', () => visit(`torrent/${hash}`), SIZES, 1300)
-      await pictures('overview', () => visit('overview'), { wall: WALL })
-      // For the documentation: what is seen first.
-      await pictures('lead', () => visit('overview'), { wide: [1440, 900, false] }, 1130)
-      await pictures('lead', () => visit('overview'), { narrow: [390, 844, true] }, 1400)
-    }
-  }
+if (state === 'busy') await populate()
+await signIn(token)
+await page.until('document.querySelector(".shell")', 'the first page')
+const all = (await dashboard.pages()).map(([path]) => path)
+const paths = wanted.length > 0 ? wanted : all
+for (const path of paths) await pictures(path, () => visit(path))
+if (state === 'busy') {
+  const busiest = (await (await call('GET', '/torrents?sort=seeders&limit=1')).json()).torrents[0]
+  // Further down there are only more of its peers.
+  await pictures('torrent', () => visit(`torrent/${busiest.info_hash}`), SIZES, 1300)
+  await pictures('overview', () => visit('overview'), { wall: WALL })
+  // For the documentation: what is seen first.
+  await pictures('lead', () => visit('overview'), { wide: [1440, 900, false] }, 1130)
+  await pictures('lead', () => visit('overview'), { narrow: [390, 844, true] }, 1400)
 }
 await page.close()
 process.exit(0)

@@ -280,21 +280,3 @@ pub fn read_head(stream: &mut impl Read) -> Option<String> {
     }
     String::from_utf8(head).ok()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Cursor;
-
-    fn connection(bytes: &[u8]) -> Connection<Cursor<Vec<u8>>> {
-        Connection::new(Cursor::new(bytes.to_vec()))
-    }
-
-    #[test]
-    fn anything_else_is_invalid() {
-        let ssh = connection(b"SSH-2.0-x\r\n\r\n").receive();
-        assert_eq!(ssh.unwrap_err().kind(), ErrorKind::InvalidData);
-        let cut = connection(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc").receive();
-        assert_eq!(cut.unwrap_err().kind(), ErrorKind::UnexpectedEof);
-    }
-}

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
 #[cfg(target_os = "linux")]
 use crate::network::Namespace;
@@ -29,8 +28,6 @@ pub use operator::{Operator, User, UserRights};
 
 /// The argument of `go install`. The version pins its dependencies as well.
 pub const MODULE: &str = "github.com/nats-io/nats-server/v2@v2.15.2";
-/// Names another program than the one that `cargo xtask setup` installs.
-pub const PROGRAM_VARIABLE: &str = "TIDEGATE_NATS_SERVER";
 /// The name of the servers' cluster.
 const CLUSTER: &str = "tidegate-tests";
 
@@ -44,7 +41,7 @@ pub fn folder() -> PathBuf {
 
 /// Returns the program, whether or not it is installed.
 pub fn program() -> PathBuf {
-    env::var_os(PROGRAM_VARIABLE).map_or_else(|| folder().join("nats-server"), PathBuf::from)
+    folder().join("nats-server")
 }
 
 /// Returns why no server can be started here, if so.
@@ -92,24 +89,12 @@ struct Server {
 }
 
 impl Nats {
-    /// Starts servers on loopback, without TLS and users, and waits until they can make streams.
+    /// Starts servers at these addresses with the users of an operator, and waits until they can make streams.
     ///
     /// # Errors
     ///
     /// If there is an [`obstacle`], or they are not ready within [`PATIENCE`].
-    pub fn start(servers: usize) -> Result<Self> {
-        let places: Vec<_> = (0..servers).map(|_| Addresses::unused()).collect();
-        let mut nats = Self::new(&places, |_, _| Ok(String::new()))?;
-        nats.start_all()?;
-        Ok(nats)
-    }
-
-    /// Starts servers at these addresses with the users of an operator.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::start`].
-    pub fn start_operated(places: &[Addresses], operator: &Operator) -> Result<Self> {
+    pub fn start(places: &[Addresses], operator: &Operator) -> Result<Self> {
         let configuration =
             |server: usize, data: &Path| operator.server_configuration(server, data);
         let mut nats = Self::new(places, configuration)?;
@@ -174,20 +159,6 @@ impl Nats {
     /// The address for clients of a server. Servers are counted from 0.
     pub fn address(&self, server: usize) -> SocketAddr {
         self.servers[server].addresses.client
-    }
-
-    /// Opens a connection to a server without users.
-    ///
-    /// # Errors
-    ///
-    /// If it refuses.
-    pub fn client(&self, server: usize) -> Result<Client> {
-        Client::connect(self.address(server), None)
-    }
-
-    /// The URLs of all servers, as `cluster.servers` takes them. The scheme is `nats` or `tls`.
-    pub fn urls(&self, scheme: &str) -> Vec<String> {
-        self.servers.iter().map(|it| format!("{scheme}://{}", it.addresses.client)).collect()
     }
 
     /// Returns true if a server was started and has not been killed since.
@@ -267,30 +238,6 @@ impl Nats {
     fn signal(&self, server: usize, which: Signal) -> Result<()> {
         let process = self.servers[server].process.as_ref().context("the server does not run")?;
         signal(process.id(), which)
-    }
-
-    /// Returns what a server tells at a path of its monitoring listener, such as `/varz`.
-    fn monitor(&self, server: usize, path: &str) -> Result<Value> {
-        let response = http::get(self.servers[server].monitor(), path)?;
-        ensure!(response.status == 200, "{path}: status {}", response.status);
-        Ok(serde_json::from_slice(&response.body)?)
-    }
-
-    /// Returns the server that leads a stream, as the first that runs and knows tells. None if there is no
-    /// such stream, or it has no leader.
-    pub fn leader(&self, stream: &str) -> Option<usize> {
-        let name = self.running().find_map(|server| {
-            let info = self.monitor(server, "/jsz?accounts=true&streams=true").ok()?;
-            let accounts = info["account_details"].as_array()?;
-            let mut streams = accounts.iter().filter_map(|it| it["stream_detail"].as_array());
-            let streams = streams.by_ref().flatten();
-            let stream = streams.into_iter().find(|it| it["name"] == stream)?;
-            // A server alone names no leader.
-            let alone = || Some(self.servers[server].name.clone());
-            stream["cluster"]["leader"].as_str().map(str::to_owned).or_else(alone)
-        })?;
-        let leader = self.servers.iter().position(|it| it.name == name)?;
-        self.is_running(leader).then_some(leader)
     }
 
     /// The servers that run.

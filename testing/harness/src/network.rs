@@ -12,7 +12,6 @@
 //! it ends. Tests that run at once do not meet. The addresses look public to a tracker.
 
 mod namespace;
-mod packet_socket;
 mod pass_program;
 pub mod sites;
 mod switch;
@@ -23,13 +22,12 @@ use anyhow::{Context, Result};
 
 use crate::Directory;
 pub use namespace::{Entered, Namespace};
-pub use packet_socket::PacketSocket;
 pub use switch::Link;
 
 /// The link-layer addresses of the router's interface at the tracker, and of the tracker's.
-pub const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
+const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 1];
 /// See [`ROUTER_MAC`].
-pub const TRACKER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 2];
+const TRACKER_MAC: [u8; 6] = [2, 0, 0, 0, 2, 2];
 /// Those of the clients' link.
 const CLIENT_MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
 /// The driver of veth pairs refuses programs if packets are longer than a page.
@@ -40,8 +38,6 @@ const TRACKER_ADDRESSES: u8 = 4;
 /// The router's addresses on both links.
 const ROUTER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
 const ROUTER_AT_TRACKER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 1);
-/// A link-layer address that no interface has.
-pub const SPARE_MAC: [u8; 6] = [2, 0, 0, 0, 2, 9];
 
 /// Capabilities that programs in the network need, each with its bit in the sets.
 const CAPABILITIES: [(u32, &str); 4] =
@@ -56,23 +52,8 @@ pub enum XdpMode {
     Generic,
 }
 
-/// Options of a network.
-#[derive(Clone, Copy, Debug)]
-pub struct NetworkOptions {
-    /// The largest packet between router and tracker, in bytes. If it is larger than 3000, XDP programs run in
-    /// the generic path only.
-    pub mtu: u32,
-    /// True if [`Network::packet_socket`] receives VLAN tags as part of the frames. The kernel takes them out
-    /// before any socket sees them. So the router's interface becomes a port of a bridge, which puts them
-    /// back into frames that it forwards: those to [`SPARE_MAC`], and no others, are received.
-    pub tags: bool,
-}
-
-impl Default for NetworkOptions {
-    fn default() -> Self {
-        Self { mtu: 1500, tags: false }
-    }
-}
+/// The largest packet in most networks, in bytes.
+pub const MTU: u32 = 1500;
 
 /// Clients, a router, and the host of a tracker.
 #[derive(Debug)]
@@ -83,7 +64,6 @@ pub struct Network {
     pub router: Namespace,
     /// Where the tracker runs.
     pub tracker: Namespace,
-    tags: bool,
 }
 
 impl Network {
@@ -102,14 +82,13 @@ impl Network {
         (!missing.is_empty()).then(|| format!("without {}", missing.join(", ")))
     }
 
-    /// Sets one up.
+    /// Sets one up. If `mtu` is larger than 3000, XDP programs run in the generic path only.
     ///
     /// # Errors
     ///
     /// If there is an [`Self::obstacle`], or `ip` (iproute2) or `ethtool` is not installed.
-    pub fn new(options: NetworkOptions) -> Result<Self> {
+    pub fn new(mtu: u32) -> Result<Self> {
         let network = Self {
-            tags: options.tags,
             clients: Namespace::new().context("no network namespace")?,
             router: Namespace::new()?,
             tracker: Namespace::new()?,
@@ -118,11 +97,10 @@ impl Network {
             // Addresses are in use at once, not after a second of asking who else has them.
             namespace.set("net/ipv6/conf/default/dad_transmits", "0")?;
         }
-        network.link(options.mtu)?;
-        let interface = if options.tags { network.bridge()? } else { "tracker" };
-        network.address(interface)?;
+        network.link(mtu)?;
+        network.address()?;
         // XDP_TX and XDP_REDIRECT of a veth pair need a program at the other end.
-        if options.mtu <= DRIVER_MTU_MAX {
+        if mtu <= DRIVER_MTU_MAX {
             network.attach_pass_program(&network.router, "tracker", XdpMode::Driver)?;
         }
         Ok(network)
@@ -134,15 +112,15 @@ impl Network {
         let [router_mac1, client_mac] = CLIENT_MACS.map(mac);
         let (clients, tracker) = (self.clients.path(), self.tracker.path());
         self.router.ip(&format!(
-            "link add clients address {router_mac1} type veth \
-             peer name eth0 address {client_mac} netns {clients}\n\
+            "link add clients address {router_mac1} mtu {mtu} type veth \
+             peer name eth0 address {client_mac} mtu {mtu} netns {clients}\n\
              link add tracker address {router_mac} mtu {mtu} numrxqueues 2 numtxqueues 2 type veth \
              peer name eth0 address {tracker_mac} mtu {mtu} numrxqueues 2 numtxqueues 2 netns {tracker}\n",
         ))
     }
 
-    /// Assigns all addresses; the router's towards the tracker to `interface`.
-    fn address(&self, interface: &str) -> Result<()> {
+    /// Assigns all addresses.
+    fn address(&self) -> Result<()> {
         // IPv6 neighbours are known from the start: a question that comes before an interface has joined
         // its multicast groups is repeated only after a second.
         let neighbour = |ip: Ipv6Addr, of: [u8; 6], interface: &str| {
@@ -161,15 +139,13 @@ impl Network {
             let (v4, v6) = (tracker(number), tracker_v6(number));
             addresses +=
                 &format!("address add {v4}/24 dev eth0\naddress add {v6}/64 dev eth0 nodad\n");
-            router += &neighbour(v6, TRACKER_MAC, interface);
+            router += &neighbour(v6, TRACKER_MAC, "tracker");
         }
-        // Replies to hosts that are only a packet socket are not answered by the router with errors.
         self.router.ip(&format!(
             "link set lo up\nlink set clients up\nlink set tracker up\n\
-             address add 198.18.0.1/16 dev clients\naddress add 203.0.113.1/24 dev {interface}\n\
+             address add 198.18.0.1/16 dev clients\naddress add 203.0.113.1/24 dev tracker\n\
              address add {ROUTER_V6}/48 dev clients nodad\n\
-             address add {ROUTER_AT_TRACKER_V6}/64 dev {interface} nodad\n\
-             route add blackhole 198.19.0.0/16\nroute add blackhole 2001:db8:9::/64 dev lo\n\
+             address add {ROUTER_AT_TRACKER_V6}/64 dev tracker nodad\n\
              {router}"
         ))?;
         self.clients.ip(&format!(
@@ -183,20 +159,6 @@ impl Network {
         ))?;
         self.router.set("net/ipv4/ip_forward", "1")?;
         self.router.set("net/ipv6/conf/all/forwarding", "1")
-    }
-
-    /// Makes the router's interface a port of a bridge. Returns the bridge's name.
-    fn bridge(&self) -> Result<&'static str> {
-        self.router.ip(&format!(
-            "link add bridge address {} type bridge stp_state 0 mcast_snooping 0\n\
-             link add spare type veth peer name nowhere\n\
-             link set tracker master bridge\nlink set spare master bridge\n\
-             link set bridge up\nlink set spare up\nlink set nowhere up\n",
-            mac(ROUTER_MAC)
-        ))?;
-        // Otherwise the tag would be left to the driver to put in.
-        self.router.run_command("ethtool", &["-K", "spare", "txvlan", "off"])?;
-        Ok("bridge")
     }
 
     /// Attaches a program that passes every frame.
@@ -221,16 +183,6 @@ impl Network {
             .run_command("ip", &["link", "set", interface, mode, "obj", file, "sec", "xdp"])?;
         Ok(())
     }
-
-    /// Opens a socket at the router's interface towards the tracker, which sends and receives whole frames.
-    ///
-    /// # Errors
-    ///
-    /// If the system does not let it be opened.
-    pub fn packet_socket(&self) -> Result<PacketSocket> {
-        let receiver = if self.tags { "spare" } else { "tracker" };
-        self.router.run(|| PacketSocket::open("tracker", receiver))
-    }
 }
 
 fn mac(mac: [u8; 6]) -> String {
@@ -247,16 +199,6 @@ pub fn tracker_v6(number: u8) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 1 + u16::from(number))
 }
 
-/// The address of a host that only [`Network::packet_socket`] plays. The router drops what is sent to it.
-pub fn played() -> Ipv4Addr {
-    Ipv4Addr::new(198, 19, 0, 2)
-}
-
-/// The same for IPv6.
-pub fn played_v6() -> Ipv6Addr {
-    Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 2)
-}
-
 /// The addresses of clients, each in a network of its own: `number` is 1 to 8.
 pub fn client(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number, 2)
@@ -265,44 +207,4 @@ pub fn client(number: u8) -> Ipv4Addr {
 /// The same for IPv6.
 pub fn client_v6(number: u8) -> Ipv6Addr {
     Ipv6Addr::new(0x2001, 0xdb8, 1, number.into(), 0, 0, 0, 2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::UdpSocket;
-
-    fn network(options: NetworkOptions) -> Option<Network> {
-        if let Some(obstacle) = Network::obstacle() {
-            eprintln!("skipped {obstacle}");
-            return None;
-        }
-        Some(Network::new(options).unwrap())
-    }
-
-    #[test]
-    fn threads_return_from_namespaces() {
-        let Some(network) = network(NetworkOptions::default()) else { return };
-        let bind = || UdpSocket::bind((tracker(1), 0)).is_ok();
-        assert!(!bind());
-        {
-            let _inside = network.tracker.enter().unwrap();
-            assert!(bind());
-        }
-        assert!(!bind());
-    }
-
-    #[test]
-    fn packet_sockets_see_tags() {
-        let options = NetworkOptions { tags: true, ..NetworkOptions::default() };
-        let Some(network) = network(options) else { return };
-        let mut socket = network.packet_socket().unwrap();
-        // From the tracker's host, by a socket like that of the router.
-        let there = network.tracker.run(|| PacketSocket::open("eth0", "eth0")).unwrap();
-        let tagged =
-            [&SPARE_MAC, &TRACKER_MAC, [0x81, 0, 0, 7, 8, 0].as_slice(), &[1; 46]].concat();
-        there.send(&tagged).unwrap();
-        let frame = socket.receive(crate::PATIENCE, |frame| frame.ends_with(&[1; 46])).unwrap();
-        assert_eq!(frame.unwrap(), tagged);
-    }
 }

@@ -14,8 +14,7 @@ use nix::unistd::Pid;
 /// Pause between two checks of a condition.
 const POLL_PERIOD: Duration = Duration::from_millis(10);
 
-/// A process that is killed when dropped. Its standard output and error go to two files, unless the
-/// command redirects them.
+/// A process that is killed when dropped. Its standard output and error go to files.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -44,28 +43,16 @@ impl Process {
         Self::watch(command, name, [stdout, stderr])
     }
 
-    /// Starts `command`, whose standard output is not a file but what the command already says. What
-    /// it writes to standard error is appended to `NAME.log` in `folder`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::start`].
-    pub fn start_with_own_stdout(mut command: Command, folder: &Path, name: &str) -> Result<Self> {
-        let (stderr, file) = Output::open(folder.join(format!("{name}.log")))?;
-        let stdout = Output { path: stderr.path.clone(), start: stderr.start };
-        command.stderr(file);
-        Self::watch(command, name, [stdout, stderr])
-    }
-
     /// Starts `command` without input. All that it writes is appended to `NAME.log` in `folder`.
     ///
     /// # Errors
     ///
     /// As [`Self::start`].
     pub fn start_with_one_log(mut command: Command, folder: &Path, name: &str) -> Result<Self> {
-        let (_, file) = Output::open(folder.join(format!("{name}.log")))?;
-        command.stdin(Stdio::null()).stdout(file);
-        Self::start_with_own_stdout(command, folder, name)
+        let (stderr, file) = Output::open(folder.join(format!("{name}.log")))?;
+        let stdout = Output { path: stderr.path.clone(), start: stderr.start };
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        Self::watch(command, name, [stdout, stderr])
     }
 
     fn watch(mut command: Command, name: &str, [stdout, stderr]: [Output; 2]) -> Result<Self> {
@@ -217,48 +204,4 @@ pub fn is_alive(process: u32) -> bool {
     // The state follows the name, which stands in parentheses and may contain any character.
     let state = stat.rsplit_once(") ").map(|(_, rest)| rest);
     state.is_some_and(|state| !state.starts_with(['Z', 'X']))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Directory, PATIENCE};
-
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        command
-    }
-
-    #[test]
-    fn output_is_that_of_this_process_alone() {
-        let directory = Directory::new().unwrap();
-        for text in ["one", "two"] {
-            let command = shell(&format!("echo {text}; echo {text}! >&2"));
-            let mut process = Process::start(command, directory.root(), "it").unwrap();
-            assert!(process.wait_for_end(PATIENCE).unwrap().success());
-            assert_eq!(
-                (process.stdout(), process.stderr()),
-                (format!("{text}\n"), format!("{text}!\n"))
-            );
-        }
-    }
-
-    #[test]
-    fn one_log_has_all_output() {
-        let directory = Directory::new().unwrap();
-        let command = shell("echo one; echo two >&2; cat");
-        let mut process = Process::start_with_one_log(command, directory.root(), "it").unwrap();
-        assert!(process.wait_for_end(PATIENCE).unwrap().success());
-        assert_eq!(process.stderr(), "one\ntwo\n");
-    }
-
-    #[test]
-    fn waiting_ends_with_the_process() {
-        let directory = Directory::new().unwrap();
-        let command = shell("echo why >&2; exit 3");
-        let mut process = Process::start(command, directory.root(), "it").unwrap();
-        let error = process.wait_until("nothing", PATIENCE, |_| false).unwrap_err().to_string();
-        assert!(error.contains("exit status: 3") && error.contains("why"), "{error}");
-    }
 }

@@ -49,20 +49,6 @@ impl Tracker {
         Self::start_by(Process::start, command, folder, configuration)
     }
 
-    /// The same with a command that writes what it prints to its standard error, because its standard
-    /// output is something else.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::start`].
-    pub fn start_with_own_stdout(
-        command: Command,
-        folder: &Path,
-        configuration: &str,
-    ) -> Result<Self> {
-        Self::start_by(Process::start_with_own_stdout, command, folder, configuration)
-    }
-
     /// As [`Self::start`], inside of a namespace. This thread must be able to reach its admin listener.
     ///
     /// # Errors
@@ -335,30 +321,4 @@ fn listener(line: &str) -> Option<Listener> {
     let place = place.split_once("://").map_or(place, |(_, rest)| rest);
     let place = place.split('/').next()?;
     Some(Listener { kind, address: place.parse().ok()? })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn listeners_are_those_of_the_latest_start() {
-        let text = "tidegate 0.1.0\n  udp    127.0.0.1:1  (2 workers)\n\
-                    tidegate 0.1.0\n  udp    [::1]:2  (2 workers)\n  http   127.0.0.1:3  (2 workers)\n  \
-                    admin  http://127.0.0.1:4/metrics\n  announce to udp://[::1]:2/announce\n  \
-                    udp 127.0.0.1:6";
-        let found: Vec<String> =
-            listeners(text).iter().map(|it| format!("{} {}", it.kind, it.address)).collect();
-        assert_eq!(found, ["udp [::1]:2", "http 127.0.0.1:3", "admin 127.0.0.1:4"]);
-        assert!(listeners("").is_empty() && listeners("tidegate 0.1.0").is_empty());
-    }
-
-    #[test]
-    fn successors_are_read_from_the_log() {
-        let log = "INFO serve: process 71 has taken over: stopping\n\
-                   INFO serve: process 72 has taken over: stopping\nINFO serve: 73 peers\n";
-        assert_eq!(successor(log, |_| true), Some(72));
-        assert_eq!(successor(log, |pid| pid != 72), Some(71));
-        assert_eq!(successor(log, |_| false), None);
-    }
 }

@@ -48,21 +48,3 @@ pub fn wait_for(
         sleep(10 * POLL_PERIOD);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waiting_ends() {
-        let mut calls = 0;
-        let third = || {
-            calls += 1;
-            Ok(calls == 3)
-        };
-        assert!(wait_for(PATIENCE, "the third call", third).is_ok());
-        assert!(wait_for(Duration::ZERO, "never", || Ok(false)).is_err());
-        let error = wait_for(Duration::ZERO, "an error", || bail!("no")).unwrap_err();
-        assert_eq!(format!("{error:#}"), "waiting for an error: no");
-    }
-}

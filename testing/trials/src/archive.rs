@@ -23,7 +23,7 @@ pub fn tar_gz(folder: &Path, name: &str, archive: &Path, epoch: u64) -> Result<(
         "--mode=u=rwX,go=rX",
         name,
     ]);
-    run(tar).map(drop)
+    run(tar)
 }
 
 /// Packs what is in `folder`, without compression, with the owners and rights that `more` says.
@@ -34,7 +34,7 @@ pub fn tar_gz(folder: &Path, name: &str, archive: &Path, epoch: u64) -> Result<(
 pub fn tar_plain(folder: &Path, archive: &Path, epoch: u64, more: &[&str]) -> Result<()> {
     let mut tar = tar(folder, archive, epoch);
     tar.args(more);
-    run(tar).map(drop)
+    run(tar)
 }
 
 fn tar(folder: &Path, archive: &Path, epoch: u64) -> std::process::Command {

@@ -8,7 +8,6 @@
 
 mod acme;
 mod case;
-mod clock;
 mod haproxy;
 mod network;
 mod pair;
@@ -18,7 +17,7 @@ mod prometheus;
 mod script;
 mod torrent;
 
-use crate::command::{Tally, is_root};
+use crate::command::is_root;
 use crate::venv::CLIENT_TOOLS;
 use crate::workspace::{binary, root, target};
 use anyhow::{Context, Result, ensure};
@@ -38,7 +37,7 @@ const LANES: usize = 6;
 /// # Errors
 ///
 /// Returns an error if no case has such a name, or the tracker is not built.
-pub fn run(names: &[&str]) -> Result<Tally> {
+pub fn run(names: &[&str]) -> Result<()> {
     let wanted = |case: &&Case| names.is_empty() || names.iter().any(|name| case.0.contains(name));
     let cases: Vec<&Case> = CASES.iter().filter(wanted).collect();
     let all = || CASES.iter().map(|case| case.0).collect::<Vec<_>>();
@@ -53,39 +52,36 @@ pub fn run(names: &[&str]) -> Result<Tally> {
     fs::copy("/proc/self/exe", &program)?;
     let next = AtomicUsize::new(0);
     let lane = || {
-        let mut tally = Tally::default();
+        let mut failed = Vec::new();
         while let Some((name, _)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-            tally.add(run_twice(&program, name, &folder));
+            if !passes(&program, name, &folder) {
+                failed.push(*name);
+            }
         }
-        tally
+        failed
     };
-    let mut tally = Tally::default();
-    thread::scope(|scope| {
+    let failed = thread::scope(|scope| {
         let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
-        for lane in lanes {
-            let panicked = |_| Tally { failed: 1, ..Tally::default() };
-            tally.add(lane.join().unwrap_or_else(panicked));
-        }
+        let failed = lanes.into_iter().map(|lane| lane.join().ok().context("a lane panicked"));
+        failed.collect::<Result<Vec<_>>>()
     });
+    let failed = failed?.concat();
     fs::remove_dir_all(&folder)?;
-    Ok(tally)
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
 }
 
 /// Runs a case, and once more if it fails: the clients have races of their own, which show on a busy
 /// machine. A case that passes then is flaky.
-fn run_twice(program: &Path, name: &str, folder: &Path) -> Tally {
-    let Err(error) = run_in_namespace(program, name, &folder.join(name)) else { return Tally::ONE };
+fn passes(program: &Path, name: &str, folder: &Path) -> bool {
+    let Err(error) = run_in_namespace(program, name, &folder.join(name)) else { return true };
     println!("{error:#}\n{name}: trying once more");
-    match run_in_namespace(program, name, &folder.join(format!("{name}-again"))) {
-        Ok(()) => {
-            println!("{name}: flaky");
-            Tally { flaky: 1, ..Tally::ONE }
-        }
-        Err(error) => {
-            println!("{error:#}");
-            Tally { failed: 1, ..Tally::default() }
-        }
+    let again = run_in_namespace(program, name, &folder.join(format!("{name}-again")));
+    match &again {
+        Ok(()) => println!("{name}: flaky"),
+        Err(error) => println!("{error:#}"),
     }
+    again.is_ok()
 }
 
 /// Starts this program again as the first process of new namespaces, and waits for it.

@@ -25,18 +25,17 @@ const SANITIZER: (&str, &str) = ("ASAN_OPTIONS", "detect_odr_violation=0");
 ///
 /// Fails without a nightly toolchain and cargo-fuzz, and if the target finds a defect.
 pub fn search(name: &str, seconds: Option<u32>) -> Result<()> {
-    let mut program = Program::build(Some(name))?.search(name, seconds.unwrap_or(60))?;
+    let mut program = Program::build()?.search(name, seconds.unwrap_or(60))?;
     program.arg("-print_final_stats=1");
     run(program)?;
     Ok(())
 }
 
-/// The folder of the fuzz targets' programs.
+/// The program of all targets.
 struct Program(PathBuf);
 
 impl Program {
-    /// Builds one target, or all of them.
-    fn build(name: Option<&str>) -> Result<Self> {
+    fn build() -> Result<Self> {
         if output(command(&["cargo", "+nightly", "fuzz", "--version"])).is_err() {
             bail!(
                 "fuzzing needs a nightly toolchain and cargo-fuzz: \
@@ -53,21 +52,20 @@ impl Program {
             "--features",
             "search",
         ]);
-        build.args(name);
         build.env(SANITIZER.0, SANITIZER.1);
         run(build)?;
         let version = output(command(&["rustc", "+nightly", "-vV"]))?;
         let host = version.lines().find_map(|line| line.strip_prefix("host: "));
         let host = host.context("expected a line `host:` of rustc -vV")?;
-        Ok(Self(root().join("fuzz/target").join(host).join("release")))
+        Ok(Self(root().join("fuzz/target").join(host).join("release/parser")))
     }
 
-    /// Returns a target's program, which fails if an input takes long or much memory.
+    /// Returns the program for a target, which fails if an input takes long or much memory.
     fn command(&self, name: &str) -> Result<Command> {
         let artifacts = format!("fuzz/target/artifacts/{name}/");
         fs::create_dir_all(root().join(&artifacts))?;
-        let program = self.0.join(name);
-        let mut command = command(&[&program.display().to_string()]);
+        let mut command = command(&[&self.0.display().to_string()]);
+        command.env("TIDEGATE_FUZZ", name);
         command.arg(format!("-artifact_prefix={artifacts}"));
         // Wall time; all targets share the processors.
         command.args(["-timeout=300", "-report_slow_units=120", "-rss_limit_mb=3000"]);
@@ -126,9 +124,9 @@ pub fn add(name: &str, files: &[&str]) -> Result<()> {
     pack(name, &folder)
 }
 
-/// Returns the names of all targets, in order.
+/// Returns the names of all targets, in order: those with committed inputs.
 fn targets() -> Result<Vec<String>> {
-    let files = fs::read_dir(root().join("fuzz/fuzz_targets"))?;
+    let files = fs::read_dir(root().join("fuzz/corpus"))?;
     let names = files.map(|file| {
         let name = file?.path().with_extension("");
         Ok(name.file_name().unwrap_or_default().to_string_lossy().into_owned())

@@ -1,12 +1,12 @@
 //! Pictures of every page of the dashboard, wide and narrow, light and dark, in states that a real tracker is in:
-//! empty, busy, and broken in several ways, and nodes of a cluster during a partition.
+//! busy, with a full disk, and nodes of a cluster during a partition.
 //!
 //! All of it runs in a network without a route out, as the tests with real clients do.
 
 mod scenes;
 
 use crate::clients::namespace;
-use crate::command::{Tally, command, run as run_command};
+use crate::command::{command, run as run_command};
 use crate::debian;
 use crate::workspace::{root, target};
 use anyhow::{Context, Result, bail, ensure};
@@ -31,7 +31,7 @@ const PICTURES: [(&str, &str); 6] = [
 /// # Errors
 ///
 /// Returns an error if there is no such scene, or one fails.
-pub fn run(words: &[&str]) -> Result<Tally> {
+pub fn run(words: &[&str]) -> Result<()> {
     let (options, names): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| word.starts_with("--"));
     let known = || SCENES.iter().map(|(name, _)| *name).collect::<Vec<_>>();
@@ -40,7 +40,6 @@ pub fn run(words: &[&str]) -> Result<Tally> {
     }
     let folder = target().join("screenshots");
     fs::create_dir_all(&folder)?;
-    let mut tally = Tally::default();
     for (name, _) in SCENES.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
         let at = target().join(format!("screenshots-{name}-{}", std::process::id()));
         fs::create_dir_all(&at)?;
@@ -48,13 +47,12 @@ pub fn run(words: &[&str]) -> Result<Tally> {
         inside.args(["screenshots-scene", name]).args([&folder, &at]);
         run_command(inside).with_context(|| format!("{name}: see {}", at.display()))?;
         fs::remove_dir_all(&at)?;
-        tally.add(Tally::ONE);
     }
     if options.contains(&"--docs") {
         copy_to_docs(&folder)?;
     }
     println!("{}", folder.display());
-    Ok(tally)
+    Ok(())
 }
 
 /// Takes the pictures of one scene. This process must be the first of its namespaces.
@@ -68,12 +66,11 @@ pub fn run_scene(name: &str, folder: &Path, at: &Path) -> Result<()> {
 }
 
 /// Takes pictures of a dashboard: of these pages, or of all.
-fn take(folder: &Path, admin: &str, state: &str, pages: &[&str], pid: u32) -> Result<()> {
+fn take(folder: &Path, admin: &str, state: &str, pages: &[&str]) -> Result<()> {
     let mut script = Command::new("node");
     script.arg(root().join("testing/clients/web/screenshots.mjs")).args([admin]).arg(folder);
     script.arg(state).args(pages).env("TIDEGATE_ADMIN_TOKEN", crate::tracker::TOKEN);
-    script.env("TRACKER_PID", pid.to_string());
-    run_command(script).map(drop)
+    run_command(script)
 }
 
 /// Copies the pictures of the documentation, with colours reduced to 256.

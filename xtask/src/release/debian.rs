@@ -36,7 +36,7 @@ pub(super) fn package(release: &Release, architecture: Architecture, files: &Pat
     let mut pack = command(&["dpkg-deb", "--root-owner-group", "-Zxz", "--build"]);
     pack.arg(&stage).arg(release.out.join(name));
     pack.env("SOURCE_DATE_EPOCH", release.commit.epoch.to_string());
-    run(pack).map(drop)
+    run(pack)
 }
 
 /// Has manual pages and documents in Debian's form: compressed, with a changelog of the package. The licence is in

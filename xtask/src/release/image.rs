@@ -81,7 +81,7 @@ fn append(folder: &Path, archive: &Path, epoch: u64, more: &[&str]) -> Result<()
     let mut tar = command(&["tar", "--append", "--format=ustar", "--numeric-owner"]);
     tar.arg(format!("--mtime=@{epoch}")).arg("--file").arg(archive).arg("--directory").arg(folder);
     tar.args(more);
-    run(tar).map(drop)
+    run(tar)
 }
 
 /// A folder of blobs, named by their digests.

@@ -5,13 +5,13 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
 use trials::artifacts::{ARCHITECTURES, SUMS};
-use trials::command::{Tally, command, output, run};
+use trials::command::{command, output, run};
 use trials::workspace::root;
 
 const USAGE: &str = "expected `repository FOLDER --key KEY [RELEASE]`";
 
 /// Adds the packages of a release to a repository, and writes its lists again. Packages of earlier releases stay.
-pub(crate) fn add(words: &[&str]) -> Result<Tally> {
+pub(crate) fn add(words: &[&str]) -> Result<()> {
     let (folder, key, release) = match words {
         [folder, "--key", key] => (folder, key, super::default_out()?),
         [folder, "--key", key, release] => (folder, key, root().join(release)),
@@ -31,7 +31,7 @@ pub(crate) fn add(words: &[&str]) -> Result<Tally> {
     }
     let names: Vec<&str> = ARCHITECTURES.iter().map(|it| it.debian).collect();
     write_lists(&folder, key, &names.join(" "))?;
-    Ok(Tally::ONE)
+    Ok(())
 }
 
 /// Writes the lists of packages, their checksums, the signatures of these, and the public key.

@@ -74,7 +74,7 @@ pub(super) fn write_sums(folder: &Path) -> Result<()> {
 pub(super) fn sign(folder: &Path, key: &Path, comment: &str) -> Result<()> {
     let mut minisign = command(&["minisign", "-S", "-m", SUMS, "-t", comment, "-s"]);
     minisign.arg(key).current_dir(folder);
-    run(minisign).map(drop).context("cannot sign the checksums (Debian's package is minisign)")
+    run(minisign).context("cannot sign the checksums (Debian's package is minisign)")
 }
 
 fn file_names(folder: &Path) -> Result<Vec<String>> {

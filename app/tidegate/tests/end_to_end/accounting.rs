@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::api::{Caller, start_in};
 use crate::clients::{Udp, has, http, own_query};
-use crate::post_receiver::{Post, Receiver};
 use crate::process::{Directory, Tracker};
 
 pub(crate) const MORE: &str =
@@ -274,52 +273,4 @@ fn a_key_is_replaced_without_losing_totals() {
     let taken = json!({ "key": other["key"] });
     api.expect(409, &format!("PATCH {one}"), Some(&taken));
     api.expect(400, &format!("PATCH {one}"), Some(&json!({ "key": "short" })));
-}
-
-/// The tracker posts batches instead of being asked: in order, until they are accepted, also after a kill.
-#[test]
-fn batches_are_posted_to_a_webhook_until_they_are_accepted() {
-    let state = Directory::new();
-    let receiver = Receiver::start(&[503, 302]);
-    let port = receiver.port();
-    let start = || {
-        let hooks = format!("webhook_ports = [\"{port}\"]\nwebhook_private = [\"127.0.0.1\"]\n");
-        start_in(
-            Directory::new(),
-            &format!("{hooks}{MORE}[state]\ndir = {:?}\n", state.path("state")),
-        )
-    };
-    let (mut tracker, api) = start();
-    let hook = json!({ "url": receiver.url("/feed"), "events": ["accounting"] });
-    let limited = api.limited(&["config:write", "events:read"]);
-    limited.expect(403, "POST /webhooks", Some(&hook));
-    api.expect(201, "POST /webhooks", Some(&hook));
-    let second = api.expect(409, "POST /webhooks", Some(&hook));
-    assert!(second["detail"].as_str().unwrap().contains("only one can"), "{second}");
-    let mut client = client(&api, 0xaa, 1001);
-    client.announce(tracker.http4(), [0, 0], "&event=started&left=1");
-    client.announce(tracker.http4(), [500, 50], "&left=1");
-    receiver.wait_until(|posts| ledger_of(posts).values().any(|sums| sums[0] == 500));
-    tracker.wait_until("all confirmed", |_| {
-        let stats = api.expect(200, "GET /site", None);
-        stats["announces"] == 2 && stats["spool_batches"] == 0 && stats["lag_s"] == 0.0
-    });
-    assert_eq!(tracker.metric("tidegate_webhook_posts_total{result=\"failed\"}"), 2.0);
-    client.announce(tracker.http4(), [700, 70], "&left=1");
-    receiver.wait_until(|posts| ledger_of(posts).values().any(|sums| sums[0] == 1200));
-    // Bytes that were counted but not posted when the process was killed are posted by the next one.
-    tracker.kill();
-    let (tracker, _api) = start();
-    client.announce(tracker.http4(), [9, 9], "&left=1");
-    let posts = receiver.wait_until(|posts| ledger_of(posts).values().any(|sums| sums[0] == 1209));
-    assert_eq!(ledger_of(&posts), Ledger::from([((client.user, client.torrent()), [1209, 129])]));
-    let ids: Vec<_> = posts.iter().map(|post| post.json()["id"].as_u64().unwrap()).collect();
-    assert!(ids.is_sorted() && ids[..3] == [ids[0]; 3], "{ids:?}");
-}
-
-/// Returns the sums that a receiver keeps which stores each batch once.
-fn ledger_of(posts: &[Post]) -> Ledger {
-    let mut reader = Reader::default();
-    posts.iter().for_each(|post| reader.add(&post.json()["data"]));
-    reader.ledger
 }

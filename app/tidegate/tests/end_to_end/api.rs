@@ -155,34 +155,6 @@ fn a_token_that_writes_keys_does_not_read_them() {
 }
 
 #[test]
-fn shows_freezes_and_removes_torrents_and_peers() {
-    let (tracker, api) = start("");
-    let mut events = Events::listen(&api, "?kinds=torrent_added,torrent_removed");
-    http_announce(tracker.http4(), 0xaa, 1);
-    api.expect(204, &format!("DELETE /torrents/{}", hash(0xaa)), None);
-    http_announce(tracker.http4(), 0xaa, 1);
-    let one = api.expect(200, &format!("GET /torrents/{}", hash(0xaa)), None);
-    assert_eq!((&one["leechers"], &one["frozen"]), (&json!(1), &json!(false)));
-    let page = api.expect(200, "GET /torrents?sort=leechers&limit=1", None);
-    assert_eq!(page["torrents"][0]["info_hash"], hash(0xaa));
-    api.expect(204, &format!("PUT /torrents/{}/freeze", hash(0xaa)), None);
-    assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "frozen"));
-    api.expect(204, &format!("DELETE /torrents/{}/freeze", hash(0xaa)), None);
-    assert!(has(&http_announce(tracker.http4(), 0xaa, 1), "8:complete"));
-    let found = api.expect(200, "GET /peers?address=127.0.0.1", None);
-    assert!(found.to_string().contains(&hash(0xaa)), "{found}");
-    api.expect(200, "DELETE /peers?address=127.0.0.1", None);
-    // The stream may begin a moment after its head: another torrent comes and goes until it is seen.
-    std::thread::scope(|scope| {
-        let seen = scope.spawn(|| while events.next()["data"]["info_hash"] != hash(0xbb) {});
-        while !seen.is_finished() {
-            http_announce(tracker.http4(), 0xbb, 1);
-            api.ask(&format!("DELETE /torrents/{}", hash(0xbb)), None);
-        }
-    });
-}
-
-#[test]
 fn changed_settings_hold_at_once_and_outlast_a_reload() {
     let (tracker, api) = start("");
     let interval = |expected: &str| has(&http_announce(tracker.http4(), 0xaa, 1), expected);
@@ -203,26 +175,9 @@ fn changed_settings_hold_at_once_and_outlast_a_reload() {
     assert!(interval("intervali1800e"));
 }
 
-#[test]
-fn reports_the_counts_of_the_tracker() {
-    let (tracker, api) = start("");
-    http_announce(tracker.http4(), 0xaa, 1);
-    http_announce(tracker.http4(), 0xbb, 2);
-    let stats = |api: &Caller| api.expect(200, "GET /stats", None);
-    tracker.wait_until("counts", |_| stats(&api)["traffic"]["http"]["requests"]["announce"] == 2);
-    let stats = stats(&api);
-    assert_eq!((&stats["torrents"], &stats["peers"]["v4"]["leechers"]), (&json!(2), &json!(2)));
-    assert_eq!((&stats["ready"], &stats["records"]["durable"]), (&json!(true), &json!(false)));
-    assert!(tracker.metric("tidegate_api_requests_total") >= 2.0);
-}
-
 pub(crate) struct Events(BufReader<TcpStream>);
 
 impl Events {
-    fn listen(api: &Caller, query: &str) -> Self {
-        Self::open(api, &format!("/events{query}"))
-    }
-
     pub(crate) fn open(api: &Caller, path: &str) -> Self {
         let mut stream = TcpStream::connect(api.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

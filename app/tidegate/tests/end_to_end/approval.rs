@@ -9,24 +9,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use geo::writer::{countries, systems};
 use jwt::signer::Signer;
+use net::process::own_addresses;
 use serde_json::{Value, json};
+use tracker::ExternalAddress;
 use types::{InfoHash, Refusal, Scope};
 
 use crate::admin_command::VARIABLE;
 use crate::api::{Caller, TOKEN, start_in};
 use crate::client_commands::fake_trackers::{ok, request, tcp};
-use crate::clients::{
-    Udp, announce_query, has, http, http_announce, open_websocket, u32_at, upgrade, ws_announce,
-};
+use crate::clients::{Udp, announce_query, has, http, http_announce, u32_at};
 use crate::process::{Directory, Tracker, stdout, tidegate};
 use crate::site;
 use crate::udp::connect;
-
-crate::site::on_engines! {
-    tokens_permit_their_torrent,
-    peers_beside_the_tracker_are_given_under_its_address,
-    systems_are_refused_by_their_networks,
-}
 
 const SERVED: &str = "10:incompletei";
 
@@ -183,27 +177,6 @@ fn tokens_permit_their_torrent() {
 }
 
 #[test]
-fn websockets_keep_the_token_of_their_url() {
-    let signer = Signer::new("EdDSA", "one").unwrap();
-    let tracker = with_tokens(&signer);
-    let token = signer.sign(&claims(0xaa, 600));
-    let answers = |target: &str, torrent: u8, event: &str| {
-        let (mut socket, status) = open_websocket(tracker.http4(), target);
-        assert_eq!(status, 101);
-        ws_announce(&mut socket, torrent, event)
-    };
-    let with_token = format!("/?jwt={token}");
-    assert!(has(&answers(&with_token, 0xaa, "started"), "\"incomplete\""));
-    assert!(has(&answers(&with_token, 0xaa, "stopped"), "\"incomplete\""));
-    let other = answers(&with_token, 0xbb, "started");
-    assert!(has(&other, Refusal::TokenOtherTorrent.text()), "{}", other.escape_ascii());
-    for event in ["started", "stopped"] {
-        assert!(has(&answers("/", 0xaa, event), Refusal::TokenMissing.text()));
-    }
-    assert_eq!(upgrade(tracker.http4(), "/"), 101);
-}
-
-#[test]
 fn keys_of_tokens_come_from_a_url() {
     let [one, two] = ["one", "two"].map(|id| Signer::new("RS256", id).unwrap());
     let body = Arc::new(Mutex::new(String::new()));
@@ -275,7 +248,11 @@ fn peers_beside_the_tracker_are_given_under_its_address() {
 
 #[test]
 fn peers_on_the_machine_are_given_under_its_own_address() {
-    let own = site::given(Ipv4Addr::LOCALHOST);
+    let of_machine = ExternalAddress::of_machine(&own_addresses());
+    let own = match of_machine.and_then(|it| it.addresses().next()) {
+        Some(IpAddr::V4(own)) => own,
+        _ => Ipv4Addr::LOCALHOST,
+    };
     let given = [&own.octets()[..], &1001_u16.to_be_bytes()].concat();
     let local = [127, 0, 0, 1, 0x03, 0xe9];
     let second = |tracker: &Tracker| {

@@ -3,7 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
@@ -104,47 +104,6 @@ fn a_backup_of_a_running_tracker_serves_another_user_on_another_machine() {
     assert_eq!(Udp::connect(tracker.udp4()).scrape(0xaa), [0, 0, 1]);
     let secrets = [&from, &to].map(|machine| fs::read(machine.state().join("secret")).unwrap());
     assert_eq!(secrets[0], secrets[1]);
-}
-
-/// The container that makes backups has BusyBox, and nothing else.
-#[cfg(target_os = "linux")]
-#[test]
-fn the_compose_file_makes_backups() {
-    let from = Machine::new("");
-    let tracker = from.start();
-    let before = rows(&fill(&tracker));
-    let folder = from.directory.path("backups");
-    fs::create_dir(&folder).unwrap();
-    // As in the image: all commands are BusyBox's.
-    let commands = from.directory.path("commands");
-    fs::create_dir(&commands).unwrap();
-    let mut install = Command::new("busybox");
-    assert!(install.args(["--install", "-s"]).arg(&commands).status().unwrap().success());
-    let back_up = |token: &str| {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/compose/monitored/backup.sh");
-        let mut busybox = Command::new(commands.join("sh"));
-        busybox
-            .env("PATH", &commands)
-            .arg(script)
-            .arg(&folder)
-            .arg("once")
-            .env("TIDEGATE_TOKEN", token);
-        busybox.env("TIDEGATE_ADMIN", tracker.admin_address().to_string()).output().unwrap()
-    };
-    let archives = || {
-        let paths = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
-        paths.filter(|path| !path.ends_with("new.tar")).collect::<Vec<_>>()
-    };
-    let refused = back_up("tg_00000000000000000000000000000000");
-    assert!(!refused.status.success() && archives().is_empty());
-    assert!(stderr(&refused).contains("no backup: HTTP/1.") && stderr(&refused).contains(" 401 "));
-    assert_success(&back_up(TOKEN));
-    let archives = archives();
-    assert_eq!(archives.len(), 1);
-    drop(tracker);
-    let to = Machine::new("");
-    assert_success(&to.run("restore", &archives[0]));
-    assert_eq!(rows(&Caller::of(&to.start())), before);
 }
 
 #[test]

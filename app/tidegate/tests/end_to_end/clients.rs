@@ -201,15 +201,6 @@ impl Udp {
     }
 }
 
-/// Returns the ports of the peers in a reply over UDP, sorted. A peer has `len` bytes: 6, or 18 over IPv6.
-pub(crate) fn peer_ports(reply: &[u8], len: usize) -> Vec<u16> {
-    let peers = reply[20..].chunks(len);
-    let mut ports: Vec<_> =
-        peers.map(|it| u16::from_be_bytes([it[len - 2], it[len - 1]])).collect();
-    ports.sort_unstable();
-    ports
-}
-
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }

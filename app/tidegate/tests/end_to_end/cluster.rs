@@ -2,15 +2,11 @@
 
 mod accounts;
 mod failures;
-mod foreign;
 mod operation;
-mod peers;
 mod private;
 mod records;
-mod streams;
 mod webtorrent;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use harness::nats::{Addresses, Client, Nats, Operator};
@@ -55,16 +51,16 @@ pub(crate) struct Cluster {
     pub(crate) nats: Nats,
     pub(crate) operator: Operator,
     pub(crate) directory: Directory,
-    has_users: bool,
 }
 
 impl Cluster {
-    /// Starts one server or three, which tell no users apart: a test may say anything.
+    /// Starts one server or three.
     pub(crate) fn start(servers: usize) -> Self {
-        let nats = Nats::start(servers).unwrap();
-        let hosts = nats.running().map(|server| nats.address(server).to_string()).collect();
+        let places: Vec<_> = (0..servers).map(|_| Addresses::unused()).collect();
+        let hosts = places.iter().map(|place| place.client.to_string()).collect();
         let Folder { operator, directory } = Folder::new(hosts);
-        let cluster = Self { nats, operator, directory, has_users: false };
+        let nats = Nats::start(&places, &operator).unwrap();
+        let cluster = Self { nats, operator, directory };
         // All tests share a disk.
         cluster.operator.run("set size 64MiB").unwrap();
         cluster
@@ -78,30 +74,15 @@ impl Cluster {
         (cluster, nodes)
     }
 
-    /// Starts servers as operators do: with users.
-    pub(crate) fn start_with_users(servers: usize) -> Self {
-        let places: Vec<_> = (0..servers).map(|_| Addresses::unused()).collect();
-        let hosts = places.iter().map(|place| place.client.to_string()).collect();
-        let Folder { operator, directory } = Folder::new(hosts);
-        let nats = Nats::start_operated(&places, &operator).unwrap();
-        let cluster = Self { nats, operator, directory, has_users: true };
-        cluster.operator.run("set size 64MiB").unwrap();
-        cluster
-    }
-
     /// Makes the join file of a node.
     pub(crate) fn invite(&self, number: u8) -> PathBuf {
-        let invited = match self.has_users {
-            true => self.operator.invite(number),
-            false => self.operator.invite_without_user(number),
-        };
-        invited.unwrap()
+        self.operator.invite(number).unwrap()
     }
 
     /// Opens a connection to the first server, by which everything may be done.
     pub(crate) fn superuser(&self) -> Client {
         let user = self.operator.superuser().unwrap();
-        Client::connect(self.nats.address(0), Some(&user)).unwrap()
+        Client::connect(self.nats.address(0), &user).unwrap()
     }
 
     /// Starts a node, and waits until it has caught up with the others.
@@ -112,18 +93,6 @@ impl Cluster {
     /// The same with more lines of `[cluster]`, or more sections.
     pub(crate) fn node_with(&self, number: u8, more: &str) -> Tracker {
         start(&self.invite(number), more)
-    }
-
-    /// The same with a secret that the other nodes do not have.
-    fn stranger(&self, number: u8, more: &str) -> Tracker {
-        let join = fs::read_to_string(self.invite(number)).unwrap();
-        let secret = join.lines().find(|line| line.starts_with("secret =")).unwrap();
-        let other = format!("secret = {:?}", "5e".repeat(32));
-        let path = self.operator.folder().join("stranger.join");
-        // With the mode of the file.
-        fs::copy(self.invite(number), &path).unwrap();
-        fs::write(&path, join.replace(secret, &other)).unwrap();
-        start(&path, more)
     }
 
     /// Starts a node whose records and journal stay.

@@ -130,55 +130,6 @@ fn does_not_call_the_ports_of_a_running_tracker_taken() {
     }
 }
 
-#[cfg(target_os = "linux")]
-#[test]
-fn finds_out_whose_ports_are_in_use_or_says_how_to() {
-    use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
-    use std::process::Command;
-    let tracker = Tracker::start(Directory::new(), "");
-    let port = tracker.udp4().port();
-    // Where other users may go, too.
-    let directory = harness::Directory::within(Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-    fs::set_permissions(directory.root(), PermissionsExt::from_mode(0o755)).unwrap();
-    let text = format!(
-        "[udp]\nlisten = [\"127.0.0.1:{port}\"]\n[http]\nlisten = []\n[admin]\nlisten = []\n"
-    );
-    let file = directory.write("same.toml", text).unwrap();
-    // The same program under another name.
-    let copy = directory.path("tg2");
-    fs::hard_link(env!("CARGO_BIN_EXE_tidegate"), &copy).unwrap();
-    let check = |command: &mut Command| {
-        command.args(["config", "check", "--config"]).arg(&file).env_clear().output()
-    };
-    let output = check(&mut Command::new(&copy)).unwrap();
-    let note = format!("is in use by the running tidegate, pid {}\n", tracker.pid());
-    assert!(output.status.success() && stderr(&output).ends_with(&note), "{}", stderr(&output));
-    // Another user, who may not see whose sockets these are. Only root can become one.
-    if tracker.status("Uid").starts_with("0\t")
-        && let Ok(output) = check(Command::new(&copy).uid(65534).gid(65534))
-    {
-        let text = stderr(&output);
-        for part in [
-            "is in use by a process that this user cannot see, perhaps a running tracker: `ss -lnup",
-            "Run this check as root or as the tracker's user: ports of the running tracker are no problem",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-        assert_eq!(output.status.code(), Some(1));
-    }
-}
-
-#[test]
-fn the_check_looks_for_the_user() {
-    let directory = Directory::new();
-    let more = "[process]\nuser = \"no-such-user\"\n";
-    let file = directory.write("check.toml", &config(0, 0, more));
-    let output = run(&["config", "check", "--config", file.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("no-such-user"), "{}", stderr(&output));
-}
-
 #[test]
 fn checks_the_directory_of_the_journal() {
     let directory = Directory::new();

@@ -1,10 +1,9 @@
-//! HTTP endpoints beside announces and scrapes: full scrapes, statistics, the public page.
+//! HTTP endpoints beside announces and scrapes, as far as reloads and restarts matter to them. Their responses are
+//! tested in edge/pages.
 
 use std::net::SocketAddr;
 
-use harness::http::get;
-
-use crate::clients::{Udp, has, http, http_announce, upgrade};
+use crate::clients::{has, http, http_announce};
 use crate::process::{Directory, Tracker, start};
 
 /// A further listener with these settings.
@@ -15,11 +14,6 @@ fn listener(settings: &str) -> String {
 /// Where that listener is.
 fn address(tracker: &Tracker) -> SocketAddr {
     tracker.listener("http", [127, 0, 0, 9])
-}
-
-/// Returns the texts between `<code>` and `</code>`.
-fn urls(html: &str) -> Vec<&str> {
-    html.split("<code>").skip(1).map(|part| part.split("</code>").next().unwrap()).collect()
 }
 
 #[test]
@@ -42,46 +36,6 @@ fn full_scrapes_follow_a_reload() {
     tracker.wait_until("it is counted", |it| it.sum("tidegate_full_scrapes_total", &[]) == 1.0);
     // The other listener has none.
     assert!(has(&http(tracker.http4(), "/scrape").1, "info_hash is missing"));
-}
-
-#[test]
-fn statistics_count_all_workers_and_protocols() {
-    let tracker = start(&listener("http.stats = \"opentracker\"\nhttp.page = \"figures\"\n"));
-    let address = address(&tracker);
-    for port in 1001..1009 {
-        http_announce(tracker.http4(), 0xaa, port);
-    }
-    Udp::connect(tracker.udp4()).announce(0xbb, 1001);
-    // Workers publish their counters four times a second, and figures are gathered once a second.
-    tracker.wait_until("all are counted", |_| {
-        let xml = String::from_utf8(http(address, "/stats?mode=everything").1).unwrap();
-        let has = |text: &str| xml.contains(text);
-        has("<announce>8</announce>")
-            && has("<announce>1</announce>")
-            && has("<connect>1</connect>")
-            && has("<count_mutex>2</count_mutex>")
-    });
-    let (status, peers) = http(address, "/stats");
-    let expected = b"9\n0\nopentracker serving 2 torrents\nopentracker";
-    assert_eq!((status, peers.as_slice()), (200, expected.as_slice()));
-    let page = String::from_utf8(http(address, "/").1).unwrap();
-    assert!(page.contains("<dt>Torrents</dt><dd>2</dd>"), "{page}");
-    assert_eq!(http(tracker.http4(), "/stats").0, 404);
-}
-
-#[test]
-fn public_page_names_the_listeners_and_webtorrent_is_beside_it() {
-    let tracker = start("");
-    let (http4, udp) = (tracker.http4(), tracker.udp4().port());
-    let html = get(http4, "/").unwrap().text();
-    for expected in [
-        format!("udp://{}:{udp}/announce", http4.ip()),
-        format!("http://{http4}/announce"),
-        format!("ws://{http4}/"),
-    ] {
-        assert!(urls(&html).contains(&expected.as_str()), "{expected} {html}");
-    }
-    assert_eq!(upgrade(http4, "/"), 101);
 }
 
 /// Returns the seconds of today in which UDP over IPv4 served, and in which it was down.

@@ -1,19 +1,14 @@
 //! XDP programs that cannot be had, and interfaces that change under them: clients are served in any case.
 
-use harness::network::{NetworkOptions, XdpMode};
+use harness::network::XdpMode;
 
 use crate::api::{Caller, TOKEN};
 use crate::clients::{Udp, u32_at};
 use crate::process::{Directory, Tracker, config, stderr, tidegate};
-use crate::site::{Engine, Site, in_network};
+use crate::site::{Engine, Site, in_network, in_network_of};
 
 /// The engines that have a program.
 const ENGINES: [Engine; 3] = [Engine::Shield, Engine::XdpDriver, Engine::XdpGeneric];
-
-/// Calls `test` in a network, where the engine of trackers is `mmsg` unless it chooses another.
-fn network(test: impl FnOnce(&Site)) {
-    in_network(NetworkOptions::default(), test);
-}
 
 /// Starts a tracker with an engine that may not be available.
 fn start_with(engine: &str, mode: &str) -> Tracker {
@@ -67,7 +62,7 @@ fn wait_for_program(tracker: &Tracker) {
 #[test]
 fn serves_by_sockets_if_another_program_is_attached() {
     for of_other in [XdpMode::Driver, XdpMode::Generic] {
-        network(|site| {
+        in_network(|site| {
             let Site { network, .. } = site;
             network.attach_pass_program(&network.tracker, "eth0", of_other).unwrap();
             for engine in ["shield", "xdp"] {
@@ -98,8 +93,7 @@ fn serves_by_sockets_if_another_program_is_attached() {
 
 #[test]
 fn serves_by_sockets_if_the_driver_refuses_large_packets() {
-    let options = NetworkOptions { mtu: 9000, ..NetworkOptions::default() };
-    in_network(options, |_| {
+    in_network_of(9000, |_| {
         for engine in ["shield", "xdp"] {
             check_fallback(&start_with(engine, "driver"), engine, "eth0");
             // The generic path takes them.
@@ -113,7 +107,7 @@ fn serves_by_sockets_if_the_driver_refuses_large_packets() {
 
 #[test]
 fn serves_queues_whose_socket_is_taken_by_udp_sockets() {
-    network(|site| {
+    in_network(|site| {
         let tracker = &site.network.tracker;
         let line = tracker.run_command("ip", &["-oneline", "link", "show", "eth0"]).unwrap();
         let index: u32 = line.split(':').next().unwrap().parse().unwrap();
@@ -138,44 +132,8 @@ fn serves_queues_whose_socket_is_taken_by_udp_sockets() {
 }
 
 #[test]
-fn goes_on_after_its_interface_was_down() {
-    for engine in ENGINES {
-        network(|site| {
-            site.engine.set(engine);
-            let host = &site.network.tracker;
-            let tracker = Tracker::start(Directory::new(), "");
-            wait_for_program(&tracker);
-            host.set("net/ipv6/conf/eth0/keep_addr_on_down", "1").unwrap();
-            host.ip("link set eth0 down\n").unwrap();
-            harness::wait_until("it is noticed", || tracker.log().contains("eth0 is down"));
-            host.ip("link set eth0 up\n").unwrap();
-            // Routes end with an interface that goes down.
-            let routes = "route add default via 203.0.113.1\nroute add default via 2001:db8:2::1\n";
-            host.ip(routes).unwrap();
-            tracker.wait_for_log("eth0 is up");
-            wait_for_program(&tracker);
-        });
-    }
-}
-
-#[test]
-fn outlives_its_interface() {
-    for engine in ENGINES {
-        network(|site| {
-            site.engine.set(engine);
-            let mut tracker = Tracker::start(Directory::new(), "");
-            wait_for_program(&tracker);
-            site.network.router.ip("link delete tracker\n").unwrap();
-            harness::wait_until("it is noticed", || tracker.log().contains("eth0 is gone"));
-            tracker.stop();
-            assert!(tracker.wait_for_end().success(), "{}", tracker.log());
-        });
-    }
-}
-
-#[test]
 fn follows_addresses_of_its_interface() {
-    network(|site| {
+    in_network(|site| {
         site.engine.set(Engine::XdpDriver);
         let listen = [("TIDEGATE_UDP__LISTEN", "0.0.0.0:0,[::]:0")];
         let tracker = Tracker::start_with(Directory::new(), "", &listen);
@@ -197,10 +155,11 @@ fn follows_addresses_of_its_interface() {
     });
 }
 
+/// It is killed, its interface goes down and comes back, and then there is no interface any more.
 #[test]
-fn serves_again_at_once_after_a_kill() {
+fn outlives_kills_and_its_interface() {
     for engine in ENGINES {
-        network(|site| {
+        in_network(|site| {
             site.engine.set(engine);
             let listen = [("TIDEGATE_UDP__LISTEN", "203.0.113.2:6969,[2001:db8:2::2]:6969")];
             let start = || Tracker::start_with(Directory::new(), "", &listen);
@@ -210,17 +169,33 @@ fn serves_again_at_once_after_a_kill() {
             // A tracker is killed when it is dropped. The kernel detaches its program.
             drop(old);
             // It starts only with a program.
-            let new = start();
+            let mut tracker = start();
             // Ids of the old process are not valid, and nothing answers with its key.
             for client in &clients {
                 client.send_announce(0xaa, 1001).unwrap();
             }
             let bad = [("reason", "bad_connection_id")];
-            new.wait_until("counted", |it| it.sum("tidegate_drops_total", &bad) == 2.0);
-            for (client, to) in clients.iter().zip([new.udp4(), new.udp6()]) {
+            tracker.wait_until("counted", |it| it.sum("tidegate_drops_total", &bad) == 2.0);
+            for (client, to) in clients.iter().zip([tracker.udp4(), tracker.udp6()]) {
                 assert_ne!(Udp::connect(to).id, client.id);
             }
-            wait_for_program(&new);
+            wait_for_program(&tracker);
+
+            let host = &site.network.tracker;
+            host.set("net/ipv6/conf/eth0/keep_addr_on_down", "1").unwrap();
+            host.ip("link set eth0 down\n").unwrap();
+            harness::wait_until("it is noticed", || tracker.log().contains("eth0 is down"));
+            host.ip("link set eth0 up\n").unwrap();
+            // Routes end with an interface that goes down.
+            let routes = "route add default via 203.0.113.1\nroute add default via 2001:db8:2::1\n";
+            host.ip(routes).unwrap();
+            tracker.wait_for_log("eth0 is up");
+            wait_for_program(&tracker);
+
+            site.network.router.ip("link delete tracker\n").unwrap();
+            harness::wait_until("it is noticed", || tracker.log().contains("eth0 is gone"));
+            tracker.stop();
+            assert!(tracker.wait_for_end().success(), "{}", tracker.log());
         });
     }
 }

@@ -3,8 +3,6 @@
 use std::os::unix::fs::chown;
 use std::process::Command;
 
-use harness::network::NetworkOptions;
-
 use crate::clients::{Udp, u32_at};
 use crate::process::{Directory, Tracker, stderr, tidegate};
 use crate::site::{Site, in_network};
@@ -47,7 +45,7 @@ fn start(engine: &str, capabilities: &[&str], more: &str) -> Tracker {
 
 /// Calls `test` in a network, unless the binary is where other users cannot run it.
 fn network(test: impl FnOnce(&Site)) {
-    in_network(NetworkOptions::default(), |site| {
+    in_network(|site| {
         let version = unprivileged(&tidegate(&["--version"]), &[]).output().unwrap();
         if version.status.success() {
             test(site);

@@ -81,32 +81,6 @@ fn an_upgrade_keeps_swarms_without_a_state_directory() {
     check(&tracker);
 }
 
-#[test]
-fn an_upgrade_works_with_programs_that_take_no_swarms() {
-    let (tracker, link) = Tracker::start_by_link(Directory::new());
-    fill(&tracker);
-    // To this one the stream is a socket of unknown purpose.
-    let script = format!(
-        "#!/bin/sh\nLISTEN_FDNAMES=$(echo \"$LISTEN_FDNAMES\" | sed s/swarms/else/)\n\
-         exec {} \"$@\"\n",
-        env!("CARGO_BIN_EXE_tidegate")
-    );
-    fs::remove_file(&link).unwrap();
-    fs::write(&link, script).unwrap();
-    fs::set_permissions(&link, fs::Permissions::from_mode(0o755)).unwrap();
-    tracker.upgrade();
-    tracker.wait_for_log("the new process takes no swarms");
-    let udp = Udp::connect(tracker.udp4());
-    assert_eq!(udp.scrape(0xaa), [0; 3]);
-    // This one offers its own.
-    fill(&tracker);
-    announce(tracker.http4(), "", 0xaa, 3, "left=5&event=stopped");
-    fs::remove_file(&link).unwrap();
-    link_binary(&link);
-    tracker.upgrade();
-    check(&tracker);
-}
-
 /// A new process takes the swarms, and crashes or hangs meanwhile.
 #[test]
 fn the_old_process_serves_on_if_the_new_one_fails_while_it_receives() {
@@ -157,27 +131,7 @@ fn announce_with(tracker: &Tracker, key: &Value, torrent: u8, rest: &str) -> boo
 }
 
 #[test]
-fn sessions_of_keys_survive_an_upgrade() {
-    let state = Directory::new();
-    let (tracker, api) = start_private(&state);
-    let key = api.expect(201, "POST /keys", Some(&json!({ "torrents": 1 })));
-    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=0&event=started"));
-    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=1000"));
-    tracker.upgrade();
-    let api = Caller::of(&tracker);
-    tracker.wait_for_log(" peers=1 sessions=1\n");
-    tracker.wait_until("counted", |_| uploaded(&api, &key) == 1000);
-    // The key's bound holds, and its progress counts from the report to the old process.
-    assert!(!announce_with(&tracker, &key, 0xbb, "left=9"));
-    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=1500"));
-    tracker.wait_until("counted", |_| uploaded(&api, &key) == 1500);
-    tracker.upgrade();
-    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=1501"));
-    tracker.wait_until("counted", |_| uploaded(&api, &key) == 1501);
-}
-
-#[test]
-fn sessions_of_keys_survive_a_restart() {
+fn sessions_of_keys_survive_restarts_and_upgrades() {
     let state = Directory::new();
     let (mut tracker, api) = start_private(&state);
     let key = api.expect(201, "POST /keys", Some(&json!({ "torrents": 1 })));
@@ -193,6 +147,13 @@ fn sessions_of_keys_survive_a_restart() {
         assert!(announce_with(&tracker, &key, 0xaa, &format!("left=9&uploaded={to}")));
         tracker.wait_until("counted", |_| uploaded(&api, &key) == to);
     }
+    // The same in the new process of an upgrade.
+    tracker.upgrade();
+    let api = Caller::of(&tracker);
+    tracker.wait_for_log(" peers=1 sessions=1\n");
+    assert!(!announce_with(&tracker, &key, 0xbb, "left=9"));
+    assert!(announce_with(&tracker, &key, 0xaa, "left=9&uploaded=2000"));
+    tracker.wait_until("counted", |_| uploaded(&api, &key) == 2000);
     // The secret by which sessions are found again.
     let secret = fs::metadata(state.path("state/secret")).unwrap();
     assert_eq!((secret.len(), secret.permissions().mode() & 0o777), (32, 0o600));

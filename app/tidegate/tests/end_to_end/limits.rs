@@ -40,7 +40,6 @@ fn changes_rate_limits_on_sighup() {
 
 /// The process is stopped, so that its buffers fill up.
 #[test]
-#[cfg(target_os = "linux")]
 fn says_that_receive_buffers_were_full() {
     let name = "tidegate_receive_buffer_drops_total";
     let (tracker, api) = start_in(Directory::new(), "requests_per_s = 0\n");

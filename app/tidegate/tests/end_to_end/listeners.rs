@@ -4,12 +4,9 @@ use std::net::SocketAddr;
 
 use harness::http::Connection;
 
-use crate::clients::{Udp, announce_target, has, http, http_announce, open_websocket, u32_at};
+use crate::clients::{Udp, has, http, http_announce, open_websocket, u32_at};
 use crate::process::{Directory, Tracker, is_listening, run, stderr, stdout};
 use crate::site;
-use crate::udp::{connect, proxy_header};
-
-crate::site::on_engines! { applies_lists_per_listener_and_reloads_them, trusts_proxies_per_listener }
 
 const DENIED: &str = "on the tracker's deny list";
 const NOT_ALLOWED: &str = "not on the tracker's allow list";
@@ -31,19 +28,6 @@ fn udp_at(tracker: &Tracker, number: u8) -> SocketAddr {
 
 fn line(torrent: u8) -> String {
     format!("{torrent:02x}").repeat(20) + "\n"
-}
-
-/// Sends `request` and returns everything up to the end of the connection.
-fn talk(to: SocketAddr, request: &str) -> Vec<u8> {
-    let mut connection = Connection::open(to).unwrap();
-    connection.send(request).unwrap();
-    connection.receive_rest().unwrap()
-}
-
-/// Returns an announce with `headers`, each of which ends with `\r\n`.
-fn announce(torrent: u8, headers: &str) -> String {
-    let target = announce_target(torrent, 1001);
-    format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n\r\n")
 }
 
 fn counted(tracker: &Tracker, name: &str, (protocol, address): (&str, SocketAddr), of: &str) {
@@ -117,53 +101,6 @@ fn applies_lists_per_listener_and_reloads_them() {
     assert!(has(&http_announce(http_at(&tracker, late), 0xdd, 1001), DENIED));
     assert!(!is_listening(open_at));
     assert_eq!(u32_at(&Udp::connect(udp_at(&tracker, own)).announce(0xdd, 1001), 0), 1);
-}
-
-#[test]
-fn trusts_proxies_per_listener() {
-    let (behind, strict) = (2, 3);
-    let proxy = site::client(1);
-    let proxies = format!("http.trusted_proxies = [\"{proxy}\"]");
-    let udp_proxies = format!("udp.trusted_proxies = [\"{proxy}\"]");
-    let tables = table("http", behind, &proxies)
-        + &table("http", strict, &format!("http.proxy_protocol = \"v1v2\"\n{proxies}"))
-        + &table("udp", strict, &udp_proxies);
-    let tracker = Tracker::start(Directory::new(), &tables);
-    let (behind, strict_udp) = (http_at(&tracker, behind), udp_at(&tracker, strict));
-    let strict = http_at(&tracker, strict);
-    let forwarded = announce(0xaa, "X-Forwarded-For: 192.0.2.7\r\n");
-    let proxied = format!("PROXY TCP4 192.0.2.8 192.0.2.1 1 2\r\n{}", announce(0xaa, ""));
-    let here = site::given(proxy).octets();
-    let (seven, eight) = ([192, 0, 2, 7], [192, 0, 2, 8]);
-    let is_known_as = |to, request: &str, ip: [u8; 4]| {
-        has(&talk(to, request), [b"external ip4:".as_slice(), &ip].concat())
-    };
-    // Without trusted proxies, forwarding headers are ignored and a PROXY header is a bad request.
-    assert!(is_known_as(tracker.http4(), &forwarded, here));
-    assert!(talk(tracker.http4(), &proxied).starts_with(b"HTTP/1.1 400 "));
-    assert!(is_known_as(behind, &forwarded, seven));
-    assert!(talk(behind, &proxied).starts_with(b"HTTP/1.1 400 "));
-    assert!(is_known_as(strict, &proxied, eight));
-    assert_eq!(talk(strict, &forwarded), b"");
-    for (address, reason) in [
-        (tracker.http4(), "untrusted_proxy"),
-        (behind, "untrusted_proxy"),
-        (strict, "bad_proxy_header"),
-    ] {
-        counted(&tracker, "drops_total", ("http", address), &format!("reason=\"{reason}\""));
-    }
-    // The same over UDP.
-    let [direct, wrapping] = [tracker.udp4(), strict_udp].map(|to| Udp::unconnected(1, to));
-    let wrapped = [proxy_header(7), connect(1)].concat();
-    direct.socket.send(&wrapped).unwrap();
-    wrapping.socket.send(&connect(1)).unwrap();
-    // An XDP program sees a connect without its constant.
-    let reason = if site::has_program() { "wrong_magic" } else { "untrusted_proxy" };
-    let reason = format!("reason=\"{reason}\"");
-    counted(&tracker, "drops_total", ("udp", tracker.udp4()), &reason);
-    counted(&tracker, "drops_total", ("udp", strict_udp), "reason=\"bad_proxy_header\"");
-    assert_eq!(wrapping.request(&wrapped).len(), 38 + 16);
-    assert_eq!(direct.request(&connect(1)).len(), 16);
 }
 
 #[test]

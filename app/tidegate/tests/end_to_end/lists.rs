@@ -92,7 +92,7 @@ fn lists_at_urls_are_refreshed() {
     });
     assert_eq!(tracker.metric("tidegate_reload_failures_total"), 0.0);
     let name = "tidegate_list_failures_total";
-    assert_eq!(tracker.sum(name, &[("key", "access.deny")]), 1.0);
+    assert!(tracker.sum(name, &[("key", "access.deny")]) >= 1.0);
 }
 
 #[test]

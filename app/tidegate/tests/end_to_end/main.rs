@@ -1,5 +1,6 @@
 //! The binary as its users meet it: command line, files, sockets and signals. Requests are written byte
-//! by byte, so that tidegate's codec does not check itself. Deadlines are generous.
+//! by byte, so that tidegate's codec does not check itself. Deadlines are generous. Linux only: networks are namespaces.
+#![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a failure anywhere in here is a test's failure")]
 
 mod access_lists;
@@ -14,9 +15,7 @@ mod cluster;
 mod cluster_setup;
 mod config_command;
 mod endpoints;
-#[cfg(target_os = "linux")]
 mod engine_failures;
-#[cfg(target_os = "linux")]
 mod engine_rights;
 mod handover;
 mod limits;
@@ -26,10 +25,8 @@ mod lists;
 mod load;
 mod logs;
 mod manual;
-#[cfg(target_os = "linux")]
 mod near;
 mod packaging;
-mod post_receiver;
 mod private_trackers;
 mod process;
 mod releases;
@@ -41,15 +38,11 @@ mod site;
 mod site_databases;
 mod socket_activation;
 mod swarms;
-#[cfg(target_os = "linux")]
 mod thread_priority;
 mod tls;
 mod top_command;
 mod udp;
 mod upgrade;
-#[cfg(target_os = "linux")]
 mod walkthroughs;
-#[cfg(target_os = "linux")]
 mod wire;
-#[cfg(target_os = "linux")]
 mod xdp;

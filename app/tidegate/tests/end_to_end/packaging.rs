@@ -106,7 +106,6 @@ fn accepts_the_configuration_of_packages() {
 }
 
 /// The files that the compose file with monitoring mounts exist, and their programs accept them.
-#[cfg(target_os = "linux")]
 #[test]
 fn has_what_the_compose_file_with_monitoring_mounts() {
     let folder = folder().join("compose/monitored");
@@ -143,32 +142,9 @@ fn passes_secrets_to_the_example_of_a_node() {
         example.contains(&format!("dir = \"{state}\""))
             && compose.contains(&format!("- {state}:{state}"))
     );
-}
-
-/// The configurations that `tidegate cluster init` makes are accepted by nats-server, and the unit and the compose file
-/// look for them at the same path.
-#[test]
-fn makes_configurations_of_nats_servers() {
     let unit = value("cluster/nats.service", "ExecStart");
-    let compose = fs::read_to_string(folder().join("cluster/compose.yaml")).unwrap();
     let path = "/etc/nats/nats-server.conf";
     assert!(unit.ends_with(path) && compose.contains(&format!("\"{path}\"")), "{unit}");
-    if harness::nats::obstacle().is_some() {
-        return;
-    }
-    let directory = Directory::new();
-    let here = directory.path("c");
-    let hosts = ["t1.example.org", "192.0.2.2", "2001:db8::3"].map(String::from);
-    let program = Path::new(env!("CARGO_BIN_EXE_tidegate"));
-    let operator = harness::nats::Operator::init(program, &here, "c", &hosts).unwrap();
-    for server in 0..hosts.len() {
-        let data = directory.path(&format!("data-{server}"));
-        let conf = operator.server_configuration(server, &data).unwrap();
-        let file = directory.write("nats-server.conf", &conf);
-        let output = Command::new(harness::nats::program()).arg("-t").arg("-c").arg(&file).output();
-        let output = output.unwrap();
-        assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
-    }
 }
 
 #[test]

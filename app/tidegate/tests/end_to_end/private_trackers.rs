@@ -16,14 +16,6 @@ use crate::clients::{
 use crate::process::{Directory, Tracker};
 use crate::site;
 
-crate::site::on_engines! {
-    refuses_requests_without_a_key,
-    applies_and_follows_the_file_of_keys,
-    refuses_client_software_by_peer_id,
-    bans_clients_that_guess_keys,
-    bans_clients_that_send_garbage,
-}
-
 const ANNA: &str = "anna-0123456789ab";
 const BERT: &str = "bert_0123456789ABCDEF0123456789ABCDEF";
 const MISSING: &str = "this tracker is private: the announce URL must contain your key";

@@ -89,8 +89,6 @@ pub(crate) fn stderr(output: &Output) -> String {
 pub(crate) struct Tracker {
     tracker: harness::Tracker,
     pub(crate) directory: Directory,
-    /// Of its IPv4 listeners, as configured: 0 unless the test has chosen one.
-    port: u16,
 }
 
 impl Tracker {
@@ -111,7 +109,7 @@ impl Tracker {
     pub(crate) fn start_by(command: Command, directory: Directory, more: &str) -> Self {
         let configuration = config(0, 0, more);
         let tracker = site::start(command, directory.0.root(), &configuration);
-        Self { tracker: tracker.unwrap(), directory, port: 0 }
+        Self { tracker: tracker.unwrap(), directory }
     }
 
     /// The same by a link to the binary, as where several versions are installed. Returns the link, too.
@@ -121,14 +119,6 @@ impl Tracker {
         let mut command = Command::new(&link);
         command.stdin(Stdio::null());
         (Self::start_by(command, directory, ""), link)
-    }
-
-    /// The same on `port` of 127.0.0.1, by a command that prints to its standard error.
-    pub(crate) fn start_on(command: Command, directory: Directory, port: u16) -> Self {
-        let configuration = config(port, 0, "");
-        let root = directory.0.root();
-        let tracker = harness::Tracker::start_with_own_stdout(command, root, &configuration);
-        Self { tracker: tracker.unwrap(), directory, port }
     }
 
     /// The id of the process that serves.
@@ -167,7 +157,7 @@ impl Tracker {
 
     /// Replaces what follows the listeners in its configuration file.
     pub(crate) fn configure(&self, more: &str) {
-        self.tracker.configure(&config(self.port, 0, more)).unwrap();
+        self.tracker.configure(&config(0, 0, more)).unwrap();
     }
 
     /// Where it listens for UDP over IPv4.

@@ -100,7 +100,6 @@ fn rejects_acme_settings_the_sandbox_was_not_built_for() {
 }
 
 /// Also if it stays root. Its launcher keeps them: the process that it starts has them until it serves.
-#[cfg(target_os = "linux")]
 #[test]
 fn keeps_no_capabilities() {
     let tracker = Tracker::start(Directory::new(), "");

@@ -7,8 +7,6 @@ use crate::clients::{Udp, has, http, http_announce, u32_at};
 use crate::process::{Directory, Signal, Tracker, start, tidegate_of_users};
 use crate::site;
 
-crate::site::on_engines! { shares_one_swarm_between_protocols_and_families }
-
 #[test]
 fn shares_one_swarm_between_protocols_and_families() {
     let tracker = start("");

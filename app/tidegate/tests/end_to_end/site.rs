@@ -4,17 +4,13 @@
 //! A test of UDP is written once. [`on_engines`] repeats it on the network with each engine. The test's thread
 //! is then in the clients' namespace, and so are all sockets that it opens.
 
+use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
+use std::rc::Rc;
 
-use ::net::process::own_addresses;
-use tracker::ExternalAddress;
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) use elsewhere::*;
-#[cfg(target_os = "linux")]
-pub(crate) use networks::*;
+use harness::network::{self, Entered, MTU, Network};
 
 /// Declares tests that repeat others with each engine, as `mmsg::NAME`, `shield::NAME` and so on. Without the
 /// rights to set up a network they pass and print that they were skipped.
@@ -26,7 +22,6 @@ macro_rules! on_engines {
     };
     (@ $($module:ident $engine:ident),+; $tests:tt) => {
         $(
-            #[cfg(target_os = "linux")]
             mod $module {
                 crate::site::on_engines! { @@ $engine $tests }
             }
@@ -43,51 +38,31 @@ macro_rules! on_engines {
 }
 pub(crate) use on_engines;
 
-#[derive(Clone, Copy)]
-struct Addresses {
-    tracker: fn(u8) -> Ipv4Addr,
-    tracker_v6: fn(u8) -> Ipv6Addr,
-    client: fn(u8) -> Ipv4Addr,
-    client_v6: fn(u8) -> Ipv6Addr,
+thread_local! {
+    static SITE: RefCell<Option<Rc<Site>>> = const { RefCell::new(None) };
 }
-
-const LOOPBACK: Addresses = Addresses {
-    tracker: |number| Ipv4Addr::new(127, 0, 0, number),
-    tracker_v6: |_| Ipv6Addr::LOCALHOST,
-    client: |number| Ipv4Addr::new(127, 0, 0, number),
-    // There is one loopback address only.
-    client_v6: |_| Ipv6Addr::LOCALHOST,
-};
 
 /// An IPv4 address of the tracker's host. It listens at number 1; tests may add listeners at 2 to 4.
 pub(crate) fn tracker(number: u8) -> Ipv4Addr {
-    (addresses().tracker)(number)
+    if current().is_some() { network::tracker(number) } else { Ipv4Addr::new(127, 0, 0, number) }
 }
 
 /// Where it listens for IPv6.
 pub(crate) fn tracker_v6() -> Ipv6Addr {
-    (addresses().tracker_v6)(1)
+    if current().is_some() { network::tracker_v6(1) } else { Ipv6Addr::LOCALHOST }
 }
 
 /// An IPv4 address of a client: `number` is 1 to 8.
 pub(crate) fn client(number: u8) -> Ipv4Addr {
-    (addresses().client)(number)
+    if current().is_some() { network::client(number) } else { Ipv4Addr::new(127, 0, 0, number) }
 }
 
-/// Returns the address under which others get a client at `ip`, of a tracker that serves clients elsewhere, too.
-pub(crate) fn given(ip: Ipv4Addr) -> Ipv4Addr {
-    let of_machine = ExternalAddress::of_machine(&own_addresses()).filter(|_| ip.is_loopback());
-    match of_machine.and_then(|it| it.addresses().next()) {
-        Some(IpAddr::V4(given)) => given,
-        _ => ip,
-    }
-}
-
-/// The address with which a client reaches `tracker`.
+/// The address with which a client reaches `tracker`. There is one loopback address of IPv6 only.
 pub(crate) fn client_of(number: u8, tracker: SocketAddr) -> IpAddr {
     match tracker {
         SocketAddr::V4(_) => client(number).into(),
-        SocketAddr::V6(_) => (addresses().client_v6)(number).into(),
+        SocketAddr::V6(_) if current().is_some() => network::client_v6(number).into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     }
 }
 
@@ -103,156 +78,104 @@ pub(crate) fn configuration(port: u16, admin_port: u16) -> String {
     )
 }
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere {
-    use super::*;
+/// Engine by which trackers receive and send datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Engine {
+    Mmsg,
+    /// In the driver.
+    Shield,
+    XdpDriver,
+    XdpGeneric,
+}
 
-    /// Returns true if trackers that are started here have an XDP program.
-    pub(crate) fn has_program() -> bool {
-        false
+/// A network, whose clients' host this thread is.
+pub(crate) struct Site {
+    // Dropped first: the thread leaves the network before its end.
+    _inside: Entered,
+    pub(crate) network: Network,
+    /// Of trackers that are started from now on.
+    pub(crate) engine: Cell<Engine>,
+}
+
+impl Engine {
+    /// Lines of the section `[udp]`, and the section `[xdp]`.
+    fn configuration(self) -> &'static str {
+        match self {
+            Self::Mmsg => "engine = \"mmsg\"\n",
+            Self::Shield => "engine = \"shield\"\n[xdp]\nmode = \"driver\"\nrequired = true\n",
+            Self::XdpDriver => "engine = \"xdp\"\n[xdp]\nmode = \"driver\"\nrequired = true\n",
+            Self::XdpGeneric => "engine = \"xdp\"\n[xdp]\nmode = \"generic\"\nrequired = true\n",
+        }
     }
 
-    pub(super) fn addresses() -> Addresses {
-        LOOPBACK
-    }
-
-    pub(super) fn engine() -> &'static str {
-        ""
-    }
-
-    pub(crate) fn start(
-        command: Command,
-        folder: &Path,
-        configuration: &str,
-    ) -> anyhow::Result<harness::Tracker> {
-        harness::Tracker::start(command, folder, configuration)
+    /// Returns true if datagrams go to AF_XDP sockets.
+    pub(crate) fn is_xdp(self) -> bool {
+        matches!(self, Self::XdpDriver | Self::XdpGeneric)
     }
 }
 
-#[cfg(target_os = "linux")]
-mod networks {
-    use std::cell::{Cell, RefCell};
-    use std::rc::Rc;
+/// Calls `test` in a network in which trackers have this engine.
+pub(crate) fn on(engine: Engine, test: impl FnOnce()) {
+    in_network(|site| {
+        site.engine.set(engine);
+        test();
+    });
+}
 
-    use harness::network::{self, Entered, Network, NetworkOptions};
+/// Calls `test` in a network, unless there is something in the way of setting one up.
+pub(crate) fn in_network(test: impl FnOnce(&Site)) {
+    in_network_of(MTU, test);
+}
 
-    use super::*;
-
-    thread_local! {
-        static SITE: RefCell<Option<Rc<Site>>> = const { RefCell::new(None) };
+/// The same with packets of up to `mtu` bytes.
+pub(crate) fn in_network_of(mtu: u32, test: impl FnOnce(&Site)) {
+    if let Some(obstacle) = Network::obstacle() {
+        let thread = std::thread::current();
+        eprintln!("skipped {obstacle}: {}", thread.name().unwrap_or_default());
+        return;
     }
+    let network = Network::new(mtu).unwrap();
+    let _inside = network.clients.enter().unwrap();
+    let site = Rc::new(Site { _inside, network, engine: Cell::new(Engine::Mmsg) });
+    SITE.set(Some(Rc::clone(&site)));
+    let _ends = Ends;
+    test(&site);
+}
 
-    /// Engine by which trackers receive and send datagrams.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) enum Engine {
-        Mmsg,
-        /// In the driver.
-        Shield,
-        XdpDriver,
-        XdpGeneric,
+/// Forgets the site of this thread, also after a panic.
+struct Ends;
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        SITE.set(None);
     }
+}
 
-    /// A network, whose clients' host this thread is.
-    pub(crate) struct Site {
-        // Dropped first: the thread leaves the network before its end.
-        _inside: Entered,
-        pub(crate) network: Network,
-        /// Of trackers that are started from now on.
-        pub(crate) engine: Cell<Engine>,
-    }
+/// The network of this thread. None on loopback addresses.
+fn current() -> Option<Rc<Site>> {
+    SITE.with_borrow(Clone::clone)
+}
 
-    impl Engine {
-        /// Lines of the section `[udp]`, and the section `[xdp]`.
-        fn configuration(self) -> &'static str {
-            match self {
-                Self::Mmsg => "engine = \"mmsg\"\n",
-                Self::Shield => "engine = \"shield\"\n[xdp]\nmode = \"driver\"\nrequired = true\n",
-                Self::XdpDriver => "engine = \"xdp\"\n[xdp]\nmode = \"driver\"\nrequired = true\n",
-                Self::XdpGeneric => {
-                    "engine = \"xdp\"\n[xdp]\nmode = \"generic\"\nrequired = true\n"
-                }
-            }
-        }
+/// The engine of trackers that are started here. None on loopback addresses.
+pub(crate) fn current_engine() -> Option<Engine> {
+    current().map(|site| site.engine.get())
+}
 
-        /// Returns true if datagrams go to AF_XDP sockets.
-        pub(crate) fn is_xdp(self) -> bool {
-            matches!(self, Self::XdpDriver | Self::XdpGeneric)
-        }
-    }
+fn engine() -> &'static str {
+    current_engine().map(Engine::configuration).unwrap_or_default()
+}
 
-    /// Calls `test` in a network in which trackers have this engine.
-    pub(crate) fn on(engine: Engine, test: impl FnOnce()) {
-        in_network(NetworkOptions::default(), |site| {
-            site.engine.set(engine);
-            test();
-        });
-    }
-
-    /// Calls `test` in a network, unless there is something in the way of setting one up.
-    pub(crate) fn in_network(options: NetworkOptions, test: impl FnOnce(&Site)) {
-        if let Some(obstacle) = Network::obstacle() {
-            let thread = std::thread::current();
-            eprintln!("skipped {obstacle}: {}", thread.name().unwrap_or_default());
-            return;
-        }
-        let network = Network::new(options).unwrap();
-        let _inside = network.clients.enter().unwrap();
-        let site = Rc::new(Site { _inside, network, engine: Cell::new(Engine::Mmsg) });
-        SITE.set(Some(Rc::clone(&site)));
-        let _ends = Ends;
-        test(&site);
-    }
-
-    /// Forgets the site of this thread, also after a panic.
-    struct Ends;
-
-    impl Drop for Ends {
-        fn drop(&mut self) {
-            SITE.set(None);
-        }
-    }
-
-    /// The network of this thread.
-    fn current() -> Option<Rc<Site>> {
-        SITE.with_borrow(Clone::clone)
-    }
-
-    /// The engine of trackers that are started here. None on loopback addresses.
-    pub(crate) fn current_engine() -> Option<Engine> {
-        current().map(|site| site.engine.get())
-    }
-
-    /// Returns true if trackers that are started here have an XDP program.
-    pub(crate) fn has_program() -> bool {
-        current_engine().is_some_and(|engine| engine != Engine::Mmsg)
-    }
-
-    pub(super) fn addresses() -> Addresses {
-        let public = Addresses {
-            tracker: network::tracker,
-            tracker_v6: network::tracker_v6,
-            client: network::client,
-            client_v6: network::client_v6,
-        };
-        if current().is_some() { public } else { LOOPBACK }
-    }
-
-    pub(super) fn engine() -> &'static str {
-        current_engine().map(Engine::configuration).unwrap_or_default()
-    }
-
-    /// Starts a tracker on the tracker's host.
-    pub(crate) fn start(
-        command: Command,
-        folder: &Path,
-        configuration: &str,
-    ) -> anyhow::Result<harness::Tracker> {
-        match current() {
-            None => harness::Tracker::start(command, folder, configuration),
-            Some(site) => {
-                let namespace = &site.network.tracker;
-                harness::Tracker::start_in(namespace, command, folder, configuration)
-            }
+/// Starts a tracker on the tracker's host.
+pub(crate) fn start(
+    command: Command,
+    folder: &Path,
+    configuration: &str,
+) -> anyhow::Result<harness::Tracker> {
+    match current() {
+        None => harness::Tracker::start(command, folder, configuration),
+        Some(site) => {
+            let namespace = &site.network.tracker;
+            harness::Tracker::start_in(namespace, command, folder, configuration)
         }
     }
 }

@@ -1,15 +1,16 @@
-//! A site through the binary, with a real database: kills and upgrades at any moment lose and repeat nothing.
+//! A site through the binary, with a real database. Kills, and what they may cost, are tested in edge/site, upgrades
+//! with the feed.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
 use harness::mariadb::{self, MariaDb};
+use harness::network;
 
 use crate::api::start_in;
 use crate::clients::{has, http, own_query};
-use crate::process::{Directory, Tracker, unused_address};
+use crate::process::{Directory, unused_address};
+use crate::site::in_network;
 
 const UNIT3D: &str = concat!(
     include_str!("../../../../edge/site/tests/site/unit3d.sql"),
@@ -27,7 +28,6 @@ struct Scene {
     more: String,
     /// Keeps the files.
     _state: Directory,
-    uploaded: u64,
 }
 
 impl Scene {
@@ -43,7 +43,7 @@ impl Scene {
             unused_address(),
             secrets.replace("SECRET", &secret.display().to_string())
         );
-        let scene = Self { server, more, _state: state, uploaded: 0 };
+        let scene = Self { server, more, _state: state };
         scene.sql(&format!("CREATE DATABASE site CHARACTER SET utf8mb4; USE site; {UNIT3D}"));
         scene
     }
@@ -57,80 +57,24 @@ impl Scene {
         client.arg("--execute").arg(statements);
         harness::output(client).unwrap().trim().to_owned()
     }
-
-    fn start(&self) -> Tracker {
-        let (tracker, api) = start_in(Directory::new(), &self.more);
-        tracker
-            .wait_until("users of the site", |_| api.expect(200, "GET /site", None)["users"] == 1);
-        tracker
-    }
-
-    fn announce(&mut self, address: SocketAddr, more: u64) {
-        self.uploaded += more;
-        let body = announce(address, 1001, self.uploaded);
-        assert!(has(&body, "8:interval") && !has(&body, "failure"), "{}", body.escape_ascii());
-    }
-
-    /// Waits until the site has credited all.
-    fn wait_credited(&self, tracker: &Tracker) {
-        let sql = "SELECT uploaded FROM site.users WHERE id = 1";
-        tracker.wait_until("all is credited", |_| self.sql(sql) == self.uploaded.to_string());
-    }
 }
 
 /// Announces a leecher of the user, and returns the response.
-fn announce(address: SocketAddr, port: u16, uploaded: u64) -> Vec<u8> {
-    let report = format!("left=1&downloaded=0&uploaded={uploaded}");
-    let query = own_query(0xaa, port, &report);
+fn announce(address: SocketAddr, port: u16) -> Vec<u8> {
+    let query = own_query(0xaa, port, "left=1&downloaded=0&uploaded=0");
     http(address, &format!("/announce/{}?{query}", "a".repeat(32))).1
 }
 
-/// Announces, kills, upgrades, and kills the database in between.
-#[test]
-fn accounts_are_right_through_kills_and_upgrades() {
-    if let Some(obstacle) = mariadb::obstacle() {
-        return eprintln!("skipped {obstacle}");
-    }
-    let mut scene = Scene::new(UNIT3D_SECRETS);
-    let mut tracker = scene.start();
-    scene.announce(tracker.http4(), 0);
-    for round in 1..=4 {
-        scene.announce(tracker.http4(), 1_000 * round);
-        // At once: what no batch has is written by the old process of an upgrade.
-        tracker.upgrade();
-        scene.announce(tracker.http4(), round);
-        scene.wait_credited(&tracker);
-        if round % 2 == 0 {
-            scene.server.kill();
-        }
-        scene.announce(tracker.http4(), 7);
-        // A kill loses nothing that a batch has, whether the database has the batch or not.
-        sleep(Duration::from_millis(2_500));
-        tracker.kill();
-        if round % 2 == 0 {
-            scene.server.restart().unwrap();
-        }
-        tracker = scene.start();
-        scene.wait_credited(&tracker);
-    }
-}
-
 /// An address that the tracker may probe: a public one, of a network that exists for the test only.
-#[cfg(target_os = "linux")]
 const PUBLIC: &str = "9.9.9.9";
 
 /// Probes tell clients that accept connections from others, inside the sandbox, and only where that is permitted.
-#[cfg(target_os = "linux")]
 #[test]
 fn clients_are_probed_from_the_address_that_the_operator_names() {
-    use crate::site::in_network;
-    use harness::network::{self, NetworkOptions};
-    use std::net::TcpListener;
-
     if let Some(obstacle) = mariadb::obstacle() {
         return eprintln!("skipped {obstacle}");
     }
-    in_network(NetworkOptions::default(), |site| {
+    in_network(|site| {
         let network = &site.network;
         network.clients.ip(&format!("address add {PUBLIC}/32 dev eth0\n")).unwrap();
         network.router.ip(&format!("route add {PUBLIC}/32 dev clients\n")).unwrap();
@@ -156,7 +100,7 @@ fn clients_are_probed_from_the_address_that_the_operator_names() {
         drop(closed);
         // Ports of services are not probed.
         for port in [open_port, closed_port, 1023] {
-            let body = announce(tracker.http4(), port, 0);
+            let body = announce(tracker.http4(), port);
             assert!(has(&body, "8:interval") && !has(&body, "warning"), "{}", body.escape_ascii());
         }
         let counts = |open: u32, closed: u32| serde_json::json!({ "open": open, "closed": closed, "skipped": 0 });
@@ -167,7 +111,7 @@ fn clients_are_probed_from_the_address_that_the_operator_names() {
         sql(&format!("UPDATE site.peers SET connectable = port <> {open_port}"));
         let warning = "Connectivity issue detected. Enable port-forwarding to resolve.";
         for port in [open_port, closed_port, 1023] {
-            let body = announce(tracker.http4(), port, 0);
+            let body = announce(tracker.http4(), port);
             assert_eq!(has(&body, warning), port == closed_port, "{}", body.escape_ascii());
         }
         let connectable =

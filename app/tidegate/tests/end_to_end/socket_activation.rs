@@ -1,32 +1,37 @@
 //! Socket activation: sockets that were opened by the service manager.
 
 use std::net::{TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Command, Stdio};
 
 use harness::http::Connection;
+use nix::fcntl::{FcntlArg, fcntl};
 
 use crate::clients::{Udp, announce_target, has, http_announce};
 use crate::process::{Directory, Tracker, config, stderr, tidegate, unused_address};
 
-/// Returns the binary with two inherited sockets called `names`. They arrive as standard input and
-/// output; a shell moves them to descriptors 3 and 4 and sets LISTEN_PID.
-fn with_sockets(names: &str, sockets: [OwnedFd; 2]) -> Command {
+/// Returns the binary with two inherited sockets called `names`, and with listeners at a port of 127.0.0.1. A shell moves
+/// the sockets to descriptors 3 and 4 and sets LISTEN_PID.
+fn with_sockets(names: &str, sockets: (&UdpSocket, &TcpListener), port: u16) -> Command {
     let plain = tidegate(&[]);
-    let mut shell = Command::new("sh");
+    // Copies that the shell inherits, above its own descriptors.
+    let copy = |socket: BorrowedFd<'_>| fcntl(socket, FcntlArg::F_DUPFD(10)).unwrap();
+    let [udp, tcp] = [copy(sockets.0.as_fd()), copy(sockets.1.as_fd())];
     let script = format!(
-        "exec 3<&0 4<&1 </dev/null >&2; \
+        "exec 3<&{udp} 4<&{tcp} {udp}<&- {tcp}<&-; \
          LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES={names} exec \"$0\" \"$@\""
     );
-    shell.args(["-c", &script]).arg(plain.get_program());
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &script]).arg(plain.get_program()).stdin(Stdio::null());
     for (name, value) in plain.get_envs() {
         match value {
             Some(value) => shell.env(name, value),
             None => shell.env_remove(name),
         };
     }
-    let [first, second] = sockets;
-    shell.stdin(Stdio::from(first)).stdout(Stdio::from(second));
+    for name in ["TIDEGATE_UDP__LISTEN", "TIDEGATE_HTTP__LISTEN"] {
+        shell.env(name, format!("127.0.0.1:{port},[::1]:0"));
+    }
     shell
 }
 
@@ -45,8 +50,8 @@ fn pair() -> (UdpSocket, TcpListener, u16) {
 fn takes_over_inherited_sockets_without_losing_requests() {
     for names in ["udp:http", "tidegate.socket:tidegate.socket"] {
         let (udp, tcp, port) = pair();
-        let sockets = || [udp.try_clone().unwrap().into(), tcp.try_clone().unwrap().into()];
-        let start = || Tracker::start_on(with_sockets(names, sockets()), Directory::new(), port);
+        let start =
+            || Tracker::start_by(with_sockets(names, (&udp, &tcp), port), Directory::new(), "");
         let mut tracker = start();
         Udp::connect(tracker.udp4()).announce(0xaa, 1001);
         let body = http_announce(tracker.http4(), 0xaa, 1002);
@@ -76,12 +81,9 @@ fn rejects_inherited_sockets_of_no_listener() {
     let (udp, tcp, port) = pair();
     let directory = Directory::new();
     let start = |names: &str, listen: u16| {
-        let text = config(listen, 0, "");
-        let file = directory.write("tidegate.toml", &text);
-        let sockets = [udp.try_clone().unwrap().into(), tcp.try_clone().unwrap().into()];
-        let mut command = with_sockets(names, sockets);
-        let output = command.arg("--config").arg(file).stderr(Stdio::piped()).spawn();
-        let output = output.unwrap().wait_with_output().unwrap();
+        let file = directory.write("tidegate.toml", &config(0, 0, ""));
+        let mut command = with_sockets(names, (&udp, &tcp), listen);
+        let output = command.arg("--config").arg(file).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         stderr(&output)
     };

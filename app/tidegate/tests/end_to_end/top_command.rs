@@ -169,7 +169,7 @@ fn command(served: &Served) -> String {
 
 #[test]
 fn restores_the_terminal() {
-    let served = Served::start("");
+    let mut served = Served::start("");
     http_announce(served.tracker.http4(), 0xbb, 1);
     let mut terminal = Terminal::run(&command(&served));
     terminal.wait_for("Torrents by seeders");
@@ -179,11 +179,7 @@ fn restores_the_terminal() {
     terminal.press("q");
     let seen = terminal.end();
     assert!(seen.contains("\u{1b}[1mtidegate "), "it is in bold");
-}
-
-#[test]
-fn ends_on_control_c_and_obeys_no_color() {
-    let served = Served::start("");
+    // Also after Ctrl-C, and without colours if there are to be none.
     let mut terminal = Terminal::run(&format!("NO_COLOR=1 {}", command(&served)));
     terminal.wait_for("Torrents by seeders");
     terminal.press("\u{3}");
@@ -191,11 +187,7 @@ fn ends_on_control_c_and_obeys_no_color() {
     for colour in ["\u{1b}[1m", "\u{1b}[2m", "\u{1b}[38;"] {
         assert!(!seen.contains(colour), "{colour:?}");
     }
-}
-
-#[test]
-fn reports_a_tracker_that_has_ended() {
-    let mut served = Served::start("");
+    // And after the tracker has ended.
     let mut terminal = Terminal::run(&command(&served));
     terminal.wait_for("Torrents by seeders");
     served.tracker.stop();

@@ -13,7 +13,6 @@ use types::Refusal;
 
 use crate::clients::{Udp, u32_at};
 use crate::process::{Directory, Tracker, start};
-#[cfg(target_os = "linux")]
 use crate::site;
 
 pub(crate) const HASH: [u8; 20] = [0xab; 20];
@@ -69,7 +68,7 @@ pub(crate) fn announce(id: u64, say: Announce) -> Vec<u8> {
 }
 
 /// Returns a Simple Proxy header for a client at 192.0.2.`host`.
-pub(crate) fn proxy_header(host: u8) -> Vec<u8> {
+fn proxy_header(host: u8) -> Vec<u8> {
     let mut header = vec![0x56, 0xec];
     for ip in [[192, 0, 2, host], [192, 0, 2, 200]] {
         header.extend([0; 10]);
@@ -136,7 +135,6 @@ fn wait_for_drops(tracker: &Tracker, listener: SocketAddr, reason: &str, count: 
 
 /// The largest reply of this tracker: no frame of an AF_XDP socket is fragmented on its way over IPv6.
 fn reply_max(to: SocketAddr) -> usize {
-    #[cfg(target_os = "linux")]
     if to.is_ipv6() && site::current_engine().is_some_and(site::Engine::is_xdp) {
         return 1232;
     }

@@ -10,7 +10,6 @@ use harness::http::Connection;
 use crate::clients::{Udp, announce_target, http_announce, try_http, u32_at};
 use crate::process::{Directory, Signal, Tracker, is_alive, is_listening, link_binary};
 
-#[cfg(target_os = "linux")]
 mod networks;
 
 /// Counts of all clients together.

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use harness::network::sites::{Backbone, Sites};
-use harness::network::{Namespace, Network, NetworkOptions};
+use harness::network::{MTU, Namespace, Network};
 use harness::{PATIENCE, Process, nats, pebble};
 
 /// The folder of the scripts.
@@ -186,7 +186,7 @@ enum Wires {
 impl Hosts {
     fn start(tools: &[PathBuf], machines: u8) -> Result<Self> {
         let wires = match machines {
-            0 => Wires::One(Network::new(NetworkOptions::default())?),
+            0 => Wires::One(Network::new(MTU)?),
             count => Wires::Several(Sites::new(count, Backbone::Bridge)?),
         };
         let main = match &wires {
@@ -399,16 +399,6 @@ fn a_host_notices_failures_and_writes_to_memory() {
     let error = host.run("echo why; false; echo no").unwrap_err();
     let message = format!("{error:#}");
     assert!(message.contains("why\n") && !message.contains("no\n"), "{message}");
-}
-
-#[test]
-fn reads_marked_blocks() {
-    let page = "# A\n\n```sh,run\nls\n\npwd\n```\n\n- b\n\n  ```text,seen,soon\n  a …\n    b\n  ```\n```sh\nno\n```\n";
-    let found = blocks(page).unwrap();
-    let expected = [(3, Kind::Run, "ls\n\npwd\n"), (11, Kind::Seen { soon: true }, "a …\n  b\n")];
-    let found: Vec<_> = found.iter().map(|it| (it.line, it.kind, it.text.as_str())).collect();
-    assert_eq!(found, expected);
-    assert!(blocks("```sh,runs\n```\n").is_err());
 }
 
 #[test]

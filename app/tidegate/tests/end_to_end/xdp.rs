@@ -1,6 +1,5 @@
 //! The XDP program as its operator sees it: its name, reloads, and what `config check` says of it.
 
-use harness::network::NetworkOptions;
 use serde_json::json;
 
 use crate::api::start_in;
@@ -10,7 +9,7 @@ use crate::site::{self, Engine, Site, in_network};
 use crate::udp::connect;
 
 fn on_shield(test: impl FnOnce(&Site)) {
-    in_network(NetworkOptions::default(), |site| {
+    in_network(|site| {
         site.engine.set(Engine::Shield);
         test(site);
     });

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -39,12 +38,12 @@ pub struct Message {
 }
 
 impl Client {
-    /// Connects to a server, as `user` if the server knows users.
+    /// Connects to a server.
     ///
     /// # Errors
     ///
     /// If it refuses.
-    pub fn connect(server: SocketAddr, user: Option<&User>) -> Result<Self> {
+    pub fn connect(server: SocketAddr, user: &User) -> Result<Self> {
         let stream = TcpStream::connect(server)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut client = Self {
@@ -57,23 +56,12 @@ impl Client {
         let info = info.strip_prefix("INFO ").with_context(|| format!("no INFO, but {info}"))?;
         let info: Value = serde_json::from_str(info)?;
         let mut options = json!({ "verbose": false, "headers": true, "no_responders": true });
-        if let Some(user) = user {
-            for (name, value) in user.proof(info["nonce"].as_str().unwrap_or_default())? {
-                options[name] = value;
-            }
+        for (name, value) in user.proof(info["nonce"].as_str().unwrap_or_default())? {
+            options[name] = value;
         }
         client.send(format!("CONNECT {options}\r\n").as_bytes())?;
         client.flush()?;
         Ok(client)
-    }
-
-    /// Waits for each answer as long as `patience`.
-    ///
-    /// # Errors
-    ///
-    /// If the system refuses.
-    pub fn set_patience(&self, patience: Duration) -> Result<()> {
-        Ok(self.stream.get_ref().set_read_timeout(Some(patience))?)
     }
 
     /// Publishes a message. `subject` may be two, with a blank: answers go to the second. `headers` are lines such as `Name: value\r\n`; empty = none.

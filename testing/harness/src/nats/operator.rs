@@ -91,20 +91,6 @@ impl Operator {
         Ok(self.folder.join(format!("node-{node}.join")))
     }
 
-    /// The same for servers that tell no users apart.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::run`].
-    pub fn invite_without_user(&self, node: u8) -> Result<PathBuf> {
-        let path = self.invite(node)?;
-        let is_user = |line: &&str| line.starts_with("jwt =") || line.starts_with("seed =");
-        let text = fs::read_to_string(&path)?;
-        let lines: Vec<&str> = text.lines().filter(|line| !is_user(line)).collect();
-        fs::write(&path, lines.join("\n") + "\n")?;
-        Ok(path)
-    }
-
     /// Returns the configuration of a server, counted from 0, with its files where they are and its data in `data`.
     ///
     /// # Errors
@@ -204,16 +190,6 @@ impl Operator {
 }
 
 impl User {
-    /// Returns what its token says.
-    ///
-    /// # Errors
-    ///
-    /// If it is none.
-    pub fn claims(&self) -> Result<Value> {
-        let claims = self.jwt.split('.').nth(1).context("no claims")?;
-        Ok(serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims)?)?)
-    }
-
     /// Returns what a client answers to the nonce of a server.
     pub(super) fn proof(&self, nonce: &str) -> Result<[(&'static str, Value); 2]> {
         let signature = KeyPair::from_seed(&self.seed)?.sign(nonce.as_bytes())?;

@@ -191,26 +191,13 @@ fn attach(middle: &Namespace, number: u8, backbone: Backbone) -> Result<Namespac
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
-    use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
-    use std::thread;
-    use std::time::{Duration, Instant};
+    use std::net::UdpSocket;
+    use std::time::Duration;
 
     use crate::network::Network;
 
-    fn sites(backbone: Backbone) -> Option<Sites> {
-        if let Some(obstacle) = Network::obstacle() {
-            eprintln!("skipped {obstacle}");
-            return None;
-        }
-        Some(Sites::new(2, backbone).unwrap())
-    }
-
-    fn socket(namespace: &Namespace, ip: impl Into<IpAddr>) -> UdpSocket {
-        let ip = ip.into();
-        let socket = namespace.run(|| UdpSocket::bind((ip, 0))).unwrap();
-        socket.set_read_timeout(Some(crate::PATIENCE)).unwrap();
-        socket
+    fn socket(namespace: &Namespace, ip: Ipv4Addr) -> UdpSocket {
+        namespace.run(|| UdpSocket::bind((ip, 0))).unwrap()
     }
 
     /// Sends datagrams and returns how many came.
@@ -226,24 +213,11 @@ mod tests {
     }
 
     #[test]
-    fn clients_and_hosts_reach_each_other() {
-        for backbone in [Backbone::Switch, Backbone::Bridge] {
-            let Some(sites) = sites(backbone) else { return };
-            for (client, host) in [
-                (IpAddr::from(site_client(200)), IpAddr::from(public_address(2))),
-                (site_client_v6(1).into(), public_address_v6(2).into()),
-                (backbone_address(CLIENTS).into(), backbone_address(2).into()),
-            ] {
-                let (client, host) = (socket(sites.clients(), client), socket(sites.host(2), host));
-                client.send_to(b"there", host.local_addr().unwrap()).unwrap();
-                assert_eq!(host.recv_from(&mut [0; 9]).unwrap(), (5, client.local_addr().unwrap()));
-            }
-        }
-    }
-
-    #[test]
     fn links_are_cut_and_lossy() {
-        let Some(sites) = sites(Backbone::Switch) else { return };
+        if let Some(obstacle) = Network::obstacle() {
+            return eprintln!("skipped {obstacle}");
+        }
+        let sites = Sites::new(2, Backbone::Switch).unwrap();
         let one = socket(sites.host(1), backbone_address(1));
         let two = socket(sites.host(2), backbone_address(2));
         sites.set_link(1, 2, Link::CUT);
@@ -253,26 +227,5 @@ mod tests {
         sites.set_links(Link { loss_permille: 500, ..Link::default() });
         let came = sent(&one, &two, 200);
         assert!((50..150).contains(&came), "{came} of 200");
-    }
-
-    #[test]
-    fn streams_pass_slow_links() {
-        let Some(sites) = sites(Backbone::Switch) else { return };
-        let delay = Duration::from_millis(20);
-        sites.set_links(Link { delay, jitter: delay / 4, loss_permille: 10, is_cut: false });
-        let server = sites.host(1).run(|| TcpListener::bind((backbone_address(1), 0))).unwrap();
-        let address = server.local_addr().unwrap();
-        let began = Instant::now();
-        let mut client = sites.host(2).run(|| TcpStream::connect(address)).unwrap();
-        assert!(began.elapsed() >= delay * 3 / 2, "{:?}", began.elapsed());
-        let reader = thread::spawn(move || {
-            let mut bytes = Vec::new();
-            server.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
-            bytes
-        });
-        let bytes: Vec<u8> = (0..300_000_u32).map(|it| it as u8).collect();
-        client.write_all(&bytes).unwrap();
-        drop(client);
-        assert!(reader.join().unwrap() == bytes);
     }
 }

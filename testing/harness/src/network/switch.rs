@@ -10,17 +10,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt,
+    socket, sockopt,
+};
 use nix::sys::time::TimeVal;
 
 use super::Namespace;
-use super::packet_socket::open;
 
 /// A link-layer address.
 type Mac = [u8; 6];
 
 /// The longest frame.
 const FRAME_MAX: usize = 2048;
+/// Enough for a burst from all hosts.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// Milliseconds between two looks whether the switch has to end.
 const LOOK_MS: i64 = 50;
 
@@ -79,8 +84,6 @@ impl Switch {
     pub(super) fn start(namespace: &Namespace, ports: Vec<(String, Mac)>) -> Result<Self> {
         let open_port = |(interface, mac): (String, Mac)| {
             let socket = namespace.run(|| open(&interface))?;
-            let flags = nix::fcntl::OFlag::empty();
-            nix::fcntl::fcntl(&socket, nix::fcntl::FcntlArg::F_SETFL(flags))?;
             setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(0, 1000 * LOOK_MS))?;
             let port = Port { socket, waiting: Mutex::default(), changed: Condvar::new() };
             Ok((mac, port))
@@ -187,6 +190,19 @@ impl Port {
         // A full interface drops the frame, as at any switch.
         let _ = send(self.socket.as_raw_fd(), frame, MsgFlags::empty());
     }
+}
+
+/// Opens a socket that receives and sends whole frames at an interface.
+fn open(interface: &str) -> Result<OwnedFd> {
+    let is_it = |it: &InterfaceAddress| it.interface_name == interface;
+    let mut addresses = getifaddrs()?.filter(is_it).filter_map(|it| it.address);
+    let link = addresses.find_map(|address| address.as_link_addr().copied());
+    let link = link.with_context(|| format!("no interface {interface}"))?;
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
+    bind(socket.as_raw_fd(), &link)?;
+    setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES)?;
+    Ok(socket)
 }
 
 /// Splitmix64: the next of a sequence of numbers that look random.

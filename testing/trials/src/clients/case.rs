@@ -5,7 +5,7 @@ use super::network::Family::{V4, V6};
 use super::pair::Pair;
 use super::pair::Protocol::{Http, Https, Udp, Ws, Wss};
 use super::peer::Client::{Aria2, Chromium, Desktop, Libtorrent, Transmission, WebTorrent};
-use super::{clock, haproxy, network, prometheus, script};
+use super::{haproxy, network, prometheus, script};
 use anyhow::{Result, anyhow};
 use std::fs;
 use std::path::Path;
@@ -68,7 +68,6 @@ pub(super) const CASES: &[Case] = &[
     ("webtorrent-ws-keyless", |at| Pair([WebTorrent; 2], Ws, V4).keyless(at)),
     ("acme-http", |at| Certificates::set_up(at)?.http()),
     ("acme-refused", |at| Certificates::set_up(at)?.refused()),
-    ("clock-jumps", clock::play),
     ("announces-ws", |at| script::play("announces.mjs", at)),
     ("swarm-udp-http-ws", |at| script::play("swarm.mjs", at)),
     ("dashboard", script::play_dashboard),

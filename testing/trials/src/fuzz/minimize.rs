@@ -2,7 +2,7 @@
 
 use super::{Program, found, pack, targets, unpack};
 use crate::archive;
-use crate::command::{Tally, run};
+use crate::command::run;
 use crate::workspace::root;
 use anyhow::Result;
 use std::fs;
@@ -19,9 +19,8 @@ const MAX_LEN: &str = "-max_len=1500";
 /// # Errors
 ///
 /// Fails without a nightly toolchain and cargo-fuzz, and if an input breaks a target.
-pub fn minimize(names: &[&str]) -> Result<Tally> {
-    let program = Program::build(None)?;
-    let mut tally = Tally::default();
+pub fn minimize(names: &[&str]) -> Result<()> {
+    let program = Program::build()?;
     let named: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     for name in if named.is_empty() { targets()? } else { named } {
         let committed = unpack(&name)?;
@@ -36,13 +35,13 @@ pub fn minimize(names: &[&str]) -> Result<Tally> {
         let mut merge = program.command(&name)?;
         merge.args(["-set_cover_merge=1", "-use_counters=0", MAX_LEN]);
         merge.args([&kept, &committed, &found(&name)]);
-        tally.add(run(merge)?);
+        run(merge)?;
         for file in files(&folder)?.filter(|path| !is_named(path)) {
             fs::rename(&file, folder.join(&file_name(&file)[..DIGITS]))?;
         }
         pack(&name, &kept)?;
     }
-    Ok(tally)
+    Ok(())
 }
 
 /// Returns whether a person named this input: libFuzzer takes the SHA-1 of the content.

@@ -2,7 +2,7 @@
 //! names that the file has; Grafana is not in Debian, so it is not started.
 
 use super::find;
-use super::image::Podman;
+use super::podman::Podman;
 use crate::artifacts::Architecture;
 use crate::workspace::root;
 use anyhow::Result;

@@ -1,12 +1,11 @@
 //! The Debian package: installed, upgraded with its swarms, removed and purged.
 
 use super::guest::{Guest, Running};
-use super::{URLS, find, program};
+use super::{URLS, find};
 use crate::artifacts::Architecture;
 use crate::command::{command, output, run};
 use anyhow::{Result, ensure};
 use harness::Directory;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -16,7 +15,7 @@ pub(super) fn lint(folder: &Path, architecture: Architecture) -> Result<()> {
     let mut lintian =
         command(&["lintian", "--fail-on=error", "--suppress-tags", "bogus-mail-host"]);
     lintian.arg("--allow-root").arg(package(folder, architecture)?);
-    run(lintian).map(drop)
+    run(lintian)
 }
 
 /// Installs and purges it where no service manager runs, as in a build of an image.
@@ -32,36 +31,6 @@ pub(super) fn check_offline(folder: &Path, architecture: Architecture) -> Result
         test -d /var/lib/tidegate && test -f /etc/tidegate/tidegate.toml
         dpkg --purge tidegate",
     )?;
-    is_purged(&guest.run_offline(LEFT)?)
-}
-
-/// Installs it in a system of another architecture, whose programs qemu runs; starts the tracker as its user, checks it by
-/// all protocols, upgrades and purges the package.
-pub(super) fn check_emulated(folder: &Path, architecture: Architecture) -> Result<()> {
-    let guest = Guest::emulated("emulated", architecture)?;
-    let package = package(folder, architecture)?;
-    guest.add(&package)?;
-    let directory = Directory::new()?;
-    let older = directory.path("older.deb");
-    repack(&package, "0.0.1", &older)?;
-    guest.add(&older)?;
-    let script = program::script("tidegate", "/etc/tidegate/tidegate.toml", architecture);
-    fs::write(guest.path("packages/check.sh"), script)?;
-    println!(
-        "{}",
-        guest.run_offline(&format!(
-            "test \"$(uname -m)\" = {}
-            dpkg --install /packages/older.deb
-            ip link set lo up
-            cd /var/lib/tidegate
-            setpriv --reuid=tidegate --regid=tidegate --clear-groups sh -e /packages/check.sh
-            dpkg --install /packages/tidegate_*.deb
-            test -s /var/lib/tidegate/first-token
-            tidegate version
-            dpkg --purge tidegate",
-            architecture.machine
-        ))?
-    );
     is_purged(&guest.run_offline(LEFT)?)
 }
 

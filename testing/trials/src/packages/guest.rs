@@ -1,6 +1,5 @@
 //! Debian systems in containers: files of their own by debootstrap, and processes and network by systemd-nspawn.
 
-use crate::artifacts::Architecture;
 use crate::command::{command, output, run};
 use crate::workspace::target;
 use anyhow::{Context, Result, ensure};
@@ -14,9 +13,6 @@ const SUITE: &str = "bookworm";
 const INCLUDE: &str = "systemd,systemd-sysv,dbus,adduser,iproute2,procps,sudo,busybox,wget,libarchive-tools,makepkg,\
                        pacman-package-manager,rpm";
 
-/// Packages of a system that is not booted.
-const INCLUDE_SMALL: &str = "adduser,iproute2,procps";
-
 /// The files of a fresh system.
 #[derive(Debug)]
 pub(super) struct Guest {
@@ -24,32 +20,19 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Makes a system of this machine's architecture.
+    /// Makes a system of this machine's architecture, by a copy of one that debootstrap has made once.
     pub(super) fn new(name: &str) -> Result<Self> {
-        Self::copy(name, SUITE, &[], INCLUDE)
-    }
-
-    /// Makes a system of another architecture, whose programs qemu runs.
-    pub(super) fn emulated(name: &str, architecture: Architecture) -> Result<Self> {
-        register(architecture.machine)?;
-        let Architecture { debian, .. } = architecture;
-        let option = format!("--arch={debian}");
-        Self::copy(name, &format!("{SUITE}-{debian}"), &[&option], INCLUDE_SMALL)
-    }
-
-    /// Copies a system that debootstrap has made once.
-    fn copy(name: &str, base: &str, options: &[&str], include: &str) -> Result<Self> {
         let folder = target().join("packages");
-        let base = folder.join(base);
+        let base = folder.join(SUITE);
         let marker = base.join("etc/tidegate-base");
-        if !fs::read_to_string(&marker).is_ok_and(|made_with| made_with == include) {
+        if !fs::read_to_string(&marker).is_ok_and(|made_with| made_with == INCLUDE) {
             remove(&base)?;
             fs::create_dir_all(&folder)?;
-            let packages = format!("--include={include}");
+            let packages = format!("--include={INCLUDE}");
             let mut bootstrap = command(&["debootstrap", "--variant=minbase", &packages]);
-            bootstrap.args(options).arg(SUITE).arg(&base).args(mirror());
+            bootstrap.arg(SUITE).arg(&base).args(mirror());
             run(bootstrap)?;
-            fs::write(marker, include)?;
+            fs::write(marker, INCLUDE)?;
         }
         let root = folder.join(name);
         remove(&root)?;
@@ -156,26 +139,6 @@ fn leader(nspawn: u32) -> Result<u32> {
         Ok(first.is_some())
     })?;
     first.context("no process")
-}
-
-/// Has the kernel start programs of another machine by qemu, as the package qemu-user-static does where systemd runs.
-fn register(machine: &str) -> Result<()> {
-    let kernel = Path::new("/proc/sys/fs/binfmt_misc");
-    if !kernel.join("register").exists() {
-        run(command(&[
-            "mount",
-            "-t",
-            "binfmt_misc",
-            "binfmt_misc",
-            &kernel.display().to_string(),
-        ]))?;
-    }
-    let name = format!("qemu-{machine}");
-    if !kernel.join(&name).exists() {
-        let rule = fs::read(format!("/usr/lib/binfmt.d/{name}.conf"))?;
-        fs::write(kernel.join("register"), rule)?;
-    }
-    Ok(())
 }
 
 /// Returns the mirror that apt uses here.

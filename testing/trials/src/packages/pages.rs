@@ -5,7 +5,7 @@
 //! version or another terminal, is replaced; what cannot run here is named with the reason.
 
 use super::guest::Guest;
-use super::image::Podman;
+use super::podman::Podman;
 use super::{debian, find};
 use crate::artifacts::{Architecture, SUMS, version};
 use crate::workspace::root;

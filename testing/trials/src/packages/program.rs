@@ -29,7 +29,7 @@ pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
     let script = script(&program, "tidegate.toml", architecture);
     unshare.arg(format!("ip link set lo up\n{script}"));
     unshare.current_dir(directory.root()).env("TIDEGATE_STATE__DIR", "state");
-    run(unshare).map(drop)
+    run(unshare)
 }
 
 /// Returns a script that starts a program with a configuration, and checks it by all protocols.

@@ -6,7 +6,6 @@ use crate::command::{command, output};
 use crate::tracker::{self, TOKEN};
 use crate::workspace::{binary, root};
 use anyhow::Result;
-use harness::certificates::openssl;
 use harness::nats::{Nats, Operator};
 use harness::network::Link;
 use harness::network::sites::{Backbone, Sites, backbone_address, public_address};
@@ -21,16 +20,8 @@ use std::time::{Duration, Instant};
 type Scene = (&'static str, fn(&Path, &Path) -> Result<()>);
 
 /// All scenes, by the states in the names of their pictures.
-pub(super) const SCENES: &[Scene] = &[
-    ("empty", empty),
-    ("busy", busy),
-    ("signed-out", |folder, at| with_tracker(folder, at, "signed-out")),
-    ("no-scope", |folder, at| with_tracker(folder, at, "no-scope")),
-    ("gone", |folder, at| with_tracker(folder, at, "gone")),
-    ("disk-full", disk_full),
-    ("certificate", certificate),
-    ("partition", partition),
-];
+pub(super) const SCENES: &[Scene] =
+    &[("busy", busy), ("disk-full", disk_full), ("partition", partition)];
 
 /// Where the tracker listens for management.
 const ADMIN: &str = "127.0.0.1:6970";
@@ -45,23 +36,6 @@ fn configuration(at: &Path, more: &str) -> Result<String> {
     let state = at.join("state");
     fs::create_dir_all(&state)?;
     Ok(format!("[state]\ndir = {state:?}\n{more}"))
-}
-
-fn empty(folder: &Path, at: &Path) -> Result<()> {
-    set_up_network()?;
-    let tracker = tracker::start(at, &configuration(at, "")?)?;
-    sleep(Duration::from_secs(5));
-    take(folder, ADMIN, "empty", &[], tracker.pid())?;
-    tracker.stop()
-}
-
-/// A fresh tracker, pictured by a script that does the rest.
-fn with_tracker(folder: &Path, at: &Path, state: &str) -> Result<()> {
-    set_up_network()?;
-    let tracker = tracker::start(at, &configuration(at, "")?)?;
-    let _load = load(at)?;
-    sleep(Duration::from_secs(8));
-    take(folder, ADMIN, state, &[], tracker.pid())
 }
 
 /// Starts the load of many kinds.
@@ -82,7 +56,7 @@ fn busy(folder: &Path, at: &Path) -> Result<()> {
     sleep(LOAD / 2);
     tracker.upgrade()?;
     sleep(LOAD / 2);
-    take(folder, ADMIN, "busy", &[], tracker.pid())
+    take(folder, ADMIN, "busy", &[])
 }
 
 /// Records and journal are on a file system without space.
@@ -94,7 +68,7 @@ fn disk_full(folder: &Path, at: &Path) -> Result<()> {
     let mut mount = command(&["mount", "-t", "tmpfs"]);
     mount.args(size).arg("tmpfs").arg(&state);
     output(mount)?;
-    let tracker = tracker::start(at, &configuration(at, "")?)?;
+    let _tracker = tracker::start(at, &configuration(at, "")?)?;
     let _load = load(at)?;
     sleep(Duration::from_secs(15));
     // Until no byte fits any more.
@@ -104,7 +78,7 @@ fn disk_full(folder: &Path, at: &Path) -> Result<()> {
         let status = api(ADMIN, "/api/v1/status")?;
         Ok(status["health"].as_array().is_some_and(|items| !items.is_empty()))
     })?;
-    take(folder, ADMIN, "disk-full", &["overview", "log"], tracker.pid())
+    take(folder, ADMIN, "disk-full", &["overview", "log"])
 }
 
 /// Returns what the API answers.
@@ -112,37 +86,6 @@ fn api(admin: &str, path: &str) -> Result<serde_json::Value> {
     let mut curl = command(&["curl", "--silent", "--fail", "--header"]);
     curl.arg(format!("Authorization: Bearer {TOKEN}")).arg(format!("http://{admin}{path}"));
     Ok(serde_json::from_str(&output(curl)?)?)
-}
-
-/// A certificate that has expired.
-fn certificate(folder: &Path, at: &Path) -> Result<()> {
-    set_up_network()?;
-    issue_expired(at)?;
-    let tls = format!(
-        "[tls]\nlisten = [\"127.0.0.1:6443\"]\ncertificates = [{{ chain = {:?}, key = {:?} }}]\n",
-        at.join("old.pem"),
-        at.join("old.key")
-    );
-    let tracker = tracker::start(at, &configuration(at, &tls)?)?;
-    sleep(Duration::from_secs(8));
-    take(folder, ADMIN, "certificate", &["overview"], tracker.pid())?;
-    tracker.stop()
-}
-
-/// Makes `old.pem` and `old.key`, for the last January.
-fn issue_expired(at: &Path) -> Result<()> {
-    let sections = "[ca]\ndefault_ca=own\n[own]\ndatabase=index\nserial=serial\nnew_certs_dir=.\npolicy=any\n\
-        x509_extensions=names\ndefault_md=sha256\n[any]\ncommonName=supplied\n[names]\nsubjectAltName=DNS:tracker.example.org\n";
-    fs::write(at.join("ca.conf"), sections)?;
-    fs::write(at.join("index"), "")?;
-    fs::write(at.join("serial"), "01\n")?;
-    let openssl = |words: &str| openssl(at, &words.split(' ').collect::<Vec<_>>());
-    openssl(
-        "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -subj /CN=tracker.example.org -keyout old.key -out old.csr",
-    )?;
-    openssl(
-        "ca -batch -config ca.conf -selfsign -keyfile old.key -in old.csr -out old.pem -notext -startdate 20260101000000Z -enddate 20260201000000Z",
-    )
 }
 
 /// Three nodes and three NATS servers; the third site loses its links.
@@ -178,8 +121,8 @@ fn partition(folder: &Path, at: &Path) -> Result<()> {
     })?;
     println!("node 3 is gone {:.0} s after its links were cut", cut.elapsed().as_secs_f32());
     let pages = ["nodes", "overview"];
-    take(folder, &admin_of(1), "partition", &pages, nodes[0].pid())?;
-    take(folder, &admin_of(3), "cut-off", &pages, nodes[2].pid())
+    take(folder, &admin_of(1), "partition", &pages)?;
+    take(folder, &admin_of(3), "cut-off", &pages)
 }
 
 fn admin_of(node: u8) -> String {

@@ -124,15 +124,6 @@ impl TestCluster {
         Ok(())
     }
 
-    /// Runs `tidegate cluster COMMAND`, as the operator of the cluster does.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the command fails.
-    pub fn operate(&self, command: &str) -> Result<String> {
-        self.sites.clients().run(|| self.operator.run(command))
-    }
-
     /// The numbers of all nodes.
     pub fn numbers(&self) -> std::ops::RangeInclusive<u8> {
         1..=NODES
@@ -169,18 +160,6 @@ impl TestCluster {
     /// Where a node has its API.
     pub fn api(number: u8) -> SocketAddr {
         (public_address(number), ADMIN_PORT).into()
-    }
-
-    /// Changes the secret of all nodes, as the operator of the cluster does. Returns what the command prints.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the command fails.
-    pub fn change_secret(&self) -> Result<String> {
-        let node = self.running().first().copied().context("no node runs")?;
-        let [_, (_, token)] = TOKEN_VARIABLES;
-        let operator = &self.operator;
-        self.sites.clients().run(|| operator.run_by_api("rotate-secret", Self::api(node), token))
     }
 
     /// Sets variables of a node's environment, for its next start.
@@ -306,7 +285,7 @@ impl TestCluster {
     /// Returns an error if no server answers.
     pub fn nats_client(&self) -> Result<Client> {
         let server = self.nats.running().next().context("no NATS server runs")?;
-        Client::connect(self.nats.address(server), Some(&self.operator.superuser()?))
+        Client::connect(self.nats.address(server), &self.operator.superuser()?)
     }
 
     /// Returns the configuration that a node starts with.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::sync::mpsc::channel;
 
-use super::fake_trackers::{accept_websocket, answers, ok, reply, request, tcp, udp};
+use super::fake_trackers::{answers, ok, reply, request, tcp, udp};
 use super::{HASH, lines, urls};
 use crate::clients::u32_at;
 use crate::process::{Directory, run, start, stderr, stdout, tidegate, unused_address};
@@ -86,18 +86,14 @@ fn reports_names_and_address_families() {
     expect(&reports[0], &[("name", "failed", "cannot resolve tracker.invalid")]);
 }
 
-/// Returns a DNS response with one TXT record. Without `text`, it says that the answer needs TCP.
-fn txt_response(query: &[u8], text: Option<&str>) -> Vec<u8> {
-    let flags = [if text.is_some() { 0x81 } else { 0x83 }, 0x80];
-    let answers = u8::from(text.is_some());
+/// Returns a DNS response with one TXT record.
+fn txt_response(query: &[u8], text: &str) -> Vec<u8> {
     let mut response =
-        [&query[..2], &flags, &[0, 1, 0, answers, 0, 0, 0, 0], &query[12..]].concat();
-    if let Some(text) = text {
-        let length = u8::try_from(text.len()).unwrap();
-        // The name is the question's; type TXT, class IN, 60 seconds.
-        response.extend([0xc0, 12, 0, 16, 0, 1, 0, 0, 0, 60, 0, length + 1, length]);
-        response.extend(text.as_bytes());
-    }
+        [&query[..2], &[0x81, 0x80], &[0, 1, 0, 1, 0, 0, 0, 0], &query[12..]].concat();
+    let length = u8::try_from(text.len()).unwrap();
+    // The name is the question's; type TXT, class IN, 60 seconds.
+    response.extend([0xc0, 12, 0, 16, 0, 1, 0, 0, 0, 60, 0, length + 1, length]);
+    response.extend(text.as_bytes());
     response
 }
 
@@ -126,35 +122,11 @@ fn compares_the_dns_record_with_listeners() {
         ("BITTORRENT DENY ALL".to_owned(), "failed", "runs no tracker".to_owned()),
         ("v=spf1 -all".to_owned(), "n/a", "localhost has none (BEP 34)".to_owned()),
     ] {
-        let resolver = udp(move |query| vec![txt_response(query, Some(&record))]).to_string();
+        let resolver = udp(move |query| vec![txt_response(query, &record)]).to_string();
         let (code, reports) = check(&[&url, "-4", "--resolver", &resolver]);
         expect(&reports[0], &[("dns-record", verdict, &part), ("announce", "ok", "")]);
         assert_eq!(code, Some(i32::from(verdict == "failed")));
     }
-}
-
-#[test]
-fn reads_long_dns_answers_over_tcp() {
-    let tracker = start("");
-    let served = tracker.http4().port();
-    // Another process may have the port that is free for UDP.
-    let bind = || {
-        let resolver = udp(|query| vec![txt_response(query, None)]);
-        Some((resolver, std::net::TcpListener::bind(resolver).ok()?))
-    };
-    let (resolver, listener) = (0..20).find_map(|_| bind()).unwrap();
-    std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut query = [0; 512];
-        let length = std::io::Read::read(&mut stream, &mut query).unwrap();
-        let record = format!("BITTORRENT TCP:{served}");
-        let response = txt_response(&query[2..length], Some(&record));
-        let length = u16::try_from(response.len()).unwrap();
-        stream.write_all(&[&length.to_be_bytes()[..], &response].concat()).unwrap();
-    });
-    let url = format!("http://localhost:{served}/announce");
-    let (_, reports) = check(&[&url, "-4", "--resolver", &resolver.to_string()]);
-    expect(&reports[0], &[("dns-record", "ok", &format!("names TCP:{served}"))]);
 }
 
 #[test]
@@ -295,58 +267,6 @@ fn finds_faults_of_an_http_tracker() {
             ("keep-alive", "warning", "closed a connection without announcing it"),
         ],
     );
-}
-
-#[test]
-fn finds_a_websocket_tracker_that_relays_nothing() {
-    let mute = tcp(|mut stream| {
-        if !accept_websocket(&mut stream) {
-            return;
-        }
-        let mut reader = wire::ws::Reader::for_client_frames();
-        let mut input = Vec::new();
-        loop {
-            let mut room = [0; 4096];
-            let Ok(len @ 1..) = std::io::Read::read(&mut stream, &mut room) else { return };
-            input.extend_from_slice(&room[..len]);
-            loop {
-                let read = reader.read(&mut input, 100_000);
-                let mut out = Vec::new();
-                match read.event {
-                    wire::ws::Event::Partial { .. } => break,
-                    wire::ws::Event::Text(message) => {
-                        wire::ws::text(&mut out, &announced(&message))
-                    }
-                    wire::ws::Event::Ping(payload) => wire::ws::pong(&mut out, payload),
-                    _ => return,
-                }
-                let consumed = read.consumed;
-                input.drain(..consumed);
-                let _ = stream.write_all(&out);
-            }
-        }
-    });
-    let (code, reports) = check_within("1", &[&format!("ws://{mute}/")]);
-    assert_eq!(code, Some(1));
-    expect(
-        &reports[0],
-        &[
-            ("announce", "ok", ""),
-            ("introduction", "failed", "a second client's offer did not reach the first"),
-            ("scrape", "failed", "no complete response"),
-            ("stopped", "ok", "accepted"),
-            ("keep-alive", "warning", "not closed cleanly"),
-        ],
-    );
-}
-
-/// Returns a reply to an announce, which is also sent to anything else.
-fn announced(message: &str) -> String {
-    let hash = message.split("\"info_hash\":").nth(1).unwrap();
-    let hash = hash.split(",\"peer_id\"").next().unwrap().trim_end_matches('}');
-    format!(
-        r#"{{"action":"announce","info_hash":{hash},"complete":0,"incomplete":1,"interval":120}}"#
-    )
 }
 
 #[test]

@@ -8,7 +8,7 @@ use harness::nats::{Client as NatsClient, Message};
 use serde_json::{Value, json};
 
 use super::{Cluster, wait_until_joined};
-use crate::accounting::{Ledger, MORE, Reader, add_records, client};
+use crate::accounting::{Ledger, MORE, add_records, client};
 use crate::api::{Caller, start_in};
 use crate::process::{Directory, Tracker};
 
@@ -23,58 +23,6 @@ fn start(cluster: &Cluster, number: u8) -> Tracker {
     start_in(Directory::new(), &more).0
 }
 
-/// Reads the feeds of all nodes until the ledger is as expected.
-fn expect(readers: &mut Readers, nodes: &[&Tracker], expected: &Ledger) {
-    nodes[0].wait_until("all is read", |_| {
-        for (number, node) in (1..).zip(nodes) {
-            readers.reader.cursor = readers.cursors.remove(&number);
-            readers.reader.read(&Caller::of(node));
-            readers.cursors.extend(readers.reader.cursor.take().map(|cursor| (number, cursor)));
-        }
-        readers.reader.ledger == *expected
-    });
-}
-
-/// A site that reads the feed of each node.
-#[derive(Default)]
-struct Readers {
-    reader: Reader,
-    /// By node.
-    cursors: BTreeMap<u8, String>,
-}
-
-#[test]
-fn a_client_that_changes_nodes_is_accounted_once() {
-    let cluster = Cluster::start(1);
-    let a = start(&cluster, 1);
-    let mut b = start(&cluster, 2);
-    wait_until_joined(&[&a, &b]);
-    let api = Caller::of(&a);
-    let mut one = client(&api, 0xaa, 1001);
-    let mut other = client(&api, 0xbb, 1002);
-    let key = format!("GET /keys/{}", other.user);
-    b.wait_until("the keys", |it| Caller::of(it).ask(&key, None).0 == 200);
-    let names = [(one.user, one.torrent()), (other.user, other.torrent())];
-    let ledger =
-        |sums: [u64; 2]| Ledger::from([(names[0].clone(), sums), (names[1].clone(), [0, 0])]);
-    let mut readers = Readers::default();
-    // Torrents have other numbers at the other node.
-    other.announce(b.http4(), [0, 0], "&event=started&left=1");
-    one.announce(a.http4(), [0, 0], "&event=started&left=1");
-    one.announce(a.http4(), [100, 10], "&left=1");
-    expect(&mut readers, &[&a, &b], &ledger([100, 10]));
-    // A node that is killed has what it learned of others.
-    sleep(EXCHANGE);
-    b.kill();
-    let b = start(&cluster, 2);
-    wait_until_joined(&[&a, &b]);
-    one.announce(b.http4(), [250, 25], "&left=1");
-    expect(&mut readers, &[&a, &b], &ledger([350, 35]));
-    sleep(EXCHANGE);
-    one.announce(a.http4(), [650, 65], "&left=1");
-    expect(&mut readers, &[&a, &b], &ledger([1000, 100]));
-}
-
 /// A site's own reader of the feed over NATS, with the rights that the operator's command gives it.
 struct NatsReader {
     client: NatsClient,
@@ -86,7 +34,7 @@ struct NatsReader {
 impl NatsReader {
     fn connect(cluster: &Cluster) -> Self {
         let user = cluster.operator.reader("ledger").unwrap();
-        let mut client = NatsClient::connect(cluster.nats.address(0), Some(&user)).unwrap();
+        let mut client = NatsClient::connect(cluster.nats.address(0), &user).unwrap();
         client.subscribe("tg.test.f.*").unwrap();
         Self { client, ledger: Ledger::new(), last: BTreeMap::new() }
     }
@@ -128,7 +76,7 @@ impl NatsReader {
 
 #[test]
 fn a_reader_over_nats_gets_each_batch_until_it_confirms_it() {
-    let cluster = Cluster::start_with_users(1);
+    let cluster = Cluster::start(1);
     let mut reader = NatsReader::connect(&cluster);
     let (a, b) = (start(&cluster, 1), start(&cluster, 2));
     wait_until_joined(&[&a, &b]);
@@ -173,9 +121,7 @@ fn a_reader_over_nats_gets_each_batch_until_it_confirms_it() {
     let user = cluster.operator.reader("ledger").unwrap();
     let said = cluster.operator.run("reader ledger --remove").unwrap();
     assert!(said.contains("removed the reader ledger"), "{said}");
-    a.wait_until("the refusal", |_| {
-        NatsClient::connect(cluster.nats.address(0), Some(&user)).is_err()
-    });
+    a.wait_until("the refusal", |_| NatsClient::connect(cluster.nats.address(0), &user).is_err());
     assert!(cluster.operator.run("reader ledger --remove").is_err());
     assert_eq!(api.expect(200, "GET /site", None)["error"], json!(null));
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Cluster, is_connected, start, view, wait_for_counts, wait_until_joined};
 use crate::api::{Caller, TOKEN};
 use crate::clients::{Udp, http_announce};
-use crate::process::{Tracker, run, stderr, stdout, tidegate};
+use crate::process::{Tracker, stderr, stdout, tidegate};
 
 impl Cluster {
     /// Runs a command of the operator that uses the API of a node. Returns what it prints.
@@ -21,7 +21,7 @@ impl Cluster {
 
 #[test]
 fn a_removed_node_is_disconnected_and_ignored_until_it_is_invited_again() {
-    let mut cluster = Cluster::start_with_users(1);
+    let mut cluster = Cluster::start(1);
     let [a, b, c] = [1, 2, 3].map(|number| cluster.node(number));
     wait_until_joined(&[&a, &b, &c]);
     let old = Operator::user_of(&cluster.operator.folder().join("node-3.join")).unwrap();
@@ -46,7 +46,7 @@ fn a_removed_node_is_disconnected_and_ignored_until_it_is_invited_again() {
     cluster.nats.restart(0).unwrap();
     cluster.nats.wait_until_ready().unwrap();
     wait_until_joined(&[&a, &b]);
-    assert!(Client::connect(cluster.nats.address(0), Some(&old)).is_err());
+    assert!(Client::connect(cluster.nats.address(0), &old).is_err());
     cluster.operate("remove 3", &a);
     drop(c);
     let said = cluster.operator.run("invite 3").unwrap();
@@ -61,7 +61,7 @@ fn a_removed_node_is_disconnected_and_ignored_until_it_is_invited_again() {
 
 #[test]
 fn the_secret_changes_while_nodes_serve() {
-    let cluster = Cluster::start_with_users(1);
+    let cluster = Cluster::start(1);
     let [a, b] = [1, 2].map(|number| cluster.node(number));
     wait_until_joined(&[&a, &b]);
     let client = Udp::connect(a.udp4());
@@ -153,67 +153,6 @@ fn a_node_is_drained_before_it_stops() {
     wait_for_counts(&[&b], 0xaa, [0, 0, 2]);
 }
 
-#[test]
-fn restored_records_converge_with_those_of_the_other_nodes() {
-    let cluster = Cluster::start(1);
-    let (a, b) = (cluster.node(1), cluster.node_with_state(2));
-    wait_until_joined(&[&a, &b]);
-    let state = cluster.state(2);
-    let config = cluster.directory.write("b.toml", &format!("[state]\ndir = {state:?}\n"));
-    let copy = cluster.directory.path("copy");
-    let command = |name: &str| {
-        let [copy, config] = [&copy, &config].map(|path| path.to_str().unwrap());
-        run(&[name, copy, "--config", config])
-    };
-    let ban = |node: &Tracker, network: &str| {
-        let ban = json!({ "network": network, "reason": "test" });
-        Caller::of(node).expect(201, "POST /bans", Some(&ban));
-    };
-    let wait_for_bans = |nodes: &[&Tracker], expected: &[&str]| {
-        for node in nodes {
-            node.wait_until("the bans", |it| {
-                let bans = Caller::of(it).expect(200, "GET /bans", None);
-                let bans = bans["bans"].as_array().unwrap().clone();
-                bans.iter().map(|ban| ban["network"].as_str().unwrap()).eq(expected.iter().copied())
-            });
-        }
-    };
-    ban(&b, "192.0.2.0/24");
-    ban(&b, "198.51.100.0/24");
-    wait_for_bans(&[&a, &b], &["192.0.2.0/24", "198.51.100.0/24"]);
-    let output = command("backup");
-    assert!(output.status.success() && stdout(&output).contains("bans: 2"), "{}", stderr(&output));
-    // One is removed after the copy, and one is new.
-    Caller::of(&a).expect(204, "DELETE /bans/192.0.2.0%2F24", None);
-    ban(&a, "203.0.113.0/24");
-    wait_for_bans(&[&a, &b], &["198.51.100.0/24", "203.0.113.0/24"]);
-    let output = command("restore");
-    assert!(!output.status.success(), "{}", stdout(&output));
-    assert!(
-        stderr(&output).contains("is locked by another process: stop it"),
-        "{}",
-        stderr(&output)
-    );
-    wait_for_bans(&[&b], &["198.51.100.0/24", "203.0.113.0/24"]);
-    let mut b = b;
-    b.stop();
-    b.wait_for_end();
-    let output = command("restore");
-    assert!(output.status.success(), "{}", stderr(&output));
-    let said = stdout(&output);
-    assert!(said.contains("restored") && said.contains("the records from before are in"), "{said}");
-    let b = cluster.node_with_state(2);
-    wait_until_joined(&[&a, &b]);
-    wait_for_bans(&[&a, &b], &["198.51.100.0/24", "203.0.113.0/24"]);
-    // Without the others, a copy is all there is.
-    drop((a, b));
-    fs::remove_dir_all(&state).unwrap();
-    fs::create_dir(&state).unwrap();
-    assert!(command("restore").status.success());
-    let a = cluster.node_with_state(2);
-    wait_for_bans(&[&a], &["192.0.2.0/24", "198.51.100.0/24"]);
-}
-
 /// Waits until the stream has as many current copies as it should.
 fn wait_for_copies(node: &Tracker, copies: u64) {
     node.wait_until("copies of the stream", |it| {
@@ -224,7 +163,7 @@ fn wait_for_copies(node: &Tracker, copies: u64) {
 
 #[test]
 fn a_lost_nats_machine_is_replaced_by_one_with_its_folder() {
-    let mut cluster = Cluster::start_with_users(3);
+    let mut cluster = Cluster::start(3);
     let [a, b] = [1, 2].map(|number| cluster.node(number));
     wait_until_joined(&[&a, &b]);
     let removed = Operator::user_of(&cluster.invite(3)).unwrap();
@@ -242,13 +181,13 @@ fn a_lost_nats_machine_is_replaced_by_one_with_its_folder() {
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
     // It learns from the others which users are removed.
     let server = cluster.nats.address(2);
-    let is_refused = || Ok(Client::connect(server, Some(&removed)).is_err());
+    let is_refused = || Ok(Client::connect(server, &removed).is_err());
     wait_for(PATIENCE, "the removed user to be refused", is_refused).unwrap();
 }
 
 #[test]
 fn replicas_are_raised_while_nodes_serve() {
-    let mut cluster = Cluster::start_with_users(3);
+    let mut cluster = Cluster::start(3);
     cluster.operator.run("set replicas 1 --shrink").unwrap();
     let [a, b] = [1, 2].map(|number| cluster.node(number));
     wait_until_joined(&[&a, &b]);
@@ -257,12 +196,10 @@ fn replicas_are_raised_while_nodes_serve() {
     let said = cluster.operator.run("set replicas 3").unwrap();
     assert!(said.contains("replicas  3\n"), "{said}");
     wait_for_copies(&a, 3);
-    let mut leader = None;
-    a.wait_until("a leader", |_| {
-        leader = cluster.nats.leader(super::SWARMS);
-        leader.is_some()
-    });
-    cluster.nats.kill(leader.unwrap());
+    let stream = cluster.superuser().jetstream(&format!("STREAM.INFO.{}", super::SWARMS), "");
+    let leader = stream.unwrap()["cluster"]["leader"].clone();
+    let leader = (0..3).find(|server| leader == format!("n{}", server + 1)).unwrap();
+    cluster.nats.kill(leader);
     http_announce(b.http4(), 0xaa, 1002);
     wait_for_counts(&[&a, &b], 0xaa, [0, 0, 2]);
     b.wait_until("stored", |it| it.metric("tidegate_cluster_unstored_blocks") == 0.0);

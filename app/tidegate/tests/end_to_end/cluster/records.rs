@@ -1,16 +1,11 @@
 //! Changes made through the API of one node hold at all nodes.
 
-use std::path::Path;
-use std::process::Command;
-use std::thread;
-use std::time::Duration;
-
 use harness::wait_until;
 use serde_json::{Value, json};
 
 use super::{Cluster, wait_for_counts, wait_until_joined};
 use crate::api::{Caller, TOKEN, hash};
-use crate::clients::{http_announce, http_complete};
+use crate::clients::http_announce;
 use crate::process::{Tracker, stderr, stdout, tidegate};
 
 /// Waits until a GET returns a body like this.
@@ -93,12 +88,6 @@ fn a_node_that_joins_gets_all_records_and_brings_its_own() {
     wait_for(&caller, "/lists/allow", |it| it["total"] == 29_999);
 }
 
-/// Copies a folder as it is.
-fn copy(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap();
-    assert!(status.success());
-}
-
 /// Runs `tidegate cluster verify` at a node. Returns its output, and true if all records are equal.
 fn verify(node: &Tracker) -> (String, bool) {
     let url = format!("http://{}", node.admin_address());
@@ -114,82 +103,6 @@ fn assert_equal(node: &Tracker) {
 
 fn ban(caller: &Caller, network: &str) {
     caller.expect(201, "POST /bans", Some(&json!({ "network": network, "reason": "test" })));
-}
-
-#[test]
-fn an_older_copy_of_what_nats_stores_changes_no_records() {
-    let (mut cluster, [a, b]) = Cluster::with_two_nodes();
-    let [one, two] = [&a, &b].map(Caller::of);
-    ban(&one, "192.0.2.0/24");
-    wait_for(&two, "/bans", |it| it["total"] == 1);
-    let store = cluster.nats.folder().join("n1");
-    let older = cluster.nats.folder().join("older");
-    cluster.nats.stop(0).unwrap();
-    copy(&store, &older);
-    cluster.nats.restart(0).unwrap();
-    wait_until_joined(&[&a, &b]);
-    ban(&one, "198.51.100.0/24");
-    wait_for(&two, "/bans", |it| it["total"] == 2);
-    // As after a power loss.
-    cluster.nats.kill(0);
-    std::fs::remove_dir_all(&store).unwrap();
-    copy(&older, &store);
-    ban(&two, "203.0.113.0/24");
-    cluster.nats.restart(0).unwrap();
-    for caller in [&one, &two] {
-        wait_for(caller, "/bans", |it| it["total"] == 3);
-    }
-    wait_until_joined(&[&a, &b]);
-    assert_equal(&a);
-    assert_equal(&b);
-}
-
-#[test]
-fn a_download_during_a_long_outage_counts_once_at_all_nodes() {
-    let mut cluster = Cluster::start(1);
-    let node = |number: u8| {
-        let state = cluster.state(number);
-        let more = format!(
-            "[state]\ndir = {state:?}\nflush_s = 1\nswarms = false\n[tracker]\ninterval_s = 2\n\
-             interval_jitter_s = 0\ninterval_min_s = 1\npeer_lifetime_s = 3\n"
-        );
-        cluster.node_with(number, &more)
-    };
-    let [a, b] = [1, 2].map(node);
-    wait_until_joined(&[&a, &b]);
-    let [one, two] = [&a, &b].map(Caller::of);
-    one.expect(204, &format!("PUT /lists/allow/{}", hash(0xaa)), None);
-    wait_for(&two, "/lists/allow", |it| it["total"] == 1);
-    cluster.nats.kill(0);
-    http_announce(a.http4(), 0xaa, 1001);
-    http_complete(a.http4(), 0xaa, 1001);
-    // Longer than a peer lives.
-    wait_for_counts(&[&a], 0xaa, [0, 1, 0]);
-    wait_for_counts(&[&b], 0xaa, [0, 0, 0]);
-    cluster.nats.restart(0).unwrap();
-    wait_for_counts(&[&a, &b], 0xaa, [0, 1, 0]);
-    thread::sleep(Duration::from_secs(3));
-    wait_for_counts(&[&a, &b], 0xaa, [0, 1, 0]);
-    assert_equal(&b);
-}
-
-#[test]
-fn what_was_missed_under_another_secret_is_fetched() {
-    let cluster = Cluster::start(1);
-    let more = format!("warm_wait_s = 0\n[state]\ndir = {:?}\n", cluster.state(2));
-    let a = cluster.node(1);
-    let stranger = cluster.stranger(2, &more);
-    ban(&Caller::of(&a), "192.0.2.0/24");
-    ban(&Caller::of(&stranger), "198.51.100.0/24");
-    stranger.wait_until("drops", |it| {
-        it.sum("tidegate_cluster_drops_total", &[("reason", "secret")]) > 0.0
-    });
-    drop(stranger);
-    let b = cluster.node_with(2, &more);
-    for node in [&a, &b] {
-        wait_for(&Caller::of(node), "/bans", |it| it["total"] == 2);
-    }
-    assert_equal(&a);
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod web_client;
 use types::Event;
 use wire::webtorrent::{Announce, Offer};
 
-use super::{Cluster, wait_for_counts, wait_until_joined};
+use super::{Cluster, wait_for_counts};
 use crate::process::Tracker;
 use client::*;
 use web_client::*;
@@ -78,26 +78,4 @@ fn browsers_at_two_nodes_exchange_offers_and_answers() {
     two.offer(40);
     two.client.announce_beside_offers(&Announce { event: Event::Stopped, ..leecher(2) });
     wait_for_counts(&[a, b], TORRENT, [0, 0, 0]);
-}
-
-#[test]
-fn browsers_of_a_killed_node_are_forgotten() {
-    let cluster = Cluster::start(1);
-    // A node that hears no other one is cut off itself, mostly, and forgets no browsers.
-    let [mut a, b, c] = [1, 2, 3].map(|number| cluster.node(number));
-    wait_until_joined(&[&a, &b, &c]);
-    let _one = Browser::join(&a, 1);
-    let mut two = Browser::join(&b, 2);
-    wait_for_counts(&[&a, &b], TORRENT, [0, 0, 2]);
-    a.kill();
-    // Letters to it are lost.
-    two.offer(10);
-    wait_for_counts(&[&b], TORRENT, [0, 0, 1]);
-    // Another process with its number has other connections.
-    let a = cluster.node(1);
-    wait_until_joined(&[&a, &b, &c]);
-    let mut one = Browser::join(&a, 1);
-    wait_for_counts(&[&a, &b], TORRENT, [0, 0, 2]);
-    exchange(&mut one, &mut two, 50);
-    exchange(&mut two, &mut one, 51);
 }

@@ -114,7 +114,6 @@ fn limits_announces_and_scrapes() {
     }
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn blocks_sources_of_floods() {
     let tracker = start(

@@ -97,17 +97,14 @@ pub(super) fn wait(
                 return Ok(Agreement { after: began.elapsed(), peers, excused, downloads });
             }
             if began.elapsed() > PATIENCE {
-                let count = wrong.len();
-                bail!(
-                    "downloads of {count} torrents are wrong after {PATIENCE:?}: {}",
-                    listed(&wrong)
-                );
+                let some = wrong[..wrong.len().min(LISTED)].join("; ");
+                bail!("downloads of {} torrents are wrong after {PATIENCE:?}: {some}", wrong.len());
             }
         } else if began.elapsed() > PATIENCE {
             let some: Vec<_> = serious.iter().take(LISTED).map(|it| it.text(began)).collect();
-            let kinds = kinds(&serious);
+            let count = serious.len();
             excuses.peers.extend(serious.iter().map(|it| it.peer.number));
-            bail!("of {peers} peers differ after {PATIENCE:?}: {kinds}. {}", some.join("; "));
+            bail!("{count} of {peers} peers differ after {PATIENCE:?}: {}", some.join("; "));
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -165,46 +162,16 @@ fn expected_downloads(roster: &Roster, excuses: &Excuses) -> Vec<RangeInclusive<
     expected
 }
 
-/// The downloads of a torrent, as each node has counted them, and those that it should have.
-struct WrongDownloads {
-    torrent: u32,
-    counts: Vec<u32>,
-    expected: RangeInclusive<u32>,
-}
-
-/// Returns the torrents whose downloads differ between nodes, or from what was announced.
-fn wrong_downloads(all: &[Vec<u32>], expected: &[RangeInclusive<u32>]) -> Vec<WrongDownloads> {
-    let torrents = (0..).zip(all.iter().zip(expected));
-    let is_right = |counts: &[u32], expected: &RangeInclusive<u32>| {
-        counts.iter().all(|count| expected.contains(count) && Some(count) == counts.first())
-    };
-    torrents
-        .filter(|(_, (counts, expected))| !is_right(counts, expected))
-        .map(|(torrent, (counts, expected))| WrongDownloads {
-            torrent,
-            counts: counts.clone(),
-            expected: expected.clone(),
-        })
-        .collect()
-}
-
-/// Returns some torrents whose downloads are wrong.
-fn listed(wrong: &[WrongDownloads]) -> String {
-    let some = wrong.iter().take(LISTED).map(|WrongDownloads { torrent, counts, expected }| {
-        format!("torrent {torrent}: {counts:?}, expected {expected:?}")
-    });
-    some.collect::<Vec<String>>().join("; ")
-}
-
-/// Counts differences by node, and by what was found in place of what.
-fn kinds(differences: &[&Difference]) -> String {
-    let mut counts = BTreeMap::new();
-    for Difference { node, peer, found } in differences {
-        let kind = format!("at node {node} {found:?} for {:?}", peer.state);
-        *counts.entry(kind).or_insert(0) += 1;
+/// Describes the torrents whose downloads differ between nodes, or from what was announced.
+fn wrong_downloads(all: &[Vec<u32>], expected: &[RangeInclusive<u32>]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (torrent, (counts, expected)) in all.iter().zip(expected).enumerate() {
+        let is_right = |count: &u32| expected.contains(count) && Some(count) == counts.first();
+        if !counts.iter().all(is_right) {
+            wrong.push(format!("torrent {torrent}: {counts:?}, expected {expected:?}"));
+        }
     }
-    let counts = counts.into_iter().map(|(kind, count)| format!("{count} {kind}"));
-    counts.collect::<Vec<String>>().join(", ")
+    wrong
 }
 
 impl Difference {

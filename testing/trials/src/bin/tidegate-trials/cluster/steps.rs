@@ -4,7 +4,6 @@ mod clocks;
 mod foreign;
 mod links;
 mod nodes;
-mod secrets;
 mod servers;
 
 use anyhow::Result;
@@ -40,7 +39,6 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "node killed, journal lost", run: nodes::kill_and_forget, allowed: LOST },
     Step { name: "nodes restarted", run: nodes::restart_each, allowed: LOST },
     Step { name: "nodes upgraded", run: nodes::upgrade_each, allowed: NOTHING },
-    Step { name: "upgrades that fail", run: nodes::fail_upgrade_of_each, allowed: NOTHING },
     Step { name: "other settings at a node", run: nodes::differ_in_settings, allowed: LOST },
     Step { name: "node hangs", run: nodes::hang, allowed: LOST },
     Step { name: "NATS servers killed", run: servers::kill_each, allowed: NOTHING },
@@ -53,11 +51,8 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "pairs partitioned", run: links::cut_each_pair, allowed: UNSEEN },
     Step { name: "host cut off for a lifetime", run: links::cut_off, allowed: UNSEEN },
     Step { name: "slow and lossy links", run: links::slow, allowed: NOTHING },
-    Step { name: "clock 10 s ahead", run: clocks::ten_seconds, allowed: LOST },
     Step { name: "clock 1 h ahead", run: clocks::one_hour, allowed: LOST },
     Step { name: "foreign messages", run: foreign::garbage, allowed: NOTHING },
-    Step { name: "stream deleted", run: servers::delete_stream, allowed: NOTHING },
-    Step { name: "secret changed", run: secrets::change, allowed: NOTHING },
 ];
 
 /// Nothing happens.

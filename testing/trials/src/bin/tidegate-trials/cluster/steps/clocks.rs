@@ -15,23 +15,17 @@ const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 /// The node.
 const NODE: u8 = 3;
 
-/// Ten seconds ahead.
-pub(super) fn ten_seconds(stage: &mut Stage) -> Result<String> {
-    play(stage, 10)
-}
+/// Seconds by which its clock is ahead.
+const AHEAD_S: u32 = 3600;
 
 /// An hour ahead.
 pub(super) fn one_hour(stage: &mut Stage) -> Result<String> {
-    play(stage, 3600)
-}
-
-fn play(stage: &mut Stage, ahead_s: u32) -> Result<String> {
     ensure!(Path::new(LIBRARY).exists(), "no {LIBRARY}: cargo xtask setup");
     restart(
         stage,
         vec![
             ("LD_PRELOAD", LIBRARY.to_owned()),
-            ("FAKETIME", format!("+{ahead_s}s")),
+            ("FAKETIME", format!("+{AHEAD_S}s")),
             ("DONT_FAKE_MONOTONIC", "1".into()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
         ],
@@ -41,7 +35,7 @@ fn play(stage: &mut Stage, ahead_s: u32) -> Result<String> {
     let offset = || stage.cluster.metric(1, "tidegate_cluster_clock_offset_seconds", &label);
     stage.hold(20, 4);
     let seen = offset()?;
-    ensure!((seen - f64::from(ahead_s)).abs() < 1.0, "node 1 sees an offset of {seen:.1} s");
+    ensure!((seen - f64::from(AHEAD_S)).abs() < 1.0, "node 1 sees an offset of {seen:.1} s");
     let status = Api::open(TestCluster::api(NODE)).and_then(|mut api| {
         let (status, _) = api.exchange("GET /health/ready", "")?;
         Ok(status.to_string())
@@ -49,7 +43,7 @@ fn play(stage: &mut Stage, ahead_s: u32) -> Result<String> {
     let status = status.unwrap_or_else(|_| "none".into());
     restart(stage, Vec::new())?;
     Ok(format!(
-        "node {NODE} {ahead_s} s ahead: node 1 sees {seen:.1} s; its /health/ready: {status}"
+        "node {NODE} {AHEAD_S} s ahead: node 1 sees {seen:.1} s; its /health/ready: {status}"
     ))
 }
 

@@ -11,8 +11,6 @@ use serde_json::Value;
 
 use super::super::stage::Stage;
 
-/// The text that a node logs when its upgrade fails.
-const FAILED_UPGRADE: &str = "upgrade failed";
 /// Requests that are under way when a router stops to send more are answered within this time.
 const DRAIN: Duration = Duration::from_millis(500);
 
@@ -53,24 +51,6 @@ pub(super) fn upgrade_each(stage: &mut Stage) -> Result<String> {
         stage.cluster.tracker(node)?.upgrade()?;
     }
     Ok("each upgraded (SIGUSR2), clients stay".into())
-}
-
-/// The upgrade of each node fails, and the node serves on. Then it succeeds.
-pub(super) fn fail_upgrade_of_each(stage: &mut Stage) -> Result<String> {
-    for node in stage.cluster.numbers() {
-        let right = stage.cluster.configuration(node)?;
-        let tracker = stage.cluster.tracker(node)?;
-        let (process, before) = (tracker.pid(), tracker.stderr().matches(FAILED_UPGRADE).count());
-        tracker.configure(&format!("{right}\n[no_such_section]\n"))?;
-        tracker.signal(Signal::SIGUSR2)?;
-        tracker.wait_until("a failed upgrade", |it| {
-            it.stderr().matches(FAILED_UPGRADE).count() > before
-        })?;
-        tracker.configure(&right)?;
-        ensure!(tracker.pid() == process, "node {node} has another process after a failed upgrade");
-        tracker.upgrade()?;
-    }
-    Ok("each with a configuration that its successor refused, then upgraded; clients stay".into())
 }
 
 /// A node has other settings than the others: they say so, and no node changes the stream.

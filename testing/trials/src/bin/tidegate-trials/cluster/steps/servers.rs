@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bench::Api;
-use bench::cluster::{PATIENCE, STREAM, TestCluster};
-use harness::wait_for;
+use bench::cluster::TestCluster;
 
 use super::super::agreement::{self, Agreement, Excuses};
 use super::super::browsers::Browsers;
@@ -129,24 +128,6 @@ pub(super) fn overflow(stage: &mut Stage) -> Result<String> {
          everywhere {:.1} s later",
         after.as_secs_f64()
     ))
-}
-
-/// The stream is deleted, and the operator makes it again.
-pub(super) fn delete_stream(stage: &mut Stage) -> Result<String> {
-    let mut client = stage.cluster.nats_client()?;
-    client.jetstream(&format!("STREAM.DELETE.{STREAM}"), "")?;
-    let began = Instant::now();
-    // Nodes have no right to do it.
-    wait_for(PATIENCE, "the operator", || Ok(stage.cluster.operate("set").is_ok()))?;
-    wait_for(PATIENCE, STREAM, || {
-        // Without a leader it does not answer, not even later.
-        let mut client = stage.cluster.nats_client()?;
-        client.set_patience(Duration::from_secs(1))?;
-        Ok(client.jetstream(&format!("STREAM.INFO.{STREAM}"), "").is_ok())
-    })?;
-    let made = began.elapsed().as_secs_f64();
-    let took = until_stored(stage)?;
-    Ok(format!("deleted; made again after {made:.1} s, all stored {took:.1} s later"))
 }
 
 /// Bans a network by the API of a node. Returns the network.

@@ -1,7 +1,5 @@
-//! The container image: loaded and started by Podman, without a network but its loopback.
+//! Podman for containers, without a network but its loopback.
 
-use super::{URLS, find};
-use crate::artifacts::{Architecture, version};
 use crate::command::{command, output};
 use crate::venv::PACKAGE_TOOLS;
 use anyhow::Result;
@@ -88,38 +86,3 @@ impl Podman {
         output(unshare)
     }
 }
-
-/// Loads, runs and checks the image.
-pub(super) fn check(folder: &Path, architecture: Architecture) -> Result<()> {
-    let podman = Podman::new()?;
-    let file = find(folder, &format!("-image-{}.tar", architecture.debian))?;
-    let script = SCRIPT
-        .replace("FILE", &file.display().to_string())
-        .replace("VERSION", &version()?)
-        .replace("URLS", URLS);
-    println!("{}", podman.run(folder, &script)?);
-    Ok(())
-}
-
-/// A second container with the volume of the first has its peers.
-const SCRIPT: &str = r#"
-podman load --input FILE
-test "$(podman inspect --format '{{.Config.User}}' tidegate:VERSION)" = 65532:65532
-start() {
-    podman run --detach --name=tracker --volume=state:/var/lib/tidegate --network=host --read-only --cap-drop=ALL \
-        --security-opt=no-new-privileges tidegate:VERSION
-    serves tracker
-}
-inside() { podman exec tracker tidegate "$@"; }
-start
-inside check URLS
-podman exec tracker tidegate-import --help
-inside admin --token-file /var/lib/tidegate/first-token stats
-podman healthcheck run tracker
-inside announce --stay udp://127.0.0.1:6969/announce 0123456789abcdef0123456789abcdef01234567
-podman rm --force --time=20 tracker
-start
-inside scrape --json udp://127.0.0.1:6969/announce 0123456789abcdef0123456789abcdef01234567 | grep '"leechers":1'
-podman stop --time=20 tracker
-test "$(podman inspect --format '{{.State.ExitCode}}' tracker)" = 0
-"#;
