@@ -81,11 +81,15 @@ pub(crate) fn run_all() -> Result<()> {
     run(&[TEST, RELEASES].concat())
 }
 
-/// Runs the stages until one fails.
+/// Runs the stages until one fails. The last line has the number of tests that passed, failed, and passed only when
+/// repeated.
 pub(crate) fn run(stages: &[Stage]) -> Result<()> {
     let started = Instant::now();
     let outcome = stages.iter().try_for_each(|stage| run_stage(stage));
     println!("\nin {:.0} s", started.elapsed().as_secs_f32());
+    if let Some(tally) = nextest::last() {
+        println!("{tally}");
+    }
     outcome
 }
 
