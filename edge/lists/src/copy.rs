@@ -1,7 +1,7 @@
 //! The last good copy of a list at a URL: a file, and beside it a record of where it is from.
 //!
-//! The file is replaced before its record. A crash between the two leaves a new list with the validators of the old one,
-//! which makes the next request fetch the list once more.
+//! A record without validators is written before the file is replaced, so that the new file is never without one, and
+//! the whole record after it. A crash between the two makes the next request fetch the list once more.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -29,7 +29,7 @@ pub struct CopyRecord {
     pub last_modified: Option<String>,
     /// The SHA-256 of the file, in hex.
     pub sha256: String,
-    /// When the server last sent or confirmed it, unix seconds.
+    /// When the server last sent or confirmed it, unix seconds. 0 while the file is being replaced.
     pub checked: u64,
 }
 
@@ -170,6 +170,9 @@ impl Incoming {
     /// If the files cannot be written.
     pub fn keep(self, path: &Path, record: &CopyRecord) -> io::Result<()> {
         self.file.sync_all()?;
+        let replacing =
+            CopyRecord { etag: None, last_modified: None, checked: 0, ..record.clone() };
+        write_record(path, &replacing)?;
         fs::rename(&self.path, path)?;
         write_record(path, record)
     }
@@ -231,6 +234,25 @@ mod tests {
         };
         incoming.keep(path, &record).unwrap();
         record
+    }
+
+    #[test]
+    fn a_new_copy_is_never_without_its_record() {
+        let directory = Directory::new().unwrap();
+        for number in 0..20 {
+            let path = directory.path(&number.to_string());
+            let reader = std::thread::spawn({
+                let path = path.clone();
+                move || {
+                    while !path.is_file() {
+                        std::thread::yield_now();
+                    }
+                    record(&path, "https://example.org/a", None)
+                }
+            });
+            receive(&path, b"text");
+            assert!(reader.join().unwrap().is_some());
+        }
     }
 
     #[test]

@@ -182,7 +182,8 @@ impl Refresher {
             None => copy::write_record(copy, &CopyRecord { checked, ..known }).map_err(disk)?,
             Some(Validators { etag, last_modified }) => {
                 let sha256 = incoming.sha256();
-                let is_other = sha256 != known.sha256;
+                // After a crash, the record may be that of a list which is not there yet.
+                let is_other = sha256 != known.sha256 || known.checked == 0;
                 let record = CopyRecord { url: url.clone(), etag, last_modified, sha256, checked };
                 if is_other {
                     let entries = self.check(&incoming)?;
