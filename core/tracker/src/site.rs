@@ -244,7 +244,6 @@ impl View<'_> {
         });
     }
 
-    /// Admits an announce, and has the site judge it.
     fn judge<'r>(
         &self,
         caller: Caller<'_>,
@@ -295,7 +294,6 @@ fn hide(announce: StoreAnnounce) -> StoreAnnounce {
 }
 
 impl AnnounceOk<'_> {
-    /// Adds the warning of a hidden peer.
     fn warned(self, hidden: Option<Hidden>) -> Self {
         let Some(Hidden { notice, interval_s }) = hidden else { return self };
         Self {

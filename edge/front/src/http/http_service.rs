@@ -112,7 +112,6 @@ impl<'a> Exchange<'a> {
         Self { client, view, request, response, policy_id: options.listener_policy, ip }
     }
 
-    /// Returns the credentials in the request's URL.
     fn credentials(&self) -> Credentials<'a> {
         credentials(self.view, self.policy_id, self.request.key, self.request.query)
     }
