@@ -370,7 +370,7 @@ impl HttpService {
             return self.refuse_upgrade(Status::Forbidden, refusal.text());
         }
         // A client that comes without a proxy holds a permit already.
-        if ip != client.remote.ip && !client.tracker.limiter().has_free_permit(ip) {
+        if ip != client.remote.ip && client.tracker.limiter().permit(ip, None).is_err() {
             listener.http().drop(DropReason::PrefixConnectionLimit);
             return self.refuse_upgrade(Status::Unavailable, "too many connections from here\n");
         }
