@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use types::{InfoHash, Refusal};
 
-pub use crate::lines::{BadLine, LineFault};
+pub use crate::lines::BadLine;
 pub(crate) use first_refusals::FirstRefusals;
 pub use hash_list::HashList;
 pub use reasons::TorrentReasons;
@@ -91,7 +91,6 @@ impl AccessLists {
         Ok(())
     }
 
-    /// Returns whether every torrent is served.
     #[inline]
     pub(crate) fn serve_all(&self, live: &LiveLists) -> bool {
         !self.mode.uses_allow()
@@ -144,19 +143,5 @@ mod tests {
         for mode in [Mode::Open, Mode::Allow, Mode::Deny, Mode::Both] {
             assert_eq!(verdicts(mode), [why, bad, bad, why, Ok(())]);
         }
-    }
-
-    #[test]
-    fn serves_all_while_no_list_decides() {
-        let live = LiveLists::new([1; 16]);
-        let serve_all = |lists: &AccessLists| lists.serve_all(&live);
-        let with = |mode| AccessLists { mode, ..AccessLists::default() };
-        assert!(serve_all(&with(Mode::Open)) && serve_all(&with(Mode::Deny)));
-        assert!(!serve_all(&with(Mode::Allow)) && !serve_all(&lists(Mode::Open)));
-        live.deny.insert(&[InfoHash([1; 20])]);
-        assert!(!serve_all(&with(Mode::Open)));
-        live.deny.remove(&[InfoHash([1; 20])]);
-        live.reasons.put(InfoHash([1; 20]), "Dupe");
-        assert!(!serve_all(&with(Mode::Open)));
     }
 }

@@ -1,7 +1,7 @@
 //! Banned networks: banned by an operator, automatically for offences, or by the configuration.
 //!
 //! Plain form: a list of networks with expiry times, scanned for each request. Departures:
-//! 1. Requests read an image of the list ([`ranges`]), which is built aside and replaced as a whole: no
+//! 1. Requests read an image of the list, which is built aside and replaced as a whole: no
 //!    request waits for a change.
 //! 2. While nothing is banned a request reads one word.
 //! 3. Automatic bans are added to the list at once, and to the image by the sweep, a few times a second:
@@ -10,7 +10,6 @@
 //!    million of them, and no ban has to build it anew. A request asks for both by one word while there are none.
 
 mod offences;
-mod ranges;
 #[cfg(test)]
 mod tests;
 
@@ -24,9 +23,9 @@ use parking_lot::Mutex;
 use primitives::IpPrefix;
 use types::{Tick, limits};
 
+use crate::steps::{Span, Steps};
 use crate::{NetworkAction, NetworkTable};
 use offences::OffenceCounters;
-use ranges::Ranges;
 
 pub use offences::{BanReason, BanRules};
 
@@ -77,8 +76,9 @@ pub struct BannedRanges {
 pub(crate) struct Image {
     /// Counts the images.
     version: u64,
-    v4: Ranges<u32>,
-    v6: Ranges<u128>,
+    /// Until when the addresses from each one on are banned.
+    v4: Steps<u32, Tick>,
+    v6: Steps<u128, Tick>,
     /// The networks of the configuration.
     networks: Arc<NetworkTable>,
 }
@@ -88,8 +88,7 @@ pub(crate) struct BansView(Option<Guard<Arc<Image>>>);
 
 /// Sorts ranges, and joins those that overlap. Ranges that touch stay apart: edge/xdp makes one prefix of an IPv6 range,
 /// which would be far wider than both.
-fn joined<A: Ord + Copy>(ranges: impl Iterator<Item = (A, A)>) -> Vec<(A, A)> {
-    let mut ranges: Vec<(A, A)> = ranges.collect();
+fn joined<A: Ord + Copy>(mut ranges: Vec<(A, A)>) -> Vec<(A, A)> {
     ranges.sort_unstable();
     ranges.dedup_by(|(first, last), (_, last_before)| {
         let overlaps = *first <= *last_before;
@@ -101,7 +100,8 @@ fn joined<A: Ord + Copy>(ranges: impl Iterator<Item = (A, A)>) -> Vec<(A, A)> {
     ranges
 }
 
-/// The end time of bans without an end.
+/// The end times of bans without an end, and of addresses without a ban.
+const NEVER_BANNED: Tick = Tick(0);
 const FOREVER: Tick = Tick(u32::MAX);
 /// Automatic bans kept until they are taken. Those over the limit hold, but are not reported.
 const FRESH_MAX: usize = 4096;
@@ -172,15 +172,22 @@ impl Bans {
     /// `None` if they are still those of `version`. The first version is 0: no bans.
     pub fn ranges(&self, version: u64) -> Option<BannedRanges> {
         let image = self.image.load();
-        (image.version != version).then(|| {
-            let denied = image.networks.denied();
-            let v4 = joined(image.v4.iter().chain(denied.v4)).into_iter();
-            let v6 = joined(image.v6.iter().chain(denied.v6)).into_iter();
-            BannedRanges {
-                version: image.version,
-                v4: v4.map(|(first, last)| (first.into(), last.into())).collect(),
-                v6: v6.map(|(first, last)| (first.into(), last.into())).collect(),
+        if image.version == version {
+            return None;
+        }
+        let denied = image.networks.denied();
+        let (mut v4, mut v6) = (denied.v4, denied.v6);
+        for network in self.list.lock().networks.keys() {
+            match (network.address(), network.bounds()) {
+                (IpAddr::V4(_), (first, last)) => v4.push((first as u32, last as u32)),
+                (IpAddr::V6(_), bounds) => v6.push(bounds),
             }
+        }
+        let (v4, v6) = (joined(v4).into_iter(), joined(v6).into_iter());
+        Some(BannedRanges {
+            version: image.version,
+            v4: v4.map(|(first, last)| (first.into(), last.into())).collect(),
+            v6: v6.map(|(first, last)| (first.into(), last.into())).collect(),
         })
     }
 
@@ -241,17 +248,24 @@ impl Bans {
         let _builder = self.builder.lock();
         let mut list = self.list.lock();
         list.is_changed = false;
-        let [mut v4, mut v6] = [Vec::new(), Vec::new()];
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for (network, ban) in &list.networks {
-            let of_family = if network.address().is_ipv4() { &mut v4 } else { &mut v6 };
-            let (first, last) = network.bounds();
-            of_family.push((first, last, ban.until.unwrap_or(FOREVER)));
+            // Where bans overlap, the last to end counts.
+            let rank = ban.until.unwrap_or(FOREVER);
+            match (network.address(), network.bounds()) {
+                (IpAddr::V4(_), (first, last)) => {
+                    v4.push(Span { first: first as u32, last: last as u32, rank });
+                }
+                (IpAddr::V6(_), (first, last)) => v6.push(Span { first, last, rank }),
+            }
         }
         // Building takes long: do it without the lock that workers need.
         drop(list);
         let networks = Arc::clone(&self.networks.lock());
         let version = self.image.load().version + 1;
-        let image = Image { version, v4: Ranges::new(v4), v6: Ranges::new(v6), networks };
+        let v4 = Steps::new(v4, NEVER_BANNED, |until| until);
+        let v6 = Steps::new(v6, NEVER_BANNED, |until| until);
+        let image = Image { version, v4, v6, networks };
         let is_any = !(image.v4.is_empty() && image.v6.is_empty() && image.networks.is_empty());
         self.image.store(Arc::new(image));
         self.is_any.store(is_any, Ordering::Relaxed);
@@ -287,8 +301,8 @@ impl Image {
     #[inline]
     fn is_banned(&self, now: Tick, ip: IpAddr) -> bool {
         let until = match ip.to_canonical() {
-            IpAddr::V4(ip) => self.v4.until(ip.to_bits()),
-            IpAddr::V6(ip) => self.v6.until(ip.to_bits()),
+            IpAddr::V4(ip) => self.v4.find(ip.to_bits()),
+            IpAddr::V6(ip) => self.v6.find(ip.to_bits()),
         };
         until.is_some_and(|until| now < until)
     }

@@ -62,7 +62,6 @@ impl ConnectionIds {
         self.keys.store(Arc::new(Keys { current, previous }));
     }
 
-    /// Sets the unix time at tick 0, seconds.
     pub(crate) fn set_unix_offset(&self, seconds: u64) {
         // Unix time exceeds 32 bits in 2106. All nodes turn to small numbers in the same second then.
         self.unix_offset_s.store(seconds as u32, Ordering::Relaxed);

@@ -3,7 +3,6 @@
 //! A worker owns a plain [`Counters`] value for each listener and increments it without
 //! synchronization. A few times a second it publishes a copy that other threads may read.
 
-mod busy_networks;
 mod clients;
 mod drop_reason;
 mod latency;
@@ -17,8 +16,8 @@ use types::{Family, PeerId, Refusal, labelled};
 
 use crate::{ListenerPolicyId, RequestKind, Service};
 
-pub use busy_networks::BusyNetworks;
-pub use clients::{ClientPrefix, Clients};
+pub use crate::frequent::Frequent;
+pub use clients::{BusyNetworks, ClientPrefix, Clients, Sampling};
 pub use drop_reason::DropReason;
 pub use latency::Latency;
 pub use services::{DayUptime, ServiceSummary, ServicesReport};
@@ -64,6 +63,8 @@ pub struct Counters {
     pub clients: Clients,
     /// The networks that announce most.
     pub busy_networks: BusyNetworks,
+    /// The choice of announces that are looked at for these.
+    pub sampling: Sampling,
 }
 
 /// All zero. Not derived: the standard library has defaults for arrays of up to 32 values only.
@@ -88,6 +89,7 @@ impl Default for Counters {
             latency: Latency::default(),
             clients: Clients::default(),
             busy_networks: BusyNetworks::default(),
+            sampling: Sampling::default(),
         }
     }
 }
@@ -121,11 +123,12 @@ impl Counters {
     /// the last of them.
     #[inline]
     pub fn announced(&mut self, count: u32, last: impl FnOnce() -> Option<(PeerId, IpAddr)>) {
-        if self.clients.pass(count)
+        if self.sampling.pass(count)
             && let Some((id, from)) = last()
         {
-            let announces = self.clients.sample(&id);
-            self.busy_networks.sample(from, announces);
+            let announces = self.sampling.take();
+            self.clients.count(clients::prefix(&id), announces);
+            self.busy_networks.count(Some(clients::network(from)), announces);
         }
     }
 
@@ -264,7 +267,7 @@ impl WorkerMetrics {
     /// Publishes a copy of the counters. Takes a short lock and copies one or two kilobytes: call it a
     /// few times a second.
     pub fn publish(&mut self) {
-        self.counters.clients.adapt();
+        self.counters.sampling.adapt();
         let mut published = self.published.lock();
         published.counters.clone_from(&self.counters);
         published.times += 1;
@@ -273,24 +276,7 @@ impl WorkerMetrics {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
-    use crate::BanReason;
-
-    #[test]
-    fn labels_are_distinct_and_meanings_are_the_documentation() {
-        fn check(labels: &[&str]) {
-            assert_eq!(labels.iter().collect::<BTreeSet<_>>().len(), labels.len());
-        }
-        let meaning =
-            "UDP: BEP 41 options that run past the packet. The announce is served all the same.";
-        assert_eq!(DropReason::MalformedOptions.meaning(), meaning);
-        check(&DropReason::ALL.map(DropReason::label));
-        check(&RequestKind::ALL.map(RequestKind::label));
-        check(&BanReason::ALL.map(BanReason::label));
-        check(&Protocol::ALL.map(Protocol::label));
-    }
 
     #[test]
     fn registry_sums_the_workers_of_a_listener() {

@@ -263,12 +263,6 @@ impl Limiter {
         }
     }
 
-    /// Returns whether [`Limiter::permit`] would return a permit now, at a listener without a share.
-    pub fn has_free_permit(&self, from: IpAddr) -> bool {
-        let bounds = self.connection_bounds(&self.settings.load().limits, from, None);
-        bounds.is_none_or(|bounds| self.permits.has_room(bounds))
-    }
-
     /// Returns how full the table of each rate in force is. Visits every bucket: call it once in some
     /// seconds.
     pub fn table_usages(&self, now: Tick) -> Vec<TableUsage> {

@@ -1,9 +1,7 @@
 //! Lists as text, one entry a line. Half a list must not come into force: the first bad line is an error.
 
 use std::fmt;
-use std::io::{self, BufRead, Read};
-
-use types::ParseInfoHashError;
+use std::io::{BufRead, Read};
 
 /// An invalid line of a list.
 #[derive(Debug)]
@@ -11,26 +9,16 @@ pub struct BadLine {
     /// Its number, counted from 1.
     pub line: usize,
     /// Its fault.
-    pub fault: LineFault,
-}
-
-/// A fault in a line.
-#[derive(Debug)]
-pub enum LineFault {
-    /// It holds something that is not an info hash.
-    Hash(ParseInfoHashError),
-    /// It holds something that is not a network or a range of addresses.
-    Network,
-    /// It is longer than `LINE_MAX`.
-    TooLong,
-    /// It has one entry more than a list may hold, which is this many.
-    TooMany(usize),
-    /// It could not be read.
-    Io(io::Error),
+    pub fault: String,
 }
 
 /// Maximum length of a line in bytes, comment included.
 const LINE_MAX: usize = 1024;
+
+/// Returns the fault of a line with one entry more than a list may hold.
+pub(crate) fn too_many(most: usize) -> String {
+    format!("more than {most} entries")
+}
 
 /// Calls `visit` for each line, with its line break.
 ///
@@ -39,7 +27,7 @@ const LINE_MAX: usize = 1024;
 /// Returns the first line that is too long, cannot be read, or has the fault that `visit` returns.
 pub(crate) fn read_lines(
     mut text: impl BufRead,
-    mut visit: impl FnMut(&[u8]) -> Result<(), LineFault>,
+    mut visit: impl FnMut(&[u8]) -> Result<(), String>,
 ) -> Result<(), BadLine> {
     let mut line = Vec::new();
     for number in 1.. {
@@ -47,11 +35,11 @@ pub(crate) fn read_lines(
         line.clear();
         let mut limited = text.by_ref().take(LINE_MAX as u64 + 1);
         let read = limited.read_until(b'\n', &mut line);
-        if read.map_err(|error| bad(LineFault::Io(error)))? == 0 {
+        if read.map_err(|error| bad(error.to_string()))? == 0 {
             break;
         }
         if line.len() > LINE_MAX {
-            return Err(bad(LineFault::TooLong));
+            return Err(bad(format!("longer than {LINE_MAX} bytes")));
         }
         visit(&line).map_err(bad)?;
     }
@@ -60,17 +48,7 @@ pub(crate) fn read_lines(
 
 impl fmt::Display for BadLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: ", self.line)?;
-        match &self.fault {
-            LineFault::Hash(error) => write!(f, "{error}"),
-            LineFault::Network => f.write_str(
-                "expected a network such as 192.0.2.0/24, a range such as 192.0.2.1-192.0.2.9, or \
-                 such a range in the form of P2P or DAT lists",
-            ),
-            LineFault::TooLong => write!(f, "longer than {LINE_MAX} bytes"),
-            LineFault::TooMany(most) => write!(f, "more than {most} entries"),
-            LineFault::Io(error) => write!(f, "{error}"),
-        }
+        write!(f, "line {}: {}", self.line, self.fault)
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use primitives::IpPrefix;
 use types::Refusal;
 
-use crate::steps::Steps;
+use crate::steps::{Span, Steps};
 use crate::{AnnounceOk, AnnounceRequest, Random, View};
 
 /// The zones of addresses. IPv4 addresses stand in the upper half of a number, and of IPv6 addresses the upper half is
@@ -14,14 +14,6 @@ use crate::{AnnounceOk, AnnounceRequest, Random, View};
 pub struct Zones {
     v4: Steps<u64, u32>,
     v6: Steps<u64, u32>,
-}
-
-/// Ranges in order, each of which ends where the next one begins, while they are collected.
-#[derive(Default)]
-struct Ranges {
-    starts: Vec<u64>,
-    /// [`NO_ZONE`] = none.
-    zones: Vec<u32>,
 }
 
 /// Stands for a range that is in no zone.
@@ -92,15 +84,19 @@ impl Zones {
     /// Builds zones from networks. A network within another one is in its own zone.
     pub fn new(networks: impl IntoIterator<Item = ZoneNetwork>) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for ZoneNetwork { network, zone } in networks {
-            let first = number(network.address());
-            match network.address() {
-                IpAddr::V4(_) => v4.push(Span::new(first, network.bits(), zone)),
-                // Longer ones than a /64 are within one number.
-                IpAddr::V6(_) => v6.push(Span::new(first, network.bits().min(64), zone)),
-            }
+        for (order, ZoneNetwork { network, zone }) in networks.into_iter().enumerate() {
+            // Longer ones than a /64 are within one number.
+            let bits = network.bits().min(64);
+            let rest = u64::MAX.checked_shr(bits.into()).unwrap_or(0);
+            let first = number(network.address()) & !rest;
+            let rank = Rank { bits: network.bits(), order, zone };
+            let of_family = if network.address().is_ipv4() { &mut v4 } else { &mut v6 };
+            of_family.push(Span { first, last: first | rest, rank });
         }
-        Self { v4: steps(v4), v6: steps(v6) }
+        Self {
+            v4: Steps::new(v4, NO_ZONE, |rank| rank.zone),
+            v6: Steps::new(v6, NO_ZONE, |rank| rank.zone),
+        }
     }
 
     /// Returns the zone of an address.
@@ -125,59 +121,12 @@ fn number(ip: IpAddr) -> u64 {
     }
 }
 
-/// A network on that line.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    first: u64,
-    last: u64,
+/// The longest network counts, and of equal ones the last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    bits: u8,
+    order: usize,
     zone: u32,
-}
-
-impl Span {
-    fn new(first: u64, prefix_len: u8, zone: u32) -> Self {
-        let rest = u64::MAX.checked_shr(prefix_len.into()).unwrap_or(0);
-        Self { first: first & !rest, last: first | rest, zone }
-    }
-}
-
-fn steps(mut spans: Vec<Span>) -> Steps<u64, u32> {
-    // Outer networks before those within.
-    spans.sort_by_key(|span| (span.first, u64::MAX - span.last));
-    let mut ranges = Ranges::default();
-    let mut open: Vec<Span> = Vec::new();
-    for span in spans {
-        ranges.close(&mut open, Some(span.first));
-        ranges.begin(span.first, span.zone);
-        open.push(span);
-    }
-    ranges.close(&mut open, None);
-    Steps::new(ranges.starts, ranges.zones)
-}
-
-impl Ranges {
-    /// Ends the networks that are over before `next`: behind each, the one around it continues.
-    fn close(&mut self, open: &mut Vec<Span>, next: Option<u64>) {
-        while let Some(inner) = open.last().copied()
-            && next.is_none_or(|next| inner.last < next)
-        {
-            open.pop();
-            if let Some(after) = inner.last.checked_add(1) {
-                self.begin(after, open.last().map_or(NO_ZONE, |outer| outer.zone));
-            }
-        }
-    }
-
-    /// Begins a range. One that was begun at the same place is replaced.
-    fn begin(&mut self, first: u64, zone: u32) {
-        if self.starts.last() == Some(&first) {
-            self.starts.pop();
-            self.zones.pop();
-        }
-        if self.zones.last() != Some(&zone) {
-            self.starts.push(first);
-            self.zones.push(zone);
-        }
-    }
 }
 
 #[cfg(test)]

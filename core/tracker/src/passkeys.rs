@@ -167,7 +167,7 @@ impl PasskeyStore {
         if let Some(old) = hashes.insert(id, hash)
             && old != hash
         {
-            self.lock(old.short()).retire_key(old);
+            self.lock(old.short()).remove_key(old);
         }
         let mut shard = self.lock(hash.short());
         if let Some(record) = find_key(&mut shard.keys, hash) {
@@ -189,7 +189,7 @@ impl PasskeyStore {
     pub fn remove(&self, id: KeyId) -> bool {
         let mut hashes = self.hashes.lock();
         let Some(hash) = hashes.remove(&id) else { return false };
-        self.lock(hash.short()).retire_key(hash);
+        self.lock(hash.short()).remove_key(hash);
         true
     }
 
@@ -224,9 +224,9 @@ impl PasskeyStore {
     }
 
     /// Appends what the peers of each key have transferred since the last call to `into`, and resets it.
-    /// A key appears once for each time that it was added.
+    /// A key whose text was replaced may appear twice.
     pub fn take_totals(&self, into: &mut Vec<(KeyId, KeyTotals)>) {
-        self.shards.iter().for_each(|shard| shard.lock().take_totals(into));
+        self.shards.iter().for_each(|shard| shard.lock().totals.take(into));
     }
 
     /// Appends the keys that were used for the first time to `into`, each once, counted from when they

@@ -13,7 +13,7 @@ use types::{Announce, Notice, PeerId, PeerKey, Refusal, Role, SwarmCounts, Tick,
 
 use crate::admission::Effect;
 use crate::passkeys::SessionTag;
-use crate::{AnnounceOk, AnnounceRequest, KeyId, View, policy, store_announce};
+use crate::{AnnounceOk, AnnounceRequest, KeyId, UnverifiedGrant, View, policy, store_announce};
 use swarm::{Action, Answer, StoreAnnounce};
 
 /// A site that judges the announces of its users, and accounts them.
@@ -244,7 +244,6 @@ impl View<'_> {
         });
     }
 
-    /// Admits an announce, and has the site judge it.
     fn judge<'r>(
         &self,
         caller: Caller<'_>,
@@ -254,18 +253,26 @@ impl View<'_> {
         let AnnounceRequest { grant, announce, .. } = request;
         let admitted = self.admit_torrent(grant, session, announce, request.endpoint())?;
         let from = self.peer_ip(grant.listener_policy(), grant.client_ip());
-        let verdict = match admitted.key {
-            None => SiteVerdict::new(SiteOutcome::Serve),
-            Some(key) => {
-                let Caller { site, agent, protocol } = caller;
-                let client_ip = grant.client_ip();
-                let announce = SiteAnnounce { key, announce, from, client_ip, agent, protocol };
-                site.announce(self.now, &announce)
-            }
-        };
-        let hidden = verdict.outcome.hidden()?;
-        let own = verdict.own.iter().map(|own| own.peer).collect();
+        let (hidden, own) = self.ask(caller, grant, announce, admitted.key)?;
+        let own = own.iter().map(|own| own.peer).collect();
         Ok(Judged { slot, request, effect: admitted.effect, key: admitted.key, from, hidden, own })
+    }
+
+    /// Has the site judge an announce that was admitted. Returns how its peer is hidden, if it is, and the other peers
+    /// of its user.
+    pub(crate) fn ask(
+        &self,
+        Caller { site, agent, protocol }: Caller<'_>,
+        grant: &UnverifiedGrant,
+        announce: &Announce,
+        key: Option<KeyId>,
+    ) -> Result<(Option<Hidden>, OwnPeers), Refusal> {
+        let Some(key) = key else { return Ok((None, OwnPeers::new())) };
+        let client_ip = grant.client_ip();
+        let from = self.peer_ip(grant.listener_policy(), client_ip);
+        let announce = SiteAnnounce { key, announce, from, client_ip, agent, protocol };
+        let verdict = site.announce(self.now, &announce);
+        Ok((verdict.outcome.hidden()?, verdict.own))
     }
 
     /// Has the site count the peers that an answer has, if there are any. Returns a warning if the user gets none.
@@ -295,7 +302,6 @@ fn hide(announce: StoreAnnounce) -> StoreAnnounce {
 }
 
 impl AnnounceOk<'_> {
-    /// Adds the warning of a hidden peer.
     fn warned(self, hidden: Option<Hidden>) -> Self {
         let Some(Hidden { notice, interval_s }) = hidden else { return self };
         Self {

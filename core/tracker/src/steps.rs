@@ -1,7 +1,9 @@
-//! Values by ranges of addresses.
+//! Values by ranges of addresses, of which the strongest holds where several overlap.
 //!
-//! Plain form: the addresses at which the value changes, sorted, and searched in halves. Departures: an index by equal
-//! parts of what they span, and excerpts of wide addresses (`bench/record/2026-11-26-network-lists.md`).
+//! Plain form: the addresses at which the value changes, sorted, and searched in halves. Departure: an index by equal
+//! parts of what they span (`bench/record/2026-11-26-network-lists.md`).
+
+use std::collections::BinaryHeap;
 
 /// An address of one family, as a number.
 pub(crate) trait Address: Copy + Ord {
@@ -16,9 +18,6 @@ pub(crate) trait Address: Copy + Ord {
 
     /// Returns in which part of `1 << shift` addresses from `base` on this one is, which is not below `base`.
     fn part(self, base: Self, shift: u32) -> u128;
-
-    /// Returns the 32 bits of the distance from `base` that follow those of the part.
-    fn excerpt(self, base: Self, shift: u32) -> u32;
 }
 
 macro_rules! impl_address {
@@ -39,27 +38,29 @@ macro_rules! impl_address {
             fn part(self, base: Self, shift: u32) -> u128 {
                 ((self - base) >> shift).into()
             }
-
-            #[inline]
-            fn excerpt(self, base: Self, shift: u32) -> u32 {
-                ((self - base) >> shift.saturating_sub(32)) as u32
-            }
         })+
     };
 }
 
 impl_address!(u32 u64 u128);
 
+/// A range of addresses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span<A, R> {
+    pub(crate) first: A,
+    pub(crate) last: A,
+    /// The span with the greatest rank counts where spans overlap.
+    pub(crate) rank: R,
+}
+
 /// Addresses at which a value changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Steps<A, V> {
     /// The addresses, sorted.
     starts: Box<[A]>,
-    /// The excerpt of each of them, if they are wide: most lookups need no more, so they read a quarter of the memory.
-    excerpts: Box<[u32]>,
     /// The value from each of them on.
     values: Box<[V]>,
-    /// For each part of the span, the number of addresses before it; then the number of all.
+    /// For each part of what they span, the number of addresses before it; then the number of all.
     index: Box<[u32]>,
     /// A part has `1 << shift` addresses.
     shift: u32,
@@ -69,22 +70,46 @@ pub(crate) struct Steps<A, V> {
 /// those of a part are in one or two cache lines.
 const IN_A_PART: usize = 4;
 
-/// Returns whether addresses are so wide that excerpts of them are kept.
-const fn is_wide<A>() -> bool {
-    size_of::<A>() > size_of::<u64>()
-}
-
 impl<A, V> Default for Steps<A, V> {
     fn default() -> Self {
-        let (starts, excerpts, values, index) = Default::default();
-        Self { starts, excerpts, values, index, shift: 0 }
+        let (starts, values, index) = Default::default();
+        Self { starts, values, index, shift: 0 }
     }
 }
 
-impl<A: Address, V: Copy> Steps<A, V> {
-    /// Takes addresses, sorted and distinct, and the value from each of them on.
-    pub(crate) fn new(starts: Vec<A>, values: Vec<V>) -> Self {
-        debug_assert_eq!(starts.len(), values.len());
+impl<A: Address, V: Copy + PartialEq> Steps<A, V> {
+    /// Returns the value that `value` makes of the greatest rank at each address, and `none` where there is no span.
+    pub(crate) fn new<R: Copy + Ord>(
+        mut spans: Vec<Span<A, R>>,
+        none: V,
+        value: impl Fn(R) -> V,
+    ) -> Self {
+        spans.sort_unstable_by_key(|span| span.first);
+        let (mut starts, mut values) = (Vec::new(), Vec::new());
+        let mut spans = spans.into_iter().peekable();
+        // Spans that have begun, the greatest rank first.
+        let mut open: BinaryHeap<(R, A)> = BinaryHeap::new();
+        loop {
+            // The value can change where the next span begins, and behind the one that counts.
+            let begins = spans.peek().map(|span| span.first);
+            let ends = open.peek().and_then(|(_, last)| last.next());
+            let Some(at) = begins.into_iter().chain(ends).min() else { break };
+            while let Some(span) = spans.next_if(|span| span.first == at) {
+                open.push((span.rank, span.last));
+            }
+            while open.peek().is_some_and(|(_, last)| *last < at) {
+                open.pop();
+            }
+            let found = open.peek().map_or(none, |(rank, _)| value(*rank));
+            if *values.last().unwrap_or(&none) != found {
+                starts.push(at);
+                values.push(found);
+            }
+        }
+        Self::indexed(starts, values)
+    }
+
+    fn indexed(starts: Vec<A>, values: Vec<V>) -> Self {
         let (Some(first), Some(last)) = (starts.first().copied(), starts.last().copied()) else {
             return Self::default();
         };
@@ -101,9 +126,11 @@ impl<A: Address, V: Copy> Steps<A, V> {
             }
         }
         index.push(starts.len() as u32);
-        let wide = if is_wide::<A>() { &*starts } else { &[] };
-        let excerpts = wide.iter().map(|start| start.excerpt(first, shift)).collect();
-        Self { starts: starts.into(), excerpts, values: values.into(), index: index.into(), shift }
+        Self { starts: starts.into(), values: values.into(), index: index.into(), shift }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.starts.is_empty()
     }
 
     /// Returns the value at an address; `None` before the first one that has a value.
@@ -120,33 +147,9 @@ impl<A: Address, V: Copy> Steps<A, V> {
         }
         let part = part as usize;
         let (from, to) = (*self.index.get(part)? as usize, *self.index.get(part + 1)? as usize);
-        let upto = match is_wide::<A>() {
-            true => self.search_wide(from, to, address, first)?,
-            false => self.search(from, to, address)?,
-        };
-        // If the part has none at or below the address, the last one of an earlier part counts.
-        self.values.get(upto - 1).copied()
-    }
-
-    /// Returns the number of addresses that are not above this one. `from` of them are in earlier parts; those from
-    /// `to` on are in later ones.
-    #[inline]
-    fn search(&self, from: usize, to: usize, address: A) -> Option<usize> {
         let within = self.starts.get(from..to)?.partition_point(|start| *start <= address);
-        Some(from + within)
-    }
-
-    /// Does the same by excerpts, and by the addresses themselves where these are equal.
-    #[inline]
-    fn search_wide(&self, from: usize, to: usize, address: A, first: A) -> Option<usize> {
-        let excerpt = address.excerpt(first, self.shift);
-        let excerpts = self.excerpts.get(from..to)?;
-        let below = excerpts.partition_point(|other| *other < excerpt);
-        if excerpts.get(below) != Some(&excerpt) {
-            return Some(from + below);
-        }
-        let equal = excerpts.get(below..)?.partition_point(|other| *other == excerpt);
-        self.search(from + below, from + below + equal, address)
+        // If the part has none at or below the address, the last one of an earlier part counts.
+        self.values.get(from + within - 1).copied()
     }
 
     /// Iterates over the ranges, each with its first and last address and its value.
@@ -156,46 +159,45 @@ impl<A: Address, V: Copy> Steps<A, V> {
         ranges.map(|((first, last), value)| (*first, last, *value))
     }
 
-    /// Returns the bytes of memory that it takes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let places = size_of_val(&*self.index) + size_of_val(&*self.excerpts);
-        size_of_val(&*self.starts) + size_of_val(&*self.values) + places
+        size_of_val(&*self.starts) + size_of_val(&*self.values) + size_of_val(&*self.index)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use primitives::Random;
 
     use super::*;
 
-    /// Compares with a sorted map, whose addresses are near each other and far apart, as lists have them.
+    /// Compares with a scan of spans, which are near each other and far apart, as lists have them.
     #[test]
-    fn finds_what_a_map_finds() {
+    fn the_greatest_rank_counts() {
         let mut random = Random::new(3);
-        for count in [0, 1, 2, 3, 5, 40, 3000] {
+        for count in [0, 1, 2, 3, 5, 40, 400] {
             for spread in [4, 12, 28, 60, 100, 127] {
                 let number = |random: &mut Random| {
                     let bits = (u128::from(random.next()) << 64) | u128::from(random.next());
                     let cluster = u128::from(random.below(3)) << 120;
                     cluster | (bits & ((1 << spread) - 1))
                 };
-                let map: BTreeMap<u128, u32> =
-                    (0..count).map(|value| (number(&mut random), value)).collect();
-                let steps =
-                    Steps::new(map.keys().copied().collect(), map.values().copied().collect());
-                assert!(steps.index.len() <= map.len().div_ceil(IN_A_PART).max(2) + 1);
-                let known: Vec<u128> = map.keys().copied().collect();
+                let mut spans: Vec<Span<u128, u32>> = Vec::new();
+                for rank in 0..count {
+                    let (one, other) = (number(&mut random), number(&mut random));
+                    let len = if rank % 3 == 0 { other } else { other % 4 };
+                    spans.push(Span { first: one, last: one.saturating_add(len), rank: rank / 2 });
+                }
+                let steps = Steps::new(spans.clone(), None, Some);
+                assert!(steps.index.len() <= steps.starts.len().div_ceil(IN_A_PART).max(2) + 1);
+                let ends: Vec<u128> = spans.iter().flat_map(|it| [it.first, it.last]).collect();
                 let beside =
-                    known.iter().flat_map(|it| [it.saturating_sub(1), *it, it.saturating_add(1)]);
+                    ends.iter().flat_map(|it| [it.saturating_sub(1), *it, it.saturating_add(1)]);
                 let others: Vec<u128> = (0..200).map(|_| number(&mut random)).collect();
                 for address in beside.chain(others).chain([u128::MIN, u128::MAX]) {
-                    let expected = map.range(..=address).next_back().map(|(_, value)| *value);
-                    assert_eq!(steps.find(address), expected, "{address:x} of {count}");
+                    let around = spans.iter().filter(|it| (it.first..=it.last).contains(&address));
+                    let expected = around.map(|span| span.rank).max();
+                    assert_eq!(steps.find(address).flatten(), expected, "{address:x} of {count}");
                 }
-                assert_eq!(steps.ranges().count(), map.len());
             }
         }
     }

@@ -14,11 +14,11 @@ use types::{
     WebPeer, limits,
 };
 
-use crate::admission::{Admitted, Endpoint};
+use crate::admission::Endpoint;
 use crate::passkeys::PeerIdentity;
 use crate::policy::too_soon;
-use crate::site::Hidden;
-use crate::{Interval, OwnPeers, SiteAnnounce, SiteProtocol, Tracker, UnverifiedGrant, View};
+use crate::site::Caller;
+use crate::{Interval, OwnPeers, SiteProtocol, Tracker, UnverifiedGrant, View};
 
 pub use budget::OfferBudget;
 pub use offers::Offers;
@@ -81,7 +81,13 @@ impl View<'_> {
         let session = self.prefetch_torrent(grant, announce, endpoint);
         // A connection stops its own peers only, whether its key has them or not.
         let admitted = self.admit_torrent(grant, session, announce, endpoint)?;
-        let (hidden, own) = self.judge_web(request, admitted)?;
+        let (hidden, own) = match self.tracker.site() {
+            None => (None, OwnPeers::new()),
+            Some(site) => {
+                let caller = Caller { site, agent: b"", protocol: SiteProtocol::WebTorrent };
+                self.ask(caller, grant, announce, admitted.key)?
+            }
+        };
         let info_hash = announce.info_hash;
         let mut announce = self.store_announce(request);
         if hidden.is_some() {
@@ -105,25 +111,6 @@ impl View<'_> {
             interval_s: hidden.and_then(|hidden| hidden.interval_s).unwrap_or(interval_s),
             warning: hidden.map(|hidden| hidden.notice),
         })
-    }
-
-    /// Has the site, if there is one, judge a WebTorrent announce. Returns how its peer is hidden, if it is, and the
-    /// other peers of its user.
-    fn judge_web(
-        &self,
-        request: &WebAnnounceRequest,
-        admitted: Admitted,
-    ) -> Result<(Option<Hidden>, OwnPeers), Refusal> {
-        let (Some(site), Some(key)) = (self.tracker.site.get(), admitted.key) else {
-            return Ok((None, OwnPeers::new()));
-        };
-        let announce = &request.announce;
-        let client_ip = request.grant.client_ip();
-        let from = self.peer_ip(request.grant.listener_policy(), client_ip);
-        let protocol = SiteProtocol::WebTorrent;
-        let announce = SiteAnnounce { key, announce, from, client_ip, agent: b"", protocol };
-        let verdict = site.announce(self.now, &announce);
-        Ok((verdict.outcome.hidden()?, verdict.own))
     }
 
     /// Returns how many of a client's offers may be relayed: those within the rate of its prefix. Call it

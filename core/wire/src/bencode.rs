@@ -24,13 +24,11 @@ impl<'a> Encoder<'a> {
         self.out.push(b'd');
     }
 
-    /// Closes the innermost dictionary or list.
     #[inline]
     pub(crate) fn end(&mut self) {
         self.out.push(b'e');
     }
 
-    /// Appends an integer.
     #[inline]
     pub(crate) fn int(&mut self, value: u64) {
         //= bep3#bencode-integers
@@ -39,7 +37,6 @@ impl<'a> Encoder<'a> {
         self.out.push(b'e');
     }
 
-    /// Appends a byte string.
     #[inline]
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.bytes_of(bytes.len());

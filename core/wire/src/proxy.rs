@@ -10,7 +10,7 @@ pub mod simple;
 #[cfg(test)]
 mod tests;
 
-pub use read::{ParsedProxyHeader, ProxyHeader, ProxyHeaderError, Route, read};
+pub use read::{ParsedProxyHeader, ProxyHeader, Route, read};
 
 /// The start of a header of version 2. Chosen to be neither text nor the start of another protocol.
 const BINARY_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";

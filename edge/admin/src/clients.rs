@@ -17,9 +17,8 @@ pub(crate) fn name(prefix: &ClientPrefix) -> Option<(&'static str, &str)> {
 pub(crate) fn samples_by_name(listeners: &[(Listener, Counters)]) -> BTreeMap<&'static str, u64> {
     let mut all = Clients::default();
     listeners.iter().for_each(|(_, counters)| all.add(&counters.clients));
-    let (known, others) = all.counts();
-    let mut names = BTreeMap::from([("other", u64::from(others))]);
-    for (prefix, count) in known {
+    let mut names = BTreeMap::from([("other", u64::from(all.others()))]);
+    for (prefix, count) in all.counts() {
         let name = name(prefix).map_or("other", |(name, _)| name);
         *names.entry(name).or_default() += u64::from(*count);
     }

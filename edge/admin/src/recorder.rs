@@ -241,11 +241,10 @@ impl State {
 fn busy_networks(listeners: &[(Listener, Counters)]) -> BTreeMap<String, f64> {
     let mut all = BusyNetworks::default();
     listeners.iter().for_each(|(_, counters)| all.add(&counters.busy_networks));
-    let (known, samples) = all.counts();
-    let mut known: Vec<(IpPrefix, u32)> = known.to_vec();
+    let mut known: Vec<(IpPrefix, u32)> = all.counts().to_vec();
     known.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(*count));
     known.truncate(NETWORKS_MAX);
-    let share = |count| f64::from(count) / f64::from(samples.max(1));
+    let share = |count| f64::from(count) / f64::from(all.total().max(1));
     known.into_iter().map(|(network, count)| (network.to_string(), share(count))).collect()
 }
 

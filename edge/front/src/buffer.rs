@@ -15,7 +15,6 @@ impl InputBuffer {
         self.0.is_empty()
     }
 
-    /// Returns the bytes of memory that hold input.
     pub(crate) fn capacity(&self) -> usize {
         self.0.capacity()
     }

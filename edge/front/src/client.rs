@@ -70,8 +70,8 @@ impl RemoteClient {
     pub(crate) fn read_proxy_header(&mut self, input: &[u8]) -> ConnectionResult<Option<usize>> {
         let header = match proxy::read(input) {
             ParsedProxyHeader::Complete(header) => header,
-            ParsedProxyHeader::Partial { .. } => return Ok(None),
-            ParsedProxyHeader::Invalid(_) => return Err(ConnectionError::BadProxyHeader),
+            ParsedProxyHeader::Partial => return Ok(None),
+            ParsedProxyHeader::Invalid => return Err(ConnectionError::BadProxyHeader),
         };
         self.state = ProxyState::ProxyLocal;
         if let Some(route) = header.route {
@@ -123,12 +123,10 @@ pub(crate) struct WsClient {
 }
 
 impl WsClient {
-    /// Returns the credentials by which its announces are authorized.
     pub(crate) fn credentials(&self) -> Credentials<'_> {
         Credentials { key: self.key(), token: self.token.as_deref() }
     }
 
-    /// Returns the client's passkey, if it came with one.
     pub(crate) fn key(&self) -> Option<&[u8]> {
         self.user.as_deref().map(UserKey::as_bytes)
     }

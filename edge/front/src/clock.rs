@@ -46,7 +46,6 @@ impl Clock {
         }
     }
 
-    /// Returns the present time, for a measurement.
     pub(crate) fn moment(&self) -> Moment {
         let at = Instant::now();
         let tick = match self {
@@ -65,7 +64,6 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Returns the time since then.
     pub(crate) fn elapsed(self) -> Duration {
         self.at.elapsed()
     }

@@ -184,7 +184,6 @@ impl Connections {
         self.recycle(entry.output);
     }
 
-    /// Turns an HTTP connection into a WebSocket.
     pub(crate) fn upgrade(&mut self, now: Tick, key: ConnectionKey, client: Rc<WsClient>) {
         let entry = self.entry_mut(key);
         debug_assert!(entry.client.is_none(), "upgraded twice");
@@ -210,7 +209,6 @@ impl Connections {
         }
     }
 
-    /// Returns the permit of a connection's client.
     pub(crate) fn permit(&mut self, key: ConnectionKey) -> &mut ConnectionPermit {
         &mut self.entry_mut(key).permit
     }

@@ -84,7 +84,6 @@ impl Listener {
         RefMut::map(self.ws.borrow_mut(), |metrics| &mut metrics.counters)
     }
 
-    /// Publishes the counters to readers in other threads.
     pub(crate) fn publish(&self) {
         self.http.borrow_mut().publish();
         self.ws.borrow_mut().publish();

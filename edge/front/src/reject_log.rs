@@ -9,19 +9,16 @@ use types::Refusal;
 
 use crate::connection_error::ConnectionError;
 
-/// Logs a request that was answered with a refusal.
 #[cold]
 pub(crate) fn refused(protocol: &str, client: IpAddr, refusal: Refusal) {
     debug!(protocol, %client, reason = refusal.text(), "request refused");
 }
 
-/// Logs input that was dropped.
 #[cold]
 pub(crate) fn dropped(protocol: &str, client: IpAddr, reason: DropReason) {
     debug!(protocol, %client, reason = reason.label(), "request dropped");
 }
 
-/// Logs a connection that failed.
 #[cold]
 pub(crate) fn broken(protocol: &str, client: IpAddr, error: &ConnectionError) {
     debug!(protocol, %client, %error, "connection failed");

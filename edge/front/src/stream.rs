@@ -15,7 +15,6 @@ use crate::connection_error::{ConnectionError, ConnectionResult};
 
 /// A connected socket whose calls return at once.
 pub(crate) trait Stream {
-    /// Reads what has come.
     fn read_now(&self, buffer: &mut [u8]) -> ConnectionResult<ReadOutcome>;
     /// Returns how many of `bytes` the socket took. `WouldBlock` if it is full.
     fn write_now(&self, bytes: &[u8]) -> io::Result<usize>;
@@ -98,7 +97,6 @@ impl Socket {
         self.session().map_or(0, |session| session.unsent_bytes())
     }
 
-    /// Returns true if the TLS handshake is still under way.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.session().is_some_and(|session| session.is_handshaking())
     }

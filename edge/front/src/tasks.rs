@@ -27,7 +27,6 @@ impl Tasks {
         tokio::task::spawn_local(Watched { task, tasks: Rc::clone(self) }).abort_handle()
     }
 
-    /// Waits until a task has panicked.
     pub(crate) async fn panicked(&self) {
         while !self.has_panicked() {
             self.panicked.notified().await;

@@ -72,7 +72,6 @@ fn post_messages(worker: &Worker) {
     }
 }
 
-/// Receives the messages of other workers.
 pub(crate) async fn receive_all(worker: Rc<Worker>) {
     let link = worker.relay.borrow().link.clone();
     let mut batch = MessageBatch::default();

@@ -82,7 +82,6 @@ impl Worker {
         }
     }
 
-    /// Acts on deadlines, and publishes the counters.
     pub(crate) fn scan(&self) {
         self.connections.borrow_mut().scan(&self.tracker.view(self.now()));
         self.seats.set(self.connections_max.min(self.seats.get() + RECOVERED_PER_SCAN));
@@ -138,7 +137,6 @@ impl Worker {
         self.ready(key, |socket, context| socket.poll_peek(context, buffer)).await
     }
 
-    /// Polls a connection's socket until it is ready.
     fn ready<T>(
         &self,
         key: ConnectionKey,

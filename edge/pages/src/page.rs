@@ -73,7 +73,6 @@ impl<'a> Page<'a> {
         page
     }
 
-    /// Returns the page for browsers.
     pub(crate) fn html(&self) -> String {
         let mut html = format!(
             "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \

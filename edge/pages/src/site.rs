@@ -13,11 +13,14 @@ use crate::services::ServiceTexts;
 /// torrents are made at most twice a minute, for any number of clients.
 pub struct Site {
     pub(crate) options: SiteOptions,
-    figures: Mutex<Option<(Tick, Arc<Figures>)>>,
-    services: Mutex<Option<(Tick, Arc<ServiceTexts>)>>,
-    overview: Mutex<Option<(Tick, Arc<Overview>)>>,
+    figures: Kept<Figures>,
+    services: Kept<ServiceTexts>,
+    overview: Kept<Overview>,
     is_refreshing: AtomicBool,
 }
+
+/// A value, and when it was made.
+type Kept<T> = Mutex<Option<(Tick, Arc<T>)>>;
 
 /// The parts that a [`Site`] is made from.
 pub struct SiteOptions {
@@ -142,15 +145,7 @@ impl Site {
 
     /// Returns figures of this second.
     pub(crate) fn figures(&self, tracker: &Tracker, now: Tick) -> Arc<Figures> {
-        let mut kept = lock(&self.figures);
-        match &*kept {
-            Some((at, figures)) if *at == now => Arc::clone(figures),
-            _ => {
-                let figures = Arc::new(self.gather(tracker));
-                *kept = Some((now, Arc::clone(&figures)));
-                figures
-            }
-        }
+        fresh(&self.figures, now, 1, || self.gather(tracker))
     }
 
     fn gather(&self, tracker: &Tracker) -> Figures {
@@ -183,15 +178,7 @@ impl Site {
 
     /// Returns texts about the services that are at most ten seconds old.
     pub(crate) fn service_texts(&self, now: Tick) -> Arc<ServiceTexts> {
-        let mut kept = lock(&self.services);
-        match &*kept {
-            Some((at, texts)) if now.since(*at) < SERVICES_S => Arc::clone(texts),
-            _ => {
-                let texts = Arc::new(ServiceTexts::new(&(self.options.services)()));
-                *kept = Some((now, Arc::clone(&texts)));
-                texts
-            }
-        }
+        fresh(&self.services, now, SERVICES_S, || ServiceTexts::new(&(self.options.services)()))
     }
 
     /// Returns the kept overview, a ticket to refresh it, or `Busy`.
@@ -270,6 +257,19 @@ impl Errors {
                 _ => &mut self.denied,
             };
             *class += count;
+        }
+    }
+}
+
+/// Returns the value that is kept, or makes it anew if it is `valid_s` old.
+fn fresh<T>(kept: &Kept<T>, now: Tick, valid_s: u32, make: impl FnOnce() -> T) -> Arc<T> {
+    let mut kept = lock(kept);
+    match &*kept {
+        Some((at, value)) if now.since(*at) < valid_s => Arc::clone(value),
+        _ => {
+            let value = Arc::new(make());
+            *kept = Some((now, Arc::clone(&value)));
+            value
         }
     }
 }

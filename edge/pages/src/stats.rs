@@ -138,7 +138,6 @@ pub(crate) fn text(mode: &[u8], figures: &Figures) -> Option<String> {
     })
 }
 
-/// Returns the content type of a mode of opentracker.
 pub(crate) fn content_type(mode: &[u8]) -> &'static str {
     if mode == b"everything" { "text/xml" } else { "text/plain" }
 }
@@ -278,11 +277,10 @@ fn counts(figures: &Figures, overview: &Overview) -> [u64; 8] {
 /// Returns the peers of each client software, by its share of recent announces. The name is the
 /// beginning of the peer id, as bittorrent-tracker shows software that it does not know.
 fn clients(figures: &Figures) -> Vec<(String, u64)> {
-    let (known, others) = figures.clients.counts();
-    let sum = known.iter().map(|(_, count)| u64::from(*count)).sum::<u64>() + u64::from(others);
+    let sum = u64::from(figures.clients.total());
     let share = |count: u32| (figures.peers() * u64::from(count) + sum / 2) / sum.max(1);
+    let known = figures.clients.counts().iter();
     let mut all: Vec<(String, u64)> = known
-        .iter()
         .map(|(prefix, count)| (String::from_utf8_lossy(prefix).into_owned(), share(*count)))
         .filter(|(_, peers)| *peers > 0)
         .collect();

@@ -18,7 +18,7 @@ use parking_lot::RwLock;
 use primitives::siphash::{siphash, siphash_128};
 use types::{InfoHash, limits};
 
-use crate::lines::{BadLine, LineFault, read_lines};
+use crate::lines::{BadLine, read_lines, too_many};
 
 /// A set of info hashes. Changes are in force at once.
 #[derive(Default)]
@@ -53,11 +53,10 @@ impl HashList {
     pub fn parse(text: impl BufRead) -> Result<Self, BadLine> {
         let mut entries = Vec::new();
         read_lines(text, |line| {
-            let Some(entry) = InfoHash::from_line(line).map_err(LineFault::Hash)? else {
-                return Ok(());
-            };
+            let entry = InfoHash::from_line(line).map_err(|error| error.to_string())?;
+            let Some(entry) = entry else { return Ok(()) };
             if entries.len() == limits::ACCESS_ENTRIES_MAX {
-                return Err(LineFault::TooMany(limits::ACCESS_ENTRIES_MAX));
+                return Err(too_many(limits::ACCESS_ENTRIES_MAX));
             }
             entries.push(entry);
             Ok(())

@@ -101,7 +101,6 @@ impl Buckets {
         Self { sets: (0..sets).map(|_| Set::default()).collect() }
     }
 
-    /// Returns the number of buckets.
     pub(super) fn len(&self) -> usize {
         self.sets.len() * WAYS
     }

@@ -115,15 +115,6 @@ impl ConnectionLimiter {
         Ok(permit)
     }
 
-    /// Returns whether [`ConnectionLimiter::take`] would return a permit now.
-    pub(super) fn has_room(&self, bounds: Bounds) -> bool {
-        bounds.prefix.is_none_or(|bound| self.prefixes.has_room(bound))
-            && [bounds.network, bounds.listener]
-                .iter()
-                .flatten()
-                .all(|bound| self.networks.has_room(*bound))
-    }
-
     /// Returns the number of prefixes and networks that hold connections.
     #[cfg(test)]
     pub(super) fn holders(&self) -> [usize; 2] {
@@ -147,11 +138,6 @@ impl ConnectionCounts {
         }
         shard.insert(key, held + 1);
         Some(key)
-    }
-
-    fn has_room(&self, Bound { hash, max }: Bound) -> bool {
-        let key = key(hash);
-        self.shard(key).get(&key).is_none_or(|held| *held < max)
     }
 
     fn held(&self, key: NonZeroU64) -> u32 {

@@ -28,7 +28,7 @@ impl HeavyHitters {
             self.second = now;
             self.suspects.clear();
         }
-        if self.suspects.count(from, 1) <= max {
+        if self.suspects.count(Some(from), 1) <= max {
             return false;
         }
         // Packets that were queued before the block still arrive.

@@ -71,12 +71,10 @@ impl Gate {
         }
     }
 
-    /// Counts an announce of a known torrent as served.
     pub(super) fn serve(&self) {
         self.window.lock().served += 1;
     }
 
-    /// Counts an announce that is answered over the budget.
     pub(super) fn count_over(&self) {
         self.over.fetch_add(1, Ordering::Relaxed);
     }
@@ -104,14 +102,5 @@ mod tests {
         assert_eq!(arrivals(8, 1), [Standing::Open], "two arrived");
         assert_eq!(arrivals(8, 4)[2..], [Standing::Closed; 2]);
         assert_eq!(arrivals(10, 1), [Standing::Open], "a second without announces was between");
-    }
-
-    #[test]
-    fn few_bytes_are_for_known_torrents_and_none_for_no_torrent() {
-        let gate = Gate::default();
-        let arrive = |bytes| gate.arrive(Tick(1), &ServiceGate { announces_per_s: 0, bytes });
-        assert_eq!(arrive(BytesLeft::Enough), Standing::Open);
-        assert_eq!(arrive(BytesLeft::Few), Standing::Known);
-        assert_eq!(arrive(BytesLeft::None), Standing::Closed);
     }
 }

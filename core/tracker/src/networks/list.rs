@@ -7,7 +7,7 @@ use primitives::IpPrefix;
 use types::limits::NETWORK_RANGES_MAX;
 
 use super::Networks;
-use crate::lines::{BadLine, LineFault, read_lines};
+use crate::lines::{BadLine, read_lines, too_many};
 
 /// The highest level of a range of a DAT list that programs block. Ranges with higher ones are exceptions.
 const LEVEL_MAX: u32 = 127;
@@ -15,7 +15,9 @@ const LEVEL_MAX: u32 = 127;
 /// First and last address of a range.
 type Bounds = (IpAddr, IpAddr);
 
-/// Parses a list, as [`Networks::parse_list`] says.
+const NO_NETWORK: &str = "expected a network such as 192.0.2.0/24, a range such as 192.0.2.1-192.0.2.9, or such a range \
+     in the form of P2P or DAT lists";
+
 pub(super) fn parse(text: impl BufRead) -> Result<Networks, BadLine> {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     read_lines(text, |line| {
@@ -23,10 +25,10 @@ pub(super) fn parse(text: impl BufRead) -> Result<Networks, BadLine> {
             None => return Ok(()),
             Some((IpAddr::V4(first), IpAddr::V4(last))) => v4.push((first.into(), last.into())),
             Some((IpAddr::V6(first), IpAddr::V6(last))) => v6.push((first.into(), last.into())),
-            Some(_) => return Err(LineFault::Network),
+            Some(_) => return Err(NO_NETWORK.into()),
         }
         if v4.len() + v6.len() > NETWORK_RANGES_MAX {
-            return Err(LineFault::TooMany(NETWORK_RANGES_MAX));
+            return Err(too_many(NETWORK_RANGES_MAX));
         }
         Ok(())
     })?;
@@ -34,7 +36,7 @@ pub(super) fn parse(text: impl BufRead) -> Result<Networks, BadLine> {
 }
 
 /// Returns the range of a line, or `None` if it has none.
-fn parse_line(line: &[u8]) -> Result<Option<Bounds>, LineFault> {
+fn parse_line(line: &[u8]) -> Result<Option<Bounds>, String> {
     let line = line.trim_ascii();
     if line.is_empty() || line.starts_with(b"#") || line.starts_with(b";") {
         return Ok(None);
@@ -50,7 +52,7 @@ fn parse_line(line: &[u8]) -> Result<Option<Bounds>, LineFault> {
     }
     let plain = text.split(['#', ';']).next().unwrap_or_default().trim();
     let bounds = range(plain).or_else(|| plain.parse().ok().map(bounds_of));
-    bounds.map(Some).ok_or(LineFault::Network)
+    bounds.map(Some).ok_or_else(|| NO_NETWORK.into())
 }
 
 /// Reads `name:192.0.2.1-192.0.2.9`. The name may contain colons and hyphens.

@@ -1,11 +1,10 @@
 //! Networks with what is done about their clients, looked up for each request.
-//!
-//! Plain form: a list of networks with actions, scanned for each request. Departure: [`Steps`].
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use super::Networks;
-use crate::steps::{Address, Steps};
+use crate::steps::{Address, Span, Steps};
 
 /// The action for the clients of a network, the most severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,9 +28,6 @@ pub struct NetworkTable {
     ranges: usize,
 }
 
-/// A range of addresses, and the place of its action.
-type Part<A> = (A, A, u8);
-
 /// The place of no action.
 const NONE: u8 = u8::MAX;
 
@@ -43,20 +39,15 @@ impl NetworkTable {
         rules.sort_by_key(|(action, _)| *action);
         rules.truncate(usize::from(NONE));
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        let mut covered = Networks::default();
-        let count = rules.len();
-        let mut actions = Vec::with_capacity(count);
-        for ((action, networks), place) in rules.into_iter().zip(0_u8..) {
-            let fresh = if covered.is_empty() { networks } else { networks.difference(&covered) };
-            v4.extend(fresh.v4.iter().map(|(first, last)| (*first, *last, place)));
-            v6.extend(fresh.v6.iter().map(|(first, last)| (*first, *last, place)));
-            actions.push(action);
-            if actions.len() < count {
-                covered = covered.union(&fresh);
-            }
+        for ((_, networks), place) in rules.iter().zip(0..) {
+            v4.extend(spans(&networks.v4, place));
+            v6.extend(spans(&networks.v6, place));
         }
-        let ranges = v4.len() + v6.len();
-        Self { v4: steps(v4), v6: steps(v6), actions, ranges }
+        let v4 = Steps::new(v4, NONE, |Reverse(place)| place);
+        let v6 = Steps::new(v6, NONE, |Reverse(place)| place);
+        let ranges = v4.ranges().filter(|(.., place)| *place != NONE).count()
+            + v6.ranges().filter(|(.., place)| *place != NONE).count();
+        Self { v4, v6, actions: rules.into_iter().map(|(action, _)| action).collect(), ranges }
     }
 
     /// Returns the number of ranges of addresses that have an action.
@@ -91,27 +82,10 @@ impl NetworkTable {
     }
 }
 
-/// Returns the steps of ranges that do not overlap.
-fn steps<A: Address>(mut parts: Vec<Part<A>>) -> Steps<A, u8> {
-    parts.sort_unstable();
-    let mut starts = Vec::with_capacity(2 * parts.len());
-    let mut places = Vec::with_capacity(2 * parts.len());
-    // The address behind the range before.
-    let mut end: Option<A> = None;
-    for (first, last, place) in parts {
-        if let Some(end) = end.filter(|end| *end < first) {
-            starts.push(end);
-            places.push(NONE);
-        }
-        starts.push(first);
-        places.push(place);
-        end = last.next();
-    }
-    if let Some(end) = end {
-        starts.push(end);
-        places.push(NONE);
-    }
-    Steps::new(starts, places)
+/// Iterates over the networks of an action, of which the first place counts.
+fn spans<A: Address>(ranges: &[(A, A)], place: u8) -> impl Iterator<Item = Span<A, Reverse<u8>>> {
+    let rank = Reverse(place);
+    ranges.iter().map(move |(first, last)| Span { first: *first, last: *last, rank })
 }
 
 #[cfg(test)]
@@ -166,20 +140,5 @@ mod tests {
                 assert_eq!(denied.contains(v4.into()), of_rules(v4.into()) == Some(deny));
             }
         }
-    }
-
-    #[test]
-    fn both_ends_of_the_families_have_actions() {
-        let texts = ["0.0.0.0/8", "255.255.255.255", "::/8", "ff00::/8"].map(String::from);
-        let table = NetworkTable::new([(NetworkAction::Deny, networks(&texts))]);
-        let found = |text: &str| table.find(text.parse().unwrap()).is_some();
-        assert!(found("0.0.0.0") && found("0.255.255.255") && found("255.255.255.255"));
-        assert!(!found("1.0.0.0") && !found("255.255.255.254") && !found("2001:db8::"));
-        assert!(found("::1") && found("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"));
-        assert_eq!((table.ranges(), table.denied().len()), (4, 4));
-        let whole = networks(&["0.0.0.0/0".into(), "::/0".into()]);
-        let whole = NetworkTable::new([(NetworkAction::Quiet, whole)]);
-        assert_eq!(whole.find([7; 4].into()), Some(NetworkAction::Quiet));
-        assert!(whole.denied().is_empty() && whole.ranges() == 2);
     }
 }

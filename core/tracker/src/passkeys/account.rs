@@ -34,7 +34,6 @@ struct Announcing<'a> {
 }
 
 impl LockedKey<'_> {
-    /// Returns the key's number.
     #[inline]
     pub(crate) fn id(&self) -> KeyId {
         let key = self.shard.keys.get_bucket(self.bucket);
@@ -56,7 +55,7 @@ impl LockedKey<'_> {
         report: &Report<'_>,
     ) -> Result<bool, Refusal> {
         let store = self.store;
-        let Shard { keys, sessions, changed, .. } = &mut *self.shard;
+        let Shard { keys, sessions, totals, .. } = &mut *self.shard;
         let key = keys.get_bucket_mut(self.bucket).ok_or(Refusal::KeyUnknown)?;
         key.check_role(report.event, report.role)?;
         key.sessions.advance(now, store.lifetime_max_s());
@@ -87,7 +86,7 @@ impl LockedKey<'_> {
         // 4. Add the peer's progress to the key's totals.
         let since = found.map_or(now, |session| session.last.at);
         let credited = store.credit(now, since, &mut peer.key.credit, &progress);
-        peer.key.add(&KeyTotals { announces: 1, ..credited }, changed);
+        totals.add(peer.key.id, &KeyTotals { announces: 1, ..credited });
         Ok(found.is_some() || has_replaced || event != Event::Stopped)
     }
 }
@@ -175,12 +174,12 @@ impl PasskeyStore {
     /// Ends the session of a peer whose connection has ended. Does nothing if it has none.
     pub(crate) fn leave(&self, now: Tick, key: KeyHash, tag: SessionTag) {
         let mut shard = self.lock(key.short());
-        let Shard { keys, sessions, changed, .. } = &mut *shard;
+        let Shard { keys, sessions, totals, .. } = &mut *shard;
         let Some(key) = find_key(keys, key) else { return };
         key.sessions.advance(now, self.lifetime_max_s());
         let Some(session) = sessions.find(tag) else { return };
         let seeding_s = session.last.seeding_s(now, &sessions.siblings(tag));
-        key.add(&KeyTotals { seeding_s, ..KeyTotals::default() }, changed);
+        totals.add(key.id, &KeyTotals { seeding_s, ..KeyTotals::default() });
         key.end_session(now, self.lifetime_max_s(), tag, sessions);
     }
 

@@ -119,10 +119,10 @@ impl PasskeyStore {
         for report in reports.into_values() {
             let Some((since, progress)) = report.progress() else { continue };
             let mut shard = self.lock(report.key.short());
-            let Shard { keys, changed, .. } = &mut *shard;
+            let Shard { keys, totals, .. } = &mut *shard;
             if let Some(key) = find_key(keys, report.key) {
                 let credited = self.credit(report.first.last.at, since, &mut key.credit, &progress);
-                key.add(&credited, changed);
+                totals.add(key.id, &credited);
             }
         }
     }

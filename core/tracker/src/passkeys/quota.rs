@@ -106,7 +106,6 @@ impl QuotaState {
         checked
     }
 
-    /// Removes a peer, if it was counted.
     pub(super) fn remove_peer(&mut self, tag: SessionTag, place: QuotaPlace) {
         // A key that was removed and added again has empty counts, while peers from before still leave.
         if let Entry::Occupied(client) = self.clients.entry((place.torrent, tag.endpoint))

@@ -5,7 +5,7 @@ use types::{Event, Refusal, Role, Tick};
 use super::credit::Credit;
 use super::quota::QuotaState;
 use super::sessions::{QuotaPlace, SessionRecord, Sessions};
-use super::{KeyHash, KeyId, KeyRules, KeyTotals, SessionTag};
+use super::{KeyHash, KeyId, KeyRules, SessionTag};
 
 pub(super) struct KeyRecord {
     pub(super) hash: KeyHash,
@@ -17,15 +17,7 @@ pub(super) struct KeyRecord {
     pub(super) sessions: SessionCount,
     /// Present if the key has, or had, bounds.
     pub(super) quota: Option<Box<QuotaState>>,
-    /// The index of its totals in the shard's `changed`, or [`UNCHANGED`].
-    pub(super) change: u32,
     pub(super) is_used: bool,
-}
-
-/// A key's totals since they were last taken. Beside the key: most keys have none.
-pub(super) struct KeyChange {
-    pub(super) key: KeyHash,
-    pub(super) totals: KeyTotals,
 }
 
 /// The number of a key's sessions, by the time of their last announce: in the present period, or in the
@@ -40,10 +32,8 @@ pub(super) struct SessionCount {
 }
 
 // The figure for a key in limits.rs assumes it.
-const _: () = assert!(size_of::<KeyRecord>() == 64);
+const _: () = assert!(size_of::<KeyRecord>() == 56);
 
-/// No index: a shard has fewer keys.
-pub(super) const UNCHANGED: u32 = u32::MAX;
 /// 136 years after the start.
 const NEVER: Tick = Tick(u32::MAX);
 
@@ -56,7 +46,6 @@ impl KeyRecord {
             credit: Credit::default(),
             sessions: SessionCount::default(),
             quota: None,
-            change: UNCHANGED,
             is_used: false,
         }
     }
@@ -87,18 +76,6 @@ impl KeyRecord {
             return Err(Refusal::KeySeedOnly);
         }
         Ok(())
-    }
-
-    /// Adds to the totals. `changed` has those of the shard's keys that were not taken yet.
-    #[inline]
-    pub(super) fn add(&mut self, progress: &KeyTotals, changed: &mut Vec<KeyChange>) {
-        if let Some(change) = changed.get_mut(self.change as usize) {
-            debug_assert!(change.key == self.hash, "the totals of another key");
-            change.totals = change.totals.plus(progress);
-        } else {
-            self.change = changed.len() as u32;
-            changed.push(KeyChange { key: self.hash, totals: *progress });
-        }
     }
 
     /// Counts a peer that is new, or whose prefix has changed, in its place in the quota.
@@ -187,7 +164,6 @@ impl SessionCount {
         }
     }
 
-    /// Removes a session whose last announce was at `last`.
     pub(super) fn remove(&mut self, now: Tick, period_s: u32, last: Tick) {
         if last >= self.since {
             self.recent = self.recent.saturating_sub(1);

@@ -78,7 +78,6 @@ impl Sessions {
         self.table.find(tag.client, |session| session.tag == tag).copied()
     }
 
-    /// Returns a session and its place.
     pub(super) fn find_record(&self, tag: SessionTag) -> Option<SessionRecord> {
         self.find(tag).map(|session| self.record(session))
     }
@@ -87,7 +86,6 @@ impl Sessions {
         SessionRecord { session, place: self.place(session.tag), has_ended: false }
     }
 
-    /// Returns a session's place in the quota of its key.
     pub(super) fn place(&self, tag: SessionTag) -> Option<QuotaPlace> {
         let found = self.places.find(tag.client, |(other, _)| *other == tag);
         found.map(|(_, place)| *place)
@@ -140,7 +138,6 @@ impl Sessions {
         }
     }
 
-    /// Sets a session's place in the quota of its key.
     pub(super) fn set_place(&mut self, tag: SessionTag, place: QuotaPlace) {
         if let Some((_, old)) = self.places.find_mut(tag.client, |(other, _)| *other == tag) {
             *old = place;
@@ -149,7 +146,6 @@ impl Sessions {
         }
     }
 
-    /// Removes and returns a session and its place.
     pub(super) fn remove(&mut self, tag: SessionTag) -> Option<SessionRecord> {
         let found = self.table.find_entry(tag.client, |session| session.tag == tag).ok()?;
         let (session, _) = found.remove();

@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use primitives::prefetch_all;
 use types::{Tick, limits};
 
-use super::record::{KeyChange, KeyRecord, UNCHANGED};
+use super::record::KeyRecord;
 use super::sessions::{Lifetimes, SessionLimits, Sessions};
 use super::{KeyHash, KeyId, KeyTotals};
 
@@ -25,12 +25,18 @@ const SHARD_SHIFT: u32 = 40;
 pub(super) struct Shard {
     pub(super) keys: HashTable<KeyRecord>,
     pub(super) sessions: Sessions,
-    /// Totals that were not taken yet, once for each key that has some.
-    pub(super) changed: Vec<KeyChange>,
+    pub(super) totals: TotalsTable,
     /// Keys used for the first time, which were not taken yet.
     pub(super) first_uses: Vec<KeyId>,
-    /// Totals of removed keys, which were not taken yet.
-    pub(super) retired: Vec<(KeyId, KeyTotals)>,
+}
+
+/// Totals of keys that were not taken yet. Beside the keys: most have none.
+#[derive(Default)]
+pub(super) struct TotalsTable(HashTable<KeyChange>);
+
+struct KeyChange {
+    id: KeyId,
+    totals: KeyTotals,
 }
 
 /// Returns the number of the shard of a key, or of a session, by its hash.
@@ -66,45 +72,21 @@ impl Shard {
         Self {
             keys: HashTable::new(),
             sessions: Sessions::new(session_limits),
-            changed: Vec::new(),
+            totals: TotalsTable::default(),
             first_uses: Vec::new(),
-            retired: Vec::new(),
         }
     }
 
-    /// Removes a key, and keeps its totals until they are taken. Ends the sessions that count against its
-    /// quota: nothing renews them any more. Others expire.
-    pub(super) fn retire_key(&mut self, hash: KeyHash) {
+    /// Removes a key, but not its totals. Ends the sessions that count against its quota: nothing renews them any
+    /// more. Others expire.
+    pub(super) fn remove_key(&mut self, hash: KeyHash) {
         let Ok(found) = self.keys.find_entry(hash.short(), |key| key.hash == hash) else {
             debug_assert!(false, "a numbered key has no record");
             return;
         };
         let (key, _) = found.remove();
-        if key.change != UNCHANGED {
-            let KeyChange { totals, .. } = self.changed.swap_remove(key.change as usize);
-            if let Some(moved) = self.changed.get(key.change as usize)
-                && let Some(other) = find_key(&mut self.keys, moved.key)
-            {
-                other.change = key.change;
-            }
-            // Bounded, in case the totals are never taken.
-            if self.retired.len() < limits::USER_KEYS_MAX / SHARDS {
-                self.retired.push((key.id, totals));
-            }
-        }
         for tag in key.quota.iter().flat_map(|quota| quota.sessions()) {
             self.sessions.remove(tag);
-        }
-    }
-
-    /// Appends the totals of keys that have changed to `into`, and resets them.
-    pub(super) fn take_totals(&mut self, into: &mut Vec<(KeyId, KeyTotals)>) {
-        into.append(&mut self.retired);
-        for KeyChange { key, totals } in self.changed.drain(..) {
-            if let Some(key) = find_key(&mut self.keys, key) {
-                key.change = UNCHANGED;
-                into.push((key.id, totals));
-            }
         }
     }
 
@@ -119,4 +101,29 @@ impl Shard {
         });
         self.sessions.shrink();
     }
+}
+
+impl TotalsTable {
+    /// Twice as many as a shard has keys: keys may be removed, and the totals never taken.
+    const MAX: usize = 2 * limits::USER_KEYS_MAX / SHARDS;
+
+    #[inline]
+    pub(super) fn add(&mut self, id: KeyId, progress: &KeyTotals) {
+        if let Some(known) = self.0.find_mut(spread(id), |known| known.id == id) {
+            known.totals = known.totals.plus(progress);
+        } else if self.0.len() < Self::MAX {
+            let new = KeyChange { id, totals: *progress };
+            self.0.insert_unique(spread(id), new, |known| spread(known.id));
+        }
+    }
+
+    pub(super) fn take(&mut self, into: &mut Vec<(KeyId, KeyTotals)>) {
+        into.extend(self.0.drain().map(|KeyChange { id, totals }| (id, totals)));
+    }
+}
+
+/// Returns a hash. It needs no key: clients do not choose numbers.
+#[inline]
+fn spread(KeyId(number): KeyId) -> u64 {
+    u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
 }

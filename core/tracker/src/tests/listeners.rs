@@ -142,30 +142,3 @@ fn sessions_expire_with_their_peers() {
     sweep(101);
     assert_eq!((at(101, 2), tracker.passkeys().sessions()), (None, 1));
 }
-
-#[test]
-fn live_entries_hold_for_every_listener_from_the_next_announce_on() {
-    let tracker = tracker(Policy::default());
-    let listener_policy = |mode| ListenerPolicy {
-        lists: AccessLists { mode, ..AccessLists::default() },
-        ..ListenerPolicy::default()
-    };
-    tracker.replace_listeners(&[Mode::Open, Mode::Allow, Mode::Deny].map(listener_policy));
-    let torrent = InfoHash([1; 20]);
-    let refusals = || {
-        let by = |listener| announce(&tracker, &[request_from(listener, "10.0.0.1", 1)]);
-        [0, 1, 2].map(|listener| by(listener).answers[0].1.err())
-    };
-    // The torrent has just been announced for the first time.
-    let (no, bad) = (Some(Refusal::NotAllowedYet), Some(Refusal::Denied));
-    assert_eq!(refusals(), [None, no, None]);
-    tracker.allowed().insert(&[torrent]);
-    assert_eq!(refusals(), [None, None, None]);
-    tracker.denied().insert(&[torrent]);
-    assert_eq!(refusals(), [bad; 3]);
-    let mut counts = [SwarmCounts::default()];
-    assert_eq!(scrape(&tracker, 2, &[torrent], &mut counts), Err(Refusal::Denied));
-    tracker.allowed().remove(&[torrent]);
-    tracker.denied().remove(&[torrent]);
-    assert_eq!(refusals(), [None, no, None]);
-}

@@ -253,7 +253,6 @@ pub struct ScrapedHash {
 }
 
 impl ScrapedHash {
-    /// Decodes a v2 hash of 32 bytes.
     #[cold]
     fn v2(value: &[u8]) -> Option<Self> {
         let hash = thirty_two_bytes(value)?;

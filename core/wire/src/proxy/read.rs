@@ -11,14 +11,11 @@ use super::{BINARY_SIGNATURE, TEXT_PREFIX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParsedProxyHeader {
     /// The start of a header. Read more bytes and try again.
-    Partial {
-        /// The minimum number of bytes that are missing, at least 1.
-        missing: usize,
-    },
+    Partial,
     /// A complete header.
     Complete(ProxyHeader),
     /// No header, or an invalid one. Close the connection.
-    Invalid(ProxyHeaderError),
+    Invalid,
 }
 
 /// A parsed header.
@@ -40,21 +37,8 @@ pub struct Route {
     pub server: SocketAddr,
 }
 
-/// The reason why there is no valid header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyHeaderError {
-    /// The data does not start with a header: the sender does not use the protocol.
-    Absent,
-    /// The data starts like a header, but is not valid.
-    Malformed,
-    /// The header is longer than [`limits::PROXY_HEADER_MAX`].
-    TooLong,
-}
-
 /// The longest line of version 1, CRLF included.
 const LINE_MAX: usize = 107;
-/// The shortest line of version 1, CRLF included: `PROXY UNKNOWN`.
-const LINE_MIN: usize = 15;
 /// The fixed part of version 2: signature, version and command, family and transport, length.
 const PREFIX_LEN: usize = 16;
 
@@ -65,12 +49,10 @@ pub fn read(input: &[u8]) -> ParsedProxyHeader {
         binary(input)
     } else if input.starts_with(TEXT_PREFIX) {
         text(input)
-    } else if TEXT_PREFIX.starts_with(input) {
-        ParsedProxyHeader::Partial { missing: LINE_MIN - input.len() }
-    } else if BINARY_SIGNATURE.starts_with(input) {
-        ParsedProxyHeader::Partial { missing: PREFIX_LEN - input.len() }
+    } else if TEXT_PREFIX.starts_with(input) || BINARY_SIGNATURE.starts_with(input) {
+        ParsedProxyHeader::Partial
     } else {
-        ParsedProxyHeader::Invalid(ProxyHeaderError::Absent)
+        ParsedProxyHeader::Invalid
     }
 }
 
@@ -78,22 +60,14 @@ pub fn read(input: &[u8]) -> ParsedProxyHeader {
 //= proxy#line-end
 fn text(input: &[u8]) -> ParsedProxyHeader {
     let window = input.get(..LINE_MAX).unwrap_or(input);
-    let Some(end) = window.iter().position(|byte| matches!(byte, b'\r' | b'\n')) else {
-        return match LINE_MAX.checked_sub(input.len()) {
-            None | Some(0 | 1) => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
-            // Wherever the line ends, its CRLF has two bytes.
-            Some(_) => {
-                ParsedProxyHeader::Partial { missing: LINE_MIN.saturating_sub(input.len()).max(2) }
-            }
-        };
-    };
-    match window.get(end..) {
-        Some(b"\r") if end + 1 < LINE_MAX => ParsedProxyHeader::Partial { missing: 1 },
-        Some([b'\r', b'\n', ..]) => match line(window.get(..end).unwrap_or_default()) {
-            Some(route) => ParsedProxyHeader::Complete(ProxyHeader { route, len: end + 2 }),
-            None => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
-        },
-        _ => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
+    let end = window.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(window.len());
+    match window.split_at(end) {
+        (start, [b'\r', b'\n', ..]) => line(start).map_or(ParsedProxyHeader::Invalid, |route| {
+            ParsedProxyHeader::Complete(ProxyHeader { route, len: end + 2 })
+        }),
+        // Wherever the line ends, its CRLF has two bytes.
+        (start, [] | [b'\r']) if start.len() + 2 <= LINE_MAX => ParsedProxyHeader::Partial,
+        _ => ParsedProxyHeader::Invalid,
     }
 }
 
@@ -136,23 +110,19 @@ fn port(text: &str) -> Option<u16> {
     (is_plain && is_short).then(|| text.parse().ok())?
 }
 
-/// Parses version 2.
 fn binary(input: &[u8]) -> ParsedProxyHeader {
     let Some((prefix, rest)) = input.split_first_chunk::<PREFIX_LEN>() else {
-        return ParsedProxyHeader::Partial { missing: PREFIX_LEN - input.len() };
+        return ParsedProxyHeader::Partial;
     };
     let [.., command, family, high, low] = *prefix;
     let len = usize::from(u16::from_be_bytes([high, low]));
     //= proxy#command
-    if !matches!(command, 0x20 | 0x21) {
-        return ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed);
-    }
-    if PREFIX_LEN + len > limits::PROXY_HEADER_MAX {
-        return ParsedProxyHeader::Invalid(ProxyHeaderError::TooLong);
+    if !matches!(command, 0x20 | 0x21) || PREFIX_LEN + len > limits::PROXY_HEADER_MAX {
+        return ParsedProxyHeader::Invalid;
     }
     //= proxy#whole-header
     let Some(block) = rest.get(..len) else {
-        return ParsedProxyHeader::Partial { missing: len - rest.len() };
+        return ParsedProxyHeader::Partial;
     };
     //= proxy#length
     let len = PREFIX_LEN + len;
@@ -170,10 +140,9 @@ fn binary(input: &[u8]) -> ParsedProxyHeader {
         //= proxy#family
         _ => None,
     };
-    match route {
-        Some(route) => ParsedProxyHeader::Complete(ProxyHeader { route, len }),
-        None => ParsedProxyHeader::Invalid(ProxyHeaderError::Malformed),
-    }
+    route.map_or(ParsedProxyHeader::Invalid, |route| {
+        ParsedProxyHeader::Complete(ProxyHeader { route, len })
+    })
 }
 
 /// Parses source, destination, source port and destination port, big-endian.

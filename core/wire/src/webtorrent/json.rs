@@ -187,7 +187,6 @@ impl<'a> Scanner<'a> {
         Some(())
     }
 
-    /// Consumes one digit or more.
     fn digits(&mut self) -> Option<()> {
         let rest = self.text.as_bytes().get(self.at..)?;
         let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();

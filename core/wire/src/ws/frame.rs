@@ -33,10 +33,7 @@ pub(super) struct FrameHeader {
 /// The result of [`parse`].
 pub(super) enum ParsedFrame {
     Complete(FrameHeader),
-    /// At least `missing` bytes are needed for the header.
-    Partial {
-        missing: usize,
-    },
+    Partial,
     Invalid(ProtocolError),
 }
 
@@ -47,7 +44,7 @@ pub(super) const CONTROL_MAX: usize = 125;
 pub(super) fn parse(input: &[u8], masked: bool) -> ParsedFrame {
     let mask_len = if masked { 4 } else { 0 };
     let Some((&[first, second], rest)) = input.split_first_chunk() else {
-        return ParsedFrame::Partial { missing: 2 + mask_len - input.len() };
+        return ParsedFrame::Partial;
     };
     let (opcode, short) = match first_two(first, second, masked) {
         Ok(found) => found,
@@ -60,7 +57,7 @@ pub(super) fn parse(input: &[u8], masked: bool) -> ParsedFrame {
     };
     let len = 2 + length_len + mask_len;
     let (Some(length), Some(mask)) = (rest.get(..length_len), rest.get(length_len..len - 2)) else {
-        return ParsedFrame::Partial { missing: len - input.len() };
+        return ParsedFrame::Partial;
     };
     let payload = match length.len() {
         0 => short.into(),

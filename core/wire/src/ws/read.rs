@@ -30,10 +30,7 @@ pub struct ReadEvent<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// No event yet: the input ends within a frame. Read more bytes and try again.
-    Partial {
-        /// The minimum number of bytes that are missing, at least 1.
-        missing: usize,
-    },
+    Partial,
     /// A text message, borrowed from the input if it came in one frame.
     Text(Cow<'a, str>),
     /// A binary message, borrowed from the input if it came in one frame.
@@ -89,7 +86,7 @@ impl Reader {
             return ReadEvent { consumed: all - rest.len(), event };
         }
         //= rfc6455#close-last
-        ReadEvent { consumed: all, event: Event::Partial { missing: 1 } }
+        ReadEvent { consumed: all, event: Event::Partial }
     }
 
     /// Returns whether a message has begun whose last frame has not come. A frame that has come in part
@@ -111,14 +108,14 @@ impl Reader {
     ) -> Result<Option<Event<'a>>, ProtocolError> {
         let header = match frame::parse(rest, self.masked) {
             ParsedFrame::Complete(header) => header,
-            ParsedFrame::Partial { missing } => return Ok(Some(Event::Partial { missing })),
+            ParsedFrame::Partial => return Ok(Some(Event::Partial)),
             ParsedFrame::Invalid(fault) => return Err(fault),
         };
         let size = header.len + self.check_payload(&header, message_max)?;
         // Unmask only complete frames: a frame that arrives byte by byte then costs one header parse
         // a byte, and no more.
-        if let missing @ 1.. = size.saturating_sub(rest.len()) {
-            return Ok(Some(Event::Partial { missing }));
+        if size > rest.len() {
+            return Ok(Some(Event::Partial));
         }
         let (frame, tail) = std::mem::take(rest).split_at_mut(size);
         *rest = tail;

@@ -18,15 +18,15 @@ enum OwnedEvent {
     Error(ProtocolError),
 }
 
-/// Removes all complete events from `input`. Returns them, and the number of missing bytes.
-fn events(reader: &mut Reader, input: &mut Vec<u8>, max: usize) -> (Vec<OwnedEvent>, usize) {
+/// Removes all complete events from `input`, and returns them.
+fn events(reader: &mut Reader, input: &mut Vec<u8>, max: usize) -> Vec<OwnedEvent> {
     let mut parsed = Vec::new();
     loop {
         let ReadEvent { consumed, event } = reader.read(input, max);
         parsed.push(match event {
-            Event::Partial { missing } => {
+            Event::Partial => {
                 input.drain(..consumed);
-                return (parsed, missing);
+                return parsed;
             }
             Event::Text(text) => OwnedEvent::Text(text.into()),
             Event::Binary(bytes) => OwnedEvent::Binary(bytes.into()),
@@ -40,7 +40,7 @@ fn events(reader: &mut Reader, input: &mut Vec<u8>, max: usize) -> (Vec<OwnedEve
 }
 
 fn all(bytes: &[u8]) -> Vec<OwnedEvent> {
-    events(&mut Reader::for_client_frames(), &mut bytes.to_vec(), MAX).0
+    events(&mut Reader::for_client_frames(), &mut bytes.to_vec(), MAX)
 }
 
 fn error_of(bytes: &[u8]) -> ProtocolError {
@@ -124,31 +124,11 @@ fn reads_same_events_from_any_fragmentation() {
     for cut in 0..=bytes.len() {
         let mut reader = Reader::for_client_frames();
         let mut input = bytes[..cut].to_vec();
-        let (mut parsed, _) = events(&mut reader, &mut input, MAX);
+        let mut parsed = events(&mut reader, &mut input, MAX);
         input.extend(&bytes[cut..]);
-        parsed.extend(events(&mut reader, &mut input, MAX).0);
+        parsed.extend(events(&mut reader, &mut input, MAX));
         assert_eq!((parsed, input.len()), (expected.clone(), 0), "{cut}");
     }
-}
-
-#[test]
-fn missing_byte_count_never_passes_the_frames_end() {
-    let (bytes, expected) = conversation();
-    let (mut reader, mut input) = (Reader::for_client_frames(), Vec::new());
-    let (mut parsed, mut given, mut calls) = (Vec::new(), 0, 0);
-    loop {
-        let (more, missing) = events(&mut reader, &mut input, MAX);
-        parsed.extend(more);
-        if parsed.last() == expected.last() {
-            break;
-        }
-        input.extend(&bytes[given..given + missing]);
-        given += missing;
-        calls += 1;
-    }
-    assert_eq!(parsed, expected);
-    assert_eq!(given, bytes.len() - 9, "asked for more than the frames");
-    assert!(calls <= 3 * 14, "{calls} calls for 14 frames");
 }
 
 //= rfc6455#masked-client
@@ -288,7 +268,7 @@ fn server_says(write: impl Fn(&mut Vec<u8>)) -> Vec<OwnedEvent> {
     let mut out = b"before".to_vec();
     write(&mut out);
     assert_eq!(out.drain(..6).as_slice(), b"before");
-    events(&mut Reader::for_server_frames(), &mut out, usize::MAX).0
+    events(&mut Reader::for_server_frames(), &mut out, usize::MAX)
 }
 
 //= rfc6455#unmasked-server

@@ -50,7 +50,6 @@ pub fn close(out: &mut Vec<u8>, code: CloseCode, reason: &str) {
     frame(out, Opcode::Close, payload.get(..2 + reason.len()).unwrap_or_default());
 }
 
-/// Truncates the payload of a control frame.
 fn truncate(payload: &[u8]) -> &[u8] {
     payload.get(..CONTROL_MAX).unwrap_or(payload)
 }

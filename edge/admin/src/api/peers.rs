@@ -111,9 +111,8 @@ async fn clients(State(api): State<Shared>) -> Result<Json<ClientSoftware>, Prob
     for (_, counters) in api.sources().registry.read() {
         all.add(&counters.clients);
     }
-    let (known, others) = all.counts();
     // Sorted by prefix first, so that the order of equal counts is fixed.
-    let known: BTreeMap<_, _> = known.iter().copied().collect();
+    let known: BTreeMap<_, _> = all.counts().iter().copied().collect();
     let client = |(prefix, samples): ([u8; 8], u32)| {
         let (name, version) = name(&prefix).unzip();
         Client {
@@ -125,5 +124,5 @@ async fn clients(State(api): State<Shared>) -> Result<Json<ClientSoftware>, Prob
     };
     let mut clients: Vec<_> = known.into_iter().map(client).collect();
     clients.sort_by_key(|client| std::cmp::Reverse(client.samples));
-    Ok(Json(ClientSoftware { clients, others: others.into() }))
+    Ok(Json(ClientSoftware { clients, others: all.others().into() }))
 }

@@ -54,7 +54,6 @@ enum MemoryKind {
 }
 
 impl MemoryUse {
-    /// Returns true if torrents were announced.
     pub(super) fn has_torrents(self) -> bool {
         self.of(MemoryKind::Torrents) > 0
     }

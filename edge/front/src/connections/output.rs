@@ -103,7 +103,6 @@ impl Connections {
         }
     }
 
-    /// Sends a close frame to all WebSockets.
     pub(crate) fn close_websockets(&mut self, now: Tick, code: CloseCode, reason: &str) {
         let sockets = self.entries.iter().filter(|(_, entry)| entry.client.is_some());
         let keys: Vec<ConnectionKey> = sockets.map(|(_, entry)| entry.key).collect();
@@ -137,7 +136,6 @@ impl Connections {
         blocked
     }
 
-    /// Sets the task that waits to write a WebSocket's output.
     pub(crate) fn set_writer(&mut self, key: ConnectionKey, writer: Option<AbortHandle>) {
         self.entry_mut(key).writer = writer;
     }

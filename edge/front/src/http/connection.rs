@@ -41,7 +41,6 @@ struct Progress {
 }
 
 impl Connection {
-    /// Serves the connection after its first step.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` would hold its arguments twice")]
     pub(super) fn run(mut self, first: Served) -> impl Future<Output = ()> {
         async move {
@@ -159,7 +158,6 @@ impl Connection {
         Ok(served)
     }
 
-    /// Returns true if output waits for the socket.
     fn has_output(&self) -> bool {
         self.worker.connections.borrow().has_output(self.key)
     }
@@ -181,7 +179,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes the output. Returns when all of it has left.
     async fn flush(&self, mut now: Tick) -> ConnectionResult<Tick> {
         while self.worker.connections.borrow_mut().write(now, self.key)? != WriteOutcome::Done {
             self.worker.writable(self.key).await?;

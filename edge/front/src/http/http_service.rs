@@ -112,7 +112,6 @@ impl<'a> Exchange<'a> {
         Self { client, view, request, response, policy_id: options.listener_policy, ip }
     }
 
-    /// Returns the credentials in the request's URL.
     fn credentials(&self) -> Credentials<'a> {
         credentials(self.view, self.policy_id, self.request.key, self.request.query)
     }
@@ -371,7 +370,7 @@ impl HttpService {
             return self.refuse_upgrade(Status::Forbidden, refusal.text());
         }
         // A client that comes without a proxy holds a permit already.
-        if ip != client.remote.ip && !client.tracker.limiter().has_free_permit(ip) {
+        if ip != client.remote.ip && client.tracker.limiter().permit(ip, None).is_err() {
             listener.http().drop(DropReason::PrefixConnectionLimit);
             return self.refuse_upgrade(Status::Unavailable, "too many connections from here\n");
         }

@@ -70,7 +70,6 @@ impl HttpService {
         Ok(exchange.end())
     }
 
-    /// Answers a request that is neither an announce nor a scrape.
     pub(super) fn answer_other(&mut self, exchange: Exchange<'_>) -> ServiceStep {
         let Exchange { client: HttpClient { listener, .. }, view, request, response, .. } =
             exchange;

@@ -71,7 +71,6 @@ fn run(mut task: Task) -> impl Future<Output = ()> {
 }
 
 impl Task {
-    /// Serves the input that waits.
     fn serve_rest(&mut self) -> NextInput {
         let Self { worker, session } = self;
         WsContext::with(worker, |context| session.receive(context, &mut []))

@@ -31,7 +31,6 @@ impl Relay {
         Self { random, sampling: Sampling::default(), link, outgoing, letters: BTreeMap::new() }
     }
 
-    /// Returns true if messages wait for another worker or node.
     pub(crate) fn has_messages(&self) -> bool {
         self.outgoing.iter().chain(self.letters.values()).any(|batch| !batch.is_empty())
     }

@@ -53,7 +53,6 @@ impl WorkerLink {
         &self.mailboxes.mailboxes[self.worker]
     }
 
-    /// Waits until something is in this worker's mailbox.
     pub(super) async fn arrived(&self) {
         self.mailbox().arrived.notified().await;
     }

@@ -1,15 +1,13 @@
 //! The torrents of a connection, each with the peer ids that announced it.
 //!
 //! Plain form: a `BTreeSet` of [`TorrentPeer`]. Departures, because a desktop client has thousands:
-//! 1. Peers are in chunks, each as long as its peers need: a new peer copies two kilobytes at most, and lists
-//!    that grow side by side leave no large gaps in memory.
-//! 2. A chunk holds once the bytes with which all its peer ids begin. A browser has one id in all of its torrents.
+//! 1. Peers are in one sorted array with little room to spare.
+//! 2. The bytes with which all peer ids begin are there once. A browser has one id in all of its torrents.
 //!    libtorrent has one for each, which begins with its name and version.
 
 use std::cmp::Ordering;
 use std::{iter, slice};
 
-use arrayvec::ArrayVec;
 use types::{InfoHash, PeerId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,159 +19,77 @@ pub(super) struct TorrentPeer {
 /// A connection's peers, in order.
 #[derive(Debug, Default)]
 pub(super) struct PeerList {
-    chunks: Chunks,
-    len: u32,
+    /// The bytes with which all peer ids begin, then for each peer its torrent and the rest of its peer id.
+    bytes: Vec<u8>,
+    /// The number of those first bytes.
+    shared: u8,
 }
 
-/// Chunks in order. None of several is empty.
-#[derive(Debug)]
-enum Chunks {
-    /// Most connections have one or two torrents.
-    One(Chunk),
-    Many(Vec<Chunk>),
-}
-
-/// Peers in order:
-///
-/// | bytes | |
-/// |---|---|
-/// | 1 | the number of bytes with which all peer ids begin |
-/// | these | |
-/// | 20 | for each peer: its torrent |
-/// | the rest of 20 | its peer id, without those bytes |
-///
-/// Nothing at all if there are no peers.
-#[derive(Debug, Default)]
-struct Chunk(Box<[u8]>);
-
-/// A chunk with more peers is split: adding one reads and writes all of them.
-const CHUNK_MAX: usize = 64;
-/// Peers of a chunk when the whole list is written anew: there is room for some more.
-const CHUNK_USUAL: usize = CHUNK_MAX / 4 * 3;
 /// Bytes of an info hash, and of a peer id.
 const ID_LEN: usize = 20;
 
 impl PeerList {
     pub(super) fn len(&self) -> usize {
-        self.len as usize
+        self.entries().len()
     }
 
     /// Returns the bytes of memory that hold the peers.
     pub(super) fn bytes(&self) -> usize {
-        let table = match &self.chunks {
-            Chunks::One(_) => 0,
-            Chunks::Many(chunks) => chunks.capacity() * size_of::<Chunk>(),
-        };
-        self.chunks.as_slice().iter().fold(table, |sum, chunk| sum + chunk.0.len())
+        self.bytes.capacity()
     }
 
     pub(super) fn contains(&self, peer: &TorrentPeer) -> bool {
-        let chunk = self.chunks.as_slice().get(self.chunk_of(peer));
-        chunk.is_some_and(|chunk| chunk.search(peer).is_ok())
+        self.search(peer).is_ok()
     }
 
-    /// Returns the peers in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = TorrentPeer> {
-        self.chunks.as_slice().iter().flat_map(Chunk::peers)
+        self.entries().map(|entry| self.read(entry))
     }
 
     pub(super) fn of_torrent(&self, info_hash: InfoHash) -> impl Iterator<Item = TorrentPeer> {
         let first = TorrentPeer { info_hash, peer_id: PeerId([0; ID_LEN]) };
-        let chunks = self.chunks.as_slice().iter().skip(self.chunk_of(&first));
-        let from_first = chunks.flat_map(Chunk::peers).skip_while(move |peer| *peer < first);
+        let place = self.search(&first).unwrap_or_else(|place| place);
+        let from_first = self.entries().skip(place).map(|entry| self.read(entry));
         from_first.take_while(move |peer| peer.info_hash == info_hash)
     }
 
-    /// Adds a peer, unless it is there.
     pub(super) fn insert(&mut self, peer: TorrentPeer) {
-        let at = self.chunk_of(&peer);
-        let Some(chunk) = self.chunks.as_mut_slice().get_mut(at) else { return };
-        let Err(place) = chunk.search(&peer) else { return };
-        let mut peers: ArrayVec<TorrentPeer, { CHUNK_MAX + 1 }> = chunk.peers().collect();
-        peers.insert(place, peer);
-        self.len += 1;
-        if peers.len() <= CHUNK_MAX {
-            *chunk = Chunk::of(&peers);
+        let Err(place) = self.search(&peer) else { return };
+        let shared = usize::from(self.shared);
+        let same =
+            iter::zip(&self.bytes[..shared], &peer.peer_id.0).take_while(|(a, b)| a == b).count();
+        if same < shared || self.bytes.is_empty() {
+            let mut peers: Vec<TorrentPeer> = self.iter().collect();
+            peers.insert(place, peer);
+            *self = Self::of(&peers);
             return;
         }
-        let (left, right) = peers.split_at(CHUNK_MAX / 2);
-        *chunk = Chunk::of(left);
-        self.chunks.insert(at + 1, Chunk::of(right));
+        let len = self.entry_len();
+        if self.bytes.capacity() < self.bytes.len() + len {
+            self.bytes.reserve_exact(len.max(self.bytes.len() / 32));
+        }
+        let entry = peer.info_hash.0.iter().chain(&peer.peer_id.0[shared..]).copied();
+        let at = shared + place * len;
+        self.bytes.splice(at..at, entry);
     }
 
-    /// Removes a peer, if it is there.
     pub(super) fn remove(&mut self, peer: &TorrentPeer) {
-        let at = self.chunk_of(peer);
-        let Some(chunk) = self.chunks.as_mut_slice().get_mut(at) else { return };
-        let Ok(place) = chunk.search(peer) else { return };
-        let mut peers: ArrayVec<TorrentPeer, CHUNK_MAX> = chunk.peers().collect();
-        peers.remove(place);
-        *chunk = Chunk::of(&peers);
-        self.len -= 1;
-        let Chunks::Many(chunks) = &mut self.chunks else { return };
-        if peers.is_empty() {
-            chunks.remove(at);
-        }
-        // Small chunks take more memory for each peer.
-        if self.len() < self.chunks.as_slice().len() * CHUNK_MAX / 4 {
-            self.retain(|_| true);
+        let Ok(place) = self.search(peer) else { return };
+        let (at, len) = (usize::from(self.shared) + place * self.entry_len(), self.entry_len());
+        self.bytes.drain(at..at + len);
+        if self.len() == 0 {
+            *self = Self::default();
+        } else if self.bytes.len() < self.bytes.capacity() / 16 * 15 {
+            self.bytes.shrink_to_fit();
         }
     }
 
     /// Removes the peers for which `keep` returns false.
     pub(super) fn retain(&mut self, keep: impl FnMut(&TorrentPeer) -> bool) {
-        let kept: Vec<TorrentPeer> = self.iter().filter(keep).collect();
-        self.len = kept.len() as u32;
-        let mut chunks: Vec<Chunk> = kept.chunks(CHUNK_USUAL).map(Chunk::of).collect();
-        self.chunks = match chunks.len() {
-            0 | 1 => Chunks::One(chunks.pop().unwrap_or_default()),
-            _ => Chunks::Many(chunks),
-        };
+        *self = Self::of(&self.iter().filter(keep).collect::<Vec<_>>());
     }
 
-    /// Returns the number of the chunk in which a peer is, or would be.
-    fn chunk_of(&self, peer: &TorrentPeer) -> usize {
-        let chunks = self.chunks.as_slice();
-        let begins_before = |chunk: &Chunk| chunk.peers().next().is_some_and(|it| it <= *peer);
-        chunks.partition_point(begins_before).saturating_sub(1)
-    }
-}
-
-impl Default for Chunks {
-    fn default() -> Self {
-        Self::One(Chunk::default())
-    }
-}
-
-impl Chunks {
-    fn as_slice(&self) -> &[Chunk] {
-        match self {
-            Self::One(chunk) => slice::from_ref(chunk),
-            Self::Many(chunks) => chunks,
-        }
-    }
-
-    fn as_mut_slice(&mut self) -> &mut [Chunk] {
-        match self {
-            Self::One(chunk) => slice::from_mut(chunk),
-            Self::Many(chunks) => chunks,
-        }
-    }
-
-    fn insert(&mut self, at: usize, new: Chunk) {
-        match self {
-            Self::One(chunk) => {
-                let chunk = std::mem::take(chunk);
-                *self = Self::Many(vec![chunk]);
-                self.insert(at, new);
-            }
-            Self::Many(chunks) => chunks.insert(at, new),
-        }
-    }
-}
-
-impl Chunk {
-    /// Returns a chunk of peers in order.
+    /// Returns a list of peers in order.
     fn of(peers: &[TorrentPeer]) -> Self {
         let Some((TorrentPeer { peer_id, .. }, others)) = peers.split_first() else {
             return Self::default();
@@ -182,31 +98,30 @@ impl Chunk {
             iter::zip(&peer_id.0, &other.peer_id.0).take_while(|(one, other)| one == other).count()
         };
         let shared = others.iter().map(same).min().unwrap_or(ID_LEN);
-        let len = 1 + shared + peers.len() * (2 * ID_LEN - shared);
-        let mut bytes = Vec::with_capacity(len);
-        bytes.push(shared as u8);
+        let mut bytes = Vec::with_capacity(shared + peers.len() * (2 * ID_LEN - shared));
         bytes.extend_from_slice(&peer_id.0[..shared]);
         for TorrentPeer { info_hash, peer_id } in peers {
             bytes.extend_from_slice(&info_hash.0);
             bytes.extend_from_slice(&peer_id.0[shared..]);
         }
-        Self(bytes.into())
+        Self { bytes, shared: shared as u8 }
     }
 
-    /// Returns the peers in order.
-    fn peers(&self) -> impl ExactSizeIterator<Item = TorrentPeer> {
-        let (shared, entries) = self.parts();
-        entries.chunks_exact(2 * ID_LEN - shared.len()).map(|entry| read(shared, entry))
+    fn entry_len(&self) -> usize {
+        2 * ID_LEN - usize::from(self.shared)
+    }
+
+    fn entries(&self) -> slice::ChunksExact<'_, u8> {
+        self.bytes[self.shared.into()..].chunks_exact(self.entry_len())
     }
 
     /// Returns the place of a peer, or as an error where it would be.
     fn search(&self, peer: &TorrentPeer) -> Result<usize, usize> {
-        let (shared, entries) = self.parts();
-        let len = 2 * ID_LEN - shared.len();
-        let (mut low, mut high) = (0, entries.len() / len);
+        let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low.midpoint(high);
-            match read(shared, &entries[middle * len..][..len]).cmp(peer) {
+            let entry = &self.bytes[usize::from(self.shared) + middle * self.entry_len()..];
+            match self.read(&entry[..self.entry_len()]).cmp(peer) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal => return Ok(middle),
                 Ordering::Greater => high = middle,
@@ -215,24 +130,15 @@ impl Chunk {
         Err(low)
     }
 
-    /// Returns the bytes with which all peer ids begin, and the bytes of the peers.
-    fn parts(&self) -> (&[u8], &[u8]) {
-        match self.0.split_first() {
-            Some((shared, rest)) => rest.split_at((*shared).into()),
-            None => (&[], &[]),
-        }
+    fn read(&self, entry: &[u8]) -> TorrentPeer {
+        let (torrent, rest) = entry.split_at(ID_LEN);
+        let (mut info_hash, mut peer_id) = ([0; ID_LEN], [0; ID_LEN]);
+        info_hash.copy_from_slice(torrent);
+        let (start, end) = peer_id.split_at_mut(self.shared.into());
+        start.copy_from_slice(&self.bytes[..start.len()]);
+        end.copy_from_slice(rest);
+        TorrentPeer { info_hash: InfoHash(info_hash), peer_id: PeerId(peer_id) }
     }
-}
-
-/// Reads a peer of a chunk, whose peer ids begin with `shared`.
-fn read(shared: &[u8], entry: &[u8]) -> TorrentPeer {
-    let (torrent, rest) = entry.split_at(ID_LEN);
-    let (mut info_hash, mut peer_id) = ([0; ID_LEN], [0; ID_LEN]);
-    info_hash.copy_from_slice(torrent);
-    let (start, end) = peer_id.split_at_mut(shared.len());
-    start.copy_from_slice(shared);
-    end.copy_from_slice(rest);
-    TorrentPeer { info_hash: InfoHash(info_hash), peer_id: PeerId(peer_id) }
 }
 
 #[cfg(test)]
@@ -314,23 +220,14 @@ mod tests {
     fn torrents_take_few_bytes() {
         let browser = |_: &mut Random| PeerId(*b"-WW0208-abcdefghijkl");
         for torrents in [500, 5000] {
-            let desktop = filled(torrents, desktop_id).bytes();
-            assert!(desktop * 10 < torrents * 335, "{desktop}");
+            let mut list = filled(torrents, desktop_id);
+            assert!(list.bytes() * 10 < torrents * 335, "{}", list.bytes());
+            list.iter().skip(100).collect::<Vec<_>>().iter().for_each(|peer| list.remove(peer));
+            assert!(list.bytes() < 3600, "{}", list.bytes());
             assert!(filled(torrents, browser).bytes() < torrents * 22);
             assert!(filled(torrents, |random| PeerId(bytes(random))).bytes() < torrents * 42);
         }
-        assert_eq!(filled(1, browser).bytes(), 41);
+        assert_eq!(filled(1, browser).bytes(), 40);
         assert_eq!(size_of::<PeerList>(), 32);
-    }
-
-    /// Removed torrents leave no chunks with few peers.
-    #[test]
-    fn memory_shrinks_with_the_list() {
-        let mut list = filled(5000, desktop_id);
-        let all: Vec<TorrentPeer> = list.iter().collect();
-        let gone = all.iter().filter(|peer| peer.info_hash.0[1] > 2);
-        gone.for_each(|peer| list.remove(peer));
-        assert!((20..200).contains(&list.len()));
-        assert!(list.bytes() < list.len() * 37, "{} of {}", list.bytes(), list.len());
     }
 }

@@ -137,7 +137,7 @@ impl Session {
             let read = self.reader.read(input, options.message_max);
             at += read.consumed;
             match read.event {
-                ws::Event::Partial { .. } => break,
+                ws::Event::Partial => break,
                 ws::Event::Text(text) => self.message(context, webtorrent::read(&text)),
                 ws::Event::Binary(bytes) => self.message(context, webtorrent::read_binary(&bytes)),
                 ws::Event::Ping(payload) => {
@@ -209,7 +209,6 @@ impl Session {
         }
     }
 
-    /// Tells the client why its message is refused.
     fn refuse(&self, context: &mut WsContext<'_>, error: MessageError) {
         let MessageError { refusal, action, info_hash } = error;
         reject_log::refused("ws", self.client.ip, refusal);
@@ -339,7 +338,6 @@ impl Session {
         self.count_peers(context);
     }
 
-    /// Counts the memory of the connection's peers.
     fn count_peers(&self, context: &mut WsContext<'_>) {
         context.connections.hold_torrents(context.now, self.key, self.peers.bytes());
     }
@@ -421,7 +419,6 @@ impl Session {
         Ok(())
     }
 
-    /// Sends the message that `write` writes to this session's client.
     fn reply(&self, context: &mut WsContext<'_>, write: impl FnOnce(&mut Vec<u8>)) {
         context.connections.send(context.now, self.key, |out| ws::text_with(out, write));
     }

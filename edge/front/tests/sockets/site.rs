@@ -63,24 +63,3 @@ fn http_names_the_client_and_has_the_answer_of_the_site() {
     let refusal = Refusal::Site { notice, interval_s: 0 };
     assert_eq!(counters.refusals[refusal.index()], 1);
 }
-
-#[test]
-fn webtorrent_has_warnings_too() {
-    let server = HttpServer::start();
-    let site = site(&server.tracker);
-    let notice = Notice::new("this torrent is pending");
-    site.decide(SiteOutcome::Quiet { notice, interval_s: 30 });
-    let mut client = WebClient::open(server.client(), &format!("/{KEY}"));
-    client.announce(&leecher(1));
-    let Received::Message(Message::AnnounceReply { response, .. }) = client.receive() else {
-        panic!("expected a reply to the announce");
-    };
-    assert_eq!((response.leechers, response.interval_s), (Some(0), Some(30)));
-    assert_eq!(response.warning.as_deref(), Some("this torrent is pending"));
-    site.decide(SiteOutcome::Refuse { notice, interval_s: 60 });
-    client.announce(&leecher(1));
-    let Received::Message(Message::Failure { reason, .. }) = client.receive() else {
-        panic!("expected a failure");
-    };
-    assert_eq!(reason, "this torrent is pending");
-}

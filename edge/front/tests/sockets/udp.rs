@@ -129,7 +129,7 @@ fn keeps_answers_with_their_requests_in_mixed_batches() {
     let counters = server.counters();
     assert_eq!(counters.responses[0], [100, 150, 100, 0, 50]);
     // Only announces that were served count for the shares of clients.
-    let (clients, others) = counters.clients.counts();
+    let (clients, others) = (counters.clients.counts(), counters.clients.others());
     assert!(clients[0].0 == *b"pppppppp" && (64..=150).contains(&clients[0].1), "{clients:?}");
     assert_eq!((clients.len(), others), (1, 0));
     assert_eq!(counters.drops[DropReason::BadConnectionId.index()], 100);

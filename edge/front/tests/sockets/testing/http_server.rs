@@ -218,7 +218,7 @@ impl HttpServer {
 
     /// Returns true if the client can open another connection, which is closed.
     pub(crate) fn has_free_permit(&self, from: &str) -> bool {
-        self.tracker.limiter().has_free_permit(from.parse().unwrap())
+        self.tracker.limiter().permit(from.parse().unwrap(), None).is_ok()
     }
 
     /// Has all workers stop. Idle connections are closed after `idle_grace`.
