@@ -21,6 +21,7 @@ mod log;
 mod operator;
 mod options;
 mod reader;
+mod repair;
 mod rights;
 mod rows;
 mod status;

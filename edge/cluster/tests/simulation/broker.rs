@@ -28,21 +28,6 @@ pub(crate) enum Up {
     Heartbeat {
         body: Arc<[u8]>,
     },
-    /// Changes of rows.
-    Rows {
-        body: Vec<u8>,
-    },
-    /// A question about rows to a node, or the answer.
-    Question {
-        to: u8,
-        number: u64,
-        body: Vec<u8>,
-    },
-    Answer {
-        to: u8,
-        number: u64,
-        body: Vec<u8>,
-    },
 }
 
 /// Message or event to a node.
@@ -54,9 +39,6 @@ pub(crate) enum Down {
     Stored { id: MessageId, sequence: u64 },
     Live { from: u8, block: Arc<[u8]> },
     Heartbeat { from: u8, body: Arc<[u8]> },
-    Rows { from: u8, body: Vec<u8> },
-    Question { from: u8, number: u64, body: Vec<u8> },
-    Answer { from: u8, number: u64, body: Vec<u8> },
     Logged { reader: u64, stored: Stored },
 }
 
@@ -419,15 +401,6 @@ impl Broker {
             Up::Heartbeat { body } => {
                 self.fan_out(now_ms, at, |from| Down::Heartbeat { from, body: Arc::clone(&body) });
             }
-            Up::Rows { body } => {
-                self.fan_out(now_ms, at, |from| Down::Rows { from, body: body.clone() });
-            }
-            Up::Question { to, number, body } => {
-                self.send_to(now_ms, at, to, Down::Question { from, number, body });
-            }
-            Up::Answer { to, number, body } => {
-                self.send_to(now_ms, at, to, Down::Answer { from, number, body });
-            }
         }
     }
 
@@ -437,20 +410,6 @@ impl Broker {
             let link = &self.links[to];
             if link.is_up && link.side == side && self.random.below(1000) >= link.loss {
                 self.deliver(now_ms, to, message(from));
-            }
-        }
-    }
-
-    /// Delivers a message to the node with a number.
-    fn send_to(&mut self, now_ms: u64, at: usize, to: u8, message: Down) {
-        let side = self.links[at].side;
-        for link in (0..self.links.len()).filter(|link| *link != at) {
-            let it = &self.links[link];
-            if it.number == to && it.is_up && it.side == side {
-                let is_lost = self.random.below(1000) < self.links[link].loss;
-                if !is_lost {
-                    self.deliver(now_ms, link, message.clone());
-                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Properties that have to hold.
 
 use replication::block::Block;
-use types::{InfoHash, Role};
+use types::Role;
 
 use crate::clients::State;
 use crate::faults::{Fault, Planned, Scenario};
@@ -246,30 +246,4 @@ pub(crate) fn truth(world: &World<'_>) -> Result<(), String> {
         }
     }
     Ok(())
-}
-
-/// (e): all nodes have the same rows: the last change of each, and each download once. Those of the store are
-/// forgotten with a torrent's last peer, so they are not compared.
-pub(crate) fn rows(world: &World<'_>) -> Result<(), String> {
-    let mut all = running(world).map(|process| (process.number, &process.rows));
-    let Some((first, expected)) = all.next() else { return Ok(()) };
-    for (number, rows) in all {
-        if *rows.map() != *expected.map() {
-            return Err(format!("the rows of nodes {first} and {number} differ"));
-        }
-    }
-    for hash in 0..world.torrents {
-        let completed = world.downloads.get(&InfoHash([hash as u8; 20]));
-        let completed = completed.copied().unwrap_or_default();
-        let counted = expected.counted(hash);
-        if counted > completed || counted < completed && !world.has_lost_rows {
-            return Err(format!("{counted} downloads of {hash} count, expected {completed}"));
-        }
-    }
-    let map = expected.map();
-    let lost = world.stamps.iter().find(|(key, stamp)| map.get(key) != Some(stamp));
-    match lost.filter(|_| !world.has_lost_rows) {
-        Some((key, stamp)) => Err(format!("{key:?} is {:?}, expected {stamp}", map.get(key))),
-        None => Ok(()),
-    }
 }

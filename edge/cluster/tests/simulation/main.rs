@@ -10,8 +10,6 @@ mod check;
 mod clients;
 mod faults;
 mod host;
-mod repairs;
-mod rows;
 mod world;
 
 use std::cell::OnceCell;
@@ -128,7 +126,6 @@ fn without_any_of_the_mechanisms_they_do_not() {
     for (canary, seeds) in [
         (Canary::CopiesStored, 0..8),
         (Canary::OwnBlocksSkipped, 0..8),
-        (Canary::NoRepairs, 0..8),
         (Canary::ContradictsWhileBehind, 20..24),
         (Canary::LateMessagesCount, 30..36),
         (Canary::ClocksNotCompared, 0..8),
