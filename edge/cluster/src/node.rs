@@ -18,7 +18,7 @@ use crate::members::Members;
 use crate::outbound::{HOLD_MS, Outbound};
 pub use crate::seam::{DropReason, Figures, Input, Options, Output, Start, Time};
 use crate::snapshot::{Snapshot, Warmth};
-use crate::status::ClusterQueue;
+use crate::status::{ClusterQueue, seconds};
 
 /// From connecting until anything is published and the log is read: heartbeats of all nodes come, which say
 /// whether another process has this node's number.
@@ -469,6 +469,13 @@ impl Node {
         self.warm_ms.is_some()
     }
 
+    fn kind_name(&self, kind: u8) -> String {
+        match self.options.kinds.get(usize::from(kind)) {
+            Some(name) => String::from(*name),
+            None => format!("kind {kind}"),
+        }
+    }
+
     /// Returns what there is to see, for metrics and the API. Not for every input: it copies.
     pub fn snapshot(&self, now: Time) -> Snapshot {
         let (unstored_blocks, queue_bytes) = self.outbound.queue();
@@ -476,10 +483,10 @@ impl Node {
         let mut nodes =
             self.members.snapshot(now, self.position, self.log_last, self.options.policy);
         for node in &mut nodes {
-            let number = node.says.node;
-            node.is_ignored = self.ignored.contains(&number);
-            node.differs = self.differences.kinds(number);
-            node.differs_ms = self.differences.lasting_ms(now, number);
+            let differing = self.differences.kinds(node.node).into_iter();
+            node.ignored = self.ignored.contains(&node.node);
+            node.differing = differing.map(|kind| self.kind_name(kind)).collect();
+            node.differing_s = seconds(self.differences.lasting_ms(now, node.node));
         }
         let sent = self.outbound.counts();
         Snapshot {

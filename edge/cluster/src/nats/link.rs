@@ -290,17 +290,3 @@ fn retry_pause(attempt: usize) -> Duration {
     let pause = Duration::from_millis(if attempt <= 1 { 0 } else { 20 });
     (pause * (1 << doublings)).min(RETRY_PAUSE_MAX)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_up_to_a_bound() {
-        assert_eq!(retry_pause(0), Duration::ZERO);
-        assert_eq!(retry_pause(1), Duration::ZERO);
-        assert_eq!(retry_pause(2), Duration::from_millis(40));
-        assert_eq!(retry_pause(3), Duration::from_millis(80));
-        assert_eq!(retry_pause(1000), RETRY_PAUSE_MAX);
-    }
-}

@@ -206,17 +206,6 @@ mod tests {
     }
 
     #[test]
-    fn names_subjects() {
-        let subjects = Subjects::new("c-1", 7);
-        assert_eq!(subjects.data().as_str(), "tg.c-1.d.7");
-        assert_eq!(subjects.letters(9).as_str(), "tg.c-1.w.9.7");
-        assert_eq!(subjects.to_this("w"), "tg.c-1.w.7.*");
-        assert_eq!(subjects.stream(), "TG_c-1_D");
-        assert_eq!(subjects.origin("d", "tg.c-1.d.9"), Some(9));
-        assert_eq!(subjects.origin("w", "tg.c-1.w.7.9"), Some(9));
-    }
-
-    #[test]
     fn a_subject_proves_an_origin_only_where_it_belongs() {
         let subjects = Subjects::new("c", 7);
         for bad in ["tg.c.d.0", "tg.c.d.256", "tg.c.d.x", "", "tg.c.d.", "tg.c.d.1.9", "tg.c.d.+9"]

@@ -134,6 +134,7 @@ impl<'a> Process<'a> {
             boot,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             zone: "a".to_owned(),
+            kinds: &[],
             policy: 1,
             queue_bytes,
             peer_lifetime_s: times.lifetime_s,
