@@ -15,6 +15,7 @@ pub fn check(bytes: &[u8]) {
         boot: 77,
         version: "1".to_owned(),
         zone: String::new(),
+        kinds: &[],
         policy: 1,
         queue_bytes: QUEUE,
         peer_lifetime_s: 2700,

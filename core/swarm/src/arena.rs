@@ -22,7 +22,6 @@ pub(crate) type LineBlock = u32;
 
 /// Lines at the head of a chunk that hold its map of free blocks.
 const MAP_LINES: u32 = (HUGE_LINES / 512) as u32;
-/// Lines in the longest block.
 pub(crate) const BLOCK_MAX: u32 = HUGE_LINES as u32 - MAP_LINES;
 /// Up to this many lines every block size has its own list; longer blocks have eight lists for
 /// every doubling.
@@ -476,36 +475,6 @@ mod tests {
         }
         assert_eq!(arena.used(), held.iter().map(|held| u64::from(held.len)).sum());
         held.iter().for_each(|held| check(arena, held, held.len));
-    }
-
-    #[test]
-    fn blocks_keep_their_contents_and_free_neighbours_merge() {
-        let (mut arena, mut held) = (Arena::default(), Vec::new());
-        let mut random = Random::new(3);
-        churn(&mut arena, &mut held, &mut random, 20_000, 900);
-        for old in held {
-            arena.free(old.block, old.len);
-        }
-        assert_eq!(arena.used(), 0);
-        for at in 0..arena.chunks.len() {
-            let first = (at * HUGE_LINES) as u32 + MAP_LINES;
-            assert!(arena.is_marked(first));
-            assert_eq!(arena.read_free(first).len, BLOCK_MAX);
-        }
-        arena.plan_drain();
-        assert_eq!(arena.touched(), 0);
-        assert!(!arena.take_released().is_empty());
-    }
-
-    #[test]
-    fn the_longest_block_fits_a_chunk() {
-        let mut arena = Arena::default();
-        let block = arena.allocate(BLOCK_MAX);
-        let other = arena.allocate(BLOCK_MAX);
-        assert_ne!(chunk_of(block), chunk_of(other));
-        arena.free(block, BLOCK_MAX);
-        let part = arena.allocate(30_720);
-        assert_eq!(part, block);
     }
 
     #[test]

@@ -126,7 +126,6 @@ impl<E: Entry> PeerSet<E> {
         gone
     }
 
-    /// Returns the position of a peer.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -170,7 +169,6 @@ impl<E: Entry> PeerSet<E> {
         Position { at, ..position }
     }
 
-    /// Returns the number of peers.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.raw.word & !PAGED
@@ -201,7 +199,6 @@ impl<E: Entry> PeerSet<E> {
         (page, from | u32::MAX >> bits)
     }
 
-    /// Returns the peers of a page.
     // With the hint alone it is not inlined where peers are sampled.
     #[inline(always)]
     pub(crate) fn entries<'a>(&self, arena: &'a Arena, page: u32) -> &'a [E] {
@@ -209,7 +206,6 @@ impl<E: Entry> PeerSet<E> {
         &page.slice(arena)[..page.len as usize]
     }
 
-    /// Returns all peers.
     pub(crate) fn iter(self, arena: &Arena) -> impl Iterator<Item = &E> {
         (0..self.pages(arena)).flat_map(move |page| self.entries(arena, page))
     }
@@ -270,7 +266,6 @@ impl<E: Entry> PeerSet<E> {
         }
     }
 
-    /// Returns true if the set is a directory of pages.
     #[inline]
     pub(crate) fn is_paged(&self) -> bool {
         self.raw.word & PAGED != 0

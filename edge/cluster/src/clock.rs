@@ -16,7 +16,6 @@ const LARGE_MS: u64 = 2000;
 const AHEAD_MAX: i64 = 1 << 55;
 /// Answers that take twice as long are inaccurate.
 const SLOW_MS: u64 = 500;
-/// Milliseconds of a unit of age.
 const UNIT_MS: i64 = AGE_UNIT_S as i64 * 1000;
 /// A correction stays until it is wrong by more: one that changes moves peers from one unit to another.
 const TOLERANCE_MS: u64 = 12_000;

@@ -45,7 +45,6 @@ struct Twin {
     heard_ms: u64,
 }
 
-/// The other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     node: u8,
@@ -169,7 +168,6 @@ impl Members {
         out.push(Output::info(format!("the other process that was node {node} is gone")));
     }
 
-    /// Time has passed.
     pub(crate) fn tick(&mut self, now: Time, applied: Position, out: &mut Vec<Output>) {
         let is_over = |twin: &mut Twin| now.steady_ms >= twin.heard_ms + GONE_MS;
         if self.twin.take_if(is_over).is_some() {

@@ -62,7 +62,6 @@ pub struct Node {
     /// When heartbeats have been collected.
     collected_ms: Option<u64>,
     heartbeat_ms: Option<u64>,
-    /// When time last passed.
     tick_ms: u64,
     warm_ms: Option<u64>,
     reading: ReadState,
@@ -78,7 +77,6 @@ pub struct Node {
     /// The youngest block of an earlier process of this node that the log has: when it was cut.
     own_cut_ms: u64,
     figures: Figures,
-    /// Bytes of the messages of other nodes that were applied.
     applied_bytes: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
@@ -187,7 +185,6 @@ impl Node {
         self.open_or_close(now, out);
     }
 
-    /// Returns true if the node may publish.
     fn is_open(&self, now: Time) -> bool {
         let is_collected = self.collected_ms.is_some_and(|at_ms| now.steady_ms >= at_ms);
         // Before the first look-up, the time of blocks is not known.
@@ -272,7 +269,6 @@ impl Node {
         u64::from(self.options.peer_lifetime_s) * 1000
     }
 
-    /// Takes a block that this node has cut.
     fn cut(&mut self, now: Time, block: &[u8], out: &mut Vec<Output>) {
         match Block::read(block) {
             Ok((block, _)) => self.outbound.push(now, &block.header, block.body, out),

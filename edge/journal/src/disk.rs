@@ -103,7 +103,6 @@ impl Disk for Directory {
 struct AppendedFile {
     file: File,
     len: u64,
-    /// Number of its bytes that are on the disk.
     synced: u64,
 }
 

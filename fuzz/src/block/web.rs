@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use primitives::Random;
+use replication::MergeTime;
 use replication::block::{Block, Header, Kind, WebGroups};
-use replication::{MergeTime, ReplicatedStore};
 use swarm::{Action, PeerCaps, RelayTargets, Store, StoreWebAnnounce};
 use types::{ConnectionKey, PeerId, Role, Tick, WebPeer};
 

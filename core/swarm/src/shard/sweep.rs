@@ -36,7 +36,6 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Returns the next stage, if there is one.
     fn next(self, is_spilled: bool) -> Option<Self> {
         match self {
             Self::Peers(family, SetRole::Seeders) if is_spilled => {
@@ -79,7 +78,6 @@ pub(crate) struct Lifetimes {
     pub(crate) web_s: u32,
     /// WebTorrent peers of other nodes.
     pub(crate) web_remote_s: u32,
-    /// This node.
     pub(crate) node: u8,
 }
 

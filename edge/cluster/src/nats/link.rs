@@ -100,7 +100,6 @@ impl Identity {
     }
 }
 
-/// A message that was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotSent;
 

@@ -122,7 +122,6 @@ impl Subjects {
         self.own("l")
     }
 
-    /// Changes of rows.
     pub(super) fn rows(&self) -> Subject {
         self.own("r")
     }
@@ -141,7 +140,6 @@ impl Subjects {
         format!("{}.w.{to}.{}", self.prefix, self.node).into()
     }
 
-    /// Questions to a node.
     pub(super) fn question(&self, to: u8) -> Subject {
         format!("{}.q.{to}.{}", self.prefix, self.node).into()
     }

@@ -23,7 +23,6 @@ use tokio::time::{sleep, timeout};
 use super::link::Link;
 use crate::host::{Rows, RowsError, RowsPart};
 
-/// Longest time until an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const DIGESTS: u8 = 0;
@@ -33,7 +32,6 @@ const LAST: u8 = 0;
 const MORE: u8 = 1;
 const NONE: u8 = 2;
 
-/// The other node of a repair.
 pub(super) struct Neighbour<'a> {
     pub(super) link: &'a Link,
     pub(super) node: u8,
@@ -59,12 +57,9 @@ impl Neighbour<'_> {
     }
 }
 
-/// The extent of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Repaired {
-    /// Ranges that were fetched.
     pub(super) ranges: usize,
-    /// Bytes that were merged.
     pub(super) bytes: usize,
 }
 

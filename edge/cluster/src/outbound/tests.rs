@@ -38,7 +38,6 @@ fn header_of(now: Time, kind: Kind) -> Header {
     Header { kind, has_ids: false, node: 0, boot: 0, number: 0, cut_ms: now.unix_ms }
 }
 
-/// Returns the headers of a message's blocks.
 fn headers(message: &[u8]) -> Vec<Header> {
     let mut rest = message;
     let mut headers = Vec::new();

@@ -264,7 +264,6 @@ fn streams(stats: &ClusterStatus, problems: &mut Vec<ClusterProblem>) {
     );
 }
 
-/// Returns the other nodes, without those that are ignored.
 fn others(stats: &ClusterStatus) -> impl Iterator<Item = &ClusterNode> {
     stats.nodes.iter().filter(|it| it.node != stats.node && !it.ignored)
 }
@@ -323,7 +322,6 @@ fn silent_node(it: &ClusterNode) -> ClusterProblem {
     ClusterProblem { kind: ProblemKind::NodeSilent, node: Some(node), text }
 }
 
-/// Returns the problems of a node that is heard.
 fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
     let node = it.node;
     let mut doubts = Vec::new();
@@ -356,7 +354,7 @@ fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::super::ClusterConnection;
     use super::*;
 
@@ -365,7 +363,7 @@ pub(super) mod tests {
     }
 
     /// Three nodes, of which this one is node 1, and all is well.
-    pub(in crate::status) fn linked() -> ClusterStatus {
+    fn linked() -> ClusterStatus {
         let stream = |name: &str| ClusterStream {
             name: name.into(),
             has_leader: true,

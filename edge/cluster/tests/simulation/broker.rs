@@ -53,7 +53,6 @@ pub(crate) struct Stored {
     id: MessageId,
 }
 
-/// The stream of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     /// When it was made; 0 = there is none.
@@ -62,7 +61,6 @@ pub(crate) struct Stream {
     /// Where each message is stored, also those that are gone.
     sequences: BTreeMap<MessageId, u64>,
     pub(crate) last: u64,
-    /// Until when there is no leader.
     no_leader_ms: u64,
     /// Publishes that an ending leader has accepted, and may yet be stored.
     limbo: Vec<Stored>,
@@ -74,7 +72,6 @@ impl Stream {
         self.messages.front().map_or(self.last + 1, |message| message.sequence)
     }
 
-    /// Appends a message. Its sequence is the next one.
     fn append(&mut self, message: Stored) -> Stored {
         self.last += 1;
         let message = Stored { sequence: self.last, ..message };
@@ -89,7 +86,6 @@ pub(crate) struct Link {
     /// The node's number, which its subjects name.
     pub(crate) number: u8,
     pub(crate) is_up: bool,
-    /// True if it may not connect.
     pub(crate) is_cut: bool,
     reconnect_ms: u64,
     /// Milliseconds that messages take, from and to.
@@ -115,7 +111,6 @@ impl Link {
     }
 }
 
-/// NATS.
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) stream: Stream,
@@ -158,7 +153,6 @@ impl Broker {
         now_ms + u64::from(least + self.random.below(most - least + 1))
     }
 
-    /// A node sends.
     pub(crate) fn send(&mut self, now_ms: u64, link: usize, message: Up) {
         if !self.links[link].is_up {
             return;
@@ -213,7 +207,6 @@ impl Broker {
         link.next = Some(next);
     }
 
-    /// Returns the number of the node's present reader.
     pub(crate) fn reader(&self, link: usize) -> u64 {
         self.links[link].reader
     }

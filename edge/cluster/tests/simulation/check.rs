@@ -13,21 +13,6 @@ fn running<'a, 'b>(world: &'b World<'a>) -> impl Iterator<Item = &'b Process<'a>
     world.slots.iter().filter_map(|slot| slot.process.as_ref())
 }
 
-/// (g): whatever happens, nothing grows without bound.
-pub(crate) fn bounds(world: &World<'_>) -> Result<(), String> {
-    for process in running(world) {
-        let snapshot = process.snapshot(world.now_ms);
-        let queue = &snapshot.queue;
-        if queue.unstored_bytes > queue.bytes_max + 64 {
-            return Err(format!("node {}: {} bytes wait", process.number, queue.unstored_bytes));
-        }
-        if snapshot.events.len() > 20 || snapshot.nodes.len() > world.slots.len() {
-            return Err(format!("node {}: too much is shown", process.number));
-        }
-    }
-    Ok(())
-}
-
 /// (h): the lag that is shown is no less than the true one, but for a second and the steps of time.
 pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
     // Where the log has lost its end, positions say little until something follows.
@@ -53,8 +38,7 @@ pub(crate) fn lags(world: &World<'_>) -> Result<(), String> {
             let is_it =
                 |it: &&Process<'_>| it.number == node.node && (it.boot >> 8) / 1000 == node.started;
             let Some(other) = running(world).find(is_it) else { continue };
-            let is_of_twin = |it: &Planned| matches!(it.fault, Fault::Twin { at } if at + 1 == usize::from(node.node));
-            if world.now_ms < other.hangs_until_ms + 2000 || world.faults.iter().any(is_of_twin) {
+            if world.now_ms < other.hangs_until_ms + 2000 {
                 continue;
             }
             let position = process.node.position();
@@ -97,7 +81,6 @@ fn is_slow(world: &World<'_>, number: u8) -> bool {
     })
 }
 
-/// Says who is not ready.
 pub(crate) fn unsettled(world: &World<'_>) -> String {
     let mut text = format!(
         "not settled a minute after the last fault; stream {:?} {}",

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use cluster::{Figures, Input, Node, Options, Output, Snapshot, Time};
 use primitives::Random;
 use replication::block::{Block, Kind};
-use replication::{Encoder, Feed, Now, ReplayClock};
-use swarm::{Store, StoreAnnounce};
+use replication::{Now, ReplayClock};
+use swarm::{Encoder, Feed, Store, StoreAnnounce};
 use types::{PeerKey, Role, Tick};
 
 use crate::broker::{Broker, Down, Up};
@@ -93,12 +93,11 @@ pub(crate) struct Parts {
     pub(crate) times: Times,
 }
 
-/// A process.
 pub(crate) struct Process<'a> {
     pub(crate) number: u8,
     pub(crate) boot: u64,
     home: &'a Home,
-    encoder: Encoder<'a, Store>,
+    encoder: Encoder<'a>,
     pub(crate) node: Node,
     /// Milliseconds by which its wall clock is ahead.
     pub(crate) offset_ms: i64,
@@ -201,7 +200,6 @@ impl<'a> Process<'a> {
         }
     }
 
-    /// Returns the blocks of what has changed.
     fn take_changes(&mut self, now_ms: u64) -> Vec<Vec<u8>> {
         let mut blocks = Vec::new();
         let taken = self.encoder.changes(self.now(now_ms), &mut |_, block| {

@@ -2,13 +2,12 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use cluster::{Input, LogState, Snapshot};
 use primitives::Random;
 use replication::block::Kind;
 
-use crate::broker::{Broker, Link, Up};
+use crate::broker::{Broker, Link};
 use crate::clients::Client;
 use crate::faults::{Fault, Planned, Scenario, apart, falls_back, lifetimes, plan, storm, stuck};
 use crate::host::{Canary, Copy, Home, Parts, Process, blocks, each_peer};
@@ -28,7 +27,6 @@ pub(crate) struct Slot<'a> {
     slow: bool,
 }
 
-/// A cluster.
 pub(crate) struct World<'a> {
     pub(crate) now_ms: u64,
     pub(crate) random: Random,
@@ -117,9 +115,6 @@ impl<'a> World<'a> {
             world.broker.ahead_ms = i64::from(world.random.below(4_000_000)) - 2_000_000;
             world.broker.cuts_differ = true;
         }
-        // For a twin.
-        world.add_slot(0, 0);
-        world.broker.links[nodes].is_cut = true;
         world
     }
 
@@ -188,7 +183,6 @@ impl<'a> World<'a> {
         while self.broker.take(u64::MAX, at).is_some() {}
     }
 
-    /// Moves time on by a step.
     pub(crate) fn step(&mut self, clients_act: bool) {
         self.now_ms += STEP_MS;
         self.broker.step(self.now_ms);
@@ -378,13 +372,6 @@ impl<'a> World<'a> {
                     }
                 }
             }
-            Fault::Garbage { at } => self.send_garbage(at),
-            Fault::Twin { at } => {
-                let twin = self.slots.len() - 1;
-                let number = self.slots[at].number;
-                self.slots[twin].number = number;
-                self.start(twin, None);
-            }
         }
     }
 
@@ -392,28 +379,6 @@ impl<'a> World<'a> {
     fn part(&mut self, links: u32) {
         for at in 0..self.broker.links.len() {
             self.broker.links[at].side = u8::from(links >> at & 1 == 1);
-        }
-    }
-
-    fn send_garbage(&mut self, at: usize) {
-        for _ in 0..20 {
-            let len = self.random.below(80) as usize;
-            let mut bytes: Vec<u8> = (0..len).map(|_| self.random.next() as u8).collect();
-            if let Some(message) =
-                self.broker.stream.messages.back().filter(|_| len.is_multiple_of(2))
-            {
-                bytes = message.message.to_vec();
-                if let Some(byte) = bytes.get_mut(len % 70) {
-                    *byte ^= 1 << (len % 8);
-                }
-            }
-            let bytes: Arc<[u8]> = bytes.into();
-            let message = match len % 3 {
-                0 => Up::Live { block: bytes },
-                1 => Up::Heartbeat { body: bytes },
-                _ => Up::Log { id: (0, self.random.next()), message: bytes },
-            };
-            self.broker.send(self.now_ms, at, message);
         }
     }
 
@@ -431,11 +396,6 @@ impl<'a> World<'a> {
                 self.start(at, copy);
             }
             Fault::Slow { at } => self.slots[at].slow = false,
-            Fault::Twin { .. } => {
-                let twin = self.slots.len() - 1;
-                // Either of them may end.
-                self.end(twin, false);
-            }
             _ => {}
         }
     }
@@ -459,7 +419,6 @@ impl<'a> World<'a> {
             self.step(true);
             if self.now_ms.is_multiple_of(1000) {
                 self.note_walked();
-                check::bounds(self)?;
                 check::lags(self)?;
             }
         }
@@ -476,7 +435,6 @@ impl<'a> World<'a> {
                 calm_ms = if self.is_settled() { calm_ms + 100 } else { 0 };
             }
         }
-        check::bounds(self)?;
         check::same_peers(self)?;
         check::truth(self)
     }
