@@ -84,12 +84,7 @@ fn check_bounds(node: &Node, now: Time, out: &[Output]) {
     let unstored_bytes = snapshot.queue.unstored_bytes;
     assert!(unstored_bytes <= QUEUE as u64, "{unstored_bytes} bytes wait");
     assert!(snapshot.nodes.len() < 256 && snapshot.events.len() <= 20);
-    assert!(
-        snapshot
-            .nodes
-            .iter()
-            .all(|node| node.says.version.len() <= 256 && node.says.zone.len() <= 256)
-    );
+    assert!(snapshot.nodes.iter().all(|node| node.version.len() <= 256 && node.zone.len() <= 256));
     assert!(!snapshot.is_mute || snapshot.queue.log != LogState::Flowing);
     assert!(out.len() < 1000, "{} outputs", out.len());
     for output in out {
