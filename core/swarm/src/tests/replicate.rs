@@ -418,30 +418,6 @@ fn the_longest_pages_are_walked_in_parts() {
     }
 }
 
-#[test]
-fn a_torrent_is_walked_from_its_beginning_when_the_one_after_it_is_removed() {
-    for steps in [1, 4, 8] {
-        let store = store(1);
-        for (torrent, role) in [(1, Role::Seeder), (1, Role::Leecher), (2, Role::Leecher)] {
-            let first = if role == Role::Seeder { 0 } else { 1000 };
-            let peers = first..first + 1000;
-            let requests: Vec<_> = peers.map(|number| update(torrent, v4(number), role)).collect();
-            announce(&store, 1, &requests);
-        }
-        let feed = Feed::default();
-        let mut journal = Journal::new(&feed, &store);
-        assert!((0..steps).all(|_| !journal.step(1)));
-        journal.take(1);
-        let visited = journal.replay().dump();
-        assert!(visited.keys().all(|(torrent, _)| *torrent == InfoHash([2; 20])));
-        assert!((1..1000).contains(&visited.len()), "{}", visited.len());
-        store.remove(&InfoHash([2; 20]));
-        while !journal.step(1) {}
-        let there: Vec<_> = store.dump().into_keys().collect();
-        assert_eq!((there.len(), there), (2000, journal.replay().dump().into_keys().collect()));
-    }
-}
-
 /// Pages that merge behind a walk take no peers with them.
 #[test]
 fn removing_the_peers_of_an_address_misses_none_while_pages_merge() {
