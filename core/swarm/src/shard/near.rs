@@ -69,12 +69,11 @@ impl Chosen<'_> {
         let examined = (chosen.len() as u32 * EXAMINED_RATIO).min(EXAMINED_MAX);
         set.search(&self.shard.arena, own, self.sample_seed, examined, |peer| {
             let key = peer.key();
-            let is_new = || {
-                let is_known = found.iter().chain(chosen).any(|it| it.key() == key);
-                let has_network = E::network(key).is_some();
-                !is_known && !(has_network && found.iter().any(|it| it.shares_network(key)))
-            };
-            if is_near(peer.peer_key().socket_addr().ip()) && is_new() {
+            let is_known = || found.iter().chain(chosen).any(|it| it.key() == key);
+            let has_neighbour =
+                || E::network(key).is_some() && found.iter().any(|it| it.shares_network(key));
+            let ip = peer.peer_key().socket_addr().ip();
+            if is_near(ip) && !is_known() && !has_neighbour() {
                 found.push(*peer);
             }
             found.len() < most

@@ -390,13 +390,23 @@ mod tests {
         }
     }
 
-    /// A change of a cluster that has no problem, and the kinds of problems that it has then, with their nodes.
+    /// A change of a cluster that has no problem, the state then, and the kinds of its problems with their nodes.
     type Case = (fn(&mut ClusterStatus), ClusterState, &'static [(ProblemKind, Option<u8>)]);
 
+    fn check(cases: &[Case]) {
+        for (change, state, expected) in cases {
+            let mut status = linked();
+            change(&mut status);
+            let judged = status.judged();
+            let found: Vec<_> = judged.problems.iter().map(|it| (it.kind, it.node)).collect();
+            assert_eq!((judged.state, found.as_slice()), (*state, *expected));
+        }
+    }
+
     #[test]
-    fn each_fault_is_a_problem_of_its_kind() {
+    fn faults_of_this_node_are_problems() {
         use ClusterState::{CatchingUp, Disconnected, Linked, Mute, NotStored};
-        let cases: [Case; 11] = [
+        check(&[
             (|_| {}, Linked, &[]),
             (
                 // All are silent then, which the first sentence says.
@@ -409,6 +419,43 @@ mod tests {
                 Disconnected,
                 &[(ProblemKind::Disconnected, None)],
             ),
+            (
+                |it| {
+                    it.queue.log = LogState::Held;
+                    it.queue.unstored_blocks = 4;
+                    it.streams[0].has_leader = false;
+                },
+                NotStored,
+                &[(ProblemKind::NotStored, None), (ProblemKind::Stream, None)],
+            ),
+            (
+                |it| {
+                    it.queue.log = LogState::CatchingUp;
+                    it.queue.dirty_s = 31.0;
+                },
+                CatchingUp,
+                &[(ProblemKind::QueueFull, None)],
+            ),
+            (
+                |it| {
+                    it.is_mute = true;
+                    it.nodes[0].ignored = true;
+                },
+                Mute,
+                &[(ProblemKind::Mute, None), (ProblemKind::Ignored, None)],
+            ),
+            (
+                |it| it.open_doors = vec!["this node may change the stream".into()],
+                Linked,
+                &[(ProblemKind::Rights, None)],
+            ),
+        ]);
+    }
+
+    #[test]
+    fn faults_of_other_nodes_are_problems() {
+        use ClusterState::Linked;
+        check(&[
             (
                 |it| it.nodes[2].state = NodeState::Suspect,
                 Linked,
@@ -434,23 +481,6 @@ mod tests {
             ),
             (
                 |it| {
-                    it.queue.log = LogState::Held;
-                    it.queue.unstored_blocks = 4;
-                    it.streams[0].has_leader = false;
-                },
-                NotStored,
-                &[(ProblemKind::NotStored, None), (ProblemKind::Stream, None)],
-            ),
-            (
-                |it| {
-                    it.queue.log = LogState::CatchingUp;
-                    it.queue.dirty_s = 31.0;
-                },
-                CatchingUp,
-                &[(ProblemKind::QueueFull, None)],
-            ),
-            (
-                |it| {
                     it.nodes[1].lag_s = 5.1;
                     it.nodes[1].clock_offset_s = -2.5;
                     // Changes on their way.
@@ -472,26 +502,6 @@ mod tests {
                     (ProblemKind::Policy, Some(3)),
                 ],
             ),
-            (
-                |it| {
-                    it.is_mute = true;
-                    it.nodes[0].ignored = true;
-                },
-                Mute,
-                &[(ProblemKind::Mute, None), (ProblemKind::Ignored, None)],
-            ),
-            (
-                |it| it.open_doors = vec!["this node may change the stream".into()],
-                Linked,
-                &[(ProblemKind::Rights, None)],
-            ),
-        ];
-        for (change, state, expected) in cases {
-            let mut status = linked();
-            change(&mut status);
-            let judged = status.judged();
-            let found: Vec<_> = judged.problems.iter().map(|it| (it.kind, it.node)).collect();
-            assert_eq!((judged.state, found.as_slice()), (state, expected));
-        }
+        ]);
     }
 }
