@@ -134,3 +134,51 @@ fn a_block_that_is_not_stored_in_time_goes_out_live_once() {
     assert!(live(&ticks(&mut outbound, 9000..12_000)).is_empty());
     assert_eq!(outbound.counts().live_blocks, 2);
 }
+
+#[test]
+fn a_node_tells_nothing_until_it_has_read_up_to_a_mark() {
+    let mut outbound = open(1 << 20);
+    outbound.missed(-3000);
+    assert_eq!(outbound.state(), LogState::CatchingUp);
+    // An empty block, if nothing else is to be published.
+    assert_eq!(logged(&ticks(&mut outbound, 1000..1100)), [(1, vec![1])]);
+    assert!(!outbound.applied(500));
+    stored(&mut outbound, 1100, 1);
+    assert_eq!(ticks(&mut outbound, 1200..9000), []);
+    assert!(!outbound.applied(100) && !outbound.settled());
+    assert!(outbound.applied(101) && !outbound.applied(102));
+    // Threads are applying it.
+    assert_eq!(ticks(&mut outbound, 9000..10_000), []);
+    assert!(outbound.settled());
+    assert_eq!(ticks(&mut outbound, 10_000..10_100), [Output::Walk { since_s: 14 }]);
+}
+
+#[test]
+fn a_stream_that_counts_anew_is_marked_anew() {
+    let mut outbound = open(1 << 20);
+    outbound.missed(0);
+    ticks(&mut outbound, 1000..1100);
+    stored(&mut outbound, 1100, 1);
+    outbound.begin_stream();
+    assert!(!outbound.applied(500));
+    assert_eq!(logged(&ticks(&mut outbound, 1200..1300)), [(2, vec![2])]);
+}
+
+#[test]
+fn a_walk_that_lost_blocks_begins_again() {
+    let mut outbound = open(1 << 20);
+    outbound.missed(-3000);
+    ticks(&mut outbound, 900..1000);
+    stored(&mut outbound, 900, 1);
+    assert!(outbound.applied(101) && outbound.settled());
+    assert_eq!(ticks(&mut outbound, 1000..1100), [Output::Walk { since_s: 5 }]);
+    outbound.push(at(1100), &header_of(at(1100), Kind::WALK), &[], &mut Vec::new());
+    // It is not stored: no more is asked for, and it is dropped.
+    let is_more = |output: &Output| matches!(output, Output::WalkMore { .. });
+    assert_eq!(ticks(&mut outbound, 1100..2100).iter().filter(|it| is_more(it)).count(), 10);
+    assert!(!ticks(&mut outbound, 2100..31_000).iter().any(is_more));
+    assert_eq!(logged(&ticks(&mut outbound, 31_100..32_000)), [(3, vec![3])]);
+    stored(&mut outbound, 32_000, 3);
+    assert!(outbound.applied(103) && outbound.settled());
+    assert_eq!(ticks(&mut outbound, 32_000..32_100), [Output::Walk { since_s: 36 }]);
+}

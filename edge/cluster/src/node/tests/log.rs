@@ -97,6 +97,16 @@ fn walk_since_s(out: &[Output]) -> Option<u32> {
 }
 
 #[test]
+fn a_new_log_is_filled_by_the_first_node() {
+    let mut bed = Bed::new(None);
+    bed.connect(1, UNIX_MS);
+    bed.logged(1, 2, &changes(2, 5, 1));
+    bed.look_up(10, 1, 0, 0);
+    let out = bed.wait_storing(300);
+    assert_eq!((starts(&out), walk_since_s(&out)), (vec![Start::First], Some(2701)));
+}
+
+#[test]
 fn a_restored_node_reads_little_and_tells_what_it_did_last() {
     let mut bed = Bed::new(Some(UNIX_MS - 10_000));
     let out = bed.connect(2, UNIX_MS);
