@@ -15,6 +15,7 @@ pub fn check(bytes: &[u8]) {
         boot: 77,
         version: "1".to_owned(),
         zone: String::new(),
+        kinds: &[],
         policy: 1,
         queue_bytes: QUEUE,
         peer_lifetime_s: 2700,
@@ -83,12 +84,7 @@ fn check_bounds(node: &Node, now: Time, out: &[Output]) {
     let unstored_bytes = snapshot.queue.unstored_bytes;
     assert!(unstored_bytes <= QUEUE as u64, "{unstored_bytes} bytes wait");
     assert!(snapshot.nodes.len() < 256 && snapshot.events.len() <= 20);
-    assert!(
-        snapshot
-            .nodes
-            .iter()
-            .all(|node| node.says.version.len() <= 256 && node.says.zone.len() <= 256)
-    );
+    assert!(snapshot.nodes.iter().all(|node| node.version.len() <= 256 && node.zone.len() <= 256));
     assert!(!snapshot.is_mute || snapshot.queue.log != LogState::Flowing);
     assert!(out.len() < 1000, "{} outputs", out.len());
     for output in out {

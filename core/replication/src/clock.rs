@@ -113,19 +113,6 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_ages_by_the_trackers_clock() {
-        let clock = ReplayClock::new(ANCHOR);
-        let cut_ms = ANCHOR.unix_ms - 5_200;
-        assert_eq!(ago_s(clock, 0, cut_ms), 5);
-        assert_eq!(ago_s(clock, 7, cut_ms), 12);
-        assert_eq!(ago_s(clock.in_whole_seconds(), 7, cut_ms), 12);
-        assert_eq!(ago_s(clock.in_whole_seconds(), 0, ANCHOR.unix_ms - 950), 1);
-        assert_eq!(ago_s(clock, 0, ANCHOR.unix_ms - 950), 0);
-        // A cut in the future is of now.
-        assert_eq!(ago_s(clock, 0, ANCHOR.unix_ms + 5_200), 0);
-    }
-
-    #[test]
     fn shifts_bounds_and_additions_apply_in_that_order() {
         let clock = ReplayClock::new(ANCHOR).shifted(-60_000).older_by(16).at_most(300);
         assert_eq!(ago_s(clock, 0, ANCHOR.unix_ms), 60 + 16);

@@ -102,14 +102,6 @@ mod tests {
     }
 
     #[test]
-    fn a_later_announce_has_age_0() {
-        for start in [0, 15, 16, AGE_UNIT_S * UNITS - 1] {
-            let meta = PeerMeta::new(Tick(start + AGE_UNIT_S), false, false);
-            assert_eq!(meta.age(Tick(start)), 0);
-        }
-    }
-
-    #[test]
     fn peers_that_waited_are_never_too_soon() {
         for seconds in [0, 1, 15, 16, 31, 32, 45, 885] {
             for start in 0..40 {

@@ -58,7 +58,7 @@ pub struct StoreAnnounce {
 }
 
 impl StoreAnnounce {
-    /// Returns an update without limits that wants no peers: for tests and benches.
+    /// Returns an update without limits that wants no peers: for tests.
     #[doc(hidden)]
     pub fn update(info_hash: InfoHash, peer: PeerKey, role: Role) -> Self {
         Self {

@@ -30,13 +30,11 @@ impl ChangeQueue {
         }
     }
 
-    /// Returns true if changes are kept.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.changes.capacity() > 0
     }
 
-    /// Keeps a change of a peer that has this id.
     #[inline]
     pub(crate) fn push(&mut self, id: &PeerId, change: impl FnOnce() -> Change) {
         if self.is_on() {

@@ -16,7 +16,6 @@ use crate::entry::Entry;
 use crate::role::{ByRole, SetRole};
 use crate::set::PeerSet;
 
-/// A torrent.
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct Record {
@@ -58,7 +57,6 @@ const _: () = assert!(size_of::<Sets>() == size_of::<[u64; 4]>());
 const _: () = assert!(size_of::<[PackedV4; INLINE_MAX]>() == size_of::<[u64; 4]>());
 
 impl Record {
-    /// Returns the record of a new torrent.
     pub(crate) fn new(info_hash: InfoHash, now: Tick) -> Self {
         // Torrents that come after a year saturate: only their place in a list depends on it.
         let first_seen = (now.0 / FIRST_SEEN_UNIT_S).min(u32::from(HAS_WEB) - 1) as u16;
@@ -248,13 +246,11 @@ impl Records {
         cast_mut(&mut self.chunks[number / HUGE_LINES].lines_mut()[number % HUGE_LINES])
     }
 
-    /// Prefetches a record.
     #[inline]
     pub(crate) fn prefetch(&self, number: u32) {
         prefetch(self.at(number));
     }
 
-    /// Appends a record and returns its number.
     pub(crate) fn push(&mut self, record: Record) -> u32 {
         let number = self.len;
         if number as usize == self.chunks.len() * HUGE_LINES {

@@ -54,7 +54,6 @@ impl From<Role> for SetRole {
 pub(crate) struct ByRole<T>([T; 2]);
 
 impl<T> ByRole<T> {
-    /// Returns the values by role.
     #[inline]
     pub(crate) fn new(seeders: T, leechers: T) -> Self {
         Self([seeders, leechers])

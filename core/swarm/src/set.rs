@@ -126,7 +126,6 @@ impl<E: Entry> PeerSet<E> {
         gone
     }
 
-    /// Returns the position of a peer.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -170,7 +169,6 @@ impl<E: Entry> PeerSet<E> {
         Position { at, ..position }
     }
 
-    /// Returns the number of peers.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.raw.word & !PAGED
@@ -201,7 +199,6 @@ impl<E: Entry> PeerSet<E> {
         (page, from | u32::MAX >> bits)
     }
 
-    /// Returns the peers of a page.
     // With the hint alone it is not inlined where peers are sampled.
     #[inline(always)]
     pub(crate) fn entries<'a>(&self, arena: &'a Arena, page: u32) -> &'a [E] {
@@ -209,13 +206,11 @@ impl<E: Entry> PeerSet<E> {
         &page.slice(arena)[..page.len as usize]
     }
 
-    /// Returns all peers.
     pub(crate) fn iter(self, arena: &Arena) -> impl Iterator<Item = &E> {
         (0..self.pages(arena)).flat_map(move |page| self.entries(arena, page))
     }
 
-    /// Keeps the peers of a page for which `keep` returns true, and moves the page out of draining
-    /// memory. Returns the number of lines visited.
+    /// Keeps the peers of a page for which `keep` returns true. Returns the number of lines visited.
     pub(crate) fn retain(
         &mut self,
         arena: &mut Arena,
@@ -226,7 +221,6 @@ impl<E: Entry> PeerSet<E> {
         let mut entries = self.page(arena, page);
         let cost = entries.lines();
         let before = entries.len;
-        entries.block = arena.relocate(entries.block, entries.lines());
         let mut at = 0;
         while at < entries.len {
             if keep(&entries.slice(arena)[at as usize]) {
@@ -241,10 +235,6 @@ impl<E: Entry> PeerSet<E> {
         }
         self.raw.word -= before - entries.len;
         self.set_page(arena, page, entries);
-        if page == 0 {
-            let lines = self.head(arena).len;
-            self.raw.block = arena.relocate(self.raw.block, lines);
-        }
         self.shrink_if_sparse(arena, &hash);
         cost
     }
@@ -270,7 +260,6 @@ impl<E: Entry> PeerSet<E> {
         }
     }
 
-    /// Returns true if the set is a directory of pages.
     #[inline]
     pub(crate) fn is_paged(&self) -> bool {
         self.raw.word & PAGED != 0

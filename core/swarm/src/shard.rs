@@ -38,7 +38,7 @@ use torrent::PeerIds;
 pub(crate) use announce::StagedAnnounce;
 pub use answer::{Answer, AnswerChanges};
 pub(crate) use inspect::Found;
-pub(crate) use merge::{Merger, StagedGroup, WebWalk};
+pub(crate) use merge::{Merger, StagedGroup};
 pub(crate) use sweep::Lifetimes;
 pub(crate) use walk::{Part, Walk, WalkOutput};
 
@@ -125,7 +125,6 @@ impl Shard {
         self.pass.lag_s(now)
     }
 
-    /// Returns what the shard holds.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             torrents: self.records.len().into(),
@@ -187,7 +186,6 @@ impl Shard {
         guess.filter(is_it).or_else(|| self.find(info_hash, hash))
     }
 
-    /// Creates a torrent and returns its number.
     fn create(&mut self, now: Tick, info_hash: InfoHash, hash: u64) -> u32 {
         let number = self.records.push(Record::new(info_hash, now));
         let Self { key, index, records, .. } = self;

@@ -28,7 +28,7 @@ use crate::shard::{Answer, Exempt, Lifetimes, Shard, StagedAnnounce};
 pub use merge::REMOVALS_KEPT_S;
 #[cfg(test)]
 pub(crate) use replicate::Dump;
-pub use replicate::StoreWalk;
+pub(crate) use replicate::{StoreWalk, WalkTime};
 
 use crate::{
     Options, PeerCaps, RelayTargets, StoreAnnounce, StoreWebAnnounce, Totals, WebAnnounceSummary,

@@ -1,7 +1,6 @@
 //! The store beside a naive twin, driven by random operations.
 
 pub(crate) mod caps;
-mod cluster;
 mod inspect;
 mod memory;
 pub(crate) mod merge;
@@ -40,7 +39,6 @@ fn store(shards: usize) -> Store {
     Store::new(&options(shards))
 }
 
-/// The answer to one announce.
 #[derive(Clone, Debug, Default)]
 struct Answered {
     counts: Option<SwarmCounts>,
@@ -70,7 +68,6 @@ impl Answered {
     }
 }
 
-/// Announces, and returns the answers by slot.
 fn answers(
     store: &Store,
     now: u32,
@@ -176,25 +173,6 @@ pub(crate) fn random_word(random: &mut Random) -> Word {
     }
 }
 
-/// Calls `run` with seeds from 1000 until it has done as many operations as TIDEGATE_TWIN_OPERATIONS says.
-#[expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_macros,
-    reason = "a test for a person who waits"
-)]
-fn for_operations(mut run: impl FnMut(u64) -> u64) {
-    let operations = std::env::var("TIDEGATE_TWIN_OPERATIONS");
-    let operations: u64 = operations.map_or(1_000_000, |text| text.parse().unwrap());
-    let (mut done, mut seed) = (0, 1000);
-    while done < operations {
-        println!("seed {seed}");
-        done += run(seed);
-        seed += 1;
-    }
-    println!("{done} operations, seeds 1000 to {}", seed - 1);
-}
-
-/// Numbers announces by their index.
 fn numbered(requests: &[StoreAnnounce]) -> Vec<StoreAnnounce> {
     (0..).zip(requests).map(|(slot, request)| StoreAnnounce { slot, ..*request }).collect()
 }
@@ -216,19 +194,18 @@ struct Scale {
 }
 
 /// Drives both with the same operations and compares every answer, what merges did, and everything that is
-/// visible. Returns the number of announces.
-fn compare(seed: u64, scale: &Scale) -> u64 {
+/// visible.
+fn compare(seed: u64, scale: &Scale) {
     // Enough for all, but peers are counted for their networks.
     let store = Store::new(&Options { memory_budget: Some(1 << 30), ..options(4) });
     let mut twin = Twin::default();
     let mut random = Random::new(seed);
     // Younger than most marks of merged peers, which are before tick 0.
-    let (mut now, mut refused, mut announces) = (5, 0, 0);
+    let (mut now, mut refused) = (5, 0);
     let mut all = Merged::default();
     for round in 0..scale.rounds {
         now += random.below(30);
         let batch = 1 + random.below(64);
-        announces += u64::from(batch);
         // Slots are the caller's: use an order that is not the batch's.
         let request = |slot| StoreAnnounce { slot, ..random_request(&mut random, scale) };
         let requests: Vec<StoreAnnounce> = (0..batch as u8).rev().map(request).collect();
@@ -274,7 +251,6 @@ fn compare(seed: u64, scale: &Scale) -> u64 {
     let totals = store.totals();
     assert_eq!(totals.torrents, 0);
     assert!(totals.memory_used < 200_000, "{totals:?}");
-    announces
 }
 
 fn random_request(random: &mut Random, scale: &Scale) -> StoreAnnounce {
@@ -337,19 +313,6 @@ fn agrees_with_the_twin_on_dense_and_paged_swarms() {
         compare(seed, &Scale { torrents: 12, peers: 150, rounds: 100 });
         compare(seed, &Scale { torrents: 4, peers: 2000, rounds: 60 });
     }
-}
-
-/// `TIDEGATE_TWIN_OPERATIONS=100000000 cargo test --release -p tidegate-swarm for_long -- --ignored`
-#[test]
-#[ignore = "as long as TIDEGATE_TWIN_OPERATIONS says: hours for the 100 million of a record"]
-fn agrees_with_the_twin_for_long() {
-    for_operations(|seed| {
-        // More rounds than above, so that sets grow into pages and shrink again.
-        let small = compare(seed, &Scale { torrents: 200, peers: 12, rounds: 1500 });
-        let dense = compare(seed, &Scale { torrents: 4, peers: 500, rounds: 1500 });
-        let paged = compare(seed, &Scale { torrents: 4, peers: 2000, rounds: 600 });
-        small + dense + paged
-    });
 }
 
 /// Checks that every other peer is chosen as often as chance predicts (chi-square). The bounds are

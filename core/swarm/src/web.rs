@@ -123,7 +123,6 @@ impl WebSwarm {
         self.peers.iter().all(IndexMap::is_empty)
     }
 
-    /// Returns what is stored of a peer.
     pub(crate) fn find(&self, peer: &WebPeer) -> Option<WebKnown> {
         let in_set = |role| Some(WebKnown { role, entry: *self.peers[role].get(peer)? });
         SetRole::BOTH.into_iter().find_map(in_set)
@@ -134,7 +133,6 @@ impl WebSwarm {
         self.peers[role].get_index(at).map(|(peer, entry)| (*peer, *entry))
     }
 
-    /// Returns the peers of a role.
     pub(crate) fn peers(
         &self,
         role: SetRole,

@@ -28,7 +28,6 @@ struct Compared {
     repairs: u32,
 }
 
-/// Differences from all nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Differences {
     /// The digests of this node.
@@ -96,7 +95,6 @@ impl Differences {
         }
     }
 
-    /// Returns the kinds of a node's rows that differ.
     pub(crate) fn kinds(&self, node: u8) -> Vec<u8> {
         self.nodes.get(&node).map(Compared::kinds).unwrap_or_default()
     }

@@ -8,7 +8,6 @@ use crate::status::ClusterEvent;
 /// Events that are kept for the dashboard.
 const EVENTS_MAX: usize = 20;
 
-/// The last events that were reported.
 #[derive(Debug, Default)]
 pub(crate) struct Events(VecDeque<ClusterEvent>);
 

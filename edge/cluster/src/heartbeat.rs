@@ -86,7 +86,6 @@ impl Heartbeat {
         Some(heartbeat)
     }
 
-    /// Returns its bytes.
     pub(crate) fn write(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }

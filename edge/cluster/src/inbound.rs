@@ -45,7 +45,6 @@ pub(crate) struct Inbound {
 }
 
 impl Inbound {
-    /// Takes a message that came live.
     pub(crate) fn live(
         &mut self,
         now_ms: u64,
@@ -78,7 +77,6 @@ impl Inbound {
     }
 }
 
-/// Reads the blocks of a message.
 fn read(from: u8, message: &[u8]) -> Result<Accepted, DropReason> {
     let mut accepted: Option<Accepted> = None;
     let mut rest = message;

@@ -47,29 +47,3 @@ impl Lacks {
         Some(node)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_node_with_the_most_peers_is_asked_after_a_while() {
-        let mut lacks = Lacks::default();
-        let mut asked = |seconds: std::ops::Range<u64>, own, others: &[(u8, u64)]| {
-            let mut times = Vec::new();
-            for second in seconds {
-                let now = Time { steady_ms: second * 1000, unix_ms: 0 };
-                let node = lacks.compare(now, own, others.iter().copied());
-                times.extend(node.map(|node| (second, node)));
-            }
-            times
-        };
-        assert_eq!(asked(0..100, 1000, &[(2, 1070), (3, 0)]), []);
-        assert_eq!(asked(100..119, 1000, &[(2, 1071)]), []);
-        assert_eq!(asked(119..150, 1000, &[(2, 1000)]), []);
-        let lacking = asked(200..500, 1000, &[(2, 1071), (3, 5000), (4, 20)]);
-        assert_eq!(lacking, [(220, 3), (280, 3), (400, 3)]);
-        // None is there, or it is too young to have peers.
-        assert_eq!(asked(500..600, 0, &[]), []);
-    }
-}

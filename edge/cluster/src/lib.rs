@@ -21,15 +21,13 @@ mod members;
 pub mod nats;
 mod node;
 mod outbound;
-mod rows;
 mod seam;
 mod snapshot;
 mod status;
 
 pub use host::{BoxFuture, Host, Letters, PeerTimes, Position, Rows, RowsError, RowsPart, Store};
 pub use node::{DropReason, Figures, Input, Node, Options, Output, Start, Time};
-pub use rows::{Neighbour, Repaired, answer, repair};
-pub use snapshot::{Heartbeat, NodeSnapshot, SentCounts, Snapshot, Warmth};
+pub use snapshot::{Heartbeat, SentCounts, Snapshot, Warmth};
 pub use status::{
     ClusterConnection, ClusterDigest, ClusterEvent, ClusterNode, ClusterProblem, ClusterQueue,
     ClusterRecords, ClusterState, ClusterStatus, ClusterStream, ClusterTraffic, Identity, LogState,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use crate::heartbeat::Heartbeat;
 use crate::host::Position;
 use crate::seam::{DropReason, Output, Time};
-use crate::snapshot::{NodeSnapshot, Warmth};
-use crate::status::{LogState, NodeState};
+use crate::snapshot::Warmth;
+use crate::status::{ClusterNode, LogState, NodeState, seconds, started_s};
 use lag::Covered;
 
 /// Nodes send heartbeats each second, so three are missing.
@@ -45,7 +45,6 @@ struct Twin {
     heard_ms: u64,
 }
 
-/// The other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
     node: u8,
@@ -169,7 +168,6 @@ impl Members {
         out.push(Output::info(format!("the other process that was node {node} is gone")));
     }
 
-    /// Time has passed.
     pub(crate) fn tick(&mut self, now: Time, applied: Position, out: &mut Vec<Output>) {
         let is_over = |twin: &mut Twin| now.steady_ms >= twin.heard_ms + GONE_MS;
         if self.twin.take_if(is_over).is_some() {
@@ -283,22 +281,33 @@ impl Members {
         applied: Position,
         log_last: u64,
         policy: u64,
-    ) -> Vec<NodeSnapshot> {
+    ) -> Vec<ClusterNode> {
         let snapshot = |member: &Member| {
             let heartbeat = &member.heartbeat;
             let is_there = member.state != NodeState::Left;
             let theirs = heartbeat.applied;
-            NodeSnapshot {
-                says: heartbeat.clone(),
+            ClusterNode {
+                node: heartbeat.node,
                 state: member.state,
-                silent_ms: now.steady_ms.saturating_sub(member.heard_ms),
-                has_same_policy: heartbeat.policy == policy,
-                behind: match theirs.stream == applied.stream {
+                version: heartbeat.version.clone(),
+                zone: heartbeat.zone.clone(),
+                started: started_s(heartbeat.boot),
+                heartbeat_age_s: seconds(now.steady_ms.saturating_sub(member.heard_ms)),
+                warm: heartbeat.warmth == Warmth::Warm,
+                log: heartbeat.outbound,
+                peers: heartbeat.peers.iter().sum(),
+                torrents: heartbeat.torrents,
+                announces_s: heartbeat.announces_per_s as f64,
+                lag_s: if is_there { seconds(member.covered.lag_ms(now)) } else { 0.0 },
+                their_lag_s: seconds(heartbeat.lag_ms),
+                behind_blocks: match theirs.stream == applied.stream {
                     true => log_last.saturating_sub(theirs.sequence),
                     false => log_last,
                 },
-                lag_ms: if is_there { member.covered.lag_ms(now) } else { 0 },
-                ..NodeSnapshot::default()
+                clock_offset_s: heartbeat.clock_ahead_ms as f64 / 1000.0,
+                queue_bytes: heartbeat.queue_bytes,
+                same_policy: heartbeat.policy == policy,
+                ..ClusterNode::default()
             }
         };
         self.members.values().map(snapshot).collect()

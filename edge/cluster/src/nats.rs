@@ -21,6 +21,7 @@ mod log;
 mod operator;
 mod options;
 mod reader;
+mod repair;
 mod rights;
 mod rows;
 mod status;
@@ -30,7 +31,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use replication::{Feed, Reservation};
+use swarm::{Feed, Reservation};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -153,7 +154,7 @@ async fn run_with(
         flush: inputs::every(options.flush),
         tick: inputs::every(inputs::TICK),
     };
-    let encoder = replication::Encoder::at(&feed, host.store(), node.boot, reservation);
+    let encoder = swarm::Encoder::at(&feed, host.store(), node.boot, reservation);
     let encoder = encoder.with_refreshes().of_node(node.node.into());
     let shared = Shared { status, host: Arc::clone(&host), work, reports, rows, repairs };
     Driver::new(link, options, inbox, node, encoder, shared).run(&mut inputs).await;

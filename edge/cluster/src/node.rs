@@ -18,7 +18,7 @@ use crate::members::Members;
 use crate::outbound::{HOLD_MS, Outbound};
 pub use crate::seam::{DropReason, Figures, Input, Options, Output, Start, Time};
 use crate::snapshot::{Snapshot, Warmth};
-use crate::status::ClusterQueue;
+use crate::status::{ClusterQueue, seconds};
 
 /// From connecting until anything is published and the log is read: heartbeats of all nodes come, which say
 /// whether another process has this node's number.
@@ -62,7 +62,6 @@ pub struct Node {
     /// When heartbeats have been collected.
     collected_ms: Option<u64>,
     heartbeat_ms: Option<u64>,
-    /// When time last passed.
     tick_ms: u64,
     warm_ms: Option<u64>,
     reading: ReadState,
@@ -78,7 +77,6 @@ pub struct Node {
     /// The youngest block of an earlier process of this node that the log has: when it was cut.
     own_cut_ms: u64,
     figures: Figures,
-    /// Bytes of the messages of other nodes that were applied.
     applied_bytes: u64,
     dropped: [u64; DropReason::ALL.len()],
 }
@@ -187,7 +185,6 @@ impl Node {
         self.open_or_close(now, out);
     }
 
-    /// Returns true if the node may publish.
     fn is_open(&self, now: Time) -> bool {
         let is_collected = self.collected_ms.is_some_and(|at_ms| now.steady_ms >= at_ms);
         // Before the first look-up, the time of blocks is not known.
@@ -272,7 +269,6 @@ impl Node {
         u64::from(self.options.peer_lifetime_s) * 1000
     }
 
-    /// Takes a block that this node has cut.
     fn cut(&mut self, now: Time, block: &[u8], out: &mut Vec<Output>) {
         match Block::read(block) {
             Ok((block, _)) => self.outbound.push(now, &block.header, block.body, out),
@@ -469,6 +465,13 @@ impl Node {
         self.warm_ms.is_some()
     }
 
+    fn kind_name(&self, kind: u8) -> String {
+        match self.options.kinds.get(usize::from(kind)) {
+            Some(name) => String::from(*name),
+            None => format!("kind {kind}"),
+        }
+    }
+
     /// Returns what there is to see, for metrics and the API. Not for every input: it copies.
     pub fn snapshot(&self, now: Time) -> Snapshot {
         let (unstored_blocks, queue_bytes) = self.outbound.queue();
@@ -476,10 +479,10 @@ impl Node {
         let mut nodes =
             self.members.snapshot(now, self.position, self.log_last, self.options.policy);
         for node in &mut nodes {
-            let number = node.says.node;
-            node.is_ignored = self.ignored.contains(&number);
-            node.differs = self.differences.kinds(number);
-            node.differs_ms = self.differences.lasting_ms(now, number);
+            let differing = self.differences.kinds(node.node).into_iter();
+            node.ignored = self.ignored.contains(&node.node);
+            node.differing = differing.map(|kind| self.kind_name(kind)).collect();
+            node.differing_s = seconds(self.differences.lasting_ms(now, node.node));
         }
         let sent = self.outbound.counts();
         Snapshot {

@@ -114,9 +114,7 @@ pub(crate) struct Outbound {
     lifetime_ms: u64,
     /// The number of the last block.
     number: u64,
-    /// The ticket of the last message.
     ticket: u64,
-    /// When time last passed.
     tick_ms: u64,
     /// True if anything may be published.
     is_open: bool,
@@ -127,7 +125,6 @@ pub(crate) struct Outbound {
     bytes: usize,
     /// The first blocks of the queue.
     in_flight: Option<InFlight>,
-    /// When a message was last published.
     published_ms: u64,
     /// True if the last message was not acknowledged in time, or was dropped: messages follow at the pace of retries.
     is_unanswered: bool,
@@ -139,7 +136,6 @@ pub(crate) struct Outbound {
     gone: Gone,
     /// Removals that blocks have reported within a lifetime.
     told_gone: Gone,
-    /// When removals were last forgotten.
     forgot_ms: u64,
     /// Since when changes are in no block, by the steady clock: perhaps before it began.
     dirty_ms: Option<i64>,
@@ -345,7 +341,6 @@ impl Outbound {
         self.publish_next(now, out);
     }
 
-    /// Time has passed.
     pub(crate) fn tick(&mut self, now: Time, out: &mut Vec<Output>) {
         self.tick_ms = now.steady_ms;
         self.drop_old(now);
@@ -428,7 +423,6 @@ impl Outbound {
         self.push(now, &header, body, out);
     }
 
-    /// The walk has ended.
     pub(crate) fn walk_ended(&mut self) {
         if let CatchUp::Walking { .. } = self.catch_up {
             self.catch_up = CatchUp::Ended { number: self.number };

@@ -14,6 +14,8 @@ pub struct Options {
     pub version: String,
     /// The zone, for other nodes to show. May be empty.
     pub zone: String,
+    /// The names of the kinds of rows, by number.
+    pub kinds: &'static [&'static str],
     /// A digest of the policy: nodes whose digests differ are shown.
     pub policy: u64,
     /// Bytes of blocks that wait for the stream, at most.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use crate::heartbeat::Heartbeat;
-use crate::status::{ClusterEvent, ClusterQueue, NodeState};
+use crate::status::{ClusterEvent, ClusterNode, ClusterQueue};
 
 /// State of a node, and of the others as it knows them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Snapshot {
     /// By how much this machine's wall clock is ahead of the stream's, milliseconds.
     pub clock_ahead_ms: i64,
     /// The other nodes, by number. Those that left are there for an hour.
-    pub nodes: Vec<NodeSnapshot>,
+    pub nodes: Vec<ClusterNode>,
     /// Nodes that were heard of within the last seconds, and have listeners of other kinds.
     pub refused: Vec<u8>,
     /// The last 20 events, oldest first.
@@ -45,29 +45,6 @@ pub enum Warmth {
     Warming,
     /// It knows everything, or has waited long enough.
     Warm,
-}
-
-/// Another node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeSnapshot {
-    /// Its last heartbeat.
-    pub says: Heartbeat,
-    /// Its state, as this node sees it.
-    pub state: NodeState,
-    /// True if it is ignored.
-    pub is_ignored: bool,
-    /// Milliseconds since it was last heard of.
-    pub silent_ms: u64,
-    /// True if its policy is the same as this node's.
-    pub has_same_policy: bool,
-    /// Messages of the log that it has not applied, as far as this node knows.
-    pub behind: u64,
-    /// The kinds of its rows that differed from this node's when it was last heard.
-    pub differs: Vec<u8>,
-    /// Milliseconds since they began to differ; 0 if they do not.
-    pub differs_ms: u64,
-    /// Largest age of its changes that may be missing here, milliseconds.
-    pub lag_ms: u64,
 }
 
 /// Blocks and bytes that a node has sent since the start.

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::nats::Overview;
 use crate::seam::DropReason;
-use crate::snapshot::{NodeSnapshot, Warmth};
+use crate::snapshot::Warmth;
 use problems::ProblemKind;
 pub use problems::{ClusterDigest, ClusterProblem, ClusterState};
 
@@ -272,8 +272,6 @@ pub struct Identity {
     pub zone: String,
     /// The time of its start.
     pub started: Instant,
-    /// The names of the kinds of records.
-    pub kinds: &'static [&'static str],
 }
 
 impl Subsystem for ClusterStatus {
@@ -353,7 +351,7 @@ impl Identity {
                 drops: drops.chain([("slow", overview.slow)]).collect(),
                 apply_s,
             },
-            nodes: node.nodes.into_iter().map(|it| self.other_node(it)).chain([own]).collect(),
+            nodes: node.nodes.into_iter().chain([own]).collect(),
             events: node.events.into_iter().rev().collect(),
             is_mute: node.is_mute,
             refused: node.refused,
@@ -378,36 +376,6 @@ impl Identity {
             ..ClusterNode::default()
         }
     }
-
-    fn other_node(&self, node: NodeSnapshot) -> ClusterNode {
-        let kind_name = |kind: &u8| match self.kinds.get(usize::from(*kind)) {
-            Some(name) => String::from(*name),
-            None => format!("kind {kind}"),
-        };
-        let says = node.says;
-        ClusterNode {
-            node: says.node,
-            state: node.state,
-            ignored: node.is_ignored,
-            version: says.version,
-            zone: says.zone,
-            started: started_s(says.boot),
-            heartbeat_age_s: seconds(node.silent_ms),
-            warm: says.warmth == Warmth::Warm,
-            log: says.outbound,
-            peers: says.peers.iter().sum(),
-            torrents: says.torrents,
-            announces_s: says.announces_per_s as f64,
-            lag_s: seconds(node.lag_ms),
-            their_lag_s: seconds(says.lag_ms),
-            behind_blocks: node.behind,
-            clock_offset_s: says.clock_ahead_ms as f64 / 1000.0,
-            queue_bytes: says.queue_bytes,
-            same_policy: node.has_same_policy,
-            differing: node.differs.iter().map(kind_name).collect(),
-            differing_s: seconds(node.differs_ms),
-        }
-    }
 }
 
 impl ClusterStatus {
@@ -427,10 +395,10 @@ impl ClusterStatus {
 }
 
 /// Returns the unix time of a boot, seconds: its number has milliseconds and 8 random bits.
-fn started_s(boot: u64) -> u64 {
+pub(crate) fn started_s(boot: u64) -> u64 {
     (boot >> 8) / 1000
 }
 
-fn seconds(ms: u64) -> f64 {
+pub(crate) fn seconds(ms: u64) -> f64 {
     ms as f64 / 1000.0
 }

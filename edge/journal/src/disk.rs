@@ -79,9 +79,7 @@ impl Disk for Directory {
     }
 
     fn open(&self, number: u64) -> io::Result<Box<dyn Read + Send>> {
-        let file = File::open(self.path(number))?;
-        advise(&file, Advice::Sequential);
-        Ok(Box::new(ReadOnce(file)))
+        Ok(Box::new(File::open(self.path(number))?))
     }
 
     fn remove(&self, number: u64) -> io::Result<()> {
@@ -103,7 +101,6 @@ impl Disk for Directory {
 struct AppendedFile {
     file: File,
     len: u64,
-    /// Number of its bytes that are on the disk.
     synced: u64,
 }
 
@@ -124,46 +121,9 @@ impl SegmentFile for AppendedFile {
         }
         self.file.sync_data()?;
         self.synced = self.len;
-        // It is not read again while this process lives.
-        advise(&self.file, Advice::DontNeed);
         Ok(())
     }
 }
-
-/// A file that is read once from beginning to end, and then dropped from the cache.
-struct ReadOnce(File);
-
-impl Read for ReadOnce {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
-    }
-}
-
-impl Drop for ReadOnce {
-    fn drop(&mut self) {
-        advise(&self.0, Advice::DontNeed);
-    }
-}
-
-/// The expected use of a file.
-enum Advice {
-    Sequential,
-    DontNeed,
-}
-
-/// Advises the system's cache, where the system takes advice.
-#[cfg(any(target_os = "linux", target_os = "freebsd"))]
-fn advise(file: &File, advice: Advice) {
-    let advice = match advice {
-        Advice::Sequential => rustix::fs::Advice::Sequential,
-        Advice::DontNeed => rustix::fs::Advice::DontNeed,
-    };
-    // Only a hint: without it, the journal takes cache that others could use better.
-    let _ = rustix::fs::fadvise(file, 0, None, advice);
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "freebsd")))]
-fn advise(_file: &File, _advice: Advice) {}
 
 #[cfg(test)]
 mod tests {

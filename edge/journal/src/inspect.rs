@@ -6,10 +6,10 @@ use std::path::Path;
 use replication::block::{Block, Kind};
 
 use crate::disk::{Directory, Disk};
-use crate::plan::{SegmentError, open_header};
+use crate::plan::open_header;
 use crate::rounds::END;
 use crate::scan::{Scanner, read_header};
-use crate::segment::file_name;
+use crate::segment::{SegmentError, file_name};
 
 /// The contents of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,7 +106,8 @@ pub fn inspect(directory: &Path) -> io::Result<Inspection> {
     inspect_on(&Directory::new(directory))
 }
 
-fn inspect_on(disk: &dyn Disk) -> io::Result<Inspection> {
+/// Does what [`inspect`] says.
+pub(crate) fn inspect_on(disk: &dyn Disk) -> io::Result<Inspection> {
     let mut listed = disk.list()?;
     listed.sort_unstable();
     let mut inspection = Inspection::default();
@@ -137,12 +138,13 @@ fn inspect_on(disk: &dyn Disk) -> io::Result<Inspection> {
     Ok(inspection)
 }
 
-/// Reads the blocks of a segment.
-fn read(disk: &dyn Disk, segment: &mut SegmentInfo, rounds: &mut RoundsSeen) -> io::Result<()> {
+fn read(
+    disk: &dyn Disk,
+    segment: &mut SegmentInfo,
+    rounds: &mut RoundsSeen,
+) -> Result<(), SegmentError> {
     let mut file = disk.open(segment.number)?;
-    let Ok(header) = read_header(&mut file)? else {
-        return Err(io::ErrorKind::InvalidData.into());
-    };
+    let header = read_header(&mut file)?;
     let mut scanner = Scanner::new(file, &header);
     while let Some(chunk) = scanner.next_chunk()? {
         segment.damage.extend(&chunk.damage);
@@ -190,12 +192,10 @@ fn mark(body: &[u8]) -> Option<(u64, bool)> {
     Some((u64::from_le_bytes(*number), u64::from_le_bytes(*mark) == END))
 }
 
-/// The rounds seen so far.
 #[derive(Default)]
 struct RoundsSeen {
     /// The one that has begun, with its writer.
     current: Option<(u64, RoundInfo)>,
-    /// The last one that has ended.
     complete: Option<RoundInfo>,
 }
 
@@ -210,120 +210,5 @@ impl RoundsSeen {
         if let Some((_, round)) = ended {
             self.complete = Some(RoundInfo { ended_ms: at_ms, ..round });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use replication::block::{self, Change, Header, Word};
-    use tempfile::TempDir;
-    use types::{InfoHash, PeerKey, Role};
-
-    use super::*;
-    use crate::segment::SegmentHeader;
-
-    const BOOT: u64 = 77;
-
-    /// Returns a segment with these blocks.
-    fn segment(number: u64, round_segment: u64, blocks: &[(Kind, Vec<u8>)]) -> Vec<u8> {
-        let header = SegmentHeader {
-            number,
-            boot: BOOT,
-            created_ms: 5000,
-            epoch_ms: 1000,
-            round_segment,
-            journal_bytes: 0,
-        };
-        let mut bytes = header.encode().to_vec();
-        for (at, (kind, body)) in blocks.iter().enumerate() {
-            let header = Header {
-                kind: *kind,
-                has_ids: false,
-                node: 0,
-                boot: BOOT,
-                number: at as u64 + 1,
-                cut_ms: 6000 + at as u64,
-            };
-            block::write(&header, body, &mut bytes);
-        }
-        bytes
-    }
-
-    fn mark(number: u64, mark: u64) -> (Kind, Vec<u8>) {
-        (Kind::ROUND, [number, mark].map(u64::to_le_bytes).as_flattened().to_vec())
-    }
-
-    fn changes(count: u16) -> (Kind, Vec<u8>) {
-        let change = |port: u16| Change {
-            info_hash: InfoHash([7; 20]),
-            peer: PeerKey::new([192, 0, 2, 1].into(), port),
-            word: Word::present(0, Role::Leecher, false),
-            is_refresh: false,
-        };
-        let mut body = Vec::new();
-        block::encode_changes(&(1..=count).map(change).collect::<Vec<_>>(), &[], &mut body);
-        (Kind::CHANGES, body)
-    }
-
-    /// A walk that found a torrent with two v4 peers.
-    fn walk() -> (Kind, Vec<u8>) {
-        let mut body = vec![9; 20];
-        body.extend([2, 0, 0, 0]);
-        body.extend([0; 8]);
-        body.extend([1; 16]);
-        (Kind::WALK, body)
-    }
-
-    fn write(folder: &TempDir, number: u64, bytes: &[u8]) {
-        fs::write(folder.path().join(file_name(number)), bytes).unwrap();
-    }
-
-    #[test]
-    fn counts_what_is_there() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(inspect(folder.path()).unwrap(), Inspection::default());
-        write(&folder, 3, &segment(3, 0, &[mark(1, 0), changes(3), walk()]));
-        write(&folder, 4, &segment(4, 0, &[walk(), mark(1, END), mark(2, 0), walk()]));
-        let found = inspect(folder.path()).unwrap();
-        let [first, second] = &found.segments[..] else { panic!("{found:?}") };
-        assert_eq!((first.blocks, first.changes, first.walked), (3, 3, 2));
-        assert_eq!(
-            (&first.begun[..], &second.ended[..], &second.begun[..]),
-            (&[1][..], &[1][..], &[2][..])
-        );
-        let round = RoundInfo { number: 1, began_ms: 6000, ended_ms: 6001, groups: 2, peers: 4 };
-        assert_eq!((found.last_round, found.damaged()), (Some(round), 0));
-        assert_eq!(found.bytes(), first.bytes + second.bytes);
-    }
-
-    #[test]
-    fn reports_damage_but_not_the_end_of_a_killed_writer() {
-        let folder = tempfile::tempdir().unwrap();
-        let whole = segment(1, 0, &[mark(1, 0), changes(2), walk()]);
-        write(&folder, 1, &whole[..whole.len() - 5]);
-        let found = inspect(folder.path()).unwrap();
-        assert!(found.segments[0].tail.is_some());
-        assert_eq!(found.damaged(), 0);
-        // The same writer's next segment shows that it went on.
-        write(&folder, 2, &segment(2, 0, &[walk()]));
-        assert_eq!(inspect(folder.path()).unwrap().damaged(), 1);
-        let mut flipped = whole.clone();
-        flipped[80] ^= 1;
-        write(&folder, 1, &flipped);
-        let found = inspect(folder.path()).unwrap();
-        assert_eq!((found.damaged(), found.segments[0].blocks), (1, 2));
-        write(&folder, 1, &[b'x'; 100]);
-        let found = inspect(folder.path()).unwrap();
-        assert_eq!(found.segments[0].unreadable.as_deref(), Some("the header is damaged"));
-        assert_eq!(found.damaged(), 1);
-        write(&folder, 4, &segment(4, 9, &[walk()]));
-        let found = inspect(folder.path()).unwrap();
-        assert_eq!(
-            (found.damaged(), found.last_round),
-            (3, None),
-            "a gap, and no round begins at 9"
-        );
     }
 }

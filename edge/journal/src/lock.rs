@@ -6,7 +6,6 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The name of the locked file.
 const NAME: &str = "lock";
 /// Interval between attempts to take a lock. The system offers no wait for a lock with a time limit.
 const INTERVAL: Duration = Duration::from_millis(20);

@@ -19,7 +19,6 @@ use crate::status::BoundReached;
 /// Bytes that are written together.
 const BUFFER: usize = 256 * 1024;
 
-/// A journal's segments, of which the last is written.
 pub(crate) struct SegmentLog {
     disk: Arc<dyn Disk>,
     status: Arc<Status>,
@@ -81,12 +80,10 @@ impl SegmentLog {
         let _ = self.disk.remove(self.header.number);
     }
 
-    /// Returns the number of the segment that is written.
     pub(crate) fn segment(&self) -> u64 {
         self.header.number
     }
 
-    /// Returns the bytes of all segments.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes_from(0)
     }

@@ -6,7 +6,7 @@ use tracing::{debug, warn};
 
 use crate::disk::Disk;
 use crate::scan::{Scanner, read_header};
-use crate::segment::{HeaderError, SegmentHeader, file_name};
+use crate::segment::{SegmentError, SegmentHeader, file_name};
 
 /// While a tracker was down, no peer could announce. That much of the time does not count as age.
 pub(crate) const FORGIVEN_MS: i64 = 600_000;
@@ -14,7 +14,6 @@ pub(crate) const FORGIVEN_MS: i64 = 600_000;
 /// no telling by how much.
 const AHEAD_MAX_MS: i64 = 86_400_000;
 
-/// A segment to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedSegment {
     pub(crate) header: SegmentHeader,
@@ -69,29 +68,12 @@ pub(crate) fn plan(disk: &dyn Disk, unix_ms: u64, forgiven_ms: i64) -> io::Resul
     Ok(plan)
 }
 
-/// Why a segment cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SegmentError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("the header is damaged")]
-    Damaged,
-    #[error("there is nothing in it")]
-    Unwritten,
-    #[error("the header says segment {0}")]
-    Renamed(u64),
-    #[error("a later version wrote it, in form {0}")]
-    Later(u32),
-}
-
 pub(crate) fn open_header(disk: &dyn Disk, number: u64) -> Result<SegmentHeader, SegmentError> {
     let mut file = disk.open(number)?;
-    match read_header(&mut file)? {
-        Ok(header) if header.number == number => Ok(header),
-        Ok(header) => Err(SegmentError::Renamed(header.number)),
-        Err(HeaderError::Damaged) if is_zero(file)? => Err(SegmentError::Unwritten),
-        Err(HeaderError::Damaged) => Err(SegmentError::Damaged),
-        Err(HeaderError::Later(form)) => Err(SegmentError::Later(form)),
+    match read_header(&mut file) {
+        Ok(header) if header.number != number => Err(SegmentError::Renamed(header.number)),
+        Err(SegmentError::Damaged) if is_zero(file)? => Err(SegmentError::Unwritten),
+        read => read,
     }
 }
 
@@ -200,7 +182,7 @@ pub(crate) fn difference(a: u64, b: u64) -> i64 {
 fn last_cut_ms(disk: &dyn Disk, header: &SegmentHeader) -> u64 {
     let mut last = header.created_ms;
     let Ok(mut file) = disk.open(header.number) else { return last };
-    if !matches!(read_header(&mut file), Ok(Ok(_))) {
+    if read_header(&mut file).is_err() {
         return last;
     }
     let mut scanner = Scanner::new(file, header);

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use replication::Now;
 use replication::block::Kind;
-use replication::{Encoder, Feed, Now};
-use swarm::Store;
+use swarm::{Encoder, Feed, Store};
 use tracing::warn;
 
 use crate::log::SegmentLog;
@@ -33,7 +33,7 @@ pub(crate) const END: u64 = 1;
 /// Writes rounds until it fails.
 pub(crate) struct Rounds<'a> {
     store: &'a Store,
-    encoder: Encoder<'a, Store>,
+    encoder: Encoder<'a>,
     sessions: Option<&'a mut SessionSource>,
     /// True if some of the sessions of a pass have been written, and the pass has not ended.
     is_in_pass: bool,
@@ -42,9 +42,7 @@ pub(crate) struct Rounds<'a> {
     round: Round,
     /// Bytes that the walk may find yet; negative if it found too many.
     credit: i64,
-    /// When the last turn was.
     last: Duration,
-    /// When the disk was last synced.
     synced: Duration,
     /// Number of times that changes were lost since the last complete round.
     voided: u32,
@@ -53,10 +51,8 @@ pub(crate) struct Rounds<'a> {
 /// A round that is being written.
 struct Round {
     number: u64,
-    /// When it began.
     began: Duration,
     began_ms: u64,
-    /// The segment in which it began.
     segment: u64,
     /// Bytes that its walk has found.
     walked: u64,
@@ -75,7 +71,6 @@ pub(crate) struct Turn {
     pub(crate) now: Now,
     /// The time since the writer began, which no setting of a clock changes.
     pub(crate) elapsed: Duration,
-    /// The pace of writing.
     pub(crate) pace: Pace,
 }
 

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use replication::block::{self, Block, BlockError, Header, Kind};
 
-use crate::segment::{HEADER_LEN, HeaderError, SegmentHeader};
+use crate::segment::{HEADER_LEN, SegmentError, SegmentHeader};
 
 /// Bytes that are read at once. More than the longest block and the next one's header.
 const CHUNK: usize = 1 << 20;
@@ -18,7 +18,6 @@ const _: () = assert!(CHUNK > block::BODY_MAX + 2 * block::HEADER_LEN);
 /// A piece of a segment: whole blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Chunk {
-    /// The bytes read.
     pub(crate) bytes: Vec<u8>,
     pub(crate) blocks: Vec<BlockRange>,
     /// Offsets in the file where damage begins.
@@ -43,10 +42,10 @@ impl Chunk {
     }
 }
 
-pub(crate) fn read_header(file: &mut dyn Read) -> io::Result<Result<SegmentHeader, HeaderError>> {
+pub(crate) fn read_header(file: &mut dyn Read) -> Result<SegmentHeader, SegmentError> {
     let mut bytes = Vec::with_capacity(HEADER_LEN);
     file.take(HEADER_LEN as u64).read_to_end(&mut bytes)?;
-    Ok(SegmentHeader::decode(&bytes))
+    SegmentHeader::decode(&bytes)
 }
 
 /// Reads the blocks of a segment, in order.

@@ -15,12 +15,13 @@
 //!
 //! Blocks follow: [`replication::block`].
 
+use std::io;
+
 pub(crate) const HEADER_LEN: usize = 64;
 /// Bytes of the longest segment.
 pub(crate) const SEGMENT_MAX: u64 = 64 << 20;
 
 const MAGIC: [u8; 4] = *b"TGJ1";
-/// The form written.
 const FORM: u32 = 1;
 const CRC_AT: usize = HEADER_LEN - 4;
 /// The end of the file names.
@@ -42,14 +43,18 @@ pub(crate) struct SegmentHeader {
     pub(crate) journal_bytes: u64,
 }
 
-/// An error in a segment's header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum HeaderError {
-    /// It is too short, its checksum is wrong, or it is something else.
+/// Why a segment cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SegmentError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
     #[error("the header is damaged")]
     Damaged,
-    /// A later version wrote it, in this form.
-    #[error("expected form {FORM} or older, found {0}")]
+    #[error("there is nothing in it")]
+    Unwritten,
+    #[error("the header says segment {0}")]
+    Renamed(u64),
+    #[error("a later version wrote it, in form {0}")]
     Later(u32),
 }
 
@@ -74,9 +79,9 @@ impl SegmentHeader {
     }
 
     /// Reads the header at the beginning of `bytes`.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, SegmentError> {
         let mut rest = bytes;
-        let covered = bytes.get(..CRC_AT).ok_or(HeaderError::Damaged)?;
+        let covered = bytes.get(..CRC_AT).ok_or(SegmentError::Damaged)?;
         let magic: [u8; 4] = take(&mut rest)?;
         let form = u32::from_le_bytes(take(&mut rest)?);
         let mut fields = [0; 6];
@@ -86,23 +91,22 @@ impl SegmentHeader {
         let _: [u8; 4] = take(&mut rest)?;
         let crc = u32::from_le_bytes(take(&mut rest)?);
         if magic != MAGIC || crc != crc32c::crc32c(covered) {
-            return Err(HeaderError::Damaged);
+            return Err(SegmentError::Damaged);
         }
         if form > FORM {
-            return Err(HeaderError::Later(form));
+            return Err(SegmentError::Later(form));
         }
         let [number, boot, created_ms, epoch_ms, round_segment, journal_bytes] = fields;
         Ok(Self { number, boot, created_ms, epoch_ms, round_segment, journal_bytes })
     }
 }
 
-fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], HeaderError> {
-    let (first, rest) = bytes.split_first_chunk().ok_or(HeaderError::Damaged)?;
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], SegmentError> {
+    let (first, rest) = bytes.split_first_chunk().ok_or(SegmentError::Damaged)?;
     *bytes = rest;
     Ok(*first)
 }
 
-/// Returns the name of a segment's file.
 pub(crate) fn file_name(number: u64) -> String {
     format!("{number:016x}{EXTENSION}")
 }
@@ -112,35 +116,4 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(EXTENSION)?;
     let number = u64::from_str_radix(digits, 16).ok()?;
     (file_name(number) == name).then_some(number)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const HEADER: SegmentHeader = SegmentHeader {
-        number: 7,
-        boot: 0x1234_5678_9abc_def0,
-        created_ms: 1_800_000_000_000,
-        epoch_ms: 1_799_000_000_000,
-        round_segment: 5,
-        journal_bytes: 99,
-    };
-
-    #[test]
-    fn headers_round_trip() {
-        let bytes = HEADER.encode();
-        assert_eq!(SegmentHeader::decode(&bytes), Ok(HEADER));
-        assert_eq!(bytes[8..16], [7, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bytes[40..48], [5, 0, 0, 0, 0, 0, 0, 0]);
-    }
-
-    #[test]
-    fn names_are_sixteen_hexadecimal_digits() {
-        assert_eq!(file_name(0x1f), "000000000000001f.tgj");
-        assert_eq!(number_of("000000000000001f.tgj"), Some(0x1f));
-        for other in ["1f.tgj", "000000000000001F.tgj", "+00000000000001f.tgj", "lock", "x.tgj"] {
-            assert_eq!(number_of(other), None, "{other}");
-        }
-    }
 }

@@ -152,16 +152,3 @@ impl Status {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_are_failures() {
-        assert_eq!(Failure::of(&io::ErrorKind::StorageFull.into()), Failure::NoSpace);
-        assert_eq!(Failure::of(&io::ErrorKind::ReadOnlyFilesystem.into()), Failure::ReadOnly);
-        assert_eq!(Failure::of(&io::ErrorKind::PermissionDenied.into()), Failure::Io);
-        assert_eq!(Failure::of(&io::Error::other(BoundReached)), Failure::Bound);
-    }
-}

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use primitives::Random;
 use replication::block::{BODY_LEN_AT, Block, BlockError, HEADER_LEN, Kind};
-use replication::{AGE_UNIT_S, BlockSink, Clocks, Encoder, Merged, Now, ReplayClock};
-use swarm::Store;
+use replication::{AGE_UNIT_S, Clocks, Merged, Now, ReplayClock};
+use swarm::{BlockSink, Encoder, Store};
 
 /// Interval at which changes are sent after the walk. A peer that stops at one process and comes to the other within
 /// this time may be forgotten.
@@ -69,7 +69,7 @@ pub type NextSessions<'a> = dyn FnMut(Now, &mut Vec<u8>) -> bool + 'a;
 /// If the stream ends early, or `orders` cancel it.
 pub fn send(
     mut stream: impl Write,
-    mut encoder: Encoder<'_, Store>,
+    mut encoder: Encoder<'_>,
     clocks: &Clocks,
     orders: &SendOrders,
     sessions: &mut NextSessions<'_>,
@@ -109,11 +109,7 @@ pub fn send(
 }
 
 /// Walks over everything, from the beginning again if changes are lost meanwhile.
-fn walk(
-    encoder: &mut Encoder<'_, Store>,
-    clocks: &Clocks,
-    sink: &mut BlockSink<'_>,
-) -> io::Result<()> {
+fn walk(encoder: &mut Encoder<'_>, clocks: &Clocks, sink: &mut BlockSink<'_>) -> io::Result<()> {
     encoder.restart_walk();
     loop {
         let step = encoder.step(clocks(), sink)?;
@@ -219,7 +215,6 @@ impl<R: Read> Receiver<R> {
         self.bytes
     }
 
-    /// Reads the next block as a whole.
     fn read_block(&mut self) -> Result<(), StreamError> {
         let mut header = [0; HEADER_LEN];
         self.stream.read_exact(&mut header)?;

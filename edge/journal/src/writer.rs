@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use replication::{Clocks, Feed};
-use swarm::Store;
+use replication::Clocks;
+use swarm::{Feed, Store};
 use tracing::{info, warn};
 
 use crate::disk::{Directory, Disk};

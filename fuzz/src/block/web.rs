@@ -1,8 +1,12 @@
 //! Blocks of WebTorrent peers.
 
+use std::net::Ipv4Addr;
+
+use primitives::Random;
 use replication::MergeTime;
 use replication::block::{Block, Header, Kind, WebGroups};
-use swarm::Store;
+use swarm::{Action, PeerCaps, RelayTargets, Store, StoreWebAnnounce};
+use types::{ConnectionKey, PeerId, Role, WebPeer};
 
 use super::{NOW, check_sums, expire, write_and_damage};
 
@@ -58,17 +62,49 @@ fn whole_groups(body: &mut [u8], node: Option<u8>) -> usize {
 
 fn merge(store: &Store, cut_ago_s: u16, groups: WebGroups<'_>) {
     store.set_node(READER);
+    store.keep_web_changes(64);
+    let mut random = Random::new(1);
     let time = MergeTime { now: NOW, cut_ago_s: cut_ago_s.into(), epoch_min: 29_000_000 };
     let first = store.merge_web(time, groups, 0..2);
     check_sums(store, first.torrents);
-    // Once more, an older block, in the other order of shards.
+    let (mut downloads, mut completed) = (0, 0);
+    store.each_torrent(|stats| downloads += stats.counts.downloads as usize);
+    groups.for_each(|group| {
+        completed += group.peers.filter(|change| change.word.is_completed()).count();
+    });
+    assert!(downloads <= completed);
+    // Once more, an older block, in the other order of shards, and then own peers beside.
     let time = MergeTime { cut_ago_s: time.cut_ago_s / 2, ..time };
     store.merge_web(time, groups, 1..2);
     store.merge_web(time, groups, 0..1);
+    for group in groups.take(8) {
+        let announce = StoreWebAnnounce {
+            info_hash: group.info_hash,
+            peer: WebPeer {
+                connection: ConnectionKey::new(READER, 1, 1, 1),
+                peer_id: PeerId([9; 20]),
+            },
+            address: Ipv4Addr::new(20, 0, 0, 1).into(),
+            role: Role::Leecher,
+            action: Action::Update { completed: true },
+            min_interval_s: 0,
+            caps: PeerCaps { per_address: 8, per_network: 64 },
+            want: 20,
+            extra_s: 0,
+        };
+        let mut targets = RelayTargets::new();
+        store.announce_web(NOW, &mut random, &announce, &mut targets).expect("no interval");
+        assert!(targets.iter().all(|peer| peer.connection.node() == WRITER));
+    }
     check_sums(store, store.totals().torrents);
+    let mut changes = Vec::new();
+    assert_eq!(store.take_web_changes(&mut changes), 0);
+    assert!(changes.iter().all(|change| change.peer.connection.node() == READER));
     let web = |store: &Store| store.totals().web.seeders + store.totals().web.leechers;
     let before = web(store);
-    assert_eq!(store.purge_web_node(WRITER), before);
-    assert_eq!(web(store), 0, "all peers are of the node that is purged");
+    let purged = store.purge_web_node(WRITER);
+    assert_eq!(web(store), before - purged);
+    assert!(web(store) <= 8, "only own peers are left");
+    check_sums(store, store.totals().torrents);
     expire(store);
 }

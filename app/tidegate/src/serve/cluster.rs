@@ -18,7 +18,8 @@ use anyhow::{Context, Result};
 use cluster::nats::{self, NatsOptions, Order, SecretIds, Setup, Status, Stop};
 use cluster::{Identity, Letters};
 use net::process::lower_priority;
-use replication::{Reservation, SharedAccounts};
+use replication::SharedAccounts;
+use swarm::Reservation;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 use tracker::Access;
@@ -204,7 +205,6 @@ impl Node {
                 version: env!("CARGO_PKG_VERSION"),
                 zone: self.join.zone().to_owned(),
                 started: Instant::now(),
-                kinds: &KINDS,
             },
             status: Arc::clone(&self.status),
             tracker: Arc::clone(tracker),
@@ -262,6 +262,7 @@ impl Node {
             boot: self.boot,
             version: env!("CARGO_PKG_VERSION").into(),
             zone: self.join.zone().to_owned(),
+            kinds: &KINDS,
             policy: self.policy,
             queue_bytes: self.config.queue_bytes,
             peer_lifetime_s: self.options.peer_lifetime_s,

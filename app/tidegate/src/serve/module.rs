@@ -12,7 +12,7 @@ use front::Clock;
 use net::UdpWorker;
 use net::process::InheritedSockets;
 use net::tls::Certificates;
-use replication::{Feed, SharedAccounts};
+use replication::SharedAccounts;
 use tracker::{SharedSecrets, Tracker};
 
 use super::handoff::HandoffState;
@@ -23,6 +23,7 @@ use super::workers::Workers;
 use crate::access::AccessState;
 use config::Config;
 pub(crate) use subsystem::Findings;
+use swarm::Feed;
 
 /// A subsystem that a build or a configuration may lack. Its phases come in the order of these methods; those that it
 /// does not implement do nothing. An error of a phase that starts something ends the process.

@@ -16,12 +16,13 @@ use anyhow::{Context, Result};
 use front::Clock;
 use journal::{Milestone, SendOrders, SessionSource};
 use net::process::available_memory_bytes;
-use replication::{Clocks, Encoder, Feed, Now};
+use replication::{Clocks, Now};
 use tracing::{info, warn};
 use tracker::{SessionOrigin, SessionWalk, Tracker};
 
 use super::time::clocks;
 use super::workers::{ends_by, give_way};
+use swarm::{Encoder, Feed};
 
 /// The name of the stream among the inherited sockets.
 pub(super) const STREAM_NAME: &str = "swarms";

@@ -14,37 +14,6 @@ const HEADER: Header = Header {
 /// A decoded group: info hash, downloads and birth, peers.
 type PlainGroup = ([u8; 20], Option<(u32, u32)>, Vec<(PeerKey, u16, Option<[u8; 20]>)>);
 
-/// The plain form of the decoder: counts bytes and copies everything.
-fn decode_plainly(body: &[u8], is_walk: bool, has_ids: bool) -> Vec<PlainGroup> {
-    let number = |at: usize, len: usize| {
-        let bytes = body[at..at + len].iter().rev();
-        bytes.fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
-    };
-    let (mut groups, mut at) = (Vec::new(), 0);
-    while at < body.len() {
-        let head_len = if is_walk { 32 } else { 24 };
-        let (v4, v6) = (number(at + 20, 2), number(at + 22, 2));
-        let info_hash = body[at..at + 20].try_into().unwrap();
-        let head = is_walk.then(|| (number(at + 24, 4), number(at + 28, 4)));
-        at += head_len;
-        let mut peers = Vec::new();
-        for nth in 0..v4 + v6 {
-            let key_len = if nth < v4 { 6 } else { 18 };
-            let len = key_len + 2 + if has_ids { 20 } else { 0 };
-            let bytes = &body[at..at + len];
-            let key = match nth < v4 {
-                true => PeerKey::V4(bytes[..6].try_into().unwrap()),
-                false => PeerKey::V6(bytes[..18].try_into().unwrap()),
-            };
-            let id = has_ids.then(|| bytes[key_len + 2..].try_into().unwrap());
-            peers.push((key, number(at + key_len, 2) as u16, id));
-            at += len;
-        }
-        groups.push((info_hash, head, peers));
-    }
-    groups
-}
-
 fn plain(groups: Groups<'_>) -> Vec<PlainGroup> {
     let plain = |group: Group<'_>| {
         let v4 = group.v4.map(|peer| (PeerKey::V4(peer.key), peer.word.0, peer.id.map(|id| id.0)));
@@ -68,49 +37,10 @@ fn some_id(random: &mut Random) -> PeerId {
     PeerId([random.next() as u8; 20])
 }
 
-/// Returns a body of some groups, written in the only order that keeps each torrent in one group.
-fn some_body(random: &mut Random, is_walk: bool, has_ids: bool) -> Vec<u8> {
-    let mut body = Vec::new();
-    for torrent in 0..random.below(6) as u8 {
-        let head = is_walk.then(|| Head { downloads: random.next() as u32, born_min: 29_000_000 });
-        let mut group = GroupWriter::new(&mut body, InfoHash([torrent; 20]), head);
-        for _ in 0..random.below(9) {
-            let (peer, word) = some_peer(random);
-            group.push(peer, word, has_ids.then(|| some_id(random)));
-        }
-    }
-    body
-}
-
-/// Returns a body of a few hundred bytes.
-fn long_body(seed: u64, has_ids: bool) -> Vec<u8> {
-    let mut random = Random::new(seed);
-    let mut bodies = std::iter::repeat_with(|| some_body(&mut random, true, has_ids));
-    bodies.find(|body| body.len() > 300).unwrap()
-}
-
 fn block_of(header: Header, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     write(&header, body, &mut bytes);
     bytes
-}
-
-#[test]
-fn what_is_written_is_read() {
-    let mut random = Random::new(1);
-    for round in 0..200 {
-        let (is_walk, has_ids) = (round % 2 == 0, round % 3 == 0);
-        let body = some_body(&mut random, is_walk, has_ids);
-        let kind = if is_walk { Kind::WALK } else { Kind::CHANGES };
-        let header = Header { kind, has_ids, ..HEADER };
-        let mut bytes = block_of(header, &body);
-        let len = bytes.len();
-        bytes.extend([7; 5]);
-        let (block, taken) = Block::read(&bytes).unwrap();
-        assert_eq!((block.header, block.body, taken), (header, body.as_slice(), len));
-        let groups = block.groups().unwrap();
-        assert_eq!(plain(groups), decode_plainly(&body, is_walk, has_ids));
-    }
 }
 
 #[test]
@@ -141,49 +71,12 @@ fn the_bytes_of_a_block_are_these() {
 }
 
 #[test]
-fn a_block_cut_anywhere_is_truncated() {
-    let bytes = block_of(HEADER, &long_body(5, true));
-    for len in 0..bytes.len() {
-        let error = Block::read(&bytes[..len]).map(drop).unwrap_err();
-        assert_eq!(error, BlockError::Truncated, "at {len}");
-    }
-}
-
-#[test]
 fn the_body_has_a_limit() {
     let mut bytes = block_of(HEADER, &vec![0; BODY_MAX]);
     assert_eq!(Block::read(&bytes).unwrap().1, HEADER_LEN + BODY_MAX);
     bytes[32..36].copy_from_slice(&(BODY_MAX as u32 + 1).to_le_bytes());
     bytes.push(0);
     assert_eq!(Block::read(&bytes).map(drop), Err(BlockError::TooLong));
-}
-
-#[test]
-#[should_panic(expected = "expected a body of at most 524288 bytes, found 524289")]
-fn a_longer_body_is_not_written() {
-    write(&HEADER, &vec![0; BODY_MAX + 1], &mut Vec::new());
-}
-
-#[test]
-fn other_kinds_have_no_groups() {
-    for kind in [2, 3, 4, 5, 255].map(Kind) {
-        let block = Block { header: Header { kind, ..HEADER }, body: &[] };
-        assert_eq!(block.groups().map(drop), Err(BlockError::BadGroups));
-    }
-}
-
-#[test]
-fn words_say_what_they_were_made_of() {
-    for role in [Role::Seeder, Role::Leecher, Role::PartialSeed] {
-        for age in [8191, u32::MAX] {
-            assert_eq!(Word::present(age, role, false), Word::present(8190, role, false));
-        }
-        let word = Word::completed(role);
-        assert_eq!((word.age(), word.role()), (0, role));
-        assert!(word.is_completed() && word.is_counted() && !word.is_gone());
-    }
-    assert!(Word::gone().is_gone());
-    assert_eq!(Word::gone().age(), 0);
 }
 
 /// Every word means something, and no peer is gone and completed.
@@ -240,18 +133,6 @@ fn changes_are_grouped_by_torrent_and_stay_in_order() {
             }
         }
     }
-}
-
-#[test]
-#[should_panic(expected = "expected 1 peer ids, found 2")]
-fn each_change_has_one_id() {
-    let change = Change {
-        info_hash: InfoHash([1; 20]),
-        peer: PeerKey::V4([1; 6]),
-        word: Word::gone(),
-        is_refresh: false,
-    };
-    encode_changes(&[change], &[PeerId([1; 20]); 2], &mut Vec::new());
 }
 
 #[test]

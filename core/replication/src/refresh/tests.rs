@@ -2,38 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use types::PeerKey;
-
 use super::*;
-
-/// The plain form: the last announce was in an earlier period.
-fn is_due_plainly(age: u32, unit: u32, phase: u32, period: u32) -> bool {
-    let period_of = |unit: u32| (unit + phase) / period;
-    period_of(unit - age) < period_of(unit)
-}
-
-#[test]
-fn the_first_announce_in_a_period_is_due() {
-    for period in (0..=5).map(|bits| 1 << bits) {
-        for (phase, unit) in (0..period).flat_map(|phase| (0..period).map(move |at| (phase, at))) {
-            // Late enough for all ages.
-            let unit = unit + 8 * period;
-            for age in 0..4 * period {
-                let due = is_due(age, unit, || phase, period);
-                assert_eq!(due, is_due_plainly(age, unit, phase, period));
-                // More bits of the phase do not matter.
-                assert_eq!(due, is_due(age, unit, || phase + 8 * period, period));
-            }
-        }
-    }
-    // For long periods it is enough to look at one phase: only the sum of unit and phase counts.
-    for period in (6..=12).map(|bits| 1 << bits) {
-        for (unit, age) in (0..period).flat_map(|at| (0..period + 9).map(move |age| (at, age))) {
-            let unit = unit + 2 * period;
-            assert_eq!(is_due(age, unit, || 0, period), is_due_plainly(age, unit, 0, period));
-        }
-    }
-}
 
 /// Returns the longest time in units between two refreshes of a peer that announces within `interval`, of all
 /// histories. It goes between two nodes whose periods begin `shift` units apart, and which both receive a
@@ -91,18 +60,4 @@ fn periods_leave_no_peer_silent_for_a_lifetime() {
             }
         }
     }
-}
-
-#[test]
-fn phases_are_spread() {
-    let mut counts = [0; 32];
-    for number in 0..32_000_u32 {
-        let [a, b, c, d] = number.to_be_bytes();
-        let v4 = PeerKey::V4([10, b, c, d, 9, 9]);
-        let v6 = PeerKey::V6([0x24, 0, 0, 0, c, d, 0, 0, 0, 0, 0, 0, 0, 0, a, b, 1, 2]);
-        for peer in [v4, v6] {
-            counts[phase(&peer) as usize % 32] += 1;
-        }
-    }
-    assert!(counts.iter().all(|count| (1500..2500).contains(count)), "{counts:?}");
 }

@@ -235,7 +235,6 @@ struct Spread {
     /// Peers passed over since the last one taken, and how many are enough to leave the page.
     in_vain: u32,
     in_vain_max: u32,
-    /// The page that was left.
     page_left: Option<u32>,
 }
 

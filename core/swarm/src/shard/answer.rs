@@ -10,7 +10,6 @@ use types::{Families, Family, InfoHash, PackedV4, PackedV6, PeerId, PeerKey, Swa
 
 use super::Shard;
 use super::announce::{StagedAnnounce, Updated, is_wanted};
-use super::near::{NearOfFamily, NearPeers, NearSearch};
 use super::torrent::{FamilyPeers, Place};
 use crate::entry::Entry;
 use crate::record::Record;
@@ -24,24 +23,24 @@ pub struct Answer<'a> {
     /// True if the announce was counted as a download.
     pub downloaded: bool,
     chosen: Option<Chosen<'a>>,
-    changes: Option<&'a AnswerChanges<'a>>,
+    changes: Option<&'a AnswerChanges>,
 }
 
-/// Changes of the peers that an answer has chosen.
+/// Peers in place of those that an answer has chosen.
 #[derive(Clone, Debug, Default)]
-pub struct AnswerChanges<'a> {
-    /// Peers that are left out, of users of a site.
-    left_out: &'a [PeerKey],
-    /// The number of them, and of the near peers, among the chosen ones.
-    v4: u16,
-    v6: u16,
-    near: NearPeers,
+pub struct AnswerChanges {
+    /// False if the chosen peers stay.
+    is_changed: bool,
+    v4: Vec<PackedV4>,
+    v6: Vec<PackedV6>,
+    /// The number of near peers among them.
+    near_len: usize,
 }
 
-impl AnswerChanges<'_> {
+impl AnswerChanges {
     /// Returns how many near peers take the place of others.
     pub fn near_len(&self) -> usize {
-        self.near.v4.peers.len() + self.near.v6.peers.len()
+        self.near_len
     }
 }
 
@@ -72,69 +71,73 @@ impl<'a> Answer<'a> {
     }
 
     /// Returns the changes that leave out `peers`, of which there are a few: the answer has fewer then than were wanted.
-    pub fn leaving_out<'p>(&self, peers: &'p [PeerKey]) -> AnswerChanges<'p> {
-        let mut changes = AnswerChanges { left_out: peers, ..AnswerChanges::default() };
+    pub fn leaving_out(&self, peers: &[PeerKey]) -> AnswerChanges {
+        let mut changes = AnswerChanges::default();
         if !peers.is_empty() {
-            self.each_v4(|run| changes.v4 += count(run, peers));
-            self.each_v6(|run| changes.v6 += count(run, peers));
+            let mut count = 0;
+            self.each_v4(|run| count += run.iter().filter(|it| is_among(*it, peers)).count());
+            self.each_v6(|run| count += run.iter().filter(|it| is_among(*it, peers)).count());
+            changes.is_changed = count > 0;
+        }
+        if changes.is_changed {
+            let AnswerChanges { v4, v6, .. } = &mut changes;
+            self.each_v4(|run| v4.extend(run.iter().filter(|it| !is_among(*it, peers))));
+            self.each_v6(|run| v6.extend(run.iter().filter(|it| !is_among(*it, peers))));
         }
         changes
     }
 
     /// Returns the changes that put near peers in the place of others: at most `percent` of the chosen peers of each
     /// family and role. They are found by a bounded search.
-    pub fn near(&self, percent: u8, is_near: impl FnMut(IpAddr) -> bool) -> AnswerChanges<'static> {
-        let near = self.chosen.as_ref().map(|chosen| NearSearch { percent, is_near }.run(chosen));
-        let near = near.unwrap_or_default();
-        let (v4, v6) = (near.v4.doubled as u16, near.v6.doubled as u16);
-        AnswerChanges { left_out: &[], v4, v6, near }
+    pub fn near(&self, percent: u8, mut is_near: impl FnMut(IpAddr) -> bool) -> AnswerChanges {
+        let Some(chosen) = &self.chosen else { return AnswerChanges::default() };
+        let (v4, of_v4) = chosen.with_near(Family::V4, chosen.v4, percent, &mut is_near);
+        let (v6, of_v6) = chosen.with_near(Family::V6, chosen.v6, percent, &mut is_near);
+        let near_len = of_v4 + of_v6;
+        AnswerChanges { is_changed: near_len > 0, v4, v6, near_len }
     }
 
     /// Returns the answer with these changes, which were made of it.
     #[must_use]
-    pub fn with(self, changes: &'a AnswerChanges<'a>) -> Self {
-        let has_near = changes.near_len() > 0;
-        let chosen = self.chosen.map(|chosen| match has_near {
-            true => Chosen { v4: changes.near.v4.others, v6: changes.near.v6.others, ..chosen },
-            false => chosen,
-        });
-        let changes = Some(changes).filter(|it| has_near || it.v4 + it.v6 > 0);
-        Self { chosen, changes, ..self }
+    pub fn with(self, changes: &'a AnswerChanges) -> Self {
+        Self { changes: Some(changes).filter(|it| it.is_changed), ..self }
     }
 
     /// Returns the number of v4 peers.
     #[inline]
     pub fn v4_len(&self) -> u16 {
-        let chosen = self.chosen.map_or(0, |chosen| chosen.v4.iter().sum::<u32>() as u16);
-        self.changes.map_or(chosen, |it| chosen - it.v4 + it.near.v4.peers.len() as u16)
+        match self.changes {
+            None => self.chosen.map_or(0, |chosen| chosen.v4.iter().sum::<u32>() as u16),
+            Some(it) => it.v4.len() as u16,
+        }
     }
 
     /// Returns the number of v6 peers.
     #[inline]
     pub fn v6_len(&self) -> u16 {
-        let chosen = self.chosen.map_or(0, |chosen| chosen.v6.iter().sum::<u32>() as u16);
-        self.changes.map_or(chosen, |it| chosen - it.v6 + it.near.v6.peers.len() as u16)
+        match self.changes {
+            None => self.chosen.map_or(0, |chosen| chosen.v6.iter().sum::<u32>() as u16),
+            Some(it) => it.v6.len() as u16,
+        }
     }
 
     /// Calls `visit` with the v4 peers in runs, [`Self::v4_len`] in all. Each call visits the same peers.
     #[inline]
-    pub fn each_v4(&self, visit: impl FnMut(&[PackedV4])) {
-        if let Some(chosen) = self.chosen {
-            match self.changes {
-                None => chosen.each(Family::V4, chosen.v4, visit),
-                Some(it) => chosen.each_changed(Family::V4, it.left_out, &it.near.v4, visit),
-            }
+    pub fn each_v4(&self, mut visit: impl FnMut(&[PackedV4])) {
+        match (self.chosen, self.changes) {
+            (Some(chosen), None) => chosen.each(Family::V4, chosen.v4, visit),
+            (Some(_), Some(it)) => visit(&it.v4),
+            (None, _) => {}
         }
     }
 
     /// Calls `visit` with the v6 peers in runs, [`Self::v6_len`] in all. Each call visits the same peers.
     #[inline]
-    pub fn each_v6(&self, visit: impl FnMut(&[PackedV6])) {
-        if let Some(chosen) = self.chosen {
-            match self.changes {
-                None => chosen.each(Family::V6, chosen.v6, visit),
-                Some(it) => chosen.each_changed(Family::V6, it.left_out, &it.near.v6, visit),
-            }
+    pub fn each_v6(&self, mut visit: impl FnMut(&[PackedV6])) {
+        match (self.chosen, self.changes) {
+            (Some(chosen), None) => chosen.each(Family::V6, chosen.v6, visit),
+            (Some(_), Some(it)) => visit(&it.v6),
+            (None, _) => {}
         }
     }
 
@@ -147,38 +150,13 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Returns how many peers of a run are among `peers`.
-fn count<E: Entry>(run: &[E], peers: &[PeerKey]) -> u16 {
-    run.iter().filter(|peer| peers.contains(&peer.peer_key())).count() as u16
+fn is_among<E: Entry>(peer: &E, peers: &[PeerKey]) -> bool {
+    peers.contains(&peer.peer_key())
 }
 
 impl Chosen<'_> {
-    /// Visits the chosen peers without some of them, then the near ones.
-    // Not inline: most answers have no changes.
-    #[inline(never)]
-    fn each_changed<E: FamilyPeers>(
-        &self,
-        family: Family,
-        left_out: &[PeerKey],
-        near: &NearOfFamily<E>,
-        mut visit: impl FnMut(&[E]),
-    ) {
-        let is_out = |peer: &E| {
-            left_out.contains(&peer.peer_key())
-                || near.peers.iter().any(|it| it.key() == peer.key())
-        };
-        let counts = if family == Family::V4 { self.v4 } else { self.v6 };
-        self.each(family, counts, |run: &[E]| {
-            let parts = run.split(&is_out);
-            parts.filter(|part| !part.is_empty()).for_each(&mut visit);
-        });
-        if !near.peers.is_empty() {
-            visit(&near.peers);
-        }
-    }
-
     #[inline]
-    fn each<E: FamilyPeers>(
+    pub(super) fn each<E: FamilyPeers>(
         &self,
         family: Family,
         counts: ByRole<u32>,

@@ -152,7 +152,6 @@ impl Shard {
         true
     }
 
-    /// Returns true if the address is exempt from caps.
     pub(super) fn is_exempt(&self, ip: IpAddr) -> bool {
         self.exempt.as_deref().is_some_and(|is_exempt| is_exempt(ip))
     }

@@ -56,7 +56,6 @@ impl Networks {
         self.change::<E>(peer, |cell| *cell = cell.saturating_add(1));
     }
 
-    /// Counts a peer that was removed.
     #[inline]
     pub(super) fn remove<E: Entry>(&mut self, peer: E::Key) {
         self.change::<E>(peer, |cell| {

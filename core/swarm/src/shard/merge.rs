@@ -17,7 +17,6 @@ use super::caps::Newcomer;
 use super::torrent::{FamilyPeers, Known, peer_hash};
 use crate::entry::Entry;
 use crate::record::Sets;
-pub(crate) use web::WebWalk;
 
 /// Work under one lock, in peers: some tens of microseconds.
 const LOCK_PEERS: u32 = 256;
@@ -115,7 +114,6 @@ struct MergedTorrent {
     stays: bool,
 }
 
-/// Peers that stopped, and when.
 #[derive(Default)]
 pub(crate) struct Stopped {
     // A tree, because it grows without ever being rebuilt.
@@ -123,7 +121,6 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
-    /// Returns when the peer stopped, if it did.
     fn at(&self, info_hash: InfoHash, peer: PeerKey) -> Option<PeerMeta> {
         self.peers.get(&(info_hash, peer)).copied()
     }
@@ -254,7 +251,6 @@ impl Shard {
         }
     }
 
-    /// Prefetches the pages in which a peer is looked for.
     #[inline]
     fn prefetch_pages_of<E: FamilyPeers>(&self, number: u32, key: E::Key) {
         let record = self.records.at(number);
@@ -316,7 +312,6 @@ impl Shard {
         torrent.number
     }
 
-    /// Merges a peer that is not stored.
     fn merge_new<E: FamilyPeers>(
         &mut self,
         merger: &mut Merger,
@@ -342,7 +337,6 @@ impl Shard {
         Outcome::Stored { was_counted: false }
     }
 
-    /// Merges a peer that is stored.
     fn merge_known<E: FamilyPeers>(
         &mut self,
         merger: &mut Merger,
@@ -440,7 +434,6 @@ impl Shard {
         !self.is_full() && network_max.is_none_or(|max| self.networks.count::<E>(key) < max)
     }
 
-    /// Keeps the id of a peer that was stored.
     #[inline]
     fn keep_merged_id<E: Entry>(&mut self, info_hash: InfoHash, key: E::Key, id: Option<PeerId>) {
         if let Some(ids) = &mut self.ids {
@@ -449,28 +442,5 @@ impl Shard {
             let kept = ids.entry(peer).or_default();
             *kept = id.unwrap_or(*kept);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stopped_peers_are_remembered_up_to_a_limit() {
-        let mut stopped = Stopped::default();
-        let info_hash = InfoHash([1; 20]);
-        let peer = |number: u32| {
-            let [_, b, c, d] = number.to_be_bytes();
-            PeerKey::V4([1, b, c, d, 1, 1])
-        };
-        (0..STOPPED_MAX as u32 + 9)
-            .for_each(|number| stopped.add(info_hash, peer(number), Tick(7)));
-        assert_eq!(stopped.peers.len(), STOPPED_MAX);
-        assert_eq!(stopped.at(info_hash, peer(STOPPED_MAX as u32)), None);
-        // Those that are remembered are renewed.
-        stopped.add(info_hash, peer(3), Tick(99));
-        assert_eq!(stopped.at(info_hash, peer(3)).map(|meta| meta.age(Tick(99))), Some(0));
-        assert_eq!(stopped.at(info_hash, peer(4)).map(|meta| meta.age(Tick(99))), Some(6));
     }
 }

@@ -36,7 +36,6 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Returns the next stage, if there is one.
     fn next(self, is_spilled: bool) -> Option<Self> {
         match self {
             Self::Peers(family, SetRole::Seeders) if is_spilled => {
@@ -68,9 +67,6 @@ impl Pass {
     }
 }
 
-/// Free blocks that leave draining memory in a step.
-const DRAIN_BLOCKS: u32 = 32;
-
 /// Lifetimes of peers, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
@@ -79,7 +75,6 @@ pub(crate) struct Lifetimes {
     pub(crate) web_s: u32,
     /// WebTorrent peers of other nodes.
     pub(crate) web_remote_s: u32,
-    /// This node.
     pub(crate) node: u8,
 }
 
@@ -108,7 +103,6 @@ impl Shard {
 
     /// Visits about `lines` lines and removes expired peers.
     pub(crate) fn sweep(&mut self, now: Tick, lifetimes: Lifetimes, lines: u32) {
-        self.arena.drain(DRAIN_BLOCKS);
         if self.cursor == Cursor::default() {
             self.pass.began = now;
         }
@@ -145,7 +139,7 @@ impl Shard {
             if self.cursor.record >= self.records.len() {
                 self.cursor = Cursor::default();
                 self.pass.last = self.pass.began;
-                self.arena.plan_drain();
+                self.arena.release_empty();
                 return;
             }
             left = left.saturating_sub(self.visit(is_expired, is_web_gone, &is_over));

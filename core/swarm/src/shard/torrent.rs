@@ -137,7 +137,6 @@ pub(super) struct TorrentMut<'a> {
 }
 
 impl Shard {
-    /// Returns the peers of the torrent with that number.
     #[inline(always)]
     pub(super) fn torrent(&mut self, number: u32) -> TorrentMut<'_> {
         TorrentMut {

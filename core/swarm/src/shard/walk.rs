@@ -14,7 +14,6 @@
 
 use primitives::memory::LINE;
 use primitives::siphash::siphash;
-use replication::WalkTime;
 use replication::block::{GroupWriter, Head, WALK_GROUP_LEN, Word};
 use types::{Family, InfoHash, Tick};
 
@@ -25,6 +24,7 @@ use crate::entry::Entry;
 use crate::record::{Records, Sets};
 use crate::role::SetRole;
 use crate::set::PeerSet;
+use crate::store::WalkTime;
 #[cfg(test)]
 use {
     crate::record::Record,
@@ -32,7 +32,6 @@ use {
     types::{PeerId, PeerKey, Role},
 };
 
-/// The progress of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
     /// Torrents left, including the current one.

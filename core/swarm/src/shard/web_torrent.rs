@@ -20,7 +20,6 @@ pub(super) struct WebTorrentMut<'a> {
 }
 
 impl Shard {
-    /// Returns the WebTorrent peers of the torrent with that number.
     pub(super) fn web_torrent(&mut self, number: u32) -> WebTorrentMut<'_> {
         WebTorrentMut {
             record: self.records.at_mut(number),
@@ -38,7 +37,6 @@ impl WebTorrentMut<'_> {
         self.swarms.get(&self.record.info_hash).filter(|_| self.record.has_web())
     }
 
-    /// Returns what is stored of a peer.
     pub(super) fn find(&self, peer: &WebPeer) -> Option<WebKnown> {
         self.swarm()?.find(peer)
     }

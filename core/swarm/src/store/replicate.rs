@@ -1,7 +1,7 @@
 //! Changes and walks, which leave the store as blocks.
 
+use replication::AGE_UNIT_S;
 use replication::block::{Change, WebChange};
-use replication::{AGE_UNIT_S, ReplicatedStore, WalkTime, Walked};
 use types::{PackedV4, PackedV6, PeerId, Tick};
 
 use super::{Store, unlock};
@@ -9,7 +9,6 @@ use crate::changes::ChangeQueue;
 use crate::shard::{Walk, WalkOutput};
 use crate::{FamilyTotals, Totals};
 
-/// All peers of a store.
 #[cfg(test)]
 pub(crate) type Dump = std::collections::BTreeMap<
     (types::InfoHash, types::PeerKey),
@@ -18,7 +17,7 @@ pub(crate) type Dump = std::collections::BTreeMap<
 
 /// The progress of a walk over all torrents and peers, or over those that announced recently.
 #[derive(Clone, Debug, Default)]
-pub struct StoreWalk {
+pub(crate) struct StoreWalk {
     /// The shard that the next step visits.
     shard: usize,
     torrents: Walk,
@@ -33,18 +32,47 @@ const STEP_BYTES: usize = 64 * 1024;
 /// A group's bytes before its peers.
 const GROUP_BYTES: u64 = 32 - 4;
 
-impl ReplicatedStore for Store {
-    type Walk = StoreWalk;
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WalkTime {
+    pub(crate) now: Tick,
+    /// Unix minutes at tick 0.
+    pub(crate) epoch_min: u32,
+}
 
-    fn shards(&self) -> usize {
-        Self::shards(self)
+/// The result of a step of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walked {
+    /// True if the walk has visited everything.
+    pub(crate) is_complete: bool,
+    /// Changes of the visited shard that were lost since they were last taken.
+    pub(crate) missed: u64,
+}
+
+impl StoreWalk {
+    /// Returns a walk over the peers that have announced in the `age_s` seconds before `now`; up to a unit of
+    /// age earlier are visited, too. Torrents without such peers are left out.
+    pub(crate) fn since(now: Tick, age_s: u32) -> Self {
+        let unit = i64::from(AGE_UNIT_S);
+        let since = (i64::from(now.0) - i64::from(age_s)).div_euclid(unit);
+        Self { since: Some(since), ..Self::default() }
+    }
+}
+
+impl Store {
+    /// Returns how many shards there are.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
     }
 
-    fn keeps_peer_ids(&self) -> bool {
+    /// Returns true if the store keeps peer ids.
+    pub fn keeps_peer_ids(&self) -> bool {
         self.keeps_peer_ids
     }
 
-    fn keep_changes(&self, capacity: usize) {
+    /// Keeps changes of peers from now on, about `capacity` of them until they are taken; 0 drops all and
+    /// stops. Changes are: a peer came, changed its role, completed its download, or was removed other
+    /// than by the sweep. Merged peers are no changes, and neither are WebTorrent peers.
+    pub fn keep_changes(&self, capacity: usize) {
         let room = capacity.div_ceil(self.shards.len());
         for shard in 0..self.shards.len() {
             // Allocate and drop without the lock.
@@ -53,26 +81,35 @@ impl ReplicatedStore for Store {
         }
     }
 
-    fn take_changes(&self, shard: usize, changes: &mut Vec<Change>, ids: &mut Vec<PeerId>) -> u64 {
+    /// Moves the changes of a shard to `changes`, in order, and the ids of their peers to `ids` if the
+    /// store keeps ids; removed peers have an id of zeros. Returns how many changes were lost since the
+    /// last call because there was no room.
+    ///
+    /// Both vectors must be empty. They are swapped for the shard's, so pass the same ones again:
+    /// nothing is allocated then.
+    pub fn take_changes(
+        &self,
+        shard: usize,
+        changes: &mut Vec<Change>,
+        ids: &mut Vec<PeerId>,
+    ) -> u64 {
         self.lock(shard).changes.take(changes, ids)
     }
 
-    fn take_web_changes(&self, changes: &mut Vec<WebChange>) -> u64 {
+    /// Moves the changes of WebTorrent peers to `changes`, those of a torrent in order. Returns how many were
+    /// lost since the last call because there was no room.
+    pub fn take_web_changes(&self, changes: &mut Vec<WebChange>) -> u64 {
         let shards = 0..self.shards.len();
         shards.map(|shard| self.lock(shard).web_changes.drain_into(changes)).sum()
     }
 
-    fn take_all_web(&self, changes: &mut Vec<WebChange>) -> u64 {
-        self.take_own_web(changes)
-    }
-
-    fn walk_since(now: Tick, age_s: u32) -> StoreWalk {
-        let unit = i64::from(AGE_UNIT_S);
-        let since = (i64::from(now.0) - i64::from(age_s)).div_euclid(unit);
-        StoreWalk { since: Some(since), ..StoreWalk::default() }
-    }
-
-    fn walk(
+    /// Does a step of a walk, some tens of microseconds under one lock: takes the changes of the shard that
+    /// it visits, as [`Self::take_changes`] does, and then appends the groups of the torrents visited to
+    /// `body`, less than 64 KiB. Written in this order, they say what happened in order.
+    ///
+    /// Everything that is in the store from the beginning of a walk to its end is visited at least once, or a
+    /// change reports its new role. After a walk is complete the next call begins another.
+    pub(crate) fn walk(
         &self,
         time: WalkTime,
         walk: &mut StoreWalk,
@@ -96,13 +133,6 @@ impl ReplicatedStore for Store {
             *walk = StoreWalk { shard, torrents: Walk::default(), since: walk.since };
         }
         Walked { is_complete: !has_more && walk.shard == 0, missed }
-    }
-}
-
-impl Store {
-    /// Returns how many shards there are.
-    pub fn shards(&self) -> usize {
-        self.shards.len()
     }
 
     /// Keeps refreshes among the changes from now on, as long as changes are kept: of a peer that announces

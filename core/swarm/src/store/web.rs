@@ -11,7 +11,7 @@ use replication::{MergeClock, MergeTime, Merged};
 use types::{InfoHash, WebPeer};
 
 use super::{Store, unlock};
-use crate::shard::{Shard, WebWalk};
+use crate::shard::Shard;
 
 /// Peers merged under one lock: some tens of microseconds.
 const LOCK_PEERS: usize = 64;
@@ -72,33 +72,41 @@ impl Store {
     /// Removes all WebTorrent peers of another node, a few under each lock. Returns how many there were.
     pub fn purge_web_node(&self, node: u8) -> u64 {
         let mut purged = 0;
-        self.walk_web(node, |shard, walk| shard.purge_web(walk, LOCK_PEERS, &mut purged));
+        self.each_web_of(node, |shard, info_hash, peers| {
+            let gone = peers.iter().filter(|peer| shard.purge_web(&info_hash, peer));
+            purged += gone.count() as u64;
+        });
         purged
     }
 
-    /// Does what [`replication::ReplicatedStore::take_all_web`] says.
-    pub(super) fn take_own_web(&self, changes: &mut Vec<WebChange>) -> u64 {
+    /// Moves the changes of WebTorrent peers to `changes`, and after those of a torrent all of this node's WebTorrent
+    /// peers in it, as if they had just come: other nodes may have removed them. Returns how many changes were lost
+    /// since the last call because there was no room.
+    pub(crate) fn take_all_web(&self, changes: &mut Vec<WebChange>) -> u64 {
         let mut missed = 0;
-        self.walk_web(self.node.load(Ordering::Relaxed), |shard, walk| {
+        self.each_web_of(self.node.load(Ordering::Relaxed), |shard, info_hash, peers| {
             // Earlier changes precede the present state.
             missed += shard.web_changes.drain_into(changes);
-            let has_more = shard.tell_web_again(walk, LOCK_PEERS);
+            peers.iter().for_each(|peer| shard.tell_web_again(info_hash, *peer));
             missed += shard.web_changes.drain_into(changes);
-            has_more
         });
-        missed
+        // Of shards without peers of this node.
+        missed + self.take_web_changes(changes)
     }
 
-    /// Walks over the peers of a node, a shard after the other. `step` does the next steps under a lock, and returns
-    /// false if nothing is left.
-    fn walk_web(&self, node: u8, mut step: impl FnMut(&mut Shard, &mut WebWalk) -> bool) {
+    /// Calls `visit` with all peers of a node, a few of a torrent under each lock. Some of them may have left meanwhile.
+    fn each_web_of(&self, node: u8, mut visit: impl FnMut(&mut Shard, InfoHash, &[WebPeer])) {
         for shard in 0..self.shards.len() {
-            let mut walk = WebWalk::new(node);
-            let mut has_more = true;
-            while has_more {
-                let mut shard = self.lock(shard);
-                has_more = step(&mut shard, &mut walk);
-                unlock(shard);
+            let mut last = None;
+            loop {
+                let found = self.lock(shard).next_web_peers(last, node);
+                let Some((info_hash, peers)) = found else { break };
+                for peers in peers.chunks(LOCK_PEERS) {
+                    let mut shard = self.lock(shard);
+                    visit(&mut shard, info_hash, peers);
+                    unlock(shard);
+                }
+                last = Some(info_hash);
             }
         }
     }

@@ -38,7 +38,6 @@ struct Groups {
     network: u64,
 }
 
-/// Returns the groups of a public address.
 fn groups(ip: IpAddr) -> Option<Groups> {
     let number = |bytes: &[u8]| bytes.iter().fold(1, |sum, byte| sum << 8 | u64::from(*byte));
     match ip {

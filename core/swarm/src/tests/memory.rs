@@ -202,27 +202,6 @@ fn webtorrent_peers_have_a_share_by_network() {
 }
 
 #[test]
-fn exempt_browsers_have_no_share_and_no_cap() {
-    let store = budgeted(1, 4 << 20);
-    let caps = PeerCaps { per_address: 8, per_network: 64 };
-    store.set_exempt(|ip| ip == IpAddr::from([20, 0, 0, 9]));
-    let of = |host: u8, torrent: u32, number: u32| {
-        let request = web_request(0, number, Ipv4Addr::new(20, 0, 0, host));
-        StoreWebAnnounce {
-            info_hash: web_request(0, torrent, Ipv4Addr::LOCALHOST).info_hash,
-            caps,
-            ..request
-        }
-    };
-    (0..100).for_each(|number| join(&store, 0, &of(9, 1, number)));
-    (0..2000).for_each(|number| join(&store, 0, &of(9, number + 2, 100 + number)));
-    assert_eq!((store.totals().web.leechers, store.counted_peers()), (2100, 0));
-    // Its neighbours have the cap for themselves.
-    (0..200).for_each(|number| join(&store, 20, &of(10 + (number % 20) as u8, 1, 5000 + number)));
-    assert_eq!((store.totals().web.leechers, store.counted_peers()), (2100 + 64, 4 * 64));
-}
-
-#[test]
 fn webtorrent_peers_leave_half_of_the_memory_to_others() {
     let budget = 4 << 20;
     let store = budgeted(1, budget);

@@ -1,6 +1,5 @@
 //! Merging: the naive twin's groups, caps and the memory budget.
 
-use replication::ReplicatedStore;
 use replication::block::{GroupWriter, Head, WebChange, encode_web_changes};
 
 use super::*;
@@ -36,7 +35,6 @@ fn bytes_of(groups: &[PlainGroup], has_ids: bool) -> Vec<u8> {
     written(&Header { has_ids, ..header(kind, 0) }, &body)
 }
 
-/// The times of a merge.
 #[derive(Clone, Copy)]
 pub(crate) struct How {
     pub(crate) now: u32,

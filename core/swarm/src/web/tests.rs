@@ -8,16 +8,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use primitives::Random;
 use replication::AGE_UNIT_S;
 use replication::block::{WebChange, Word};
-use types::{ConnectionKey, InfoHash, PeerId, PeerKey, Role, SwarmCounts, Tick, TooSoon, WebPeer};
+use types::{ConnectionKey, InfoHash, PeerId, Role, Tick, WebPeer};
 
 use super::RelayTargets;
 use crate::tests::caps::{Held, check_replaced, random_address};
-use crate::tests::{ROLES, join, options, update, web_update};
-use crate::{Action, Options, PeerCaps, Store, StoreAnnounce, StoreWebAnnounce};
+use crate::tests::{ROLES, join, options, web_update};
+use crate::{Action, Options, PeerCaps, Store, StoreWebAnnounce};
 use nodes::{change, merge, peer_of, take};
 
 const WEB_LIFETIME_S: u32 = 10 * AGE_UNIT_S;
-const TORRENTS: u8 = 12;
 const UPDATE: Action = Action::Update { completed: false };
 
 fn store() -> Store {
@@ -27,17 +26,6 @@ fn store() -> Store {
         keep_peer_ids: false,
         ..options(2)
     })
-}
-
-/// An IP leecher announces; returns the counts of the answer.
-fn announce_plain(store: &Store, now: Tick, torrent: u8, action: Action) -> SwarmCounts {
-    let peer = PeerKey::V4([10, 0, 0, 1, 1, 1]);
-    let request = StoreAnnounce { action, ..update(torrent, peer, Role::Leecher) };
-    let mut counts = SwarmCounts::default();
-    store.announce(now, &mut Random::new(1), &[request], &mut |_, answer| {
-        counts = answer.expect("no minimal interval").counts;
-    });
-    counts
 }
 
 fn peer(connection: u64, id: u8) -> WebPeer {

@@ -30,20 +30,3 @@ impl Flood {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_dropped_and_all_else_is_not() {
-        let mut flood = Flood::default();
-        let most = 512 * 1024;
-        let taken = (0..1000).filter(|_| flood.take(5000, most).is_ok()).count() as u64;
-        assert_eq!(taken, BURST / most as u64);
-        assert!(flood.take(4000, most).is_err());
-        // A walk at its full rate, beside changes.
-        let mut flood = Flood::default();
-        assert!((0..10_000).all(|tick| flood.take(tick * 10, 300_000).is_ok()));
-    }
-}

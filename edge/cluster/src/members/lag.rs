@@ -56,25 +56,3 @@ impl Covered {
         now.steady_ms.saturating_sub(self.until_ms + PERIOD_MS)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lag_grows_while_places_are_missing_also_if_not_all_are_kept() {
-        let mut covered = Covered::new(0);
-        let at = |sequence| Position { stream: 3, sequence };
-        (1..=200).for_each(|second| covered.expect(at(second), second * 1000));
-        assert!(covered.expected.len() <= EXPECTED_MAX);
-        let lag_ms = |covered: &Covered| covered.lag_ms(Time { steady_ms: 201_000, unix_ms: 0 });
-        covered.advance(at(100));
-        assert!((100_000..108_000).contains(&lag_ms(&covered)), "{}", lag_ms(&covered));
-        covered.advance(at(200));
-        assert_eq!(lag_ms(&covered), 0);
-        // Another stream follows.
-        covered.expect(at(300), 300_000);
-        covered.advance(Position { stream: 4, sequence: 0 });
-        assert_eq!(covered.until_ms, 300_000);
-    }
-}

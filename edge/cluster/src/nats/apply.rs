@@ -53,7 +53,6 @@ pub(super) struct Blocks {
     pub(super) shift_ms: i64,
     /// True if WebTorrent peers are taken.
     pub(super) takes_web: bool,
-    /// True if sessions are taken.
     pub(super) takes_sessions: bool,
 }
 
@@ -145,7 +144,6 @@ pub(super) fn run(
     })
 }
 
-/// Applies blocks to some shards.
 struct BlockMerger<'a> {
     host: &'a dyn Host,
     applied: &'a Applied,

@@ -55,7 +55,6 @@ pub fn check(options: &NatsOptions, is_running: bool, findings: &mut Findings) -
 
 type Connection = (Link, mpsc::UnboundedReceiver<Event>);
 
-/// Connects to each server. Returns the first connection.
 async fn check_servers(options: &NatsOptions, findings: &mut Findings) -> Option<Connection> {
     let mut first = None;
     for server in &options.servers {

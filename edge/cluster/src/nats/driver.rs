@@ -8,9 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Event, Message, StatusCode, Subject};
 use bytes::Bytes;
-use replication::Encoder;
 use serde::Deserialize;
-use swarm::Store;
+use swarm::Encoder;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
@@ -64,14 +63,13 @@ pub(super) struct Shared {
     pub(super) repairs: mpsc::UnboundedSender<Wanted>,
 }
 
-/// The driver of a node.
 pub(super) struct Driver<'a> {
     link: Link,
     options: NatsOptions,
     /// Where acknowledgements go.
     inbox: String,
     node: Node,
-    encoder: Encoder<'a, Store>,
+    encoder: Encoder<'a>,
     shared: Shared,
     outputs: VecDeque<(Output, Option<Came>)>,
     published: LogMessage,
@@ -79,10 +77,8 @@ pub(super) struct Driver<'a> {
     /// The lifetimes that the store and the log follow.
     peer_times: Option<PeerTimes>,
     slow_at: Instant,
-    /// When removals were last forgotten.
     forgot_at: Instant,
     lookup_at: Option<Instant>,
-    /// Looks the stream up.
     looking_up: Option<JoinHandle<()>>,
     /// Why reading the log ended, until something is read again.
     read_failure: String,
@@ -132,7 +128,7 @@ impl<'a> Driver<'a> {
         options: NatsOptions,
         inbox: String,
         node: node::Options,
-        encoder: Encoder<'a, Store>,
+        encoder: Encoder<'a>,
         shared: Shared,
     ) -> Self {
         Self {
@@ -507,7 +503,6 @@ impl<'a> Driver<'a> {
         Instant::now() >= deadline || !waits()
     }
 
-    /// Says goodbye.
     async fn leave(&mut self) {
         let snapshot = self.node.snapshot(now());
         if snapshot.queue.unstored_blocks > 0 && !snapshot.is_mute {

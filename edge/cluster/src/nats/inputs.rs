@@ -18,7 +18,6 @@ use crate::node::DropReason;
 /// Period of ticks, which tell the node that time has passed.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
-/// Something that has happened.
 pub(super) enum Happened {
     Event(Event),
     Acknowledged(Message),
@@ -46,9 +45,7 @@ pub(super) struct Lookup {
 /// Report to the driver from other tasks and threads.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// The stream was looked up.
     LookedUp(Lookup),
-    /// A message was dropped.
     Dropped(DropReason),
     /// A repair of rows has ended.
     Repaired,

@@ -100,7 +100,6 @@ impl Identity {
     }
 }
 
-/// A message that was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotSent;
 
@@ -289,18 +288,4 @@ fn retry_pause(attempt: usize) -> Duration {
     let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(10);
     let pause = Duration::from_millis(if attempt <= 1 { 0 } else { 20 });
     (pause * (1 << doublings)).min(RETRY_PAUSE_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_up_to_a_bound() {
-        assert_eq!(retry_pause(0), Duration::ZERO);
-        assert_eq!(retry_pause(1), Duration::ZERO);
-        assert_eq!(retry_pause(2), Duration::from_millis(40));
-        assert_eq!(retry_pause(3), Duration::from_millis(80));
-        assert_eq!(retry_pause(1000), RETRY_PAUSE_MAX);
-    }
 }

@@ -14,7 +14,6 @@ use crate::node::Start;
 /// Messages of the log that wait for the driver.
 const READ_AHEAD: usize = 64;
 
-/// The reading of the log.
 #[derive(Default)]
 pub(super) struct Log {
     reader: Option<Reader>,
@@ -125,19 +124,5 @@ mod tests {
         // The new ones have had no time.
         assert!(!log.has_stalled(&ending(13), 12));
         assert!(log.has_stalled(&ending(13), 12));
-    }
-
-    #[test]
-    fn nothing_comes_of_an_empty_stream_or_of_one_that_is_applied() {
-        let mut log = Log::default();
-        for _ in 0..3 {
-            // Reading began later than the end of the stream.
-            assert!(!log.has_stalled(&ending(7), 7));
-        }
-        log.stop();
-        for _ in 0..3 {
-            // Its messages have expired.
-            assert!(!log.has_stalled(&StreamState { first: 8, ..ending(7) }, 3));
-        }
     }
 }

@@ -122,7 +122,6 @@ impl Subjects {
         self.own("l")
     }
 
-    /// Changes of rows.
     pub(super) fn rows(&self) -> Subject {
         self.own("r")
     }
@@ -141,7 +140,6 @@ impl Subjects {
         format!("{}.w.{to}.{}", self.prefix, self.node).into()
     }
 
-    /// Questions to a node.
     pub(super) fn question(&self, to: u8) -> Subject {
         format!("{}.q.{to}.{}", self.prefix, self.node).into()
     }
@@ -203,17 +201,6 @@ mod tests {
             ["a b c", "b c a", "c a b", "a b c"]
         );
         assert_eq!((first(255, &["a"]), first(1, &[])), ("a".into(), String::new()));
-    }
-
-    #[test]
-    fn names_subjects() {
-        let subjects = Subjects::new("c-1", 7);
-        assert_eq!(subjects.data().as_str(), "tg.c-1.d.7");
-        assert_eq!(subjects.letters(9).as_str(), "tg.c-1.w.9.7");
-        assert_eq!(subjects.to_this("w"), "tg.c-1.w.7.*");
-        assert_eq!(subjects.stream(), "TG_c-1_D");
-        assert_eq!(subjects.origin("d", "tg.c-1.d.9"), Some(9));
-        assert_eq!(subjects.origin("w", "tg.c-1.w.7.9"), Some(9));
     }
 
     #[test]

@@ -26,10 +26,8 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// When the server forgets a consumer that nothing asks.
 const INACTIVE: Duration = Duration::from_secs(60);
 
-/// A message of a stream.
 #[derive(Debug)]
 pub(super) struct StoredMessage {
-    /// Its sequence in the stream.
     pub(super) sequence: u64,
     /// When the server stored it, unix ms by its clock.
     pub(super) stored_ms: u64,

@@ -7,21 +7,19 @@ use std::time::{Duration, Instant};
 use async_nats::Subscriber;
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout, timeout_at};
+use tokio::time::{timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::inputs::Report;
 use super::link::Link;
 use super::options::NatsOptions;
+use super::repair::{self, Neighbour, Repaired};
 use super::status::Status;
 use crate::heartbeat::Heartbeat;
-use crate::host::{BoxFuture, Rows, RowsError};
+use crate::host::{Rows, RowsError};
 use crate::node::DropReason;
-use crate::rows::{self, Neighbour, Repaired};
 use crate::status::ClusterRecords;
 
-/// Longest time until an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Changes on their way are merged within this time, unless a node is overloaded.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Bodies that wait to be merged: at most 16 MiB.
@@ -106,10 +104,10 @@ impl RowTasks {
                 }
                 Ok(from) if self.status.is_ignored(from) => self.drop(DropReason::Ignored),
                 Ok(from) => {
-                    let answer = rows::answer(&*self.rows, &question.payload).await;
+                    let answer = repair::answer(&*self.rows, &question.payload).await;
                     let answer = answer.unwrap_or_else(|error| {
                         info!(node = from, %error, "cannot send rows to another node");
-                        rows::refusal()
+                        repair::refusal()
                     });
                     // If it is lost, the other node asks again.
                     let _ = self.link.publish(reply, None, answer.into()).await;
@@ -122,8 +120,8 @@ impl RowTasks {
     /// Repairs what the node decides on, one repair at a time.
     pub(super) async fn repair(self, mut repairs: mpsc::UnboundedReceiver<Wanted>) {
         while let Some(Wanted { node, kinds }) = repairs.recv().await {
-            let asked = Asked { link: &self.link, node, pause: PAUSE };
-            match rows::repair(&*self.rows, node, &kinds, &asked).await {
+            let neighbour = Neighbour { link: &self.link, node, pause: PAUSE };
+            match repair::repair(&*self.rows, &kinds, &neighbour).await {
                 // Changes were on their way.
                 Ok(Repaired { ranges: 0, .. }) => {}
                 Ok(Repaired { ranges, bytes }) => {
@@ -148,40 +146,6 @@ impl RowTasks {
     fn drop(&self, reason: DropReason) {
         // Fails only while the thread ends.
         let _ = self.reports.send(Report::Dropped(reason));
-    }
-}
-
-/// The other node of a repair.
-struct Asked<'a> {
-    link: &'a Link,
-    node: u8,
-    pause: Duration,
-}
-
-impl Asked<'_> {
-    async fn ask(&self, question: Vec<u8>) -> Result<Vec<u8>, RowsError> {
-        let link = self.link;
-        let inbox = link.client.new_inbox();
-        let mut answers = link.subscribe(inbox.clone()).await.map_err(|_| "NATS is away")?;
-        let subject = link.subjects.question(self.node);
-        let sent = link.publish(subject, Some(inbox.into()), question.into()).await;
-        sent.map_err(|_| "NATS is away")?;
-        let answer = timeout(ANSWER_TIMEOUT, answers.next()).await;
-        let answer = answer.map_err(|_| "no answer")?.ok_or("NATS is away")?;
-        match link.origin_of_answer(&answer) {
-            Ok(()) => Ok(answer.payload.into()),
-            Err(reason) => Err(format!("dropped an answer: {}", reason.label()).into()),
-        }
-    }
-}
-
-impl Neighbour for Asked<'_> {
-    fn ask(&self, question: Vec<u8>) -> BoxFuture<'_, Result<Vec<u8>, RowsError>> {
-        Box::pin(self.ask(question))
-    }
-
-    fn pause(&self) -> BoxFuture<'_, ()> {
-        Box::pin(sleep(self.pause))
     }
 }
 
@@ -230,8 +194,8 @@ async fn fetch(
         let both = (0..).zip(own.iter().zip(&heartbeat.rows));
         let kinds: Vec<u8> =
             both.filter(|(_, (own, theirs))| own != theirs).map(|it| it.0).collect();
-        let asked = Asked { link: &link, node, pause: Duration::ZERO };
-        match rows::repair(rows, node, &kinds, &asked).await {
+        let neighbour = Neighbour { link: &link, node, pause: Duration::ZERO };
+        match repair::repair(rows, &kinds, &neighbour).await {
             Ok(_) => return Ok(Some(node)),
             Err(error) => failure = Some(error),
         }

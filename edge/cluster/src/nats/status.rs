@@ -103,7 +103,6 @@ impl Status {
         overview
     }
 
-    /// Changes what there is to see.
     pub(super) fn change(&self, change: impl FnOnce(&mut Overview)) {
         change(&mut self.lock().overview);
     }

@@ -481,42 +481,6 @@ mod tests {
     }
 
     #[test]
-    fn settings_come_from_the_stream_and_then_from_the_record() {
-        let recorded = StreamSettings { replicas: 3, bytes: 8 << 30, lifetime_s: 2700 };
-        let found = Config {
-            num_replicas: 1,
-            max_bytes: 64 << 20,
-            max_age: Duration::from_secs(900),
-            ..Config::default()
-        };
-        let present = StreamSettings::of(&found, recorded);
-        assert_eq!(present, StreamSettings { replicas: 1, bytes: 64 << 20, lifetime_s: 600 });
-        let changes = StreamChanges { replicas: Some(5), ..StreamChanges::default() };
-        assert_eq!(present.with(changes), StreamSettings { replicas: 5, ..present });
-        let endless = Config { max_bytes: -1, max_age: Duration::ZERO, ..found };
-        let settings = StreamSettings::of(&endless, recorded);
-        assert_eq!(settings, StreamSettings { replicas: 1, ..recorded });
-    }
-
-    #[test]
-    fn tells_which_streams_are_smaller() {
-        let found = Config {
-            max_bytes: 512,
-            max_age: Duration::from_secs(60),
-            num_replicas: 3,
-            ..Config::default()
-        };
-        assert!(!is_smaller(&found, &found));
-        assert!(is_smaller(&Config { max_bytes: 511, ..found.clone() }, &found));
-        assert!(is_smaller(&Config { max_age: Duration::from_secs(59), ..found.clone() }, &found));
-        assert!(is_smaller(&Config { num_replicas: 1, ..found.clone() }, &found));
-        for max_bytes in [-1, 0, 513] {
-            let larger = Config { max_bytes, max_age: Duration::ZERO, ..found.clone() };
-            assert!(!is_smaller(&larger, &found) && is_smaller(&found, &larger));
-        }
-    }
-
-    #[test]
     fn names_settings_that_no_stream_of_a_cluster_has() {
         let wanted = StreamSettings { replicas: 1, bytes: 9, lifetime_s: 60 }.config(&needs());
         let with = |settings: Value| {
@@ -535,15 +499,6 @@ mod tests {
         let found = with(all);
         let names: Vec<_> = found.iter().map(|it| it.split(' ').next().unwrap()).collect();
         assert_eq!(names, ["allow_rollup_hdrs", "later", "max_msgs", "republish"]);
-    }
-
-    #[test]
-    fn nodes_need_messages_for_the_lifetime_of_their_peers() {
-        for fine_s in [0, 3900, 90_000] {
-            assert_eq!(too_short(Duration::from_secs(fine_s), &needs()), None);
-        }
-        let text = too_short(Duration::from_secs(3899), &needs()).unwrap();
-        assert!(text.contains("run `tidegate cluster set lifetime 3600`"), "{text}");
     }
 
     #[test]

@@ -45,7 +45,6 @@ pub(super) enum ReadState {
 }
 
 impl Node {
-    /// The log was looked up.
     pub(super) fn looked_up(
         &mut self,
         now: Time,

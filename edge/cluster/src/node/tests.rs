@@ -20,6 +20,7 @@ fn options(restored_ms: Option<u64>) -> Options {
         boot: 500,
         version: "1.2".to_owned(),
         zone: "here".to_owned(),
+        kinds: &["bans", "keys"],
         policy: 7,
         queue_bytes: 1 << 20,
         peer_lifetime_s: 2700,

@@ -16,7 +16,6 @@ const CHUNK: usize = 1000;
 /// The greatest age that a word has.
 const AGE_MAX: u64 = 8190;
 
-/// Milliseconds of a unit of age.
 const UNIT_MS: u64 = AGE_UNIT_S as u64 * 1000;
 
 /// Peers that are gone, and when they went, in units of age since 1970 by this node's wall clock.

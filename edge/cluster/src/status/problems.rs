@@ -264,7 +264,6 @@ fn streams(stats: &ClusterStatus, problems: &mut Vec<ClusterProblem>) {
     );
 }
 
-/// Returns the other nodes, without those that are ignored.
 fn others(stats: &ClusterStatus) -> impl Iterator<Item = &ClusterNode> {
     stats.nodes.iter().filter(|it| it.node != stats.node && !it.ignored)
 }
@@ -323,7 +322,6 @@ fn silent_node(it: &ClusterNode) -> ClusterProblem {
     ClusterProblem { kind: ProblemKind::NodeSilent, node: Some(node), text }
 }
 
-/// Returns the problems of a node that is heard.
 fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
     let node = it.node;
     let mut doubts = Vec::new();
@@ -356,7 +354,7 @@ fn doubts(it: &ClusterNode) -> Vec<ClusterProblem> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::super::ClusterConnection;
     use super::*;
 
@@ -365,7 +363,7 @@ pub(super) mod tests {
     }
 
     /// Three nodes, of which this one is node 1, and all is well.
-    pub(in crate::status) fn linked() -> ClusterStatus {
+    fn linked() -> ClusterStatus {
         let stream = |name: &str| ClusterStream {
             name: name.into(),
             has_leader: true,
@@ -392,106 +390,118 @@ pub(super) mod tests {
         }
     }
 
-    fn kinds(stats: &ClusterStatus) -> Vec<(ProblemKind, Option<u8>)> {
-        problems(stats).into_iter().map(|problem| (problem.kind, problem.node)).collect()
-    }
+    /// A change of a cluster that has no problem, the state then, and the kinds of its problems with their nodes.
+    type Case = (fn(&mut ClusterStatus), ClusterState, &'static [(ProblemKind, Option<u8>)]);
 
-    #[test]
-    fn rights_that_no_node_may_have_are_problems() {
-        let door =
-            "this node may change the streams ($JS.API.STREAM.UPDATE.TG_C_D): give its user less";
-        let stats = ClusterStatus { open_doors: vec![door.into()], ..linked() };
-        assert_eq!(kinds(&stats), [(ProblemKind::Rights, None)]);
-        assert!(problems(&stats)[0].text.contains(door));
-    }
-
-    #[test]
-    fn a_cluster_without_a_fault_has_no_problem() {
-        let stats = linked();
-        assert_eq!(stats.present_state(), ClusterState::Linked);
-        assert_eq!(kinds(&stats), []);
-        assert_eq!(
-            stats.judged().summary,
-            "2 of 2 other nodes are heard, and the log stores this node's blocks."
-        );
-    }
-
-    #[test]
-    fn a_lost_connection_is_the_only_problem_of_a_node_without_one() {
-        let mut stats = linked();
-        stats.connection.server = None;
-        stats.queue.log = LogState::Held;
-        stats.connection.age_s = 7.9;
-        for it in &mut stats.nodes[1..] {
-            it.state = NodeState::Gone;
+    fn check(cases: &[Case]) {
+        for (change, state, expected) in cases {
+            let mut status = linked();
+            change(&mut status);
+            let judged = status.judged();
+            let found: Vec<_> = judged.problems.iter().map(|it| (it.kind, it.node)).collect();
+            assert_eq!((judged.state, found.as_slice()), (*state, *expected));
         }
-        assert_eq!(stats.present_state(), ClusterState::Disconnected);
-        assert_eq!(kinds(&stats), [(ProblemKind::Disconnected, None)]);
-        assert!(problems(&stats)[0].text.starts_with("No NATS server has answered for 7 s."));
     }
 
     #[test]
-    fn all_nodes_silent_is_a_partition_and_one_is_a_node() {
-        let mut stats = linked();
-        stats.nodes[2].state = NodeState::Suspect;
-        assert_eq!(kinds(&stats), [(ProblemKind::NodeSilent, Some(3))]);
-        stats.nodes[1].state = NodeState::Gone;
-        assert_eq!(kinds(&stats), [(ProblemKind::Alone, None)]);
-        // Nodes that were stopped, and ignored ones, are not missed.
-        stats.nodes[1].state = NodeState::Left;
-        stats.nodes[2].ignored = true;
-        assert_eq!(kinds(&stats), []);
+    fn faults_of_this_node_are_problems() {
+        use ClusterState::{CatchingUp, Disconnected, Linked, Mute, NotStored};
+        check(&[
+            (|_| {}, Linked, &[]),
+            (
+                // All are silent then, which the first sentence says.
+                |it| {
+                    it.connection.server = None;
+                    it.queue.log = LogState::Held;
+                    it.nodes[1].state = NodeState::Gone;
+                    it.nodes[2].state = NodeState::Gone;
+                },
+                Disconnected,
+                &[(ProblemKind::Disconnected, None)],
+            ),
+            (
+                |it| {
+                    it.queue.log = LogState::Held;
+                    it.queue.unstored_blocks = 4;
+                    it.streams[0].has_leader = false;
+                },
+                NotStored,
+                &[(ProblemKind::NotStored, None), (ProblemKind::Stream, None)],
+            ),
+            (
+                |it| {
+                    it.queue.log = LogState::CatchingUp;
+                    it.queue.dirty_s = 31.0;
+                },
+                CatchingUp,
+                &[(ProblemKind::QueueFull, None)],
+            ),
+            (
+                |it| {
+                    it.is_mute = true;
+                    it.nodes[0].ignored = true;
+                },
+                Mute,
+                &[(ProblemKind::Mute, None), (ProblemKind::Ignored, None)],
+            ),
+            (
+                |it| it.open_doors = vec!["this node may change the stream".into()],
+                Linked,
+                &[(ProblemKind::Rights, None)],
+            ),
+        ]);
     }
 
     #[test]
-    fn a_log_that_stores_nothing_is_a_problem_while_blocks_wait() {
-        let mut stats = linked();
-        stats.queue.log = LogState::Held;
-        assert_eq!(kinds(&stats), []);
-        stats.queue.unstored_blocks = 4;
-        stats.streams[0].has_leader = false;
-        assert_eq!(stats.present_state(), ClusterState::NotStored);
-        assert_eq!(kinds(&stats), [(ProblemKind::NotStored, None), (ProblemKind::Stream, None)]);
-        stats.queue.unstored_blocks = 0;
-        stats.queue.dirty_s = 31.0;
-        assert_eq!(kinds(&stats), [(ProblemKind::QueueFull, None), (ProblemKind::Stream, None)]);
-        assert!(problems(&stats)[0].text.contains("once the log takes blocks again"));
-        stats.queue.log = LogState::CatchingUp;
-        assert_eq!(stats.present_state(), ClusterState::CatchingUp);
-        assert!(problems(&stats)[0].text.contains("this node is publishing which peers are gone"));
-    }
-
-    #[test]
-    fn doubts_about_a_node_name_it() {
-        let mut stats = linked();
-        stats.nodes[1].lag_s = 5.1;
-        stats.nodes[1].clock_offset_s = -2.5;
-        stats.nodes[2].same_policy = false;
-        // Changes on their way.
-        stats.nodes[1].differing_s = 3.0;
-        stats.nodes[2].differing_s = 61.0;
-        stats.nodes[2].differing = vec!["bans".into(), "keys".into()];
-        let expected = [
-            (ProblemKind::RecordsDiffer, Some(3)),
-            (ProblemKind::Lag, Some(2)),
-            (ProblemKind::Clock, Some(2)),
-            (ProblemKind::Policy, Some(3)),
-        ];
-        assert_eq!(kinds(&stats), expected);
-        assert!(
-            problems(&stats)[0].text.contains("differed from this node's for 61 s: bans, keys.")
-        );
-        assert!(problems(&stats)[2].text.contains("is 2.5 s behind that of the NATS server"));
-        stats.nodes[0].clock_offset_s = 3.0;
-        assert!(kinds(&stats).contains(&(ProblemKind::Clock, Some(1))));
-    }
-
-    #[test]
-    fn a_mute_node_and_an_ignored_one_are_told_so() {
-        let mut stats = linked();
-        stats.is_mute = true;
-        stats.nodes[0].ignored = true;
-        assert_eq!(stats.present_state(), ClusterState::Mute);
-        assert_eq!(kinds(&stats), [(ProblemKind::Mute, None), (ProblemKind::Ignored, None)]);
+    fn faults_of_other_nodes_are_problems() {
+        use ClusterState::Linked;
+        check(&[
+            (
+                |it| it.nodes[2].state = NodeState::Suspect,
+                Linked,
+                &[(ProblemKind::NodeSilent, Some(3))],
+            ),
+            (
+                |it| {
+                    it.nodes[1].state = NodeState::Gone;
+                    it.nodes[2].state = NodeState::Suspect;
+                },
+                Linked,
+                &[(ProblemKind::Alone, None)],
+            ),
+            (
+                // Nodes that were stopped, and ignored ones, are not missed.
+                |it| {
+                    it.nodes[1].state = NodeState::Left;
+                    it.nodes[2].state = NodeState::Gone;
+                    it.nodes[2].ignored = true;
+                },
+                Linked,
+                &[],
+            ),
+            (
+                |it| {
+                    it.nodes[1].lag_s = 5.1;
+                    it.nodes[1].clock_offset_s = -2.5;
+                    // Changes on their way.
+                    it.nodes[1].differing_s = 3.0;
+                },
+                Linked,
+                &[(ProblemKind::Lag, Some(2)), (ProblemKind::Clock, Some(2))],
+            ),
+            (
+                |it| {
+                    it.nodes[2].same_policy = false;
+                    it.nodes[2].differing_s = 61.0;
+                    it.nodes[0].clock_offset_s = 3.0;
+                },
+                Linked,
+                &[
+                    (ProblemKind::RecordsDiffer, Some(3)),
+                    (ProblemKind::Clock, Some(1)),
+                    (ProblemKind::Policy, Some(3)),
+                ],
+            ),
+        ]);
     }
 }

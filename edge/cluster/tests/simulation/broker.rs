@@ -28,21 +28,6 @@ pub(crate) enum Up {
     Heartbeat {
         body: Arc<[u8]>,
     },
-    /// Changes of rows.
-    Rows {
-        body: Vec<u8>,
-    },
-    /// A question about rows to a node, or the answer.
-    Question {
-        to: u8,
-        number: u64,
-        body: Vec<u8>,
-    },
-    Answer {
-        to: u8,
-        number: u64,
-        body: Vec<u8>,
-    },
 }
 
 /// Message or event to a node.
@@ -54,9 +39,6 @@ pub(crate) enum Down {
     Stored { id: MessageId, sequence: u64 },
     Live { from: u8, block: Arc<[u8]> },
     Heartbeat { from: u8, body: Arc<[u8]> },
-    Rows { from: u8, body: Vec<u8> },
-    Question { from: u8, number: u64, body: Vec<u8> },
-    Answer { from: u8, number: u64, body: Vec<u8> },
     Logged { reader: u64, stored: Stored },
 }
 
@@ -71,7 +53,6 @@ pub(crate) struct Stored {
     id: MessageId,
 }
 
-/// The stream of the log.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     /// When it was made; 0 = there is none.
@@ -80,7 +61,6 @@ pub(crate) struct Stream {
     /// Where each message is stored, also those that are gone.
     sequences: BTreeMap<MessageId, u64>,
     pub(crate) last: u64,
-    /// Until when there is no leader.
     no_leader_ms: u64,
     /// Publishes that an ending leader has accepted, and may yet be stored.
     limbo: Vec<Stored>,
@@ -92,7 +72,6 @@ impl Stream {
         self.messages.front().map_or(self.last + 1, |message| message.sequence)
     }
 
-    /// Appends a message. Its sequence is the next one.
     fn append(&mut self, message: Stored) -> Stored {
         self.last += 1;
         let message = Stored { sequence: self.last, ..message };
@@ -107,7 +86,6 @@ pub(crate) struct Link {
     /// The node's number, which its subjects name.
     pub(crate) number: u8,
     pub(crate) is_up: bool,
-    /// True if it may not connect.
     pub(crate) is_cut: bool,
     reconnect_ms: u64,
     /// Milliseconds that messages take, from and to.
@@ -133,7 +111,6 @@ impl Link {
     }
 }
 
-/// NATS.
 #[derive(Debug)]
 pub(crate) struct Broker {
     pub(crate) stream: Stream,
@@ -176,7 +153,6 @@ impl Broker {
         now_ms + u64::from(least + self.random.below(most - least + 1))
     }
 
-    /// A node sends.
     pub(crate) fn send(&mut self, now_ms: u64, link: usize, message: Up) {
         if !self.links[link].is_up {
             return;
@@ -231,7 +207,6 @@ impl Broker {
         link.next = Some(next);
     }
 
-    /// Returns the number of the node's present reader.
     pub(crate) fn reader(&self, link: usize) -> u64 {
         self.links[link].reader
     }
@@ -419,15 +394,6 @@ impl Broker {
             Up::Heartbeat { body } => {
                 self.fan_out(now_ms, at, |from| Down::Heartbeat { from, body: Arc::clone(&body) });
             }
-            Up::Rows { body } => {
-                self.fan_out(now_ms, at, |from| Down::Rows { from, body: body.clone() });
-            }
-            Up::Question { to, number, body } => {
-                self.send_to(now_ms, at, to, Down::Question { from, number, body });
-            }
-            Up::Answer { to, number, body } => {
-                self.send_to(now_ms, at, to, Down::Answer { from, number, body });
-            }
         }
     }
 
@@ -437,20 +403,6 @@ impl Broker {
             let link = &self.links[to];
             if link.is_up && link.side == side && self.random.below(1000) >= link.loss {
                 self.deliver(now_ms, to, message(from));
-            }
-        }
-    }
-
-    /// Delivers a message to the node with a number.
-    fn send_to(&mut self, now_ms: u64, at: usize, to: u8, message: Down) {
-        let side = self.links[at].side;
-        for link in (0..self.links.len()).filter(|link| *link != at) {
-            let it = &self.links[link];
-            if it.number == to && it.is_up && it.side == side {
-                let is_lost = self.random.below(1000) < self.links[link].loss;
-                if !is_lost {
-                    self.deliver(now_ms, link, message.clone());
-                }
             }
         }
     }

@@ -6,7 +6,6 @@ use types::{Families, InfoHash, PeerKey, Role};
 
 use crate::{Peer, Times};
 
-/// State of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// It has not announced, or has stopped.
@@ -21,7 +20,6 @@ pub(crate) enum State {
 pub(crate) struct Client {
     pub(crate) peer: Peer,
     pub(crate) state: State,
-    /// When it announced last.
     pub(crate) last_ms: u64,
     pub(crate) next_ms: u64,
     /// The slot that it announces at, mostly; and the last one.

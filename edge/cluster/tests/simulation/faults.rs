@@ -76,10 +76,6 @@ pub(crate) enum Fault {
     Missed { at: usize },
     /// Messages of the log are published once more: a node may have a consumer do that under their subjects.
     Replay,
-    /// Garbage is sent under a node's number.
-    Garbage { at: usize },
-    /// A second process with a node's number runs.
-    Twin { at: usize },
 }
 
 /// A fault and its time.
@@ -161,7 +157,7 @@ pub(crate) fn plan(
         let from_ms = 15_000 + u64::from(random.below(end_ms as u32 - 20_000));
         let until_ms = (from_ms + 3000 + u64::from(random.below(37_000))).min(end_ms);
         let has_journal = random.below(2) == 0;
-        let fault = match random.below(17) {
+        let fault = match random.below(15) {
             0 => Fault::Delay { at, most_ms: 100 + random.below(5000) },
             1 => Fault::Loss { at, of_1000: 100 + random.below(901) },
             2 => Fault::Disconnect { at },
@@ -178,20 +174,17 @@ pub(crate) fn plan(
                 Fault::ClockJump { at, by_ms }
             }
             12 => Fault::Missed { at },
-            13 => Fault::Garbage { at },
-            14 => Fault::LoseBeginning,
-            15 => Fault::Replay,
-            _ => Fault::Twin { at },
+            13 => Fault::LoseBeginning,
+            _ => Fault::Replay,
         };
         let stops = |fault| match fault {
-            Fault::Kill { at, .. } | Fault::Restart { at, .. } | Fault::Twin { at } => Some(at),
+            Fault::Kill { at, .. } | Fault::Restart { at, .. } => Some(at),
             _ => None,
         };
         let overlaps = |other: &Planned| {
-            let is_twin = |fault| matches!(fault, Fault::Twin { .. });
             let is_same = stops(other.fault).is_some() && stops(other.fault) == stops(fault);
             let are_near = from_ms < other.until_ms + 30_000 && other.from_ms < until_ms + 30_000;
-            (is_same && are_near) || (is_twin(fault) && is_twin(other.fault))
+            is_same && are_near
         };
         if !planned.iter().any(overlaps) {
             planned.push(Planned { fault, from_ms, until_ms });

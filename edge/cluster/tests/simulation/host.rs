@@ -1,20 +1,16 @@
 //! A process of a node: a real store, a real encoder, and the node between them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
-use cluster::{Figures, Input, Node, Options, Output, Rows, Snapshot, Time, answer};
+use cluster::{Figures, Input, Node, Options, Output, Snapshot, Time};
 use primitives::Random;
 use replication::block::{Block, Kind};
-use replication::{Encoder, Feed, Now, ReplayClock};
-use swarm::{Store, StoreAnnounce};
+use replication::{Now, ReplayClock};
+use swarm::{Encoder, Feed, Store, StoreAnnounce};
 use types::{PeerKey, Role, Tick};
 
 use crate::broker::{Broker, Down, Up};
 use crate::faults::Scenario;
-use crate::repairs::Repair;
-use crate::rows::TestRows;
 use crate::{Peer, Times};
 
 /// The unix time at which simulations begin, ms.
@@ -29,8 +25,6 @@ pub(crate) enum Canary {
     CopiesStored,
     /// Own blocks of the log are not applied.
     OwnBlocksSkipped,
-    /// Rows that differ are not fetched.
-    NoRepairs,
     /// A node that reads what it has missed contradicts it.
     ContradictsWhileBehind,
     /// Messages that are stored late count.
@@ -50,10 +44,9 @@ pub(crate) enum Canary {
 }
 
 impl Canary {
-    pub(crate) const ALL: [(Self, Scenario); 11] = [
+    pub(crate) const ALL: [(Self, Scenario); 10] = [
         (Self::CopiesStored, Scenario::Storm),
         (Self::OwnBlocksSkipped, Scenario::Storm),
-        (Self::NoRepairs, Scenario::Storm),
         (Self::ContradictsWhileBehind, Scenario::Apart),
         (Self::LateMessagesCount, Scenario::Stuck),
         (Self::ClocksNotCompared, Scenario::WrongClocks),
@@ -94,20 +87,17 @@ pub(crate) struct Copy {
 
 /// State and options that a process starts with.
 pub(crate) struct Parts {
-    /// Durable: they outlive the process.
-    pub(crate) rows: Arc<TestRows>,
     /// Milliseconds by which its wall clock is ahead.
     pub(crate) offset_ms: i64,
     pub(crate) queue_bytes: usize,
     pub(crate) times: Times,
 }
 
-/// A process.
 pub(crate) struct Process<'a> {
     pub(crate) number: u8,
     pub(crate) boot: u64,
     home: &'a Home,
-    encoder: Encoder<'a, Store>,
+    encoder: Encoder<'a>,
     pub(crate) node: Node,
     /// Milliseconds by which its wall clock is ahead.
     pub(crate) offset_ms: i64,
@@ -118,9 +108,6 @@ pub(crate) struct Process<'a> {
     random: Random,
     canary: Canary,
     times: Times,
-    /// Durable: they outlive the process.
-    pub(crate) rows: Arc<TestRows>,
-    repair: Option<Repair>,
     /// Peers that it changed, and when the last such block was cut, in virtual time, until that is stored.
     pub(crate) unstored: BTreeMap<Peer, u64>,
     /// Texts of the events that it reported.
@@ -136,7 +123,7 @@ impl<'a> Process<'a> {
         canary: Canary,
         restored: Option<&Copy>,
     ) -> Self {
-        let Parts { rows, offset_ms, queue_bytes, times } = parts;
+        let Parts { offset_ms, queue_bytes, times } = parts;
         let unix_ms = (EPOCH_MS + now_ms).saturating_add_signed(offset_ms);
         let boot = unix_ms << 8 | u64::from(number);
         let encoder =
@@ -146,6 +133,7 @@ impl<'a> Process<'a> {
             boot,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             zone: "a".to_owned(),
+            kinds: &[],
             policy: 1,
             queue_bytes,
             peer_lifetime_s: times.lifetime_s,
@@ -166,8 +154,6 @@ impl<'a> Process<'a> {
             random: Random::new(boot),
             canary,
             times,
-            rows,
-            repair: None,
             unstored: BTreeMap::new(),
             reports: Vec::new(),
         };
@@ -201,14 +187,9 @@ impl<'a> Process<'a> {
         self.node.snapshot(self.time(now_ms))
     }
 
-    /// Announces a peer. Returns whether it counted as a download.
-    pub(crate) fn announce(&mut self, now_ms: u64, announce: &StoreAnnounce) -> bool {
+    pub(crate) fn announce(&mut self, now_ms: u64, announce: &StoreAnnounce) {
         let tick = self.now(now_ms).tick;
-        let mut downloaded = None;
-        self.home.store.announce(tick, &mut self.random, &[*announce], &mut |_, answer| {
-            downloaded = Some(answer.expect("there is no minimal interval").downloaded);
-        });
-        downloaded.expect("every announce is answered")
+        self.home.store.announce(tick, &mut self.random, &[*announce], &mut |_, _| {});
     }
 
     /// Cuts what has changed.
@@ -217,13 +198,8 @@ impl<'a> Process<'a> {
             self.note_unstored(&block);
             self.input(now_ms, at, broker, Input::Block(&block));
         }
-        let body = self.rows.take_changes();
-        if !body.is_empty() {
-            broker.send(now_ms, at, Up::Rows { body });
-        }
     }
 
-    /// Returns the blocks of what has changed.
     fn take_changes(&mut self, now_ms: u64) -> Vec<Vec<u8>> {
         let mut blocks = Vec::new();
         let taken = self.encoder.changes(self.now(now_ms), &mut |_, block| {
@@ -274,28 +250,7 @@ impl<'a> Process<'a> {
                 }
                 Down::Stored { .. } => continue,
                 Down::Live { from, block } => Input::Live { from: *from, message: block },
-                Down::Heartbeat { from, body } => {
-                    self.note_rows(now_ms, at, broker);
-                    Input::Heartbeat { from: *from, body }
-                }
-                Down::Rows { from, body } => {
-                    let merged = now(self.rows.merge(*from, body.clone()));
-                    merged.expect("maps merge");
-                    continue;
-                }
-                Down::Question { from, number, body } => {
-                    let (to, number) = (*from, *number);
-                    if let Ok(body) = now(answer(&*self.rows, body)) {
-                        broker.send(now_ms, at, Up::Answer { to, number, body });
-                    }
-                    continue;
-                }
-                Down::Answer { from, number, body } => {
-                    if let Some(repair) = self.repair.as_mut().filter(|it| it.node == *from) {
-                        repair.answer(*number, body.clone());
-                    }
-                    continue;
-                }
+                Down::Heartbeat { from, body } => Input::Heartbeat { from: *from, body },
                 Down::Logged { reader, .. } if *reader != broker.reader(at) => continue,
                 Down::Logged { stored, .. } => {
                     let cut_ms = Block::read(&stored.message).map(|it| it.0.header.cut_ms);
@@ -315,31 +270,12 @@ impl<'a> Process<'a> {
         }
     }
 
-    fn note_rows(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
-        let digests = self.rows.digests();
-        self.input(now_ms, at, broker, Input::Rows(&digests));
-    }
-
-    fn step_repair(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
-        let Some(repair) = &mut self.repair else { return };
-        let (questions, has_ended) = repair.step(now_ms);
-        for (number, body) in questions {
-            broker.send(now_ms, at, Up::Question { to: repair.node, number, body });
-        }
-        if has_ended {
-            self.repair = None;
-            self.input(now_ms, at, broker, Input::Repaired);
-        }
-    }
-
     pub(crate) fn tick(&mut self, now_ms: u64, at: usize, broker: &mut Broker) {
-        self.note_rows(now_ms, at, broker);
         let totals = self.home.store.totals();
         let peers = [totals.v4, totals.v6].map(|it| it.seeders + it.leechers);
         let figures = Figures { peers: [peers[0], peers[1], 0], ..Figures::default() };
         self.input(now_ms, at, broker, Input::Figures(figures));
         self.input(now_ms, at, broker, Input::Tick);
-        self.step_repair(now_ms, at, broker);
         let has_refreshes = self.node.is_warm() && self.canary != Canary::NoRefreshes;
         let period = if has_refreshes { self.times.refresh_units() } else { 0 };
         self.home.store.keep_refreshes(period);
@@ -370,12 +306,6 @@ impl<'a> Process<'a> {
                 Output::Read(start) => broker.read(at, start),
                 Output::Apply { shift_ms, .. } => self.apply(now_ms, input, shift_ms),
                 Output::Settle => self.input(now_ms, at, broker, Input::Settled),
-                Output::Repair { .. } if self.canary == Canary::NoRepairs => {
-                    self.input(now_ms, at, broker, Input::Repaired);
-                }
-                Output::Repair { node, kinds } => {
-                    self.repair = Some(Repair::begin(&self.rows, node, kinds));
-                }
                 Output::Walk { .. } if self.canary == Canary::NoWalks => {
                     self.input(now_ms, at, broker, Input::WalkEnded);
                 }
@@ -386,7 +316,7 @@ impl<'a> Process<'a> {
                 Output::WalkMore { bytes } => self.walk(now_ms, at, broker, bytes),
                 Output::Behind(_) if self.canary == Canary::ContradictsWhileBehind => {}
                 Output::Behind(is_behind) => self.home.store.set_behind(is_behind),
-                Output::PurgeWeb { .. } | Output::TellWeb => {}
+                Output::PurgeWeb { .. } | Output::TellWeb | Output::Repair { .. } => {}
                 Output::Report { text, .. } => self.reports.push(text),
             }
         }
@@ -465,15 +395,6 @@ impl<'a> Process<'a> {
 
     pub(crate) fn sweep(&self, now_ms: u64) {
         self.home.store.sweep(self.now(now_ms).tick, 1);
-    }
-}
-
-/// Returns what a future returns that does not wait.
-fn now<T>(future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => result,
-        Poll::Pending => unreachable!("nothing waits"),
     }
 }
 

@@ -2,18 +2,15 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use cluster::{Input, LogState, Snapshot};
 use primitives::Random;
 use replication::block::Kind;
-use types::InfoHash;
 
-use crate::broker::{Broker, Link, Up};
+use crate::broker::{Broker, Link};
 use crate::clients::Client;
 use crate::faults::{Fault, Planned, Scenario, apart, falls_back, lifetimes, plan, storm, stuck};
 use crate::host::{Canary, Copy, Home, Parts, Process, blocks, each_peer};
-use crate::rows::{Key, Map, STAMPS, TestRows};
 use crate::{Peer, check};
 
 /// Virtual time passes in steps.
@@ -27,18 +24,12 @@ pub(crate) struct Slot<'a> {
     pub(crate) process: Option<Process<'a>>,
     offset_ms: i64,
     copy: Option<Copy>,
-    rows: Arc<TestRows>,
-    /// The rows of a backup, if they are to be restored when a process starts again.
-    backup: Option<Map>,
     slow: bool,
 }
 
-/// A cluster.
 pub(crate) struct World<'a> {
     pub(crate) now_ms: u64,
     pub(crate) random: Random,
-    /// For rows, so that they change nothing of the rest of a seed.
-    rows_random: Random,
     pub(crate) broker: Broker,
     pub(crate) slots: Vec<Slot<'a>>,
     pub(crate) clients: Vec<Client>,
@@ -54,13 +45,6 @@ pub(crate) struct World<'a> {
     /// Peers of which walks said the last thing that the log has.
     pub(crate) walked: BTreeSet<Peer>,
     pub(crate) has_clock_faults: bool,
-    /// Downloads that completed.
-    pub(crate) downloads: BTreeMap<InfoHash, u64>,
-    /// The last change of each row.
-    pub(crate) stamps: Map,
-    /// True if rows were restored from a backup, or two processes had one number.
-    pub(crate) has_lost_rows: bool,
-    pub(crate) torrents: u32,
     reported: Vec<usize>,
     looked_ms: u64,
     pub(crate) faults: Vec<Planned>,
@@ -107,14 +91,9 @@ impl<'a> World<'a> {
             tainted: BTreeMap::new(),
             walked: BTreeSet::new(),
             has_clock_faults,
-            downloads: BTreeMap::new(),
-            stamps: Map::new(),
-            has_lost_rows: false,
-            torrents,
             reported: Vec::new(),
             looked_ms: 0,
             faults,
-            rows_random: Random::new(seed),
             random,
         };
         for at in 0..nodes {
@@ -136,24 +115,13 @@ impl<'a> World<'a> {
             world.broker.ahead_ms = i64::from(world.random.below(4_000_000)) - 2_000_000;
             world.broker.cuts_differ = true;
         }
-        // For a twin.
-        world.add_slot(0, 0);
-        world.broker.links[nodes].is_cut = true;
         world
     }
 
     fn add_slot(&mut self, number: u8, offset_ms: i64) {
         self.broker.links.push(Link::new(number));
         self.reported.push(0);
-        self.slots.push(Slot {
-            number,
-            process: None,
-            offset_ms,
-            copy: None,
-            rows: Arc::new(TestRows::new(number, Map::new())),
-            backup: None,
-            slow: false,
-        });
+        self.slots.push(Slot { number, process: None, offset_ms, copy: None, slow: false });
     }
 
     /// Returns true if clocks are set while they are used: ages in messages sent before are wrong then, and the
@@ -173,11 +141,7 @@ impl<'a> World<'a> {
             self.homes[self.next_home].get_or_init(|| Home::new(self.seed, self.scenario.times()));
         self.next_home += 1;
         let slot = &mut self.slots[at];
-        if let Some(backup) = slot.backup.take() {
-            slot.rows = Arc::new(TestRows::new(slot.number, backup));
-        }
         let parts = Parts {
-            rows: Arc::clone(&slot.rows),
             offset_ms: slot.offset_ms,
             queue_bytes: self.queue_bytes,
             times: self.scenario.times(),
@@ -219,7 +183,6 @@ impl<'a> World<'a> {
         while self.broker.take(u64::MAX, at).is_some() {}
     }
 
-    /// Moves time on by a step.
     pub(crate) fn step(&mut self, clients_act: bool) {
         self.now_ms += STEP_MS;
         self.broker.step(self.now_ms);
@@ -274,24 +237,9 @@ impl<'a> World<'a> {
                 // A node that has just started does not tell the others of things that it does not know yet.
                 self.tainted.insert(client.peer, now_ms);
             }
-            if process.announce(now_ms, &announce) {
-                process.rows.count(announce.info_hash.0[0].into());
-                *self.downloads.entry(announce.info_hash).or_default() += 1;
-            }
+            process.announce(now_ms, &announce);
         }
         self.clients = clients;
-        self.change_a_row();
-    }
-
-    /// Changes a row at some node, now and then.
-    fn change_a_row(&mut self) {
-        let at = self.rows_random.below(self.slots.len() as u32 * 20) as usize;
-        let id = self.rows_random.below(60);
-        let Some(Slot { process: Some(process), .. }) = self.slots.get(at) else { return };
-        let stamp = process.rows.put(id, process.now(self.now_ms).unix_ms);
-        let key = Key { kind: STAMPS, id, node: 0 };
-        let last = self.stamps.entry(key).or_default();
-        *last = stamp.max(*last);
     }
 
     /// Notes which changes are stored.
@@ -398,11 +346,6 @@ impl<'a> World<'a> {
             Fault::Kill { at, has_journal } | Fault::Restart { at, has_journal } => {
                 let process = self.slots[at].process.as_ref();
                 self.slots[at].copy = process.filter(|_| has_journal).map(|it| it.copy(now_ms));
-                if self.rows_random.below(4) == 0 {
-                    self.has_lost_rows = true;
-                    let backup = self.slots[at].rows.map().clone();
-                    self.slots[at].backup = Some(backup);
-                }
             }
             Fault::Hang { at } => {
                 if let Some(process) = &mut self.slots[at].process {
@@ -429,15 +372,6 @@ impl<'a> World<'a> {
                     }
                 }
             }
-            Fault::Garbage { at } => self.send_garbage(at),
-            Fault::Twin { at } => {
-                let twin = self.slots.len() - 1;
-                let number = self.slots[at].number;
-                self.has_lost_rows = true;
-                self.slots[twin].number = number;
-                self.slots[twin].rows = Arc::new(TestRows::new(number, Map::new()));
-                self.start(twin, None);
-            }
         }
     }
 
@@ -445,28 +379,6 @@ impl<'a> World<'a> {
     fn part(&mut self, links: u32) {
         for at in 0..self.broker.links.len() {
             self.broker.links[at].side = u8::from(links >> at & 1 == 1);
-        }
-    }
-
-    fn send_garbage(&mut self, at: usize) {
-        for _ in 0..20 {
-            let len = self.random.below(80) as usize;
-            let mut bytes: Vec<u8> = (0..len).map(|_| self.random.next() as u8).collect();
-            if let Some(message) =
-                self.broker.stream.messages.back().filter(|_| len.is_multiple_of(2))
-            {
-                bytes = message.message.to_vec();
-                if let Some(byte) = bytes.get_mut(len % 70) {
-                    *byte ^= 1 << (len % 8);
-                }
-            }
-            let bytes: Arc<[u8]> = bytes.into();
-            let message = match len % 3 {
-                0 => Up::Live { block: bytes },
-                1 => Up::Heartbeat { body: bytes },
-                _ => Up::Log { id: (0, self.random.next()), message: bytes },
-            };
-            self.broker.send(self.now_ms, at, message);
         }
     }
 
@@ -484,11 +396,6 @@ impl<'a> World<'a> {
                 self.start(at, copy);
             }
             Fault::Slow { at } => self.slots[at].slow = false,
-            Fault::Twin { .. } => {
-                let twin = self.slots.len() - 1;
-                // Either of them may end.
-                self.end(twin, false);
-            }
             _ => {}
         }
     }
@@ -502,7 +409,6 @@ impl<'a> World<'a> {
                 && process.node.is_warm()
                 && position.stream == self.broker.stream.id
                 && position.sequence == self.broker.stream.last
-                && snapshot.nodes.iter().all(|node| node.differs.is_empty())
         })
     }
 
@@ -513,7 +419,6 @@ impl<'a> World<'a> {
             self.step(true);
             if self.now_ms.is_multiple_of(1000) {
                 self.note_walked();
-                check::bounds(self)?;
                 check::lags(self)?;
             }
         }
@@ -530,10 +435,8 @@ impl<'a> World<'a> {
                 calm_ms = if self.is_settled() { calm_ms + 100 } else { 0 };
             }
         }
-        check::bounds(self)?;
         check::same_peers(self)?;
-        check::truth(self)?;
-        check::rows(self)
+        check::truth(self)
     }
 }
 

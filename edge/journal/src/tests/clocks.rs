@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use replication::Feed;
+use swarm::Feed;
 use types::Role;
 
 use super::memory_disk::MemoryDisk;

@@ -1,20 +1,18 @@
 //! Requirements of a cluster on the encoder and on the journal.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use primitives::Random;
+use replication::Now;
 use replication::block::{Block, Kind};
-use replication::{Encoder, Feed, Now};
-use swarm::{Action, PeerCaps, RelayTargets, Store, StoreWebAnnounce};
-use types::{ConnectionKey, PeerId, Role, Tick, WebPeer};
+use swarm::{Encoder, Feed};
+use types::{Role, Tick};
 
 use super::memory_disk::MemoryDisk;
-use super::tracker::{PACE, START_MS, TestClock, TestWriter, announce, store, torrent};
+use super::tracker::{PACE, START_MS, TestClock, TestWriter, announce, store};
 use crate::Journal;
 
 /// Collects blocks.
-fn changes_of(encoder: &mut Encoder<'_, Store>, now: Now) -> Vec<Vec<u8>> {
+fn changes_of(encoder: &mut Encoder<'_>, now: Now) -> Vec<Vec<u8>> {
     let mut blocks = Vec::new();
     let sink = &mut |_: Kind, block: &[u8]| {
         blocks.push(block.to_vec());
@@ -58,64 +56,6 @@ fn only_encoders_that_want_refreshes_get_them() {
             assert!(ids.into_iter().all(|has_id| has_id == keeps_ids));
         }
     }
-}
-
-#[test]
-fn blocks_of_web_peers_are_cut_on_demand() {
-    let (store, feed) = (store(false), Feed::default());
-    let clock = TestClock::at(START_MS, 1000);
-    store.set_node(3);
-    store.keep_web_changes(1 << 16);
-    let mut encoder = Encoder::new(&feed, &store, 1).of_node(3);
-    for place in 0..2500 {
-        let connection = ConnectionKey::new(3, 0, 1, place);
-        let request = StoreWebAnnounce {
-            info_hash: torrent(place as u32 % 600),
-            peer: WebPeer { connection, peer_id: PeerId([1; 20]) },
-            address: Ipv4Addr::new(192, 0, 2, 1).into(),
-            role: Role::Leecher,
-            action: Action::Update { completed: false },
-            min_interval_s: 0,
-            caps: PeerCaps::default(),
-            want: 0,
-            extra_s: 0,
-        };
-        let mut targets = RelayTargets::new();
-        store.announce_web(Tick(1000), &mut Random::new(1), &request, &mut targets).unwrap();
-    }
-    let mut peers = 0;
-    let sink = &mut |kind: Kind, bytes: &[u8]| {
-        assert_eq!((kind, bytes.len() <= 64 * 1024), (Kind::WEB, true));
-        let groups = Block::read(bytes).unwrap().0.web_groups().unwrap();
-        peers += groups.map(|group| group.peers.len()).sum::<usize>();
-        Ok(())
-    };
-    assert_eq!(encoder.web_changes(clock.now(), sink).unwrap(), 0);
-    assert_eq!(encoder.web_changes(clock.now(), sink).unwrap(), 0);
-    assert_eq!(peers, 2500);
-}
-
-#[test]
-fn walks_since_a_moment_are_followed_by_whole_ones() {
-    let (store, feed) = (store(false), Feed::default());
-    let clock = TestClock::at(START_MS, 1000);
-    let mut encoder = Encoder::new(&feed, &store, 1);
-    (0..300).for_each(|number| announce(&store, Tick(500), number % 9, number, Some(Role::Seeder)));
-    (0..70).for_each(|number| announce(&store, Tick(900), number, 999, Some(Role::Seeder)));
-    changes_of(&mut encoder, clock.now());
-    let walk = |encoder: &mut Encoder<'_, Store>| {
-        let mut blocks = Vec::new();
-        let sink = &mut |kind: Kind, block: &[u8]| {
-            assert_eq!(kind, Kind::WALK);
-            blocks.push(block.to_vec());
-            Ok(())
-        };
-        while !encoder.step(clock.now(), sink).unwrap().is_complete {}
-        peers_in(&blocks)
-    };
-    encoder.restart_walk_since(clock.now().tick, clock.now().tick.0 - 880);
-    assert_eq!(walk(&mut encoder), 70);
-    assert_eq!(walk(&mut encoder), 370);
 }
 
 /// A node of a cluster reads the log from there on.

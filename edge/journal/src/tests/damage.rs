@@ -1,7 +1,7 @@
 //! Journals that are cut, changed, mixed up: what is whole comes back, and nothing else does.
 
 use primitives::Random;
-use replication::Feed;
+use swarm::Feed;
 use types::{Role, Tick};
 
 use super::memory_disk::MemoryDisk;
@@ -9,6 +9,7 @@ use super::tracker::{
     PACE, Peers, START_MS, TestClock, TestWriter, announce, announce_random, peers_of, restore,
     store,
 };
+use crate::inspect::inspect_on;
 use crate::scan::Scanner;
 use crate::segment::{HEADER_LEN, SegmentHeader};
 
@@ -96,7 +97,11 @@ fn a_damaged_byte_costs_its_block() {
             bytes[at] ^= 1 << random.below(8);
             let mut others = files.clone();
             others.insert(*number, bytes.clone());
-            let restored = restore(&MemoryDisk::of(others), sample.now_ms, 1);
+            let disk = MemoryDisk::of(others);
+            let restored = restore(&disk, sample.now_ms, 1);
+            // What operators see is what is skipped.
+            let damaged = inspect_on(&disk).unwrap().damaged();
+            assert_eq!(damaged > 0, restored.figures.skipped[1] > 0, "byte {at} of {number}");
             assert_known(&sample, &restored.peers, &format!("byte {at} of {number}"));
             let is_newest = Some(number) == files.keys().last();
             let is_tail = is_newest && at >= ends[ends.len() - 2];
@@ -129,15 +134,18 @@ fn segments_may_be_missing() {
     let first = SegmentHeader::decode(newest).unwrap().round_segment;
     let mut others = files.clone();
     others.remove(&first);
-    let restored = restore(&MemoryDisk::of(others), sample.now_ms, 2);
+    let disk = MemoryDisk::of(others);
+    let restored = restore(&disk, sample.now_ms, 2);
     assert!(restored.figures.skipped[1] > 0 && restored.merged.peers > 0);
+    assert!(inspect_on(&disk).unwrap().damaged() > 0);
     // So is a gap.
     let journal = long_journal();
     let mut files = journal.disk.files();
     let middle = *files.keys().nth(1).unwrap();
     files.remove(&middle);
-    let restored = restore(&MemoryDisk::of(files), journal.now_ms, 2);
-    assert_eq!(restored.figures.skipped[1], 1);
+    let disk = MemoryDisk::of(files);
+    let restored = restore(&disk, journal.now_ms, 2);
+    assert_eq!((restored.figures.skipped[1], inspect_on(&disk).unwrap().damaged()), (1, 1));
 }
 
 /// Returns a journal of three segments that are all read: the wall clock was set twice.

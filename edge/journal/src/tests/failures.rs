@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use primitives::Random;
-use replication::{Feed, ReplicatedStore};
+use swarm::Feed;
 use types::{Role, Tick, limits};
 
 use super::memory_disk::{Faults, MemoryDisk};

@@ -9,7 +9,6 @@ use primitives::Random;
 use crate::disk::{Disk, SegmentFile};
 use crate::segment::HEADER_LEN;
 
-/// Segments in memory.
 #[derive(Clone, Default)]
 pub(super) struct MemoryDisk(Arc<Shared>);
 
@@ -34,9 +33,7 @@ struct DiskState {
 #[derive(Clone, Default)]
 struct FileState {
     bytes: Vec<u8>,
-    /// Number of its bytes that are on the disk.
     synced: usize,
-    /// True if the name is on the disk.
     is_named: bool,
 }
 
@@ -121,7 +118,6 @@ impl MemoryDisk {
         self.0.changed.notify_all();
     }
 
-    /// Waits until a call waits.
     pub(super) fn wait_for_stall(&self) {
         let state = self.lock();
         drop(self.0.changed.wait_while(state, |state| state.stalled_threads == 0).unwrap());

@@ -9,7 +9,7 @@ use super::tracker::{
     PACE, Peers, START_MS, TestClock, TestWriter, announce_random, peers_of, restore, store,
 };
 use crate::Pace;
-use replication::Feed;
+use swarm::Feed;
 
 /// Whatever the disk loses of what was not synced, all peers of the last sync come back that did not stop
 /// since then, and no peer that was never there.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::memory_disk::MemoryDisk;
 use super::tracker::{PACE, START_MS, TestClock, TestWriter, store};
 use crate::{Journal, Status};
-use replication::{Feed, Now};
+use replication::Now;
+use swarm::Feed;
 
 /// Sessions from a journal: seconds since they were written, true if they may be exact, and the body.
 type Taken = Vec<(u32, bool, Vec<u8>)>;

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use primitives::Random;
-use replication::{Encoder, Feed, ReplicatedStore};
-use swarm::Store;
+use swarm::{Encoder, Feed, Store};
 use types::{Role, Tick};
 
 use super::tracker::{START_MS, TestClock, announce, announce_random, peers_of, store, torrent};

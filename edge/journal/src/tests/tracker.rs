@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use primitives::Random;
-use replication::{Clocks, Feed, Merged, Now};
-use swarm::{Action, Options, Store, StoreAnnounce};
+use replication::{Clocks, Merged, Now};
+use swarm::{Action, Feed, Options, Store, StoreAnnounce};
 use types::{InfoHash, PeerId, PeerKey, Role, Tick, limits};
 
 use super::memory_disk::MemoryDisk;
@@ -21,7 +21,6 @@ use crate::{Figures, Journal, Pace, Status};
 pub(super) const START_MS: u64 = 1_800_000_000_000;
 /// Seconds that peers are kept.
 pub(super) const LIFETIME_S: u32 = 2700;
-/// The time between two turns.
 const TURN: Duration = Duration::from_millis(200);
 
 /// A short round: three turns.
@@ -36,7 +35,6 @@ pub(super) fn store(keep_peer_ids: bool) -> Store {
     Store::new(&Options { keep_peer_ids, ..Options::new(4, [7; 16], LIFETIME_S) })
 }
 
-/// Returns the info hash of a number.
 pub(super) fn torrent(number: u32) -> InfoHash {
     let mut random = Random::new(number.into());
     let mut hash = [0; 20];
@@ -105,7 +103,6 @@ pub(super) struct TestClock {
 }
 
 impl TestClock {
-    /// Returns a clock at this tick.
     pub(super) fn at(unix_ms: u64, tick: u32) -> Self {
         let clock = Self::default();
         clock.epoch_ms.store(unix_ms - u64::from(tick) * 1000, Ordering::Relaxed);
@@ -178,7 +175,6 @@ impl<'a> TestWriter<'a> {
     }
 }
 
-/// The result of restoring a journal.
 pub(super) struct Restored {
     /// When it was restored, on the clock that the tracker continues.
     pub(super) now: Tick,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use primitives::Random;
 use replication::block::{Block, Kind};
-use replication::{Encoder, Feed, MergeTime, Now};
-use swarm::Store;
+use replication::{MergeTime, Now};
+use swarm::{Encoder, Feed, Store};
 use types::{Role, Tick, limits};
 
 use super::memory_disk::MemoryDisk;
@@ -159,26 +159,6 @@ fn segments_and_the_journal_have_a_longest_length() {
     assert_eq!(Failure::of(&error), Failure::Bound);
 }
 
-/// Peer ids come back where the store keeps them.
-#[test]
-fn peer_ids_come_back() {
-    let (feed, writing, disk) = (Feed::default(), store(true), MemoryDisk::default());
-    let clock = TestClock::at(START_MS, 0);
-    let mut writer = TestWriter::begin(&feed, &writing, &disk, &clock, PACE).unwrap();
-    announce(&writing, Tick(0), 1, 1, Some(Role::Leecher));
-    writer.turns(1);
-    for _ in 0..2 {
-        let reading = store(true);
-        let journal = Journal::open_on(Arc::new(disk.clone()), clock.now().unix_ms).unwrap();
-        let (status, stop) = (Status::default(), AtomicBool::new(false));
-        journal.unwrap().restore(&reading, &clock.clocks(), 1, &status, &stop);
-        let details = reading.inspect(Tick(1), &super::tracker::torrent(1), 10).unwrap();
-        assert_eq!(details.peers[0].id, Some(types::PeerId([1; 20])));
-        // From changes at first, then from a walk.
-        writer.turns(7);
-    }
-}
-
 /// Where one shard's share of the room fills up, the next turn must be soon.
 #[test]
 fn a_popular_torrent_presses() {
@@ -196,38 +176,6 @@ fn a_popular_torrent_presses() {
     assert!(!drain(1000));
     assert!(drain(limits::CHANGES_MAX as u32 / 4 / 4 + 1));
     assert!(!drain(1000));
-}
-
-/// Two takers of changes get all of them.
-#[test]
-fn an_upgrade_takes_nothing_from_the_journal() {
-    let (feed, store, disk) = (Feed::default(), store(false), MemoryDisk::default());
-    let clock = TestClock::at(START_MS, 0);
-    let mut random = Random::new(3);
-    let mut writer = TestWriter::begin(&feed, &store, &disk, &clock, PACE).unwrap();
-    let mut stream = Vec::new();
-    for _ in 0..3 {
-        let mut encoder = Encoder::new(&feed, &store, 1);
-        for _ in 0..20 {
-            for _ in 0..50 {
-                announce_random(&store, clock.now().tick, &mut random);
-            }
-            let sink = &mut |_, block: &[u8]| {
-                stream.extend_from_slice(block);
-                Ok(())
-            };
-            assert_eq!(encoder.changes(clock.now(), sink).unwrap(), 0);
-            assert_eq!(encoder.step(clock.now(), sink).unwrap().missed, 0);
-            if random.below(3) == 0 {
-                writer.turn().unwrap();
-            }
-        }
-        drop(encoder);
-        writer.turn().unwrap();
-        let now = clock.now();
-        assert_eq!(restore(&disk, now.unix_ms, 1).peers, peers_of(&store, now.tick));
-    }
-    assert!(!stream.is_empty());
 }
 
 /// Stops a writer, also if the test fails.

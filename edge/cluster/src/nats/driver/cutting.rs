@@ -3,9 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use replication::Now;
 use replication::block::Kind;
-use replication::{BlockSink, Encoder, Now, Step};
-use swarm::Store;
+use swarm::{BlockSink, Encoder, Step};
 
 use super::Driver;
 use crate::node::Input;
@@ -66,7 +66,7 @@ impl<'a> Driver<'a> {
     /// Runs `encode`, passes the blocks in its sink to the node, and returns its result.
     fn cut<T>(
         &mut self,
-        encode: impl FnOnce(&mut Encoder<'a, Store>, Now, &mut BlockSink<'_>) -> io::Result<T>,
+        encode: impl FnOnce(&mut Encoder<'a>, Now, &mut BlockSink<'_>) -> io::Result<T>,
     ) -> T {
         let mut blocks = Vec::new();
         let encoded = encode(&mut self.encoder, self.shared.host.now(), &mut |_, block| {

@@ -17,29 +17,6 @@ fn a_wrong_clock_is_an_event_until_it_is_right() {
 }
 
 #[test]
-fn lag_is_the_age_of_what_is_missing() {
-    let mut bed = Bed::new(None);
-    bed.connect(0, 0);
-    let stored = |sequence| Position { stream: 9, sequence };
-    let lag_ms = |bed: &Bed| bed.snapshot().nodes[0].lag_ms;
-    bed.hear(2, &Heartbeat { boot: 5, stored: stored(0), ..Heartbeat::default() });
-    for second in 0..5 {
-        bed.wait(1000);
-        bed.hear(2, &Heartbeat { boot: 5, stored: stored(1 + second), ..Heartbeat::default() });
-    }
-    bed.wait(100);
-    assert_eq!(lag_ms(&bed), 5100 - 1000);
-    bed.logged(5, 2, &changes(2, 5, 5));
-    bed.wait(100);
-    assert_eq!(lag_ms(&bed), 0);
-    // Blocks that the other node could not store are missing, too.
-    let holding = Heartbeat { unstored_ms: 8000, stored: stored(5), ..Heartbeat::default() };
-    bed.hear(2, &Heartbeat { boot: 5, ..holding });
-    bed.wait(9000);
-    assert!(lag_ms(&bed) >= 8000);
-}
-
-#[test]
 fn a_node_with_a_wrong_clock_reads_all_of_the_log() {
     // It was ahead when it wrote its journal.
     let mut bed = Bed::new(Some(UNIX_MS + 3_600_000));

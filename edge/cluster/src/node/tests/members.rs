@@ -65,7 +65,7 @@ fn members_come_and_go() {
     bed.hear(2, &heartbeat);
     let state = |bed: &Bed| bed.snapshot().nodes[0].state;
     let node = &bed.snapshot().nodes[0];
-    assert_eq!((node.says.node, node.says.torrents, node.says.version.len()), (2, 4, 64));
+    assert_eq!((node.node, node.torrents, node.version.len()), (2, 4, 64));
     bed.wait(3100);
     assert_eq!(state(&bed), NodeState::Suspect);
     bed.wait(7000);
@@ -73,11 +73,11 @@ fn members_come_and_go() {
     bed.hear(2, &heartbeat);
     assert_eq!(state(&bed), NodeState::Alive);
     // A restart, and a late heartbeat of the process before.
-    let next = Heartbeat { boot: 6, ..heartbeat.clone() };
+    let next = Heartbeat { boot: 6000 << 8, ..heartbeat.clone() };
     assert!(bed.hear(2, &next).contains(&Output::PurgeWeb { node: 2 }));
     bed.hear(2, &heartbeat);
     bed.hear(2, &Heartbeat { is_leaving: true, ..heartbeat });
-    assert_eq!((bed.snapshot().nodes[0].says.boot, state(&bed)), (6, NodeState::Alive));
+    assert_eq!((bed.snapshot().nodes[0].started, state(&bed)), (6, NodeState::Alive));
     bed.hear(2, &Heartbeat { is_leaving: true, ..next });
     assert_eq!(state(&bed), NodeState::Left);
     bed.wait(3_600_000);

@@ -64,9 +64,9 @@ impl Bed {
         begun
     }
 
-    fn differs(&self, node: u8) -> Vec<u8> {
+    fn differing(&self, node: u8) -> Vec<String> {
         let nodes = self.snapshot().nodes;
-        nodes.iter().find(|it| it.says.node == node).unwrap().differs.clone()
+        nodes.iter().find(|it| it.node == node).unwrap().differing.clone()
     }
 }
 
@@ -80,7 +80,7 @@ fn rows_that_differ_are_repaired_when_they_do_for_three_heartbeats() {
     assert_eq!(bed.hear_rows(2, &[(2, &[1, 9, 3])]), []);
     assert_eq!(bed.hear_rows(2, &[(2, &[1, 2, 3])]), []);
     assert_eq!(bed.hear_rows(4, &[(2, &[1, 9, 3])]), [(2, vec![1])]);
-    assert_eq!(bed.differs(2), [1]);
+    assert_eq!(bed.differing(2), ["keys"]);
     // One at a time, and after a pause that grows.
     assert_eq!(bed.hear_rows(20, &[(2, &[1, 9, 3]), (3, &[0, 2, 3])]), []);
     bed.input(Input::Repaired);
@@ -89,7 +89,7 @@ fn rows_that_differ_are_repaired_when_they_do_for_three_heartbeats() {
     bed.input(Input::Rows(&[0, 2, 3]));
     assert_eq!(bed.hear_rows(2, &[(2, &[1, 9, 3]), (3, &[0, 2, 3])]), []);
     assert_eq!(bed.hear_rows(3, &[(2, &[1, 9, 3]), (3, &[0, 2, 3])]), [(2, vec![0, 1])]);
-    assert!(bed.snapshot().nodes[0].differs_ms > 20_000);
+    assert!(bed.snapshot().nodes[0].differing_s > 20.0);
 }
 
 #[test]
@@ -99,11 +99,11 @@ fn a_node_that_is_heard_anew_is_repaired_from_at_once() {
     bed.input(Input::Rows(&[1, 2]));
     // Of a later version, which has another kind; and of one that has no rows.
     assert_eq!(bed.hear_rows(2, &[(2, &[1, 7, 3]), (3, &[])]), [(2, vec![1])]);
-    assert_eq!((bed.differs(2), bed.differs(3)), (vec![1], vec![]));
+    assert_eq!((bed.differing(2), bed.differing(3)), (vec!["keys".to_owned()], vec![]));
     bed.input(Input::Repaired);
     // It was away.
     bed.wait(60_000);
-    assert!(bed.differs(2).is_empty());
+    assert!(bed.differing(2).is_empty());
     assert_eq!(bed.hear_rows(2, &[(2, &[1, 7])]), [(2, vec![1])]);
     bed.input(Input::Repaired);
     // An ignored node is not asked.

@@ -8,9 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use types::{PeerId, Tick, limits};
 
-use crate::block::{self, Change, Header, Kind, WebChange};
-use crate::clock::{CLOCK_STEP_MS, Now};
-use crate::store::{ReplicatedStore, WalkTime};
+use crate::store::{Store, StoreWalk, WalkTime};
+
+use replication::block::{self, Change, Header, Kind, WebChange};
+use replication::{CLOCK_STEP_MS, Now};
 
 /// The most changes in a block: its body takes at most 64 KiB.
 const BLOCK_CHANGES: usize = 64 * 1024 / block::CHANGE_BYTES_MAX;
@@ -70,14 +71,14 @@ impl Batch {
 impl Feed {
     /// Makes `store` keep its changes from now on, so that the first encoder also gets those from before its
     /// creation. Call before there are encoders.
-    pub fn prime(&self, store: &impl ReplicatedStore) {
+    pub fn prime(&self, store: &Store) {
         let mut outlets = self.lock();
         let reservation = outlets.add(store);
         outlets.primed = Some(reservation);
     }
 
     /// Reserves a place for a future encoder, which gets all changes from now on, as far as there is room.
-    pub fn reserve(&self, store: &impl ReplicatedStore) -> Reservation {
+    pub fn reserve(&self, store: &Store) -> Reservation {
         self.lock().add(store)
     }
 
@@ -93,7 +94,7 @@ pub struct Reservation(u64);
 
 impl Outlets {
     /// Adds an outlet for all changes from now on.
-    fn add(&mut self, store: &impl ReplicatedStore) -> Reservation {
+    fn add(&mut self, store: &Store) -> Reservation {
         if self.outlets.is_empty() {
             store.keep_changes(limits::CHANGES_MAX);
         }
@@ -148,9 +149,9 @@ pub struct Step {
 
 /// Cuts a store's changes and walks into blocks, in the order of events. The store keeps its
 /// changes as long as there is an encoder.
-pub struct Encoder<'a, S: ReplicatedStore> {
+pub struct Encoder<'a> {
     feed: &'a Feed,
-    store: &'a S,
+    store: &'a Store,
     key: u64,
     node: u16,
     boot: u64,
@@ -160,7 +161,7 @@ pub struct Encoder<'a, S: ReplicatedStore> {
     pending: Batch,
     /// The most changes that a shard had when they were last taken.
     most: usize,
-    walk: S::Walk,
+    walk: StoreWalk,
     /// Groups of the walk that are not in a block yet.
     body: Vec<u8>,
     /// When these groups were true.
@@ -169,10 +170,10 @@ pub struct Encoder<'a, S: ReplicatedStore> {
     block: Vec<u8>,
 }
 
-impl<'a, S: ReplicatedStore> Encoder<'a, S> {
+impl<'a> Encoder<'a> {
     /// Returns an encoder of all changes from now on. `boot` identifies the writer: see
-    /// [`block::Header::boot`].
-    pub fn new(feed: &'a Feed, store: &'a S, boot: u64) -> Self {
+    /// [`replication::block::Header::boot`].
+    pub fn new(feed: &'a Feed, store: &'a Store, boot: u64) -> Self {
         let mut outlets = feed.lock();
         let reservation = outlets.primed.take().unwrap_or_else(|| outlets.add(store));
         drop(outlets);
@@ -180,7 +181,7 @@ impl<'a, S: ReplicatedStore> Encoder<'a, S> {
     }
 
     /// Returns an encoder of all changes since `reservation` was made, for the same feed and store.
-    pub fn at(feed: &'a Feed, store: &'a S, boot: u64, reservation: Reservation) -> Self {
+    pub fn at(feed: &'a Feed, store: &'a Store, boot: u64, reservation: Reservation) -> Self {
         Self {
             feed,
             store,
@@ -192,7 +193,7 @@ impl<'a, S: ReplicatedStore> Encoder<'a, S> {
             cut_ms: 0,
             pending: Batch::default(),
             most: 0,
-            walk: S::Walk::default(),
+            walk: StoreWalk::default(),
             body: Vec::new(),
             body_at: None,
             groups: Vec::new(),
@@ -293,7 +294,7 @@ impl<'a, S: ReplicatedStore> Encoder<'a, S> {
 
     /// Restarts the walk from the beginning.
     pub fn restart_walk(&mut self) {
-        self.walk = S::Walk::default();
+        self.walk = StoreWalk::default();
         self.body.clear();
     }
 
@@ -301,7 +302,7 @@ impl<'a, S: ReplicatedStore> Encoder<'a, S> {
     /// `now`. The walk after it visits all peers again.
     pub fn restart_walk_since(&mut self, now: Tick, age_s: u32) {
         self.restart_walk();
-        self.walk = S::walk_since(now, age_s);
+        self.walk = StoreWalk::since(now, age_s);
     }
 
     /// Does a step of the walk. What it found goes to `sink` by the time of the next call of
@@ -340,7 +341,7 @@ impl<'a, S: ReplicatedStore> Encoder<'a, S> {
             self.flush_walk(sink)?;
         }
         if walked.is_complete {
-            self.walk = S::Walk::default();
+            self.walk = StoreWalk::default();
         }
         Ok(Step { is_complete: walked.is_complete, bytes, missed })
     }
@@ -422,7 +423,7 @@ impl<'a, S: ReplicatedStore> Encoder<'a, S> {
     }
 }
 
-impl<S: ReplicatedStore> Drop for Encoder<'_, S> {
+impl Drop for Encoder<'_> {
     fn drop(&mut self) {
         let mut outlets = self.feed.lock();
         outlets.outlets.retain(|outlet| outlet.key != self.key);

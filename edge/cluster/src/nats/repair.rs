@@ -15,7 +15,15 @@
 //! | … | the next cursor |
 //! | … | the digests, 8 bytes each, little-endian; or the rows |
 
-use crate::host::{BoxFuture, Rows, RowsError, RowsPart};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::time::{sleep, timeout};
+
+use super::link::Link;
+use crate::host::{Rows, RowsError, RowsPart};
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 const DIGESTS: u8 = 0;
 const ROWS: u8 = 1;
@@ -24,25 +32,38 @@ const LAST: u8 = 0;
 const MORE: u8 = 1;
 const NONE: u8 = 2;
 
-/// The other node of a repair.
-pub trait Neighbour: Send + Sync {
+pub(super) struct Neighbour<'a> {
+    pub(super) link: &'a Link,
+    pub(super) node: u8,
+    /// Changes that are on their way arrive within this time.
+    pub(super) pause: Duration,
+}
+
+impl Neighbour<'_> {
     /// Sends a question for [`answer`], and returns the answer.
-    fn ask(&self, question: Vec<u8>) -> BoxFuture<'_, Result<Vec<u8>, RowsError>>;
-
-    /// Waits until changes that are on their way have arrived.
-    fn pause(&self) -> BoxFuture<'_, ()>;
+    async fn ask(&self, question: Vec<u8>) -> Result<Vec<u8>, RowsError> {
+        let link = self.link;
+        let inbox = link.client.new_inbox();
+        let mut answers = link.subscribe(inbox.clone()).await.map_err(|_| "NATS is away")?;
+        let subject = link.subjects.question(self.node);
+        let sent = link.publish(subject, Some(inbox.into()), question.into()).await;
+        sent.map_err(|_| "NATS is away")?;
+        let answer = timeout(ANSWER_TIMEOUT, answers.next()).await;
+        let answer = answer.map_err(|_| "no answer")?.ok_or("NATS is away")?;
+        match link.origin_of_answer(&answer) {
+            Ok(()) => Ok(answer.payload.into()),
+            Err(reason) => Err(format!("dropped an answer: {}", reason.label()).into()),
+        }
+    }
 }
 
-/// The extent of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Repaired {
-    /// Ranges that were fetched.
-    pub ranges: usize,
-    /// Bytes that were merged.
-    pub bytes: usize,
+pub(super) struct Repaired {
+    pub(super) ranges: usize,
+    pub(super) bytes: usize,
 }
 
-/// Fetches and merges the rows of these kinds that differ from those of node `from`.
+/// Fetches and merges the rows of these kinds that differ from those of `neighbour`.
 ///
 /// A range also differs while a change of it is on its way. So digests are compared twice: what differs for good
 /// differs by the same sum both times.
@@ -50,18 +71,17 @@ pub struct Repaired {
 /// # Errors
 ///
 /// If the other node does not answer, or rows cannot be merged.
-pub async fn repair(
+pub(super) async fn repair(
     rows: &dyn Rows,
-    from: u8,
     kinds: &[u8],
-    neighbour: &dyn Neighbour,
+    neighbour: &Neighbour<'_>,
 ) -> Result<Repaired, RowsError> {
     let mut before = Vec::new();
     for kind in kinds {
         before.push(differences(rows, *kind, neighbour).await?);
     }
     if before.iter().flatten().any(|difference| *difference != 0) {
-        neighbour.pause().await;
+        sleep(neighbour.pause).await;
     }
     let mut repaired = Repaired::default();
     for (kind, before) in kinds.iter().zip(before) {
@@ -74,7 +94,7 @@ pub async fn repair(
         let ranges: Vec<u16> = (0..).zip(lasts).filter(|it| it.1).map(|it| it.0).collect();
         if !ranges.is_empty() {
             repaired.ranges += ranges.len();
-            repaired.bytes += fetch(rows, from, *kind, &ranges, neighbour).await?;
+            repaired.bytes += fetch(rows, *kind, &ranges, neighbour).await?;
         }
     }
     Ok(repaired)
@@ -85,7 +105,7 @@ pub async fn repair(
 async fn differences(
     rows: &dyn Rows,
     kind: u8,
-    neighbour: &dyn Neighbour,
+    neighbour: &Neighbour<'_>,
 ) -> Result<Vec<u64>, RowsError> {
     let part = decode(&neighbour.ask(vec![DIGESTS, kind]).await?)?;
     let (theirs, rest) = part.body.as_chunks();
@@ -105,10 +125,9 @@ async fn differences(
 /// Fetches and merges ranges. Returns the bytes that were merged.
 async fn fetch(
     rows: &dyn Rows,
-    from: u8,
     kind: u8,
     ranges: &[u16],
-    neighbour: &dyn Neighbour,
+    neighbour: &Neighbour<'_>,
 ) -> Result<usize, RowsError> {
     let mut question = vec![ROWS, kind];
     question.extend_from_slice(&u16::try_from(ranges.len())?.to_le_bytes());
@@ -117,7 +136,7 @@ async fn fetch(
     loop {
         let part = decode(&neighbour.ask([&question[..], &cursor].concat()).await?)?;
         bytes += part.body.len();
-        rows.merge(from, part.body).await?;
+        rows.merge(neighbour.node, part.body).await?;
         match part.next {
             Some(next) => cursor = next,
             None => return Ok(bytes),
@@ -130,7 +149,7 @@ async fn fetch(
 /// # Errors
 ///
 /// If the question is of another version, or rows cannot be read.
-pub async fn answer(rows: &dyn Rows, question: &[u8]) -> Result<Vec<u8>, RowsError> {
+pub(super) async fn answer(rows: &dyn Rows, question: &[u8]) -> Result<Vec<u8>, RowsError> {
     let bad = || RowsError::from("expected a question of this version");
     let (header, rest) = question.split_first_chunk().ok_or_else(bad)?;
     let part = match *header {
@@ -152,7 +171,7 @@ pub async fn answer(rows: &dyn Rows, question: &[u8]) -> Result<Vec<u8>, RowsErr
 }
 
 /// Returns the answer of a node that cannot answer.
-pub(crate) fn refusal() -> Vec<u8> {
+pub(super) fn refusal() -> Vec<u8> {
     vec![NONE, 0, 0]
 }
 
