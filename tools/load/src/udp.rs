@@ -3,13 +3,12 @@
 //! Each worker has sockets connected to the tracker, each with a source address, a connection id
 //! and a share of the peers. Requests of equal length are sent as one batch; responses are received
 //! in batches.
-//! `pending` tracks outstanding requests, `requests` creates them, `datagram_io` moves datagrams.
-//! `roster` is another load, which knows each of its peers.
+//! `lanes` has sockets and outstanding requests (`pending`), `datagram_io` moves datagrams, `worker` draws requests.
+//! `roster` is another load on the same lanes, which knows each of its peers.
 
-mod batch;
 mod datagram_io;
+mod lanes;
 mod pending;
-mod requests;
 mod roster;
 mod sightings;
 #[cfg(test)]

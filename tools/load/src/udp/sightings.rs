@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use client::codec::udp::{self as codec, Reply, decode_reply};
 use types::{Announce, Event, InfoHash, NumWant};
 
-use super::worker;
+use super::lanes;
 use crate::population::peer_id;
 use crate::random::Random;
 
@@ -41,12 +41,8 @@ impl Sightings {
     ///
     /// If `source` is no address of this host.
     pub fn new(nodes: &[SocketAddr], source: IpAddr, seed: u64) -> Result<Self> {
-        let open = |node: &SocketAddr| worker::plain_socket(Some(source), *node);
-        let sockets: Result<Vec<UdpSocket>> = nodes.iter().map(open).collect();
-        let sockets = sockets?;
-        for socket in &sockets {
-            socket.set_nonblocking(true)?;
-        }
+        let open = |node: &SocketAddr| lanes::connect(Some(source), *node);
+        let sockets = nodes.iter().map(open).collect::<Result<_>>()?;
         Ok(Self { sockets, connection_id: None, transaction_id: 0, random: Random::new(seed) })
     }
 
