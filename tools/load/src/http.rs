@@ -5,7 +5,6 @@
 //! response; in an open loop it waits for its scheduled time, and scheduled requests wait for a
 //! free connection.
 
-mod connection;
 mod response;
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,8 @@ pub(crate) struct Ready {
     pub(crate) is_writable: bool,
     /// True if it is readable or closed.
     pub(crate) is_readable: bool,
+    /// True if the other side has closed it.
+    pub(crate) is_closed: bool,
 }
 
 /// Waits for sockets.
@@ -83,6 +85,7 @@ impl Poller {
             number: event.data() as usize,
             is_writable: event.events().contains(EpollFlags::EPOLLOUT),
             is_readable: event.events().intersects(EpollFlags::EPOLLIN | closed),
+            is_closed: event.events().intersects(closed),
         }));
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::pending::{Asked, PendingRequests, ResponseMatch};
 use crate::counters::{Counters, ResponseKind};
 use crate::poller::Poller;
 use crate::runner::Silence;
-use crate::schedule::Schedule;
+use crate::schedule::{OVERDUE, Schedule};
 
 /// Renew connection ids before the minute for which BEP 15 allows their use.
 const RECONNECT_EVERY: Duration = Duration::from_secs(45);
@@ -25,8 +25,6 @@ const RECONNECT_EVERY: Duration = Duration::from_secs(45);
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 /// Scheduled requests that are sent on one lane at a time.
 const BURST_MAX: u64 = 64;
-/// A request sent later than this after its scheduled time is overdue.
-const OVERDUE_NS: u64 = 1_000_000;
 
 /// The requests of a load, and what becomes of them.
 pub(super) trait Traffic {
@@ -297,7 +295,7 @@ impl<P: Copy> Lanes<P> {
                 if !self.add(self.next, due_ns, traffic) {
                     break;
                 }
-                counters.overdue += u64::from(now_ns > due_ns + OVERDUE_NS);
+                counters.overdue += u64::from(now_ns > due_ns + OVERDUE.as_nanos() as u64);
                 schedule.advance();
                 sent += 1;
             }

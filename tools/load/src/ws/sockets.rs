@@ -2,8 +2,7 @@
 //! peer's output in one piece.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-use std::io::ErrorKind;
+use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -13,9 +12,9 @@ use super::peer::{Ended, Peer, PeerContext, ReceiveOutcome};
 use super::shared::SharedState;
 use super::{AnnounceTiming, WsOptions};
 use crate::counters::Counters;
-use crate::poller::Poller;
-use crate::schedule::Schedule;
-use crate::stream::{Dialer, Stream};
+use crate::poller::{Poller, Ready};
+use crate::schedule::Pacer;
+use crate::stream::{Dialer, Link};
 
 /// Maximum number of connections that are joining at once: fewer than listen backlogs hold.
 const JOINING_MAX: usize = 64;
@@ -23,19 +22,13 @@ const JOINING_MAX: usize = 64;
 const BUFFER: usize = 256 * 1024;
 /// With more unsent bytes than this, a peer answers no offers.
 const CONGESTION_THRESHOLD: usize = 256 * 1024;
-/// A request sent later than this after its scheduled time is overdue.
-const OVERDUE: Duration = Duration::from_millis(1);
 
 // The rest of one read is shorter than a message, and the buffer has room for more after it.
 const _: () = assert!(limits::WS_MESSAGE_MAX + limits::HTTP_HEAD_MAX < BUFFER);
 
 struct Socket {
-    stream: Stream,
+    link: Link,
     peer: Peer,
-    /// The received part of a message.
-    unread: Vec<u8>,
-    /// Output that the kernel has not yet accepted.
-    unsent: Vec<u8>,
 }
 
 /// A scheduled action of an idle peer.
@@ -56,10 +49,8 @@ pub(super) struct Sockets {
     dialer: Dialer,
     timing: AnnounceTiming,
     timeout: Duration,
-    /// In an open loop: the schedule, and the free peers in turn.
-    schedule: Option<Schedule>,
-    free: VecDeque<usize>,
-    start: Instant,
+    /// In an open loop.
+    pacer: Option<Pacer>,
     /// True once the load has started.
     started: bool,
     /// True until its first step.
@@ -76,8 +67,8 @@ impl Sockets {
     pub(super) fn new(options: &WsOptions, number: u32) -> Result<Self> {
         let workers = options.workers.clamp(1, options.connections().max(1));
         let shared = SharedState::new(options, number, workers);
-        let schedule = match options.timing {
-            AnnounceTiming::Paced(rate) => Some(Schedule::new(rate / f64::from(workers))),
+        let pacer = match options.timing {
+            AnnounceTiming::Paced(rate) => Some(Pacer::new(rate / f64::from(workers))),
             AnnounceTiming::Busy | AnnounceTiming::Idle { .. } => None,
         };
         Ok(Self {
@@ -89,9 +80,7 @@ impl Sockets {
             dialer: Dialer::new(&options.url)?,
             timing: options.timing,
             timeout: options.timeout,
-            schedule,
-            free: VecDeque::new(),
-            start: Instant::now(),
+            pacer,
             started: false,
             is_first_step: false,
             joined: 0,
@@ -115,16 +104,16 @@ impl Sockets {
 
     /// Opens a connection for a peer that has none.
     fn open(&mut self, index: usize) -> Result<()> {
-        let stream = self.dialer.dial(&self.poller, index)?;
-        let mut unsent = Vec::new();
-        let now = Instant::now();
-        let mut step =
-            PeerContext { shared: &mut self.shared, now, out: &mut unsent, congested: false };
+        let link = self.dialer.dial(&self.poller, index)?;
+        self.out.clear();
+        let (shared, out) = (&mut self.shared, &mut self.out);
+        let mut step = PeerContext { shared, now: Instant::now(), out, congested: false };
         let peer = Peer::new(index, &mut step);
         if let Some(place) = self.sockets.get_mut(index) {
-            // The handshake is written once the connection is established.
-            *place = Some(Socket { stream, peer, unread: Vec::new(), unsent });
+            *place = Some(Socket { link, peer });
         }
+        // The handshake is written once the connection is established.
+        self.with_link(index, |link, out| link.send(out));
         Ok(())
     }
 
@@ -135,15 +124,15 @@ impl Sockets {
         }
         self.send_due();
         let (wake, before) = (self.wake(until), Instant::now());
-        self.poller.wait(wake, self.schedule.is_some()).context("cannot wait for sockets")?;
+        self.poller.wait(wake, self.pacer.is_some()).context("cannot wait for sockets")?;
         self.shared.counters.waited += before.elapsed();
         let ready = std::mem::take(&mut self.poller.ready);
         for event in &ready {
             if event.is_writable {
-                self.flush(event.number);
+                self.with_link(event.number, |link, _| link.flush());
             }
             if event.is_readable {
-                self.receive(event.number);
+                self.receive(*event);
             }
         }
         self.poller.ready = ready;
@@ -154,8 +143,8 @@ impl Sockets {
     /// Returns the next time at which there is work.
     fn wake(&self, until: Instant) -> Instant {
         let mut wake = until;
-        if let Some(schedule) = self.schedule.filter(|_| self.started && !self.free.is_empty()) {
-            wake = wake.min(self.start + Duration::from_nanos(schedule.next_ns()));
+        if let Some(pacer) = self.pacer.as_ref().filter(|_| self.started) {
+            wake = pacer.wake(wake);
         }
         if let Some(Reverse((due, ..))) = self.idle_actions.peek() {
             wake = wake.min(*due);
@@ -165,21 +154,15 @@ impl Sockets {
 
     /// Sends the scheduled requests of an open loop.
     fn send_due(&mut self) {
-        while let Some(schedule) = self.schedule.as_mut().filter(|_| self.started) {
-            let now = Instant::now();
-            let now_ns = now.saturating_duration_since(self.start).as_nanos() as u64;
-            if schedule.due(now_ns) == 0 {
-                return;
-            }
-            let Some(index) = self.free.pop_front() else { return };
-            let is_there = |socket: &Socket| !socket.peer.is_waiting();
-            if !self.sockets.get(index).and_then(Option::as_ref).is_some_and(is_there) {
-                continue;
-            }
-            let due = self.start + Duration::from_nanos(schedule.next_ns());
-            schedule.advance();
-            self.shared.counters.overdue += u64::from(now > due + OVERDUE);
-            self.with_peer(index, due, Peer::request);
+        while self.started
+            && let Some(pacer) = &mut self.pacer
+            && let Some((index, due)) = pacer.next(&mut self.shared.counters)
+        {
+            self.with_peer(index, due, |peer, step| {
+                if !peer.is_waiting() {
+                    peer.request(step);
+                }
+            });
         }
     }
 
@@ -189,7 +172,9 @@ impl Sockets {
             AnnounceTiming::Busy if self.started => {
                 self.with_peer(index, Instant::now(), Peer::request)
             }
-            AnnounceTiming::Paced(_) if self.started => self.free.push_back(index),
+            AnnounceTiming::Paced(_) if self.started => {
+                self.pacer.iter_mut().for_each(|pacer| pacer.add(index));
+            }
             AnnounceTiming::Busy | AnnounceTiming::Paced(_) | AnnounceTiming::Idle { .. } => {}
         }
     }
@@ -210,7 +195,8 @@ impl Sockets {
 
     /// Starts the load.
     pub(super) fn start(&mut self, at: Instant) {
-        (self.started, self.is_first_step, self.start) = (true, true, at);
+        (self.started, self.is_first_step) = (true, true);
+        self.pacer.iter_mut().for_each(|pacer| pacer.start = at);
     }
 
     /// Swaps the counters with the given ones.
@@ -250,24 +236,21 @@ impl Sockets {
         errors.max_by_key(|(_, times)| **times).map(|(text, _)| text.clone())
     }
 
-    /// Reads until no more input is available. A short read shows that; later readiness is reported
-    /// again.
-    fn receive(&mut self, index: usize) {
+    /// Reads until no more input is available, and passes it to the peer.
+    fn receive(&mut self, event: Ready) {
+        let index = event.number;
         while let Some(Some(socket)) = self.sockets.get_mut(index) {
-            let kept = socket.unread.len();
-            let Some((front, room)) = self.buffer.split_at_mut_checked(kept) else { return };
-            let read = match socket.stream.read(room) {
-                Ok(0) => return self.close(index, &"the tracker closed the connection"),
-                Ok(read) => read,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            let input = match socket.link.read(&mut self.buffer, event.is_closed) {
+                Ok(Some(input)) => input,
+                Ok(None) => return,
                 Err(error) => return self.close(index, &error),
             };
-            let emptied = read < room.len() && !socket.stream.is_over();
-            front.copy_from_slice(&socket.unread);
-            self.shared.counters.bytes_in += read as u64;
-            self.heard(index, kept + read);
-            if emptied {
+            self.shared.counters.bytes_in += input.fresh as u64;
+            self.heard(index, input.len);
+            if input.is_over {
+                return self.close(index, &"the tracker closed the connection");
+            }
+            if input.is_all {
                 return;
             }
         }
@@ -280,20 +263,19 @@ impl Sockets {
         let input = self.buffer.get_mut(..len).unwrap_or_default();
         let now = Instant::now();
         self.out.clear();
-        let congested = socket.unsent.len() > CONGESTION_THRESHOLD;
+        let congested = socket.link.unsent() > CONGESTION_THRESHOLD;
         let mut step = PeerContext { shared: &mut self.shared, now, out: &mut self.out, congested };
         let heard = match socket.peer.receive(input, &mut step) {
             Ok(heard) => heard,
             Err(Ended(why)) => return self.close(index, &why),
         };
-        socket.unread.clear();
-        socket.unread.extend_from_slice(input.get(heard.consumed..).unwrap_or_default());
+        socket.link.keep(input.get(heard.consumed..).unwrap_or_default());
         let is_busy = self.timing == AnnounceTiming::Busy && self.started;
         if heard.answered && is_busy {
             // Sent in the same write as its replies.
             socket.peer.request(&mut step);
         }
-        self.send(index);
+        self.with_link(index, |link, out| link.send(out));
         self.joined += usize::from(heard.joined);
         if heard.answered && !is_busy {
             self.on_response(index, &heard, now);
@@ -359,46 +341,21 @@ impl Sockets {
     ) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
         self.out.clear();
-        let congested = socket.unsent.len() > CONGESTION_THRESHOLD;
+        let congested = socket.link.unsent() > CONGESTION_THRESHOLD;
         let mut step = PeerContext { shared: &mut self.shared, now, out: &mut self.out, congested };
         say(&mut socket.peer, &mut step);
-        self.send(index);
+        self.with_link(index, |link, out| link.send(out));
     }
 
-    /// Sends a peer's output after its earlier unsent output.
-    fn send(&mut self, index: usize) {
+    /// Calls `write` with a connection and the output, and closes it on an error.
+    fn with_link(
+        &mut self,
+        index: usize,
+        write: impl FnOnce(&mut Link, &[u8]) -> std::io::Result<usize>,
+    ) {
         let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
-        if self.out.is_empty() {
-            return;
-        }
-        if !socket.unsent.is_empty() {
-            socket.unsent.extend_from_slice(&self.out);
-            return;
-        }
-        match socket.stream.write(&self.out) {
-            Ok(written) => {
-                self.shared.counters.bytes_out += written as u64;
-                socket.unsent.extend_from_slice(self.out.get(written..).unwrap_or_default());
-            }
-            Err(error) => self.close(index, &error),
-        }
-    }
-
-    /// Sends unsent output once the socket is writable.
-    fn flush(&mut self, index: usize) {
-        let Some(Some(socket)) = self.sockets.get_mut(index) else { return };
-        if socket.unsent.is_empty() && !socket.stream.is_pending() {
-            return;
-        }
-        match socket.stream.write(&socket.unsent) {
-            Ok(written) => {
-                self.shared.counters.bytes_out += written as u64;
-                socket.unsent.drain(..written);
-                if socket.unsent.is_empty() {
-                    // Release the buffer: few peers need it again.
-                    socket.unsent = Vec::new();
-                }
-            }
+        match write(&mut socket.link, &self.out) {
+            Ok(written) => self.shared.counters.bytes_out += written as u64,
             Err(error) => self.close(index, &error),
         }
     }
