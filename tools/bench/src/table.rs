@@ -95,25 +95,3 @@ impl fmt::Display for Table {
 fn escape(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;").replace('_', "\\_")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn aligns_columns() {
-        let table = Table {
-            head: vec!["a|b".into(), "n".into()],
-            rows: vec![
-                vec![Cell::Text("x_y".into()), Cell::Best("2".into())],
-                vec![Cell::Text("a".into()), Cell::Number("12345".into())],
-            ],
-        };
-        let expected = "| a\\|b |     n |\n\
-                        | ---- | ----: |\n\
-                        | x\\_y | **2** |\n\
-                        | a    | 12345 |\n";
-        assert_eq!(table.to_string(), expected);
-        assert!(!Table::default().is_number(0));
-    }
-}

@@ -180,20 +180,4 @@ mod tests {
         assert_eq!(counters.errors.values().sum::<u64>(), 1002);
         assert!(counters.errors.keys().all(|text| text.len() < 200));
     }
-
-    #[test]
-    fn merges_counts() {
-        let mut one =
-            Counters { sent: 1, lost: 2, waited: Duration::from_secs(1), ..Counters::default() };
-        one.count(ResponseKind::Scrape);
-        one.fail("x");
-        one.latencies.record(Duration::from_millis(1));
-        let mut two = one.clone();
-        two.merge(&one);
-        assert_eq!((two.sent, two.lost, two.waited.as_secs()), (2, 4, 2));
-        assert_eq!(
-            (two.responses(ResponseKind::Scrape), two.all_responses(), two.errors["x"]),
-            (2, 2, 2)
-        );
-    }
 }

@@ -266,11 +266,4 @@ mod tests {
         assert!(ports.iter().all(|port| workload.admits(3, *port)));
         assert!(ports.len() > 8000);
     }
-
-    #[test]
-    fn info_hashes_are_distinct() {
-        let hashes: HashSet<InfoHash> = workload().info_hashes().collect();
-        assert_eq!(hashes.len(), 50);
-        assert!(hashes.contains(&workload().info_hash(49)));
-    }
 }

@@ -98,10 +98,6 @@ pub struct Quantiles {
 pub struct WebTorrentReport {
     /// Peers whose first announce was answered.
     pub joined: u64,
-    /// Seconds until all of them had joined.
-    pub join_s: f64,
-    /// Growth of the tracker's memory per joined peer when measuring began, in bytes.
-    pub bytes_per_connection: Option<f64>,
     /// WebTorrent's counters.
     #[serde(flatten)]
     pub counts: WebTorrentCounters,

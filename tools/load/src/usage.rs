@@ -31,16 +31,6 @@ impl Usage {
         Ok(sum)
     }
 
-    /// Returns the usage of a process and its descendants, and the CPU times of other processes or threads that work
-    /// for it.
-    pub fn of_all(pid: u32, others: &[u32]) -> Result<Self> {
-        let mut sum = Self::of(pid)?;
-        for other in others {
-            sum.add(&Self::times_of_one(*other)?);
-        }
-        Ok(sum)
-    }
-
     /// Returns the usage of one process.
     pub(crate) fn of_one(pid: u32) -> Result<Self> {
         let folder = Path::new("/proc").join(pid.to_string());
@@ -150,14 +140,6 @@ mod tests {
         assert_eq!(usage, Usage { user_s: 12.34, system_s: 0.56, resident_bytes, peak_bytes });
         assert!(Usage::parse("7 (a) S 1", memory, status).is_err());
         assert!(Usage::parse(stat, "", status).is_err() && Usage::parse(stat, memory, "").is_err());
-    }
-
-    #[test]
-    fn reads_its_own_usage() {
-        let usage = Usage::of(std::process::id()).unwrap();
-        assert!(usage.resident_bytes > 100_000 && usage.peak_bytes >= usage.resident_bytes);
-        assert!(Usage::times(std::process::id()).unwrap().cpu_s() >= usage.cpu_s());
-        assert!(Usage::of(u32::MAX).is_err());
     }
 
     #[test]

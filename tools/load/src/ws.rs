@@ -17,14 +17,14 @@ mod sockets;
 mod tests;
 mod worker;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::report::RunInfo;
 use crate::runner::{Progress, RunPlan, run_workers};
-use crate::{LoopMode, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload};
+use crate::{LoopMode, Report, Spread, TrackerUrl, WebTorrentReport, Workload};
 
 /// Parameters of a WebTorrent load.
 #[derive(Clone, Debug)]
@@ -43,8 +43,6 @@ pub struct WsOptions {
     pub workers: u32,
     /// Offers per announce except a peer's first, which has none; at most 64.
     pub offers: usize,
-    /// Percentage of received offers to answer.
-    pub answers_percent: u8,
     /// Time until a request counts as lost.
     pub timeout: Duration,
     /// Validate one in this many offers.
@@ -85,7 +83,6 @@ impl WsOptions {
             plan: RunPlan::default(),
             workers: 1,
             offers: 10,
-            answers_percent: 100,
             timeout: Duration::from_secs(5),
             check_every: 16,
         }
@@ -153,9 +150,8 @@ pub fn run(
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report> {
-    let before = options.plan.pid.map(Usage::of).transpose()?;
-    let join_stats = worker::JoinStats::default();
-    let make = |number| worker::Ws::new(options, number, &join_stats);
+    let joined = AtomicU64::new(0);
+    let make = |number| worker::Ws::new(options, number, &joined);
     let workers = (options.workers.clamp(1, options.connections().max(1)), make);
     let outcome = run_workers(&options.plan, workers, interrupted, progress)
         .with_context(|| format!("cannot load {}", options.url))?;
@@ -166,15 +162,8 @@ pub fn run(
         loop_mode: options.loop_mode(),
         pid: options.plan.pid,
     };
-    let (joined, join_s) = join_stats.summary();
-    let grown = Option::zip(before, outcome.tracker_before)
-        .map(|(before, joined)| joined.resident_bytes as f64 - before.resident_bytes as f64);
-    let web = WebTorrentReport {
-        joined,
-        join_s,
-        bytes_per_connection: grown.map(|bytes| bytes / joined.max(1) as f64),
-        counts: outcome.counters.web,
-    };
+    let joined = joined.load(Ordering::Relaxed);
+    let web = WebTorrentReport { joined, counts: outcome.counters.web };
     let mut report = Report::new(info, outcome);
     if matches!(options.timing, AnnounceTiming::Idle { .. }) {
         // Idle peers wait intentionally.

@@ -291,19 +291,6 @@ mod tests {
     }
 
     #[test]
-    fn rejects_trackers_that_cannot_be_started() {
-        let check =
-            |text: &str| trackers(text).unwrap().trackers[0].check().map_err(|e| e.to_string());
-        let tracker = |more: &str| {
-            check(&format!("[[tracker]]\nname = 'a'\nspeaks = ['udp']\nstart = ['a']\n{more}"))
-        };
-        assert_eq!(tracker("program = 'a'"), Ok(()));
-        assert_eq!(tracker("install = 'its program'"), Ok(()));
-        assert!(tracker("").unwrap_err().contains("what to name"));
-        assert!(check("[[tracker]]\nname = 'a'\nstart = []").is_err());
-    }
-
-    #[test]
     fn the_repository_s_definitions_are_valid() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
         let definitions = Definitions::read(&folder).unwrap();

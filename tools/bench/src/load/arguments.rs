@@ -22,9 +22,9 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
     /// The tracker's process ID on this machine; reports the resources it and its child processes
-    /// use. Repeated, the CPU time of further processes or threads counts as the tracker's.
+    /// use.
     #[arg(long, value_name = "NUMBER")]
-    pid: Vec<u32>,
+    pid: Option<u32>,
     /// File with the keys of a private tracker's users, one per line, all of equal length. Each
     /// peer gets one in turn, in place of `{key}` in the URL.
     #[arg(long, value_name = "FILE")]
@@ -92,8 +92,7 @@ impl RunArgs {
         RunPlan {
             warm_up: seconds(self.warm_up),
             duration: self.seconds.map_or(usual.duration, seconds),
-            pid: self.pid.first().copied(),
-            others: self.pid.iter().skip(1).copied().collect(),
+            pid: self.pid,
         }
     }
 }

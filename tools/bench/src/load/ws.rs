@@ -36,10 +36,6 @@ pub(crate) struct Ws {
     /// Offers per announce except a peer's first [default: 10; idle: 0].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(0..=64))]
     offers: Option<u32>,
-    /// Percentage of received offers to answer.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100,
-          value_parser = value_parser!(u8).range(0..=100))]
-    answers: u8,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -77,7 +73,6 @@ impl Ws {
             plan: self.run.plan(usual.plan),
             workers: self.workers,
             offers: self.offers.map_or(usual.offers, |offers| offers as usize),
-            answers_percent: self.answers,
             check_every: self.run.check_every,
             ..usual
         })

@@ -98,13 +98,6 @@ mod tests {
     use crate::table::Cell;
 
     #[test]
-    fn paragraphs_are_broken_between_words() {
-        let (long, short) = ("x".repeat(118), "y y");
-        assert_eq!(wrap(&format!("{long} {short}")), format!("{long} y\ny"));
-        assert_eq!(wrap(short), short);
-    }
-
-    #[test]
     fn separates_blocks() {
         let table = Table { head: vec!["name".into()], rows: vec![vec![Cell::Text("a".into())]] };
         let document = Document {

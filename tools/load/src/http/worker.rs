@@ -322,77 +322,44 @@ impl ProtocolState {
         body: &[u8],
         counters: &mut Counters,
     ) -> Result<(), &'static str> {
-        if KEYS.failure.find(body).is_some()
-            && let Ok(codec::TrackerResponse::Failure(words)) = codec::parse_announce(body)
-        {
-            counters.refuse(words);
+        self.unchecked += 1;
+        let is_checked = self.unchecked >= self.options.check_every;
+        if !is_checked && FAILURE.find(body).is_none() {
+            // Some trackers append a line break.
+            let body = body.trim_ascii_end();
+            if !(body.starts_with(b"d") && body.ends_with(b"e")) {
+                return Err(INVALID);
+            }
+            counters.count(ResponseKind::Announce);
             return Ok(());
         }
-        self.unchecked += 1;
-        if self.unchecked < self.options.check_every {
-            let peers = peers(body).ok_or("an invalid announce response")?;
-            counters.peers += peers;
-        } else {
-            self.unchecked = 0;
-            self.check(request, body, counters)?;
-        }
-        counters.count(ResponseKind::Announce);
-        Ok(())
-    }
-
-    /// Validates an announce response.
-    fn check(
-        &mut self,
-        request: &OutstandingRequest,
-        body: &[u8],
-        counters: &mut Counters,
-    ) -> Result<(), &'static str> {
-        let Ok(codec::TrackerResponse::Success(answer)) = codec::parse_announce(body) else {
-            return Err("an invalid announce response");
+        let answer = match codec::parse_announce(body).map_err(|_| INVALID)? {
+            codec::TrackerResponse::Failure(words) => {
+                counters.refuse(words);
+                return Ok(());
+            }
+            codec::TrackerResponse::Success(answer) => answer,
         };
-        counters.peers += answer.peers.len() as u64;
-        let asker = (request.peer, self.source);
-        // A count that the tracker omits cannot be wrong.
-        let seeders = answer.seeders.unwrap_or(answer.peers.len() as u64);
-        let leechers = answer.leechers.unwrap_or(0);
-        let answer = AnnounceAnswer { seeders, leechers, peers: PeerList::List(&answer.peers) };
-        let workload = self.population.workload();
-        self.checker.check(workload, asker, &answer, &mut counters.checks);
+        counters.count(ResponseKind::Announce);
+        if is_checked {
+            // The peers of one response stand for those of all that are not checked.
+            counters.peers += answer.peers.len() as u64 * u64::from(self.unchecked);
+            self.unchecked = 0;
+            let asker = (request.peer, self.source);
+            // A count that the tracker omits cannot be wrong.
+            let seeders = answer.seeders.unwrap_or(answer.peers.len() as u64);
+            let leechers = answer.leechers.unwrap_or(0);
+            let answer = AnnounceAnswer { seeders, leechers, peers: PeerList::List(&answer.peers) };
+            let workload = self.population.workload();
+            self.checker.check(workload, asker, &answer, &mut counters.checks);
+        }
         Ok(())
     }
 }
 
-/// Returns the number of peers in a response's compact lists without parsing all of it, or `None`
-/// if it is not an announce response. Lists of dictionaries count as empty.
-fn peers(body: &[u8]) -> Option<u64> {
-    // Some trackers append a line break.
-    let body = body.trim_ascii_end();
-    if body.first() != Some(&b'd') || body.last() != Some(&b'e') {
-        return None;
-    }
-    let len = |key: &Finder<'_>| {
-        let rest = body.get(key.find(body)? + key.needle().len()..)?;
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).take(9);
-        Some(digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
-    };
-    let (v4, v6) = (len(&KEYS.peers), len(&KEYS.peers6));
-    let has_interval = KEYS.interval.find(body).is_some();
-    (has_interval || v4.is_some()).then(|| v4.unwrap_or(0) / 6 + v6.unwrap_or(0) / 18)
-}
+const INVALID: &str = "an invalid announce response";
 
-struct Keys {
-    failure: Finder<'static>,
-    interval: Finder<'static>,
-    peers: Finder<'static>,
-    peers6: Finder<'static>,
-}
-
-static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
-    failure: Finder::new("14:failure reason"),
-    interval: Finder::new("8:interval"),
-    peers: Finder::new("5:peers"),
-    peers6: Finder::new("6:peers6"),
-});
+static FAILURE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("14:failure reason"));
 
 /// Returns the address that the tracker sees, which the system chooses.
 fn source(options: &HttpOptions) -> Result<IpAddr> {
@@ -402,25 +369,4 @@ fn source(options: &HttpOptions) -> Result<IpAddr> {
     // Connecting a UDP socket sends nothing; it only selects a route.
     socket.connect(address).with_context(|| format!("no route to {address}"))?;
     Ok(socket.local_addr()?.ip())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_compact_peers() {
-        for (body, expected) in [
-            ("d8:intervali9e5:peers12:aaaaaabbbbbbe", Some(2)),
-            ("d8:intervali9e5:peers0:6:peers618:aaaaaabbbbbbccccccee", Some(1)),
-            ("d8:intervali9ee", Some(0)),
-            ("d8:intervali9e5:peerslee", Some(0)),
-            ("d8:intervali9ee\r\n", Some(0)),
-            ("de", None),
-            ("", None),
-            ("<html>", None),
-        ] {
-            assert_eq!(peers(body.as_bytes()), expected, "{body}");
-        }
-    }
 }

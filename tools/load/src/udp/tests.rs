@@ -224,53 +224,6 @@ fn distinguishes_invalid_responses() {
     assert_eq!(wrong(|_, answer| vec![[&[0; 4], &answer[4..8], &[0; 8]].concat()]), [other]);
 }
 
-#[test]
-fn counts_and_reports_refusals() {
-    let url =
-        tracker_that(|_, answer| vec![[&[0, 0, 0, 3], &answer[4..8], b"not \x07you"].concat()]);
-    let report = load(&options(url));
-    assert!(report.responses.error > 10 && report.responses.announce == 0);
-    assert!(report.errors["refused: not \\u{7}you"] == report.responses.error, "{report}");
-}
-
-#[test]
-fn a_repeated_response_counts_once() {
-    let report = load(&options(tracker_that(|_, answer| vec![answer.clone(), answer])));
-    let all = report.responses.announce + report.responses.scrape;
-    let repeated: u64 = report.errors.values().sum();
-    assert!(repeated > 10 && repeated.abs_diff(all) <= 32, "{report}");
-}
-
-#[test]
-fn late_responses_are_lost_and_late() {
-    const TIMEOUT: Duration = Duration::from_millis(100);
-    let mut held = Vec::new();
-    let mut since = None;
-    let url = tracker_that(move |number, answer| {
-        // Hold four responses until their requests have expired, which is checked every quarter of
-        // a second.
-        if number > 100 && held.len() < 4 && since.is_none() {
-            held.push(answer);
-            since = (held.len() == 4).then(Instant::now);
-            return Vec::new();
-        }
-        if since
-            .is_some_and(|since: Instant| since.elapsed() > TIMEOUT + Duration::from_millis(400))
-        {
-            held.push(answer);
-            return std::mem::take(&mut held);
-        }
-        vec![answer]
-    });
-    let mut options = options(url);
-    options.timeout = TIMEOUT;
-    options.plan.warm_up = Duration::ZERO;
-    options.plan.duration = Duration::from_secs(2);
-    let report = load(&options);
-    assert!(report.lost > 0 && report.late > 0 && report.late <= report.lost, "{report}");
-    assert!(report.responses.announce > 0 && report.errors.is_empty(), "{report}");
-}
-
 /// An overloaded tracker answers each request when those that took its place in the window arrive.
 #[test]
 fn a_tracker_that_answers_late_is_not_silent() {

@@ -248,9 +248,6 @@ impl Peer {
         if let Some((from, offer_id)) = names {
             shared.check_offer(self.id, from, offer_id);
         }
-        if !shared.random.percent(shared.answers_percent) {
-            return;
-        }
         let (false, Some((to_peer_id, offer_id))) = (context.congested, names) else {
             shared.counters.web.answers_withheld += 1;
             return;

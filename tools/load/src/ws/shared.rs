@@ -23,7 +23,6 @@ pub(super) struct SharedState {
     pub(super) offers: usize,
     pub(super) offer: String,
     pub(super) answer: String,
-    pub(super) answers_percent: u8,
     pub(super) random: Random,
     /// True if the tracker acknowledges answers as it does announces. aquatic_ws does,
     /// bittorrent-tracker does not.
@@ -54,7 +53,6 @@ impl SharedState {
             offers: options.offers,
             offer: description("offer", OFFER_BYTES),
             answer: description("answer", OFFER_BYTES),
-            answers_percent: options.answers_percent,
             random: Random::new(hash(options.workload.seed, share.into())),
             acknowledges: false,
             probing: false,
@@ -147,15 +145,6 @@ fn description(kind: &str, bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn descriptions_have_the_requested_length() {
-        for bytes in [600, 1000, 5000] {
-            let text = description("offer", bytes);
-            assert!(text.len() >= bytes && text.len() < bytes + 300, "{}", text.len());
-        }
-        assert!(description("answer", 1000).starts_with(r#"{"type":"answer","sdp":"v=0\r\n"#));
-    }
 
     fn shared() -> SharedState {
         let options = WsOptions::busy(TrackerUrl::web("ws://127.0.0.1").unwrap());

@@ -4,19 +4,16 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Instant;
 
 use types::{InfoHash, PeerId, Refusal, SwarmCounts};
 use wire::http::{ParsedRequest, Upgrade, read_head};
 use wire::webtorrent::{Action, Message, Relay, announce_reply, failure, read};
 use wire::ws::{self as frames, Event, Reader};
 
-use super::peer::{Peer, PeerContext};
-use super::worker::{JoinStats, Ws};
+use super::worker::Ws;
 use super::*;
-use crate::random::Random;
+use crate::Checks;
 use crate::schedule::tests::check_open_loop;
-use crate::{Checks, ResponseKind};
 
 /// The behavior of the test tracker.
 #[derive(Clone, Copy)]
@@ -201,19 +198,10 @@ fn acknowledgements_are_not_announce_responses() {
 }
 
 #[test]
-fn counts_and_reports_refusals() {
-    let (url, _) = tracker(6, TrackerBehavior { refuses: true, ..PLAIN });
-    let report = load(&options(url));
-    assert!(report.responses.error > 10 && report.responses.announce == 0, "{report}");
-    let reason = Refusal::NotAllowed.text();
-    assert!(report.errors.keys().any(|text| text.contains(reason)), "{report}");
-}
-
-#[test]
 fn an_open_loop_follows_its_schedule() {
     let (url, _) = tracker(6, PLAIN);
     let options = WsOptions { timing: AnnounceTiming::Paced(300.0), ..options(url) };
-    check_open_loop(&mut Ws::new(&options, 0, &JoinStats::default()).unwrap(), 300.0);
+    check_open_loop(&mut Ws::new(&options, 0, &AtomicU64::new(0)).unwrap(), 300.0);
 }
 
 #[test]
@@ -338,59 +326,4 @@ fn distinguishes_invalid_trackers() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = why(&one(TrackerUrl::web(&format!("ws://{free}")).unwrap()));
     assert!(error.contains("refused"), "{error}");
-}
-
-/// Returns every kind of message to a peer that has just sent a WebSocket handshake with `key`.
-fn conversation(key: &[u8; 24]) -> Vec<u8> {
-    let (hash, other) = (InfoHash([0xa7; 20]), PeerId([0xff; 20]));
-    let relay = Relay::new(&hash, &other);
-    let json = format!(r#"{{"type":"offer","sdp":"{}"}}"#, "x".repeat(900));
-    let offer = wire::webtorrent::Offer { id: types::OfferId([9; 20]), json: &json };
-    let mut out = Vec::new();
-    frames::switching_protocols(&mut out, key);
-    frames::ping(&mut out, b"?");
-    frames::text_with(&mut out, |out| relay.offer(out, &offer));
-    frames::text_with(&mut out, |out| {
-        announce_reply(out, &hash, &SwarmCounts::default(), 90, None)
-    });
-    frames::text_with(&mut out, |out| relay.answer(out, &offer.id, &json));
-    frames::text(&mut out, "[]");
-    out
-}
-
-#[test]
-fn handles_input_in_pieces() {
-    let mut random = Random::new(5);
-    let options = WsOptions::busy(TrackerUrl::web("ws://127.0.0.1").unwrap());
-    let mut first = None;
-    for pieces in 1..100 {
-        let mut shared = shared::SharedState::new(&options, 0, 1);
-        let mut out = Vec::new();
-        let now = Instant::now();
-        let mut context = PeerContext { shared: &mut shared, now, out: &mut out, congested: false };
-        let mut peer = Peer::new(0, &mut context);
-        let ParsedRequest::Complete(request) = read_head(context.out) else { panic!("no request") };
-        let Upgrade::WebSocket { key, .. } = request.upgrade else { panic!("{request:?}") };
-        let mut left = conversation(key);
-        let (mut unread, mut heard) = (Vec::new(), Vec::new());
-        while !left.is_empty() {
-            // Once in one piece, then in ever smaller ones.
-            let len = if pieces == 1 { left.len() } else { 1 + random.below(3000 / pieces) };
-            unread.extend(left.drain(..len.min(left.len())));
-            let now = peer.receive(&mut unread, &mut context).unwrap();
-            unread.drain(..now.consumed);
-            heard.extend(now.answered.then_some((now.interval, now.joined)));
-        }
-        assert_eq!(heard, [(Some(Duration::from_secs(90)), true)]);
-        let counters = &shared.counters;
-        let counts = [ResponseKind::Offer, ResponseKind::Answer, ResponseKind::Announce]
-            .map(|kind| counters.responses(kind));
-        assert_eq!(counts, [1, 1, 1]);
-        assert_eq!(
-            (counters.errors.len(), counters.web.pings, counters.web.answers_sent),
-            (1, 1, 1)
-        );
-        assert!(unread.is_empty());
-        assert_eq!(*first.get_or_insert_with(|| out.clone()), out);
-    }
 }

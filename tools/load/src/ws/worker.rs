@@ -15,34 +15,19 @@ const PROBE: Duration = Duration::from_millis(300);
 /// Maximum wait per step while peers join.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Progress of the peers of all workers in joining.
-#[derive(Debug, Default)]
-pub(super) struct JoinStats {
-    joined: AtomicU64,
-    /// Nanoseconds until the last one had joined.
-    longest_ns: AtomicU64,
-}
-
 /// See the module.
 pub(super) struct Ws<'a> {
     sockets: Sockets,
-    join_stats: &'a JoinStats,
+    /// Peers of all workers that have joined.
+    joined: &'a AtomicU64,
     probe: bool,
-}
-
-impl JoinStats {
-    /// Returns how many peers have joined, and the seconds until the last one had.
-    pub(super) fn summary(&self) -> (u64, f64) {
-        let longest = Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed));
-        (self.joined.load(Ordering::Relaxed), longest.as_secs_f64())
-    }
 }
 
 impl<'a> Ws<'a> {
     /// Creates worker number `number`, whose peers are not yet connected.
-    pub(super) fn new(options: &WsOptions, number: u32, join_stats: &'a JoinStats) -> Result<Self> {
-        let probe = options.offers > 0 && options.answers_percent > 0;
-        Ok(Self { sockets: Sockets::new(options, number)?, join_stats, probe })
+    pub(super) fn new(options: &WsOptions, number: u32, joined: &'a AtomicU64) -> Result<Self> {
+        let probe = options.offers > 0;
+        Ok(Self { sockets: Sockets::new(options, number)?, joined, probe })
     }
 
     /// Handles events for a duration, unless told to stop.
@@ -58,8 +43,7 @@ impl<'a> Ws<'a> {
 impl Worker for Ws<'_> {
     /// Opens all connections and makes each peer announce once.
     fn prepare(&mut self, stop: &AtomicBool) -> Result<()> {
-        let start = Instant::now();
-        let mut progress = (start, 0);
+        let mut progress = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) && self.sockets.decided() < self.sockets.connections() {
             self.sockets.open_some()?;
             self.sockets.step(Instant::now() + TICK)?;
@@ -77,9 +61,7 @@ impl Worker for Ws<'_> {
                 self.sockets.most_frequent_error().unwrap_or_else(|| "nothing was answered".into());
             bail!("no peer could join: {why}");
         }
-        let taken_ns = start.elapsed().as_nanos() as u64;
-        self.join_stats.longest_ns.fetch_max(taken_ns, Ordering::Relaxed);
-        self.join_stats.joined.fetch_add(self.sockets.joined() as u64, Ordering::Relaxed);
+        self.joined.fetch_add(self.sockets.joined() as u64, Ordering::Relaxed);
         if self.probe {
             self.sockets.start_probe();
             self.run_for(PROBE, stop)?;
