@@ -43,7 +43,7 @@ fn finish(report: &Report, may_be_silent: bool) -> Result<ExitCode> {
         Some(why) if why != "interrupted" => bail!("{}: {why}", report.url),
         _ => {}
     }
-    ensure!(may_be_silent || report.responses.all() > 0, "{} did not answer", report.url);
+    ensure!(may_be_silent || report.counts.responses.all() > 0, "{} did not answer", report.url);
     Ok(ExitCode::SUCCESS)
 }
 

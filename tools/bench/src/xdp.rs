@@ -15,8 +15,6 @@ mod maps;
 mod network;
 mod report;
 mod sender;
-#[cfg(test)]
-mod tests;
 mod traffic;
 
 use std::process::ExitCode;

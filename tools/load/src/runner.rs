@@ -46,7 +46,7 @@ pub struct Progress {
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { elapsed, is_measuring, counters, seconds } = self;
-        let rate = counters.all_responses() as f64 / seconds.max(1e-9);
+        let rate = counters.responses.all() as f64 / seconds.max(1e-9);
         let part = |part| counters.latencies.quantile(part).unwrap_or_default().as_secs_f64() * 1e3;
         let (half, most) = (part(0.5), part(0.99));
         let errors: u64 = counters.errors.values().sum();
@@ -400,7 +400,7 @@ mod tests {
         fn start(&mut self, _: Instant) {}
 
         fn step(&mut self, _: Instant, counters: &mut Counters) -> Result<()> {
-            counters.count(crate::ResponseKind::Announce);
+            counters.responses.announce += 1;
             thread::sleep(Duration::from_millis(1));
             Ok(())
         }
@@ -416,7 +416,7 @@ mod tests {
         let outcome = run_workers(&plan, (2, |_| Ok(Counter)), &flag, &mut |_| {}).unwrap();
         assert!(outcome.seconds >= 0.4, "{}", outcome.seconds);
         // At most 2 a millisecond; a busy machine may do less.
-        let answers = outcome.counters.all_responses();
+        let answers = outcome.counters.responses.all();
         assert!(answers > 0 && answers as f64 <= 2000.0 * outcome.seconds * 1.05, "{answers}");
     }
 }

@@ -5,14 +5,12 @@
 //! time. An idle peer announces at the tracker's interval and answers pings. All received messages
 //! are counted.
 //!
-//! `peer` is one peer without I/O, `sockets` gives many of them connections, `worker` drives a
-//! thread's share
-//! of them, `incoming` classifies messages, `shared` holds what a worker's peers share.
+//! `peer` is one peer without I/O, `worker` gives a thread's share of them connections, `incoming` classifies messages,
+//! `shared` holds what a worker's peers share.
 
 mod incoming;
 mod peer;
 mod shared;
-mod sockets;
 #[cfg(test)]
 mod tests;
 mod worker;

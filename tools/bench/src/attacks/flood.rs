@@ -131,7 +131,7 @@ fn measure(clients: &UdpOptions) -> Result<Report> {
 
 /// Returns the figures of honest clients before the flood and during it, and a summary.
 fn outcome(before: &Report, during: &Report) -> (Figures, String) {
-    let served = during.responses.announce as f64 / during.sent.max(1) as f64;
+    let served = during.counts.responses.announce as f64 / during.counts.sent.max(1) as f64;
     let (usual, attacked) = (before.latency_us, during.latency_us);
     let mut figures = Figures::default().with(HONEST, served.min(1.0)).with(BEFORE_US, usual.p50);
     for (name, us) in LATENCIES.into_iter().zip([attacked.p50, attacked.p99, attacked.max]) {

@@ -123,7 +123,7 @@ impl Lag {
         Ok(Figures::default()
             .with("seconds", f64::from(self.seconds))
             .with("responses_s", report.responses_per_s)
-            .with("lost", report.lost as f64)
+            .with("lost", report.counts.lost as f64)
             .with("records", records)
             .with("lag_max_s", lag)
             .with("equal_s", equal_s)

@@ -138,7 +138,10 @@ fn load(options: &HttpOptions) -> Report {
 }
 
 fn no_errors(report: &Report) {
-    assert!(report.errors.is_empty() && report.lost == 0 && report.ended.is_none(), "{report}");
+    assert!(
+        report.counts.errors.is_empty() && report.counts.lost == 0 && report.ended.is_none(),
+        "{report}"
+    );
 }
 
 #[test]
@@ -146,14 +149,14 @@ fn keeps_connections() {
     for tls in [false, true] {
         let (url, seen) = tracker(tls, NONE);
         let report = load(&options(url));
-        assert!(report.responses.announce > 10, "{report}");
+        assert!(report.counts.responses.announce > 10, "{report}");
         no_errors(&report);
         // One more connection checked at the start that the tracker is reachable.
         assert_eq!(seen.connections.load(Ordering::Relaxed), 5);
-        assert!(seen.requests.load(Ordering::Relaxed) >= report.responses.announce);
+        assert!(seen.requests.load(Ordering::Relaxed) >= report.counts.responses.announce);
         assert_eq!(
-            (report.checks.checked, report.checks.bad_counts),
-            (report.responses.announce, 0)
+            (report.counts.checks.checked, report.counts.checks.bad_counts),
+            (report.counts.responses.announce, 0)
         );
         assert!(report.tracker.is_some_and(|tracker| tracker.responses_per_cpu_s.is_some()));
     }
@@ -164,10 +167,10 @@ fn opens_a_connection_per_request() {
     for tls in [false, true] {
         let (url, seen) = tracker(tls, NONE);
         let report = load(&HttpOptions { close: true, workers: 2, ..options(url) });
-        assert!(report.responses.announce > 10, "{report}");
+        assert!(report.counts.responses.announce > 10, "{report}");
         no_errors(&report);
         let connections = seen.connections.load(Ordering::Relaxed);
-        assert!(connections >= report.responses.announce, "{connections} {report}");
+        assert!(connections >= report.counts.responses.announce, "{connections} {report}");
     }
 }
 
@@ -183,12 +186,12 @@ fn reopens_connections_that_the_tracker_closes() {
     });
     for rate in [None, Some(300.0)] {
         let report = load(&HttpOptions { rate, ..options(url.clone()) });
-        assert!(report.responses.announce > 10, "{report}");
+        assert!(report.counts.responses.announce > 10, "{report}");
         // Each request that is sent is answered or lost: none takes the place of another.
-        let done = report.responses.announce + report.lost;
-        assert!(report.sent.abs_diff(done) <= 8, "{report}");
+        let done = report.counts.responses.announce + report.counts.lost;
+        assert!(report.counts.sent.abs_diff(done) <= 8, "{report}");
         let is_end = |text: &String| text.contains("closed") || text.contains("reset");
-        assert!(report.errors.keys().all(is_end), "{report}");
+        assert!(report.counts.errors.keys().all(is_end), "{report}");
     }
 }
 
@@ -225,16 +228,16 @@ fn a_stall_delays_all_requests_scheduled_meanwhile() {
 fn counts_and_reports_refusals() {
     let (url, _) = tracker(false, "d14:failure reason4:nopee");
     let report = load(&options(url));
-    let refused = report.responses.error;
-    assert!(refused > 10 && report.responses.announce == 0);
-    assert_eq!(report.errors["refused: nope"], refused, "{report}");
+    let refused = report.counts.responses.error;
+    assert!(refused > 10 && report.counts.responses.announce == 0);
+    assert_eq!(report.counts.errors["refused: nope"], refused, "{report}");
     let url = tracker_that(|_, mut stream| {
         while ask(&mut stream) {
             let _ = stream.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
         }
     });
     let report = load(&options(url));
-    assert_eq!(report.errors["HTTP status 503"], report.responses.error, "{report}");
+    assert_eq!(report.counts.errors["HTTP status 503"], report.counts.responses.error, "{report}");
 }
 
 #[test]
@@ -256,8 +259,8 @@ fn distinguishes_invalid_responses() {
         options.plan.warm_up = Duration::ZERO;
         options.plan.duration = Duration::from_secs(2);
         let report = load(&options);
-        assert_eq!(report.responses.announce, 0);
-        assert!(report.errors.keys().any(|error| error.contains(text)), "{text}: {report}");
+        assert_eq!(report.counts.responses.announce, 0);
+        assert!(report.counts.errors.keys().any(|error| error.contains(text)), "{text}: {report}");
     }
 }
 
@@ -267,8 +270,8 @@ fn unanswered_requests_are_lost() {
     let mut options = HttpOptions { timeout: Duration::from_millis(100), ..options(url) };
     options.plan.warm_up = Duration::ZERO;
     let report = load(&options);
-    assert!(report.lost > 0 && report.responses.all() == 0, "{report}");
-    assert!(report.errors.contains_key("no response within 100ms"), "{report}");
+    assert!(report.counts.lost > 0 && report.counts.responses.all() == 0, "{report}");
+    assert!(report.counts.errors.contains_key("no response within 100ms"), "{report}");
 }
 
 #[test]
@@ -283,7 +286,7 @@ fn counts_faults_in_peer_lists() {
         }
     });
     let report = load(&options(url));
-    let checks = report.checks;
+    let checks = report.counts.checks;
     assert!(checks.checked > 10, "{report}");
     assert_eq!((checks.duplicates, checks.bad_counts), (checks.checked, checks.checked));
     assert_eq!(checks.unknown_peers, 2 * checks.checked);
@@ -308,6 +311,6 @@ fn keeps_results_if_the_tracker_exits() {
     let mut options = options(url);
     (options.plan.warm_up, options.plan.duration) = (Duration::ZERO, Duration::from_secs(3600));
     let report = load(&options);
-    assert_eq!(report.responses.announce, 200, "{report}");
+    assert_eq!(report.counts.responses.announce, 200, "{report}");
     assert!(report.ended.unwrap().contains("connection refused"));
 }

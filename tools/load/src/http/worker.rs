@@ -14,7 +14,7 @@ use types::Event;
 use super::HttpOptions;
 use super::response::{self, CompleteResponse, TOO_MUCH};
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
-use crate::counters::{Counters, ResponseKind};
+use crate::counters::Counters;
 use crate::poller::{Poller, Ready};
 use crate::population::{Population, TorrentPeer};
 use crate::random::{Random, hash};
@@ -307,7 +307,7 @@ impl ProtocolState {
     ) {
         self.last_response = Instant::now();
         if response.status != 200 {
-            counters.count(ResponseKind::Error);
+            counters.responses.error += 1;
             counters.fail(&format!("HTTP status {}", response.status));
         } else if let Err(why) = self.read_body(request, response.body, counters) {
             return counters.fail(why);
@@ -330,7 +330,7 @@ impl ProtocolState {
             if !(body.starts_with(b"d") && body.ends_with(b"e")) {
                 return Err(INVALID);
             }
-            counters.count(ResponseKind::Announce);
+            counters.responses.announce += 1;
             return Ok(());
         }
         let answer = match codec::parse_announce(body).map_err(|_| INVALID)? {
@@ -340,7 +340,7 @@ impl ProtocolState {
             }
             codec::TrackerResponse::Success(answer) => answer,
         };
-        counters.count(ResponseKind::Announce);
+        counters.responses.announce += 1;
         if is_checked {
             // The peers of one response stand for those of all that are not checked.
             counters.peers += answer.peers.len() as u64 * u64::from(self.unchecked);

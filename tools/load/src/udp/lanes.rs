@@ -14,7 +14,7 @@ use types::{Announce, InfoHash};
 
 use super::datagram_io::DatagramIo;
 use super::pending::{Asked, PendingRequests, ResponseMatch};
-use crate::counters::{Counters, ResponseKind};
+use crate::counters::Counters;
 use crate::poller::Poller;
 use crate::runner::Silence;
 use crate::schedule::{OVERDUE, Schedule};
@@ -463,7 +463,7 @@ impl<P: Copy> Outstanding<P> {
                 Ok(())
             }
             (Asked::Connect, Reply::Connect { connection_id }) => {
-                counters.count(ResponseKind::Connect);
+                counters.responses.connect += 1;
                 (lane.connection_id, lane.connected) = (Some(*connection_id), Instant::now());
                 Ok(())
             }

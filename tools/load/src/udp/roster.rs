@@ -26,7 +26,7 @@ use self::peers::{Peers, Sent};
 use super::datagram_io::DatagramIo;
 use super::lanes::{LaneState, Lanes, Request, Traffic};
 use super::pending::Asked;
-use crate::counters::{Counters, ResponseKind};
+use crate::counters::Counters;
 use crate::random::{Random, hash};
 use crate::schedule::{LoopMode, Schedule};
 
@@ -365,7 +365,7 @@ impl Traffic for RosterTraffic<'_> {
     ) -> Result<(), &'static str> {
         match (asked, reply) {
             (Asked::Announce(peer), Reply::Announce { .. }) => {
-                counters.count(ResponseKind::Announce);
+                counters.responses.announce += 1;
                 // At least 1: 0 is never.
                 self.peers.acknowledge(peer, milliseconds(now_ns).max(1));
                 Ok(())

@@ -211,8 +211,12 @@ fn distinguishes_invalid_responses() {
         // Unanswered requests are not repeated.
         options.plan.warm_up = Duration::ZERO;
         let report = load(&options);
-        assert_eq!((report.responses.announce, report.responses.scrape), (0, 0), "{report}");
-        report.errors.into_keys().collect::<Vec<_>>()
+        assert_eq!(
+            (report.counts.responses.announce, report.counts.responses.scrape),
+            (0, 0),
+            "{report}"
+        );
+        report.counts.errors.into_keys().collect::<Vec<_>>()
     };
     let unasked = "a response with an unknown transaction id";
     assert_eq!(wrong(|_, answer| vec![[&answer[..4], b"what", &answer[8..]].concat()]), [unasked]);
@@ -240,7 +244,7 @@ fn a_tracker_that_answers_late_is_not_silent() {
     options.plan.warm_up = Duration::ZERO;
     options.plan.duration = SILENCE_MAX + Duration::from_secs(2);
     let report = load(&options);
-    assert!(report.ended.is_none() && report.late > 100, "{report}");
+    assert!(report.ended.is_none() && report.counts.late > 100, "{report}");
 }
 
 #[test]
@@ -268,6 +272,6 @@ fn keeps_results_if_the_tracker_exits() {
     let begun = Instant::now();
     let report = load(&options);
     assert!(report.ended.as_deref().unwrap().contains("has not answered for"), "{report}");
-    assert!((300..=500).contains(&report.responses.all()), "{report}");
-    assert!(report.lost > 0 && begun.elapsed() < Duration::from_secs(60));
+    assert!((300..=500).contains(&report.counts.responses.all()), "{report}");
+    assert!(report.counts.lost > 0 && begun.elapsed() < Duration::from_secs(60));
 }

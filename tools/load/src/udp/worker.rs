@@ -15,7 +15,7 @@ use super::lanes::{LaneState, Lanes, Request, Traffic};
 use super::pending::{Asked, PENDING_MAX};
 use crate::TrackerUrl;
 use crate::checks::{AnnounceAnswer, Checker, PeerList};
-use crate::counters::{Counters, ResponseKind};
+use crate::counters::Counters;
 use crate::mix::{Mix, RequestKind, SCRAPE_TORRENTS};
 use crate::population::{Population, TorrentPeer};
 use crate::random::{Random, hash};
@@ -205,7 +205,7 @@ impl Traffic for Load {
     ) -> Result<(), &'static str> {
         match (asked, reply) {
             (Asked::Announce(peer), Reply::Announce { leechers, seeders, peers, .. }) => {
-                counters.count(ResponseKind::Announce);
+                counters.responses.announce += 1;
                 counters.peers += (peers.len() / if self.is_v6 { 18 } else { 6 }) as u64;
                 self.unchecked += 1;
                 if self.unchecked >= self.check_every {
@@ -220,7 +220,7 @@ impl Traffic for Load {
                 Ok(())
             }
             (Asked::Scrape, Reply::Scrape(counts)) if counts.len() == 12 * SCRAPE_TORRENTS => {
-                counters.count(ResponseKind::Scrape);
+                counters.responses.scrape += 1;
                 Ok(())
             }
             (Asked::Scrape, Reply::Scrape(_)) => {

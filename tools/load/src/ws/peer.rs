@@ -10,7 +10,6 @@ use wire::ws::{self, Reader};
 
 use super::incoming::{Incoming, info_hash, offer_ids, read};
 use super::shared::SharedState;
-use crate::counters::ResponseKind;
 
 /// A peer of one torrent, or of several in turn, with at most one outstanding request.
 pub(super) struct Peer {
@@ -100,7 +99,7 @@ impl Peer {
                 _ => return Err(Ended("the response is not a WebSocket handshake".into())),
             }
             self.key = None;
-            context.shared.counters.count(ResponseKind::Connect);
+            context.shared.counters.responses.connect += 1;
             self.announce(0, context);
         }
         loop {
@@ -190,12 +189,12 @@ impl Peer {
         let counters = &mut context.shared.counters;
         match read(text) {
             Some(Incoming::Offer) => {
-                counters.count(ResponseKind::Offer);
+                counters.responses.offer += 1;
                 self.answer(text, context);
             }
-            Some(Incoming::Answer) => counters.count(ResponseKind::Answer),
+            Some(Incoming::Answer) => counters.responses.answer += 1,
             Some(Incoming::Announced { interval_s, peers }) => {
-                counters.count(ResponseKind::Announce);
+                counters.responses.announce += 1;
                 if self.is_acknowledgement(context.shared) {
                     context.shared.counters.web.acknowledgements += 1;
                 } else {

@@ -164,15 +164,20 @@ fn busy_peers_offer_answer_and_announce_again() {
     for workers in [1, 2] {
         let (url, memory) = tracker(6, PLAIN);
         let report = load(&WsOptions { workers, ..options(url) });
-        let (responses, web) = (report.responses, report.web.unwrap());
-        assert_eq!((web.joined, web.counts.connections_lost, report.lost), (6, 0, 0), "{report}");
-        assert!(report.errors.is_empty() && web.counts.acknowledgements == 0, "{report}");
-        let [offers, answers] = [responses.offer, responses.answer].map(Option::unwrap);
+        let (responses, web) = (report.counts.responses, report.web.unwrap());
+        assert_eq!(
+            (web.joined, web.counts.connections_lost, report.counts.lost),
+            (6, 0, 0),
+            "{report}"
+        );
+        assert!(report.counts.errors.is_empty() && web.counts.acknowledgements == 0, "{report}");
+        let (offers, answers) = (responses.offer, responses.answer);
         assert!(responses.announce > 10 && answers > 10, "{report}");
         // Every received offer was answered at once; every peer has one outstanding request.
         assert!(web.counts.answers_sent.abs_diff(offers) <= 24, "{report}");
-        assert!(report.sent.abs_diff(responses.announce) <= 12, "{report}");
-        let Checks { checked, own_address, duplicates, unknown_peers, bad_counts } = report.checks;
+        assert!(report.counts.sent.abs_diff(responses.announce) <= 12, "{report}");
+        let Checks { checked, own_address, duplicates, unknown_peers, bad_counts } =
+            report.counts.checks;
         assert!(checked > 10, "{report}");
         assert_eq!((own_address, duplicates, unknown_peers, bad_counts), (0, 0, 0, 0));
         let seen = memory.lock().unwrap();
@@ -188,13 +193,13 @@ fn acknowledgements_are_not_announce_responses() {
     let (url, memory) = tracker(6, TrackerBehavior { acknowledges: true, ..PLAIN });
     let report = load(&options(url));
     let counts = report.web.unwrap().counts;
-    let replies = report.responses.announce - counts.acknowledgements;
-    assert!(report.sent.abs_diff(replies) <= 12, "{report}");
+    let replies = report.counts.responses.announce - counts.acknowledgements;
+    assert!(report.counts.sent.abs_diff(replies) <= 12, "{report}");
     assert!(counts.acknowledgements > 10, "{report}");
     // As many as there are answers, except those in transit at the start and at the end.
     let under_way = 6 * 2 * 6;
     assert!(counts.acknowledgements.abs_diff(counts.answers_sent) <= under_way, "{report}");
-    assert!(memory.lock().unwrap().announces >= report.sent);
+    assert!(memory.lock().unwrap().announces >= report.counts.sent);
 }
 
 #[test]
@@ -210,7 +215,7 @@ fn peers_come_and_go_on_their_connections() {
     let options = options(url);
     let workload = Workload { churn_percent: 20, ..options.workload.clone() };
     let report = load(&WsOptions { workload, offers: 0, ..options });
-    assert!(report.errors.is_empty() && report.responses.announce > 50, "{report}");
+    assert!(report.counts.errors.is_empty() && report.counts.responses.announce > 50, "{report}");
     assert!(memory.lock().unwrap().peers.len() > 12);
 }
 
@@ -233,12 +238,12 @@ fn idle_peers_announce_when_they_should_and_ping() {
     };
     let report = load(&options);
     // 2.5 seconds from the first announce, of which the first second is warm-up.
-    assert!((5..=10).contains(&report.sent), "{report}");
+    assert!((5..=10).contains(&report.counts.sent), "{report}");
     // One request per peer may be outstanding when counting begins and ends.
-    assert!(report.responses.announce.abs_diff(report.sent) <= 5, "{report}");
+    assert!(report.counts.responses.announce.abs_diff(report.counts.sent) <= 5, "{report}");
     let web = report.web.unwrap();
     assert!(web.counts.pongs >= 5 && memory.lock().unwrap().pings >= web.counts.pongs);
-    assert_eq!((report.responses.offer, web.counts.connections_lost), (Some(0), 0));
+    assert_eq!((report.counts.responses.offer, web.counts.connections_lost), (0, 0));
 }
 
 #[test]
@@ -259,17 +264,21 @@ fn desktop_clients_announce_their_torrents_in_turn_on_one_connection() {
     };
     let report = load(&options);
     let web = report.web.unwrap();
-    assert_eq!((web.joined, web.counts.connections_lost, report.lost), (2, 0, 0), "{report}");
+    assert_eq!(
+        (web.joined, web.counts.connections_lost, report.counts.lost),
+        (2, 0, 0),
+        "{report}"
+    );
     // Six torrents in two seconds, whatever the tracker says, and no more on a slow machine.
-    assert!((1..=9).contains(&report.sent), "{report}");
-    let [offers, answers] = [report.responses.offer, report.responses.answer].map(Option::unwrap);
-    assert!(offers > 0 && answers > 0 && report.errors.is_empty(), "{report}");
-    assert_eq!((report.checks.own_address, report.checks.bad_counts), (0, 0));
+    assert!((1..=9).contains(&report.counts.sent), "{report}");
+    let (offers, answers) = (report.counts.responses.offer, report.counts.responses.answer);
+    assert!(offers > 0 && answers > 0 && report.counts.errors.is_empty(), "{report}");
+    assert_eq!((report.counts.checks.own_address, report.counts.checks.bad_counts), (0, 0));
     let seen = memory.lock().unwrap();
     // Each connection has one id in all of its torrents.
     let ids: std::collections::BTreeSet<PeerId> = seen.peers.iter().map(|peer| peer.1).collect();
     assert_eq!(ids.len(), 2);
-    assert!(seen.announces >= 6 + report.responses.announce);
+    assert!(seen.announces >= 6 + report.counts.responses.announce);
 }
 
 /// Counts from joining and the probe are not part of the report.
@@ -293,7 +302,7 @@ fn keeps_results_if_the_tracker_exits() {
     let mut options = options(url);
     (options.plan.warm_up, options.plan.duration) = (Duration::ZERO, Duration::from_secs(3600));
     let report = load(&options);
-    assert!(report.responses.announce > 10, "{report}");
+    assert!(report.counts.responses.announce > 10, "{report}");
     assert_eq!(report.ended.as_deref(), Some("no connection is left"));
     assert_eq!(report.web.unwrap().counts.connections_lost, 6);
 }
