@@ -30,7 +30,6 @@ pub(crate) struct AnnounceAnswer<'a> {
     pub(crate) peers: PeerList<'a>,
 }
 
-/// A list of peers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PeerList<'a> {
     /// Compact, 6 bytes per peer.

@@ -4,7 +4,6 @@ use std::str::FromStr;
 
 use crate::random::Random;
 
-/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
     Connect,
@@ -12,7 +11,6 @@ pub(crate) enum RequestKind {
     Scrape,
 }
 
-/// Torrents per scrape.
 pub(crate) const SCRAPE_TORRENTS: usize = 10;
 
 /// Weights of the request kinds.

@@ -15,7 +15,6 @@ use nix::sys::time::TimeSpec;
 pub(crate) struct Ready {
     /// The number that it was added with.
     pub(crate) number: usize,
-    /// True if it is writable.
     pub(crate) is_writable: bool,
     /// True if it is readable or closed.
     pub(crate) is_readable: bool,

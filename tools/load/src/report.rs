@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::{Counters, WebTorrentCounters};
-use crate::runner::Outcome;
+use crate::runner::{Load, Outcome};
 use crate::{Latencies, LoopMode};
 
 /// The results of a run. Field names are those of the JSON that is printed, and are stable.
@@ -102,22 +102,12 @@ const WAITING_MIN: f64 = 0.05;
 /// A schedule counts as missed if more than this fraction of the requests are late.
 const SLIP_MAX: f64 = 0.01;
 
-/// Parameters of a run for its report.
-pub(crate) struct RunInfo {
-    pub(crate) protocol: &'static str,
-    pub(crate) url: String,
-    pub(crate) seed: u64,
-    pub(crate) loop_mode: LoopMode,
-    pub(crate) pid: Option<u32>,
-}
-
 impl Report {
-    pub(crate) fn new(info: RunInfo, outcome: Outcome) -> Self {
-        let RunInfo { protocol, url, seed, loop_mode, pid } = info;
-        let generator = GeneratorUsage::of(loop_mode, &outcome);
+    pub(crate) fn new(load: &Load<'_>, outcome: Outcome) -> Self {
+        let generator = GeneratorUsage::of(load, &outcome);
         let Outcome { counters, seconds, tracker, ended, .. } = outcome;
         let all = counters.responses.all();
-        let tracker = pid.zip(tracker).map(|(pid, used)| TrackerUsage {
+        let tracker = load.plan.pid.zip(tracker).map(|(pid, used)| TrackerUsage {
             pid,
             user_s: used.user_s,
             sys_s: used.system_s,
@@ -126,10 +116,10 @@ impl Report {
             responses_per_cpu_s: (used.cpu_s() > 0.0).then(|| all as f64 / used.cpu_s()),
         });
         Self {
-            protocol: protocol.to_owned(),
-            url,
-            seed,
-            loop_mode,
+            protocol: load.protocol.to_owned(),
+            url: load.url.to_string(),
+            seed: load.seed,
+            loop_mode: load.loop_mode,
             seconds,
             responses_per_s: all as f64 / seconds,
             latency_us: Quantiles::of(&counters.latencies),
@@ -176,17 +166,16 @@ impl Quantiles {
 }
 
 impl GeneratorUsage {
-    fn of(loop_mode: LoopMode, outcome: &Outcome) -> Self {
+    fn of(load: &Load<'_>, outcome: &Outcome) -> Self {
         let counters = &outcome.counters;
-        let waiting = counters.waited.as_secs_f64() / (outcome.seconds * outcome.workers as f64);
-        let schedule_slip = match loop_mode {
-            LoopMode::Closed { .. } => 0.0,
-            LoopMode::Open { .. } => counters.overdue as f64 / counters.sent.max(1) as f64,
-        };
+        let waiting = counters.waited.as_secs_f64() / (outcome.seconds * f64::from(load.workers));
         // Requests may also be late because every connection waits for the tracker.
-        let is_late = match loop_mode {
-            LoopMode::Closed { .. } => true,
-            LoopMode::Open { .. } => schedule_slip > SLIP_MAX,
+        let (schedule_slip, is_late) = match load.loop_mode {
+            LoopMode::Closed { .. } => (0.0, true),
+            LoopMode::Open { .. } => {
+                let slip = counters.overdue as f64 / counters.sent.max(1) as f64;
+                (slip, slip > SLIP_MAX)
+            }
         };
         let is_limit = is_late && waiting < WAITING_MIN;
         let cpu_s = outcome.generator.map_or(0.0, |used| used.cpu_s());

@@ -52,7 +52,6 @@ impl FromStr for Spread {
 mod tests {
     use super::*;
 
-    /// Returns the number of peers of each torrent.
     fn sizes(spread: Spread, torrents: usize, peers: usize) -> Vec<usize> {
         let mut random = Random::new(7);
         let mut sizes = vec![0; torrents];

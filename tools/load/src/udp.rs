@@ -19,10 +19,9 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::report::RunInfo;
-use crate::runner::{Progress, RunPlan, run_workers};
+use crate::runner::{self, Load, Progress, RunPlan};
 use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 pub use roster::{
@@ -88,15 +87,13 @@ pub fn run(
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Report> {
     let make = |number| worker::Udp::new(options, number);
-    let workers = (options.workers.max(1), make);
-    let outcome = run_workers(&options.plan, workers, interrupted, progress)
-        .with_context(|| format!("cannot load {}", options.url))?;
-    let info = RunInfo {
+    let load = Load {
         protocol: "udp",
-        url: options.url.to_string(),
+        url: &options.url,
         seed: options.workload.seed,
         loop_mode: options.loop_mode,
-        pid: options.plan.pid,
+        plan: &options.plan,
+        workers: options.workers.max(1),
     };
-    Ok(Report::new(info, outcome))
+    runner::run(&load, make, interrupted, progress)
 }

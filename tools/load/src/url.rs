@@ -22,7 +22,6 @@ pub struct TrackerUrl {
 /// Placeholder for a user's key.
 const KEY: &str = "{key}";
 
-/// Timeout of name resolution.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl TrackerUrl {

@@ -18,10 +18,9 @@ mod worker;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::report::RunInfo;
-use crate::runner::{Progress, RunPlan, run_workers};
+use crate::runner::{self, Load, Progress, RunPlan};
 use crate::{LoopMode, Report, Spread, TrackerUrl, WebTorrentReport, Workload};
 
 /// Parameters of a WebTorrent load.
@@ -150,23 +149,20 @@ pub fn run(
 ) -> Result<Report> {
     let joined = AtomicU64::new(0);
     let make = |number| worker::Ws::new(options, number, &joined);
-    let workers = (options.workers.clamp(1, options.connections().max(1)), make);
-    let outcome = run_workers(&options.plan, workers, interrupted, progress)
-        .with_context(|| format!("cannot load {}", options.url))?;
-    let info = RunInfo {
+    let load = Load {
         protocol: "ws",
-        url: options.url.to_string(),
+        url: &options.url,
         seed: options.workload.seed,
         loop_mode: options.loop_mode(),
-        pid: options.plan.pid,
+        plan: &options.plan,
+        workers: options.workers.clamp(1, options.connections().max(1)),
     };
+    let mut report = runner::run(&load, make, interrupted, progress)?;
     let joined = joined.load(Ordering::Relaxed);
-    let web = WebTorrentReport { joined, counts: outcome.counters.web };
-    let mut report = Report::new(info, outcome);
     if matches!(options.timing, AnnounceTiming::Idle { .. }) {
         // Idle peers wait intentionally.
         report.generator.is_limit = false;
     }
-    report.web = Some(web);
+    report.web = Some(WebTorrentReport { joined, counts: report.counts.web });
     Ok(report)
 }

@@ -2,7 +2,6 @@
 
 use client::codec::http::{Chunk, Length, ParsedResponse, read_chunk, read_head};
 
-/// A complete response.
 #[derive(Debug, PartialEq)]
 pub(super) struct CompleteResponse<'a> {
     pub(super) status: u16,

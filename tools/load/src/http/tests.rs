@@ -126,7 +126,6 @@ fn options(url: TrackerUrl) -> HttpOptions {
             warm_up: Duration::from_millis(50),
             duration: Duration::from_millis(800),
             pid: Some(std::process::id()),
-            ..RunPlan::default()
         },
         check_every: 1,
         ..HttpOptions::of(url)

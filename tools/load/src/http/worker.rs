@@ -58,7 +58,6 @@ struct Connection {
     pending: Option<OutstandingRequest>,
 }
 
-/// An outstanding request.
 #[derive(Clone, Copy, Debug)]
 struct OutstandingRequest {
     /// The announcing peer.
@@ -78,7 +77,6 @@ struct ProtocolState {
     checker: Checker,
     unchecked: u32,
     request: Vec<u8>,
-    /// The end of every request.
     request_end: Vec<u8>,
     /// Peers of each connection.
     share: u32,

@@ -80,7 +80,6 @@ struct Lane {
     state: LaneState,
 }
 
-/// The state of a lane.
 pub(super) struct LaneState {
     number: u32,
     /// The address that the tracker sees.
@@ -162,7 +161,6 @@ impl<P: Copy> Lanes<P> {
         Ok(Self { lanes, outstanding, poller, batches, next: 0 })
     }
 
-    /// Returns the source addresses of all lanes.
     pub(super) fn sources(&self) -> impl Iterator<Item = IpAddr> {
         self.lanes.iter().map(|lane| lane.state.source)
     }

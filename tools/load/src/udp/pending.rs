@@ -21,7 +21,6 @@ pub(super) struct PendingRequest<P> {
     pub(super) due_ns: u64,
 }
 
-/// The request that a response belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ResponseMatch<P> {
     /// The request in this slot, which is now free.
@@ -66,7 +65,6 @@ impl<P: Copy> PendingRequests<P> {
         (place.generation << SLOT_BITS | slot) ^ self.key
     }
 
-    /// Handles a response with this transaction id.
     pub(super) fn complete(&mut self, transaction_id: u32) -> ResponseMatch<P> {
         let id = transaction_id ^ self.key;
         let (slot, generation) = (id & SLOT_MASK, id >> SLOT_BITS);

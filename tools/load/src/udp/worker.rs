@@ -62,7 +62,6 @@ struct Load {
 }
 
 impl Udp {
-    /// Creates worker number `number` with its sockets.
     pub(super) fn new(options: &UdpOptions, number: u32) -> Result<Self> {
         let sockets = options.sockets.max(1);
         let workers = options.workers.max(1);

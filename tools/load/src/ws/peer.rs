@@ -43,7 +43,6 @@ pub(super) struct PeerContext<'a> {
     pub(super) congested: bool,
 }
 
-/// The outcome of receiving bytes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ReceiveOutcome {
     /// Processed bytes.

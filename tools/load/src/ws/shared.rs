@@ -43,7 +43,6 @@ const OFFER_BYTES: usize = 1000;
 const OFFERS_SEEN_MAX: usize = 65_536;
 
 impl SharedState {
-    /// Creates the state of share number `share` of `shares`.
     pub(super) fn new(options: &WsOptions, share: u32, shares: u32) -> Self {
         Self {
             url: options.url.clone(),
@@ -105,7 +104,6 @@ impl SharedState {
         checks.duplicates += u64::from(!self.offers_seen.insert(offer));
     }
 
-    /// Returns the key of a handshake.
     pub(super) fn handshake_key(&mut self) -> [u8; 24] {
         client::codec::ws::handshake_key(&self.random.bytes())
     }

@@ -15,7 +15,6 @@ use super::*;
 use crate::Checks;
 use crate::schedule::tests::check_open_loop;
 
-/// The behavior of the test tracker.
 #[derive(Clone, Copy)]
 struct TrackerBehavior {
     /// Acknowledges answers.
@@ -148,7 +147,6 @@ fn options(url: TrackerUrl) -> WsOptions {
             warm_up: Duration::from_millis(50),
             duration: Duration::from_secs(1),
             pid: Some(std::process::id()),
-            ..RunPlan::default()
         },
         check_every: 1,
         ..busy

@@ -46,7 +46,6 @@ enum IdleAction {
 
 /// See the module.
 pub(super) struct Ws<'a> {
-    /// Peers of all workers that have joined.
     all_joined: &'a AtomicU64,
     poller: Poller,
     /// `None` where a connection has ended.
@@ -59,7 +58,6 @@ pub(super) struct Ws<'a> {
     timeout: Duration,
     /// In an open loop.
     pacer: Option<Pacer>,
-    /// True once the load has started.
     started: bool,
     /// True until its first step.
     is_first_step: bool,
@@ -268,7 +266,6 @@ impl<'a> Ws<'a> {
         self.on_idle(index);
     }
 
-    /// Runs the idle peers' scheduled actions.
     fn run_idle_actions(&mut self) {
         let now = Instant::now();
         while let Some(Reverse((due, index, action))) = self.idle_actions.peek().copied() {

@@ -136,7 +136,6 @@ impl Peers {
         all.saturating_sub(lane).div_ceil(lanes)
     }
 
-    /// Returns the IP address and the port of a peer.
     pub(super) fn address(&self, number: u32) -> (IpAddr, u16) {
         let lanes = self.options.lanes();
         (self.options.source(number % lanes), PORT_MIN + (number / lanes) as u16)
