@@ -33,13 +33,11 @@ impl Cell {
         matches!(self.text(), "" | "–")
     }
 
-    /// Returns the text.
     pub(crate) fn text(&self) -> &str {
         let (Self::Text(text) | Self::Number(text) | Self::Best(text)) = self;
         text
     }
 
-    /// Returns whether it is a number.
     pub(crate) fn is_number(&self) -> bool {
         matches!(self, Self::Number(_) | Self::Best(_))
     }

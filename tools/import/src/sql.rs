@@ -213,7 +213,8 @@ impl<R: Read> Dump<'_, R> {
         match self.tokens.read(field)? {
             Token::Quoted(b'\'' | b'"') => return Ok(()),
             Token::Number => {
-                let digits = field.bytes.strip_prefix(b"0x").or(field.bytes.strip_prefix(b"0X"));
+                let digits =
+                    field.bytes.strip_prefix(b"0x").or_else(|| field.bytes.strip_prefix(b"0X"));
                 return match digits.map(<[u8]>::to_vec) {
                     Some(digits) => self.hex(&digits, field),
                     None => Ok(()),
@@ -249,7 +250,6 @@ impl<R: Read> Dump<'_, R> {
         Ok(())
     }
 
-    /// Decodes hex digits.
     fn hex(&self, digits: &[u8], field: &mut Field) -> Result<(), ImportError> {
         field.clear();
         for pair in digits.chunks(2) {

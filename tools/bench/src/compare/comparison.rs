@@ -308,7 +308,7 @@ mod tests {
     fn peers_that_are_drawn_at_random_may_not_have_been_drawn() {
         let mut result: Report = serde_json::from_str(FIGURES).unwrap();
         let counts = WebTorrentCounters { connections_lost: 1, ..WebTorrentCounters::default() };
-        result.web = Some(WebTorrentReport { joined: 10_001, counts, ..Default::default() });
+        result.web = Some(WebTorrentReport { joined: 10_001, counts });
         let fill =
             Fill { name: "f".into(), peers: 590_000, all: false, seconds: 1, words: Vec::new() };
         // As many announces as peers: one of e has not been drawn.

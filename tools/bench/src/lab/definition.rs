@@ -226,7 +226,6 @@ impl Loads {
         Ok(all)
     }
 
-    /// Returns the load with this name, or the first one.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<&Load> {
         let found = self.loads.iter().find(|load| name.is_none_or(|name| load.name == name));
         found.with_context(|| {

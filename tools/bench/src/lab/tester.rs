@@ -16,7 +16,6 @@ use super::tracker::RunningTracker;
 use super::{Lab, cores};
 use crate::record::Figures;
 
-/// Returns a report's figures.
 pub(crate) fn figures(report: &Report) -> Figures {
     let all = report.counts.responses.all() as f64;
     let Quantiles { mean, p50, p90, p99, p99_9, p99_99, max } = report.latency_us;

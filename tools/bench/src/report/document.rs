@@ -13,7 +13,6 @@ pub(crate) struct Document {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// A block of a document.
 #[derive(Clone, Debug)]
 pub(crate) enum Block {
     Heading(String),
@@ -27,7 +26,6 @@ pub(crate) enum Block {
 }
 
 impl Document {
-    /// Returns the document as Markdown.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!("# {}\n", self.title);
         for block in &self.blocks {

@@ -273,7 +273,6 @@ fn busy_s(process: u32, processor: usize) -> Result<f64> {
     Ok(threads.filter_map(run_time_s).sum())
 }
 
-/// Returns the time that a thread has run.
 fn run_time_s(thread: u32) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
     Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)

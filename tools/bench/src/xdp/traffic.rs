@@ -32,7 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two announces of the witness.
 const WITNESS_EVERY: Duration = Duration::from_millis(25);
 
-/// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LoadKind {
     Connects,
@@ -103,7 +102,6 @@ impl Clients {
     }
 }
 
-/// Returns the info hash of a client's torrent.
 pub(super) fn info_hash(client: u32) -> [u8; 20] {
     let mut random = Random::new(u64::from(client % TORRENTS) + 1);
     let mut hash = [0; 20];
@@ -125,7 +123,6 @@ pub(super) fn announce(id: u64, client: u32) -> Vec<u8> {
     packet
 }
 
-/// Returns a socket at one of the clients' addresses.
 fn socket(from: Ipv4Addr) -> Result<UdpSocket> {
     let socket = UdpSocket::bind((from, 0)).with_context(|| format!("cannot use {from}"))?;
     socket.connect(ADDRESS)?;

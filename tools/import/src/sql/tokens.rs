@@ -30,7 +30,6 @@ pub(super) enum Token {
 
 pub(super) struct Tokens<R> {
     pub(super) bytes: Bytes<R>,
-    /// The last token.
     pub(super) last: Token,
     /// True if a backslash in a string begins an escape, as in MySQL.
     pub(super) has_escapes: bool,
