@@ -1,56 +1,73 @@
 //! `tidegate-bench load`: command line and output. The load testers are in `tools/load`.
 
 mod arguments;
-mod http;
-mod udp;
-mod ws;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use ::load::{Progress, Report};
+use ::load::{Progress, Tester};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
 
-use crate::print_error;
+use crate::{interruption, print_error};
+use arguments::{Http, SharedArgs, Udp, Ws};
 
 /// The load testers, one per protocol.
 #[derive(Subcommand)]
 pub(crate) enum LoadCommand {
     /// Load a UDP tracker with connects, announces and scrapes.
-    Udp(udp::Udp),
+    Udp(Udp),
     /// Load an HTTP or HTTPS tracker with announces, on persistent or new connections.
-    Http(http::Http),
+    Http(Http),
     /// Load a WebTorrent tracker with busy peers (offers and answers) or idle ones.
-    Ws(ws::Ws),
+    Ws(Ws),
 }
 
-/// Runs a load test and prints its report. Returns an error if the tracker answered nothing, and
-/// exit code 2 if the options are invalid.
-pub(crate) fn run(load: &LoadCommand) -> Result<ExitCode> {
-    match load {
-        LoadCommand::Udp(udp) => udp.run(),
-        LoadCommand::Http(http) => http.run(),
-        LoadCommand::Ws(ws) => ws.run(),
+impl LoadCommand {
+    fn tester(&self) -> Result<Box<dyn Tester>> {
+        Ok(match self {
+            Self::Udp(udp) => Box::new(udp.options()?),
+            Self::Http(http) => Box::new(http.options()?),
+            Self::Ws(ws) => Box::new(ws.options()?),
+        })
+    }
+
+    fn shared(&self) -> &SharedArgs {
+        match self {
+            Self::Udp(udp) => &udp.shared,
+            Self::Http(http) => &http.shared,
+            Self::Ws(ws) => &ws.shared,
+        }
+    }
+
+    /// Returns whether it may have nothing to send for the whole measurement.
+    fn is_idle(&self) -> bool {
+        matches!(self, Self::Ws(ws) if ws.idle || ws.desktop.is_some())
     }
 }
 
-/// Prints the report. Returns an error if the run ended early other than by an interrupt, or if
-/// nothing was answered and `may_be_silent` is false.
-fn finish(report: &Report, may_be_silent: bool) -> Result<ExitCode> {
+/// Runs a load test and prints its report. Fails if the run ended early other than by an interrupt,
+/// or if nothing was answered. The exit code is 2 if the options are invalid.
+pub(crate) fn run(load: &LoadCommand) -> Result<ExitCode> {
+    let tester = match load.tester() {
+        Ok(tester) => tester,
+        Err(error) => {
+            print_error(format_args!("{error:#}"));
+            return Ok(ExitCode::from(2));
+        }
+    };
+    if load.shared().write_hashes(tester.workload())? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = tester.run(&*interruption()?, &mut progress_printer(load.shared().progress))?;
     write!(io::stdout(), "{report}").context("cannot print the report")?;
     match &report.ended {
         Some(why) if why != "interrupted" => bail!("{}: {why}", report.url),
         _ => {}
     }
-    ensure!(may_be_silent || report.counts.responses.all() > 0, "{} did not answer", report.url);
+    let is_answered = load.is_idle() || report.counts.responses.all() > 0;
+    ensure!(is_answered, "{} did not answer", report.url);
     Ok(ExitCode::SUCCESS)
-}
-
-/// Reports invalid options.
-fn usage_error(error: &anyhow::Error) -> ExitCode {
-    print_error(format_args!("{error:#}"));
-    ExitCode::from(2)
 }
 
 /// Returns a function that prints progress to standard error if that is a terminal, or `always`.
@@ -117,12 +134,8 @@ mod tests {
             ("ws ws://127.0.0.1 --offers 65", "65 is not in 0..=64"),
             ("ws ws://127.0.0.1 --idle --rate 7", "cannot be used with"),
         ] {
-            let options = load(line).and_then(|load| match load {
-                LoadCommand::Udp(udp) => udp.options().map(drop).map_err(|it| it.to_string()),
-                LoadCommand::Http(http) => http.options().map(drop).map_err(|it| it.to_string()),
-                LoadCommand::Ws(ws) => ws.options().map(drop).map_err(|it| it.to_string()),
-            });
-            let error = options.unwrap_err();
+            let tester = load(line).and_then(|it| it.tester().map_err(|it| it.to_string()));
+            let Err(error) = tester else { panic!("{line}") };
             assert!(error.contains(what), "{line}: {error}");
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::runner::{self, Load, Progress, RunPlan};
+use crate::runner::{self, Load, Progress, RunPlan, Tester};
 use crate::{LoopMode, Report, TrackerUrl, Workload};
 
 /// Parameters of an HTTP load.
@@ -65,25 +65,21 @@ impl HttpOptions {
     }
 }
 
-/// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
-/// set.
-///
-/// # Errors
-///
-/// Fails if the run cannot start, or if nothing was measured.
-pub fn run(
-    options: &HttpOptions,
-    interrupted: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Report> {
-    let make = |number| worker::Http::new(options, number);
-    let load = Load {
-        protocol: "http",
-        url: &options.url,
-        seed: options.workload.seed,
-        loop_mode: options.loop_mode(),
-        plan: &options.plan,
-        workers: options.workers.clamp(1, options.connections.max(1)),
-    };
-    runner::run(&load, make, interrupted, progress)
+impl Tester for HttpOptions {
+    fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    fn run(&self, interrupted: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
+        let make = |number| worker::Http::new(self, number);
+        let load = Load {
+            protocol: "http",
+            url: &self.url,
+            seed: self.workload.seed,
+            loop_mode: self.loop_mode(),
+            plan: &self.plan,
+            workers: self.workers.clamp(1, self.connections.max(1)),
+        };
+        runner::run(&load, make, interrupted, progress)
+    }
 }

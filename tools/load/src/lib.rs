@@ -32,7 +32,7 @@ pub use latencies::Latencies;
 pub use mix::Mix;
 pub use population::Workload;
 pub use report::{GeneratorUsage, Quantiles, Report, TrackerUsage, WebTorrentReport};
-pub use runner::{Progress, RunPlan};
+pub use runner::{Progress, RunPlan, Tester};
 pub use schedule::LoopMode;
 pub use spread::Spread;
 pub use url::TrackerUrl;

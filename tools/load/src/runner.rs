@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{Counters, LoopMode, Report, TrackerUrl, Usage};
+use crate::{Counters, LoopMode, Report, TrackerUrl, Usage, Workload};
 
 /// The durations of a run, and the process to observe.
 #[derive(Clone, Debug)]
@@ -74,6 +74,19 @@ pub(crate) trait Worker {
 
     /// Does periodic work, such as expiring requests; called once a slice.
     fn maintain(&mut self, counters: &mut Counters);
+}
+
+/// Options of a load.
+pub trait Tester {
+    /// Torrents and peers.
+    fn workload(&self) -> &Workload;
+
+    /// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is set.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run cannot start or nothing was measured.
+    fn run(&self, interrupted: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Report>;
 }
 
 /// A load to run.

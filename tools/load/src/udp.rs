@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::runner::{self, Load, Progress, RunPlan};
+use crate::runner::{self, Load, Progress, RunPlan, Tester};
 use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 pub use roster::{
@@ -75,25 +75,21 @@ impl UdpOptions {
     }
 }
 
-/// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
-/// set.
-///
-/// # Errors
-///
-/// Fails if the run cannot start or nothing was measured.
-pub fn run(
-    options: &UdpOptions,
-    interrupted: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Report> {
-    let make = |number| worker::Udp::new(options, number);
-    let load = Load {
-        protocol: "udp",
-        url: &options.url,
-        seed: options.workload.seed,
-        loop_mode: options.loop_mode,
-        plan: &options.plan,
-        workers: options.workers.max(1),
-    };
-    runner::run(&load, make, interrupted, progress)
+impl Tester for UdpOptions {
+    fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    fn run(&self, interrupted: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
+        let make = |number| worker::Udp::new(self, number);
+        let load = Load {
+            protocol: "udp",
+            url: &self.url,
+            seed: self.workload.seed,
+            loop_mode: self.loop_mode,
+            plan: &self.plan,
+            workers: self.workers.max(1),
+        };
+        runner::run(&load, make, interrupted, progress)
+    }
 }

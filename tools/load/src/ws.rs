@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::runner::{self, Load, Progress, RunPlan};
+use crate::runner::{self, Load, Progress, RunPlan, Tester};
 use crate::{LoopMode, Report, Spread, TrackerUrl, WebTorrentReport, Workload};
 
 /// Parameters of a WebTorrent load.
@@ -136,33 +136,29 @@ impl WsOptions {
     }
 }
 
-/// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
-/// set.
-///
-/// # Errors
-///
-/// Fails if the run cannot start, or if nothing was measured.
-pub fn run(
-    options: &WsOptions,
-    interrupted: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Report> {
-    let joined = AtomicU64::new(0);
-    let make = |number| worker::Ws::new(options, number, &joined);
-    let load = Load {
-        protocol: "ws",
-        url: &options.url,
-        seed: options.workload.seed,
-        loop_mode: options.loop_mode(),
-        plan: &options.plan,
-        workers: options.workers.clamp(1, options.connections().max(1)),
-    };
-    let mut report = runner::run(&load, make, interrupted, progress)?;
-    let joined = joined.load(Ordering::Relaxed);
-    if matches!(options.timing, AnnounceTiming::Idle { .. }) {
-        // Idle peers wait intentionally.
-        report.generator.is_limit = false;
+impl Tester for WsOptions {
+    fn workload(&self) -> &Workload {
+        &self.workload
     }
-    report.web = Some(WebTorrentReport { joined, counts: report.counts.web });
-    Ok(report)
+
+    fn run(&self, interrupted: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
+        let joined = AtomicU64::new(0);
+        let make = |number| worker::Ws::new(self, number, &joined);
+        let load = Load {
+            protocol: "ws",
+            url: &self.url,
+            seed: self.workload.seed,
+            loop_mode: self.loop_mode(),
+            plan: &self.plan,
+            workers: self.workers.clamp(1, self.connections().max(1)),
+        };
+        let mut report = runner::run(&load, make, interrupted, progress)?;
+        let joined = joined.load(Ordering::Relaxed);
+        if matches!(self.timing, AnnounceTiming::Idle { .. }) {
+            // Idle peers wait intentionally.
+            report.generator.is_limit = false;
+        }
+        report.web = Some(WebTorrentReport { joined, counts: report.counts.web });
+        Ok(report)
+    }
 }

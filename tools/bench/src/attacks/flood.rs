@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use ::load::udp::{self, UdpOptions};
-use ::load::{LoopMode, Mix, Report, RunPlan, TrackerUrl, Workload};
+use ::load::udp::UdpOptions;
+use ::load::{LoopMode, Mix, Report, RunPlan, Tester, TrackerUrl, Workload};
 use anyhow::{Context, Result};
 use net::process::raise_priority;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg};
@@ -61,7 +61,7 @@ fn capacity(target: &Target<'_>) -> Result<f64> {
     let tracker = target.start(&UNLIMITED.settings())?;
     let plan = RunPlan { duration: CAPACITY_TIME, ..RunPlan::default() };
     let options = UdpOptions { plan, ..UdpOptions::of(url(tracker.address)?) };
-    Ok(udp::run(&options, &AtomicBool::new(false), &mut |_| {})?.responses_per_s)
+    Ok(options.run(&AtomicBool::new(false), &mut |_| {})?.responses_per_s)
 }
 
 fn url(tracker: SocketAddr) -> Result<TrackerUrl> {
@@ -124,7 +124,7 @@ fn measure(clients: &UdpOptions) -> Result<Report> {
     // In a thread of their own, because others inherit a priority.
     let run = || {
         let _ = raise_priority();
-        udp::run(clients, &AtomicBool::new(false), &mut |_| {})
+        clients.run(&AtomicBool::new(false), &mut |_| {})
     };
     thread::scope(|scope| scope.spawn(run).join()).ok().context("the clients panicked")?
 }

@@ -133,7 +133,7 @@ fn options(url: TrackerUrl) -> HttpOptions {
 }
 
 fn load(options: &HttpOptions) -> Report {
-    run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+    options.run(&AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
 fn no_errors(report: &Report) {

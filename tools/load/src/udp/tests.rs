@@ -134,7 +134,7 @@ fn options(url: TrackerUrl) -> UdpOptions {
 }
 
 fn load(options: &UdpOptions) -> Report {
-    run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+    options.run(&AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn unreachable_trackers_are_an_error() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     for address in [closed, silent.local_addr().unwrap()] {
         let url = TrackerUrl::udp(&format!("udp://{address}")).unwrap();
-        let error = run(&options(url), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        let error = options(url).run(&AtomicBool::new(false), &mut |_| {}).unwrap_err();
         let error = format!("{error:#}");
         assert!(error.contains("no connection id within"), "{error}");
     }

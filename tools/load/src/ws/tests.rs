@@ -154,7 +154,7 @@ fn options(url: TrackerUrl) -> WsOptions {
 }
 
 fn load(options: &WsOptions) -> Report {
-    run(options, &AtomicBool::new(false), &mut |_| {}).unwrap()
+    options.run(&AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn keeps_results_if_the_tracker_exits() {
 #[test]
 fn distinguishes_invalid_trackers() {
     let why = |options: &WsOptions| {
-        let error = run(options, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        let error = options.run(&AtomicBool::new(false), &mut |_| {}).unwrap_err();
         format!("{error:#}")
     };
     let one = |url| {
