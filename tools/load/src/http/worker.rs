@@ -13,7 +13,7 @@ use types::Event;
 
 use super::HttpOptions;
 use super::response::{self, CompleteResponse, TOO_MUCH};
-use crate::checks::{AnnounceAnswer, Checker, PeerList};
+use crate::checks::Checker;
 use crate::counters::Counters;
 use crate::poller::{Poller, Ready};
 use crate::population::{Population, TorrentPeer};
@@ -344,10 +344,6 @@ impl ProtocolState {
             counters.peers += answer.peers.len() as u64 * u64::from(self.unchecked);
             self.unchecked = 0;
             let asker = (request.peer, self.source);
-            // A count that the tracker omits cannot be wrong.
-            let seeders = answer.seeders.unwrap_or(answer.peers.len() as u64);
-            let leechers = answer.leechers.unwrap_or(0);
-            let answer = AnnounceAnswer { seeders, leechers, peers: PeerList::List(&answer.peers) };
             let workload = self.population.workload();
             self.checker.check(workload, asker, &answer, &mut counters.checks);
         }

@@ -6,6 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use client::AnnounceResponse;
+use client::codec::compact_peers;
 use client::codec::udp::Reply;
 use types::{Event, InfoHash};
 
@@ -14,7 +16,7 @@ use super::datagram_io::DatagramIo;
 use super::lanes::{LaneState, Lanes, Request, Traffic};
 use super::pending::{Asked, PENDING_MAX};
 use crate::TrackerUrl;
-use crate::checks::{AnnounceAnswer, Checker, PeerList};
+use crate::checks::Checker;
 use crate::counters::Counters;
 use crate::mix::{Mix, RequestKind, SCRAPE_TORRENTS};
 use crate::population::{Population, TorrentPeer};
@@ -209,9 +211,12 @@ impl Traffic for Load {
                 self.unchecked += 1;
                 if self.unchecked >= self.check_every {
                     self.unchecked = 0;
-                    let peers = if self.is_v6 { PeerList::V6(peers) } else { PeerList::V4(peers) };
-                    let (seeders, leechers) = ((*seeders).into(), (*leechers).into());
-                    let answer = AnnounceAnswer { seeders, leechers, peers };
+                    let answer = AnnounceResponse {
+                        seeders: Some((*seeders).into()),
+                        leechers: Some((*leechers).into()),
+                        peers: compact_peers(peers, self.is_v6).0,
+                        ..AnnounceResponse::default()
+                    };
                     let workload = self.population.workload();
                     let asker = (peer, lane.source);
                     self.checker.check(workload, asker, &answer, &mut counters.checks);
