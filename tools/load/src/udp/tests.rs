@@ -1,7 +1,7 @@
 //! The load against small trackers on loopback: a correct one and faulty ones.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::net::{SocketAddr, UdpSocket};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::UdpSocket;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Instant;
@@ -16,61 +16,27 @@ use crate::schedule::tests::check_open_loop;
 /// The datagrams that a tracker has received.
 pub(super) type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// A correct tracker: it knows all peers and returns the first ones.
-#[derive(Default)]
-struct Honest {
-    swarms: HashMap<types::InfoHash, Vec<(SocketAddr, bool)>>,
-}
-
 const ID: u64 = 0x0123_4567_89ab_cdef;
 
-impl Honest {
-    fn answer(&mut self, datagram: &[u8], from: SocketAddr) -> Option<Vec<u8>> {
-        let head = |action: u32, id: u32| [action.to_be_bytes(), id.to_be_bytes()].concat();
-        match decode(datagram).ok()? {
-            Request::Connect { transaction_id } => {
-                Some([head(0, transaction_id), ID.to_be_bytes().to_vec()].concat())
-            }
-            Request::Connected { connection_id, transaction_id, .. } if connection_id != ID => {
-                Some([head(3, transaction_id), b"bad connection id".to_vec()].concat())
-            }
-            Request::Connected {
-                transaction_id,
-                request: UnverifiedRequest::Announce { announce, .. },
-                ..
-            } => {
-                let swarm = self.swarms.entry(announce.info_hash).or_default();
-                let peer = SocketAddr::new(from.ip(), announce.port);
-                swarm.retain(|(other, _)| *other != peer);
-                let types::NumWant::Peers(want) = announce.want else { panic!("{announce:?}") };
-                let given = if announce.event == types::Event::Stopped { 0 } else { want.into() };
-                let mut out = head(1, transaction_id);
-                let seeders = swarm.iter().filter(|(_, seeds)| *seeds).count() as u32;
-                let leechers = swarm.len() as u32 - seeders;
-                for number in [1800, leechers, seeders] {
-                    out.extend(number.to_be_bytes());
-                }
-                for (address, _) in swarm.iter().take(given) {
-                    let IpAddr::V4(ip) = address.ip() else { panic!("{address}") };
-                    out.extend(ip.octets());
-                    out.extend(address.port().to_be_bytes());
-                }
-                if announce.event != types::Event::Stopped {
-                    swarm.push((peer, announce.left == Some(0)));
-                }
-                Some(out)
-            }
-            Request::Connected {
-                transaction_id,
-                request: UnverifiedRequest::Scrape(hashes),
-                ..
-            } => Some([head(2, transaction_id), vec![0; 12 * hashes.len()]].concat()),
-            Request::Connected {
-                transaction_id,
-                request: UnverifiedRequest::Malformed(why),
-                ..
-            } => Some([head(3, transaction_id), why.text().as_bytes().to_vec()].concat()),
+/// Returns the response of a correct tracker whose swarms are empty.
+fn answer(datagram: &[u8]) -> Option<Vec<u8>> {
+    let answer = |action: u32, id: u32, rest: &[u8]| {
+        Some([&action.to_be_bytes(), &id.to_be_bytes(), rest].concat())
+    };
+    match decode(datagram).ok()? {
+        Request::Connect { transaction_id } => answer(0, transaction_id, &ID.to_be_bytes()),
+        Request::Connected { connection_id, transaction_id, .. } if connection_id != ID => {
+            answer(3, transaction_id, b"bad connection id")
         }
+        Request::Connected { transaction_id, request, .. } => match request {
+            UnverifiedRequest::Announce { .. } => {
+                answer(1, transaction_id, &[0, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0])
+            }
+            UnverifiedRequest::Scrape(hashes) => {
+                answer(2, transaction_id, &vec![0; 12 * hashes.len()])
+            }
+            UnverifiedRequest::Malformed(why) => answer(3, transaction_id, why.text().as_bytes()),
+        },
     }
 }
 
@@ -85,11 +51,11 @@ pub(super) fn tracker(
     let seen = Seen::default();
     let shared = Arc::clone(&seen);
     thread::spawn(move || {
-        let (mut honest, mut buffer) = (Honest::default(), [0; 65536]);
+        let mut buffer = [0; 65536];
         for number in 0.. {
             let Ok((len, from)) = socket.recv_from(&mut buffer) else { return };
             shared.lock().unwrap().push(buffer[..len].to_vec());
-            let answer = honest.answer(&buffer[..len], from);
+            let answer = answer(&buffer[..len]);
             let Some(answers) = behavior(number, &buffer[..len], answer) else { return };
             for answer in answers {
                 // The load may end at any time.
