@@ -83,7 +83,7 @@ impl Pacer {
         self.free.push_back(connection);
     }
 
-    /// Returns a free connection and the time of the request that it has to send now, if one is due.
+    /// Returns a free connection and the time of the request that it has to send now, if it is time for one.
     pub(crate) fn next(&mut self, counters: &mut Counters) -> Option<(usize, Instant)> {
         let now = Instant::now();
         let now_ns = now.saturating_duration_since(self.start).as_nanos() as u64;

@@ -204,7 +204,7 @@ impl Http {
         }
     }
 
-    /// Gives up a connection and its request.
+    /// Ends a connection without a response to its request.
     fn fail(&mut self, number: usize, why: &str, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(number) else { return };
         *connection = Connection::default();

@@ -4,7 +4,7 @@
 //! map, a late response is distinguished from an unsolicited one, and a tracker cannot guess other
 //! ids.
 
-/// What an outstanding request asks for.
+/// The kind of an outstanding request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Asked<P> {
     Connect,
