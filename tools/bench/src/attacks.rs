@@ -59,7 +59,6 @@ const BEFORE_US: &str = "before_us";
 const LATENCIES: [&str; 3] = ["p50_us", "p99_us", "max_us"];
 
 impl Attacks {
-    /// Runs the attacks and reports them.
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let mut lab = Lab::new(&self.lab)?;
         let names = lab.definitions.add_builds(&self.beside, &[])?;

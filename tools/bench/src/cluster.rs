@@ -34,7 +34,6 @@ enum What {
 }
 
 impl ClusterCommand {
-    /// Runs the benchmark and reports it.
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let What::Lag(command) = &self.what;
         command.run()

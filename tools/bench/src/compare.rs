@@ -71,7 +71,6 @@ enum Measure {
 struct CoreCounts(Vec<usize>);
 
 impl Compare {
-    /// Runs the comparison and reports it.
     pub(crate) fn run(&self) -> Result<ExitCode> {
         self.run_in(Lab::new(&self.lab)?)
     }

@@ -36,13 +36,3 @@ pub(crate) fn announce(connection_id: u64, transaction: u32, info_hash: [u8; 20]
     packet.extend(6881_u16.to_be_bytes());
     packet
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_announce_has_its_size() {
-        assert_eq!(announce(1, 2, [3; 20]).len(), ANNOUNCE);
-    }
-}

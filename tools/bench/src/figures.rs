@@ -3,11 +3,9 @@
 /// Several measurements of the same quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figure {
-    /// The median.
     pub(crate) median: f64,
     /// The lowest.
     pub(crate) low: f64,
-    /// The highest.
     pub(crate) high: f64,
 }
 
@@ -67,7 +65,6 @@ pub fn mib(bytes: f64) -> String {
     if mib < 10.0 { format!("{mib:.1} MiB") } else { format!("{} MiB", count(mib)) }
 }
 
-/// A part, as percent.
 pub(crate) fn percent(part: f64) -> String {
     let percent = part * 100.0;
     if percent > 0.0 && percent < 1.0 {

@@ -100,7 +100,6 @@ impl Lab {
         })
     }
 
-    /// Returns the loads and fills of a protocol.
     pub(crate) fn loads(&self, protocol: Protocol) -> Result<Loads> {
         Loads::read(&self.bench, protocol)
     }

@@ -30,7 +30,6 @@ impl ProgramArgs {
         Tracker::start(command, folder, configuration)
     }
 
-    /// Returns the program's path.
     pub(crate) fn path(&self) -> Result<PathBuf> {
         let beside = std::env::current_exe().context("no path of this program")?;
         let program = self.program.clone().unwrap_or_else(|| beside.with_file_name("tidegate"));

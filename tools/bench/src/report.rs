@@ -58,7 +58,6 @@ impl<'a> Runs<'a> {
         Self(counted)
     }
 
-    /// Returns the runs for which this is true.
     pub(crate) fn filter(&self, is_one: impl Fn(&Run) -> bool) -> Self {
         Self(self.0.iter().copied().filter(|run| is_one(run)).collect())
     }

@@ -31,7 +31,6 @@ pub(crate) fn report_crashes(runs: &Runs<'_>) -> Content {
     report("Swarms after kill -9", text, runs)
 }
 
-/// Reports restarts.
 pub(crate) fn report_restarts(runs: &Runs<'_>) -> Content {
     let text = "A tracker is filled with peers, and ended and started again. It serves when it has read \
                 its journal.";

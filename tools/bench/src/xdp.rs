@@ -15,8 +15,6 @@ mod maps;
 mod network;
 mod report;
 mod sender;
-#[cfg(test)]
-mod tests;
 mod traffic;
 
 use std::process::ExitCode;
@@ -78,7 +76,6 @@ impl XdpArgs {
 }
 
 impl XdpCommand {
-    /// Runs the benchmark and reports it.
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let What::Loads(arguments) = &self.what;
         let lab = Lab::new(&arguments.lab)?;

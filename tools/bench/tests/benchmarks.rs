@@ -24,7 +24,6 @@ fn run_for(words: &str, length: &[&str], directory: &Directory) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// Returns the figures of the first run in a case.
 fn figures(directory: &Directory, case: &str) -> serde_json::Value {
     let runs = fs::read_to_string(directory.path("runs.jsonl")).unwrap();
     let mut runs =

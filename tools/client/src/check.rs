@@ -3,7 +3,6 @@
 //! [`check()`] contacts every address of a tracker as two clients that share a torrent no other
 //! peer has, and returns a verdict on each item. Both clients leave the swarm at the end.
 
-mod address_check;
 mod certificate;
 mod dns_record;
 mod steps;
@@ -21,7 +20,7 @@ use types::{Family, InfoHash};
 
 use crate::udp::connected_socket;
 use crate::{FailureKind, TrackerError, Url};
-use address_check::AddressCheck;
+use steps::AddressCheck;
 
 pub use dns_record::{DnsRecord, RecordPort, Transport};
 
@@ -110,7 +109,7 @@ fn addresses(url: &Url, options: &CheckOptions, findings: &mut Findings) -> Vec<
     let all = match url.addresses(options.timeout) {
         Ok(all) => all,
         Err(error) => {
-            findings.fail("name", &error);
+            findings.add("name", failed_by(&error));
             return Vec::new();
         }
     };
@@ -121,14 +120,13 @@ fn addresses(url: &Url, options: &CheckOptions, findings: &mut Findings) -> Vec<
         }
     }
     let texts: Vec<String> = distinct.iter().map(|it| it.ip().to_string()).collect();
-    match url.literal() {
-        Some(_) => findings.add("name", Verdict::NotApplicable, "the URL contains an address"),
-        None => findings.add(
-            "name",
-            Verdict::Ok,
-            format!("{} resolves to {}", url.name, texts.join(", ")),
-        ),
-    }
+    findings.add(
+        "name",
+        match url.literal() {
+            Some(_) => skipped("the URL contains an address"),
+            None => ok(format!("{} resolves to {}", url.name, texts.join(", "))),
+        },
+    );
     let mut good = Vec::new();
     for family in Family::ALL {
         if options.family.is_some_and(|only| only != family) {
@@ -141,10 +139,10 @@ fn addresses(url: &Url, options: &CheckOptions, findings: &mut Findings) -> Vec<
         let own = distinct.iter().filter(|it| it.is_ipv4() == (family == Family::V4));
         let own: Vec<SocketAddr> = own.copied().take(ADDRESSES_MAX).collect();
         let Some(first) = own.first() else {
+            let text = format!("{} has no {label} address", url.name);
             // A family that was requested explicitly must exist.
-            let verdict =
-                if options.family.is_some() { Verdict::Failed } else { Verdict::NotApplicable };
-            findings.add(name, verdict, format!("{} has no {label} address", url.name));
+            let must_be = options.family.is_some();
+            findings.add(name, if must_be { failed(text) } else { skipped(text) });
             continue;
         };
         // Fails if this machine has no route to the address.
@@ -152,9 +150,8 @@ fn addresses(url: &Url, options: &CheckOptions, findings: &mut Findings) -> Vec<
             good.extend(own);
         } else {
             let is_alone = options.family.is_some() || own.len() == distinct.len();
-            let verdict = if is_alone { Verdict::Failed } else { Verdict::NotApplicable };
             let text = format!("this machine has no route to {label} addresses: {}", first.ip());
-            findings.add(name, verdict, text);
+            findings.add(name, if is_alone { failed(text) } else { skipped(text) });
         }
     }
     good
@@ -164,32 +161,56 @@ fn addresses(url: &Url, options: &CheckOptions, findings: &mut Findings) -> Vec<
 #[derive(Default)]
 struct Findings {
     items: Vec<CheckItem>,
-    /// The address that is being checked.
     address: Option<SocketAddr>,
 }
 
-impl Findings {
-    fn add(&mut self, name: &'static str, verdict: Verdict, text: impl Into<String>) {
-        self.items.push(CheckItem { name, address: self.address, verdict, text: text.into() });
-    }
+/// A verdict, and what was observed: a sentence.
+struct Finding {
+    verdict: Verdict,
+    text: String,
+}
 
-    fn fail(&mut self, name: &'static str, error: &TrackerError) {
-        self.add(name, Verdict::Failed, describe(error));
+fn ok(text: impl Into<String>) -> Finding {
+    Finding { verdict: Verdict::Ok, text: text.into() }
+}
+
+fn warning(text: impl Into<String>) -> Finding {
+    Finding { verdict: Verdict::Warning, text: text.into() }
+}
+
+fn failed(text: impl Into<String>) -> Finding {
+    Finding { verdict: Verdict::Failed, text: text.into() }
+}
+
+fn skipped(text: impl Into<String>) -> Finding {
+    Finding { verdict: Verdict::NotApplicable, text: text.into() }
+}
+
+impl Finding {
+    /// Returns the finding about a request that a tracker may refuse.
+    fn of_refusable(error: &TrackerError) -> Self {
+        let finding = failed_by(error);
+        if error.kind == FailureKind::Refused { warning(finding.text) } else { finding }
+    }
+}
+
+/// Returns the finding about a failed request. Marks the tracker's own words as such.
+fn failed_by(error: &TrackerError) -> Finding {
+    match error.kind {
+        FailureKind::Refused => failed(format!("refused: {}", error.text)),
+        _ => failed(&error.text),
+    }
+}
+
+impl Findings {
+    fn add(&mut self, name: &'static str, finding: Finding) {
+        let Finding { verdict, text } = finding;
+        self.items.push(CheckItem { name, address: self.address, verdict, text });
     }
 
     /// Adds items that cannot be checked.
     fn skip(&mut self, names: &[&'static str], why: &str) {
-        for name in names {
-            self.add(name, Verdict::NotApplicable, why);
-        }
-    }
-}
-
-/// Describes an error, marking the tracker's own words as such.
-fn describe(error: &TrackerError) -> String {
-    match error.kind {
-        FailureKind::Refused => format!("refused: {}", error.text),
-        _ => error.text.clone(),
+        names.iter().for_each(|name| self.add(name, skipped(why)));
     }
 }
 

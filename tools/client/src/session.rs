@@ -12,7 +12,6 @@ use crate::{AnnounceResponse, FailureKind, Scheme, ScrapeStats, SessionConfig, T
 /// An open session with a tracker at one of its addresses.
 pub struct Session(pub(crate) Protocol);
 
-/// The protocol of a session.
 pub(crate) enum Protocol {
     Udp(Udp),
     Http(Http),

@@ -35,7 +35,6 @@ impl Deadline {
     }
 }
 
-/// Formats a duration in seconds.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{} s", duration.as_secs_f64())
 }
@@ -144,7 +143,6 @@ impl Stream {
         Err(self.invalid_response(&what))
     }
 
-    /// Returns the socket's local address.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         self.tcp.local_addr().ok()
     }

@@ -7,8 +7,9 @@ use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use types::{Announce, InfoHash, PackedV4, PackedV6, PeerKey};
+use types::{Announce, InfoHash};
 
+use crate::codec::compact_peers;
 use crate::codec::udp::{self as codec, AnnounceRequest, Reply, decode_reply};
 use crate::response::TRUNCATED_PEERS;
 use crate::stream::{Deadline, unreachable};
@@ -96,7 +97,7 @@ impl Udp {
         let datagram = self.buffer.get(..len).unwrap_or_default();
         match decode_reply(datagram) {
             Some((_, Reply::Announce { interval_s, leechers, seeders, peers })) => {
-                let (peers, is_whole) = self.peers(peers);
+                let (peers, is_whole) = compact_peers(peers, self.address.is_ipv6());
                 Ok(AnnounceResponse {
                     interval_s: Some(interval_s.into()),
                     seeders: Some(seeders.into()),
@@ -129,17 +130,6 @@ impl Udp {
             all.extend(torrents.iter().take(rest.len()).map(|it| Some(stats_of(it))));
         }
         Ok(all)
-    }
-
-    /// Returns the peers of this socket's family, and whether the list ends at a peer's boundary.
-    fn peers(&self, bytes: &[u8]) -> (Vec<SocketAddr>, bool) {
-        if self.address.is_ipv4() {
-            let (peers, rest) = bytes.as_chunks::<{ PackedV4::WIRE_LEN }>();
-            (peers.iter().map(|it| PeerKey::V4(*it).socket_addr()).collect(), rest.is_empty())
-        } else {
-            let (peers, rest) = bytes.as_chunks::<{ PackedV6::WIRE_LEN }>();
-            (peers.iter().map(|it| PeerKey::V6(*it).socket_addr()).collect(), rest.is_empty())
-        }
     }
 
     /// Requests a connection id if there is no valid one, then sends `request`, retransmitting until a

@@ -152,7 +152,6 @@ impl fmt::Display for UrlError {
 
 impl std::error::Error for UrlError {}
 
-/// Splits a host into its name and its port, if there is one.
 fn name_and_port(host: &str) -> Option<(&str, Option<u16>)> {
     let (name, port) = match host.rsplit_once(':') {
         // A colon inside brackets belongs to an IPv6 address.

@@ -187,7 +187,6 @@ impl Document {
         self.entries.contains_key(path)
     }
 
-    /// Returns whether keys below `path` are there.
     pub(crate) fn has_below(&self, path: &str) -> bool {
         self.entries
             .keys()

@@ -13,7 +13,6 @@ pub struct Place {
 }
 
 impl Place {
-    /// Returns the place of a whole file.
     pub(crate) fn file(file: &Arc<str>) -> Self {
         Self { file: Arc::clone(file), line: 0 }
     }

@@ -1,13 +1,14 @@
 //! Full scrapes: what a tracker answers to a scrape that names no torrent. One bencoded dictionary, which may be
 //! larger than the memory.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::sync::Arc;
 
 use types::InfoHash;
 
 use crate::error::{ImportError, Place};
-use crate::hash_file::Entry;
+use crate::hash_file::{Entry, Take};
+use crate::sql::bytes::Bytes;
 
 /// Bytes of a key or hash. Those of other values are passed over.
 const KEY_MAX: u64 = 64;
@@ -25,13 +26,9 @@ pub(crate) fn is_one(head: &[u8]) -> bool {
 /// # Errors
 ///
 /// Fails at the first byte that is not as expected, and where the file ends too early.
-pub(crate) fn read(
-    input: impl Read,
-    file: &Arc<str>,
-    take: &mut dyn FnMut(&Place, Entry) -> Result<(), ImportError>,
-) -> Result<(), ImportError> {
+pub(crate) fn read(input: impl Read, file: &Arc<str>, take: Take<'_>) -> Result<(), ImportError> {
     let place = Place::file(file);
-    let mut reader = Reader { input: BufReader::new(input), at: 0, place: &place };
+    let mut reader = Reader { input: Bytes::new(input, file), at: 0, place: &place };
     reader.expect(b'd')?;
     while let Some(key) = reader.key()? {
         if key == b"files" {
@@ -43,10 +40,7 @@ pub(crate) fn read(
     Ok(())
 }
 
-fn torrents<R: Read>(
-    reader: &mut Reader<'_, R>,
-    take: &mut dyn FnMut(&Place, Entry) -> Result<(), ImportError>,
-) -> Result<(), ImportError> {
+fn torrents<R: Read>(reader: &mut Reader<'_, R>, take: Take<'_>) -> Result<(), ImportError> {
     reader.expect(b'd')?;
     while let Some(hash) = reader.key()? {
         let mut downloads = 0;
@@ -70,7 +64,7 @@ fn torrents<R: Read>(
 
 /// Reads the parts of bencoded values.
 struct Reader<'a, R> {
-    input: BufReader<R>,
+    input: Bytes<R>,
     /// Bytes before the next one.
     at: u64,
     place: &'a Place,
@@ -78,12 +72,7 @@ struct Reader<'a, R> {
 
 impl<R: Read> Reader<'_, R> {
     fn byte(&mut self) -> Result<u8, ImportError> {
-        let byte = match self.input.fill_buf() {
-            Ok(bytes) => bytes.first().copied(),
-            Err(error) => return Err(self.place.error(format_args!("cannot read: {error}"))),
-        };
-        let byte = byte.ok_or_else(|| self.error("more: the file is cut off"))?;
-        self.input.consume(1);
+        let byte = self.input.bump()?.ok_or_else(|| self.error("more: the file is cut off"))?;
         self.at += 1;
         Ok(byte)
     }

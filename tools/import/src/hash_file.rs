@@ -21,12 +21,11 @@ pub(crate) enum Entry {
     Invalid(String),
 }
 
+/// Takes entries one by one.
+pub(crate) type Take<'a> = &'a mut dyn FnMut(&Place, Entry) -> Result<(), ImportError>;
+
 /// Reads lines, and calls `take` with what each one has. Empty lines and comments are passed.
-pub(crate) fn read(
-    input: impl Read,
-    file: &Arc<str>,
-    take: &mut dyn FnMut(&Place, Entry) -> Result<(), ImportError>,
-) -> Result<(), ImportError> {
+pub(crate) fn read(input: impl Read, file: &Arc<str>, take: Take<'_>) -> Result<(), ImportError> {
     let mut bytes = Bytes::new(input, file);
     loop {
         let place = bytes.place();
@@ -35,11 +34,7 @@ pub(crate) fn read(
     }
 }
 
-fn take_line(
-    place: &Place,
-    line: &[u8],
-    take: &mut dyn FnMut(&Place, Entry) -> Result<(), ImportError>,
-) -> Result<(), ImportError> {
+fn take_line(place: &Place, line: &[u8], take: Take<'_>) -> Result<(), ImportError> {
     if let Some(entry) = downloads(line) {
         return take(place, entry);
     }

@@ -41,7 +41,6 @@ impl<'a> Mapper<'a> {
         Ok(())
     }
 
-    /// Returns the row about a key.
     pub(crate) fn row(&self, name: &str) -> Option<&KeyRow> {
         self.keys.iter().find(|row| row.is(name))
     }

@@ -45,7 +45,6 @@ impl KeyRow {
         (!row.theirs.is_empty()).then_some(row)
     }
 
-    /// Returns true if the row is about a key.
     pub(crate) fn is(&self, name: &str) -> bool {
         self.theirs.iter().any(|theirs| match theirs.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning),

@@ -37,7 +37,6 @@ pub(crate) struct Plan {
 }
 
 impl Rival {
-    /// Parses a configuration file.
     pub(crate) fn parse(self, text: &ConfigText) -> Result<Document, ImportError> {
         let ConfigText { file, text } = text;
         match self {

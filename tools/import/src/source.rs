@@ -25,7 +25,6 @@ const CONFIG_MAX: u64 = 16 << 20;
 /// Bytes that tell what a file is.
 const HEAD: usize = 64 * 1024;
 
-/// The text of a configuration file.
 pub(crate) struct ConfigText {
     pub(crate) file: Arc<str>,
     pub(crate) text: String,
@@ -155,7 +154,6 @@ impl Source {
         Ok(Self { file, path: path.to_owned(), kind, head, rest })
     }
 
-    /// Returns the text of a configuration.
     fn text(self) -> Result<ConfigText, ImportError> {
         let place = Place::file(&self.file);
         let mut bytes = self.head;

@@ -12,19 +12,23 @@ use crate::error::ImportError;
 use crate::row::{Field, Row};
 
 pub(crate) mod bytes;
-mod values;
+mod tokens;
 
-use bytes::Bytes;
+use tokens::{Token, Tokens};
 
 /// Columns of a table.
 const COLUMNS_MAX: usize = 1000;
-/// Tables whose columns are remembered.
-const TABLES_MAX: usize = 100;
-/// Bytes of a name.
-const NAME_MAX: usize = 256;
+/// Bytes of a line that are looked at.
+const LINE_MAX: usize = 256;
+/// Words that begin the definition of a key or constraint.
+const CONSTRAINTS: [&str; 9] =
+    ["primary", "unique", "key", "index", "constraint", "foreign", "fulltext", "spatial", "check"];
 /// Types that follow the name of a column which is also a word of table definitions.
 const TYPES: [&str; 9] =
     ["text", "varchar", "char", "int", "integer", "bigint", "blob", "binary", "varbinary"];
+/// Words between INSERT and the name of the table.
+const MODIFIERS: [&str; 7] =
+    ["low_priority", "delayed", "high_priority", "ignore", "or", "into", "replace"];
 
 /// Reads the rows of those tables that `is_wanted` accepts, by name, and calls `take` with each.
 ///
@@ -38,153 +42,119 @@ pub fn read(
     is_wanted: &dyn Fn(&str) -> bool,
     take: &mut dyn FnMut(&Row<'_>) -> Result<(), ImportError>,
 ) -> Result<(), ImportError> {
-    let mut dump = Dump {
-        bytes: Bytes::new(input, file),
-        is_wanted,
-        take,
-        tables: Vec::new(),
-        backslash_escapes: true,
-    };
-    while dump.skip_blanks()? {
-        dump.statement()?;
+    let mut dump = Dump { tokens: Tokens::new(input, file), is_wanted, take, tables: Vec::new() };
+    loop {
+        match dump.tokens.next()? {
+            (Token::End, _) => return dump.tokens.check_end(),
+            (Token::Word, word) => dump.statement(&word.to_ascii_lowercase())?,
+            _ => dump.tokens.skip_statement()?,
+        }
     }
-    dump.check_end()
 }
 
 struct Dump<'a, R> {
-    bytes: Bytes<R>,
+    tokens: Tokens<R>,
     is_wanted: &'a dyn Fn(&str) -> bool,
     take: &'a mut dyn FnMut(&Row<'_>) -> Result<(), ImportError>,
     /// Columns of wanted tables.
     tables: Vec<(String, Vec<String>)>,
-    /// True if a backslash in a string begins an escape, as in MySQL.
-    backslash_escapes: bool,
 }
 
 impl<R: Read> Dump<'_, R> {
-    /// Reads a statement, or skips it.
-    fn statement(&mut self) -> Result<(), ImportError> {
-        let word = self.bare_word()?;
-        match word.as_str() {
-            "create" => self.create(),
-            "insert" | "replace" => self.insert(),
-            "delimiter" => self.skip_routines(),
-            "copy" => self.copy(),
-            "pragma" => {
-                // SQLite's strings have no escapes.
-                self.backslash_escapes = false;
-                self.skip_statement()
-            }
-            _ => self.skip_statement(),
+    /// Reads a statement behind its first word, or skips it.
+    fn statement(&mut self, word: &str) -> Result<(), ImportError> {
+        match word {
+            "create" => self.create()?,
+            "insert" | "replace" => self.insert()?,
+            "delimiter" => return self.skip_routines(),
+            "copy" => return self.copy(),
+            // SQLite's strings have no escapes.
+            "pragma" => self.tokens.has_escapes = false,
+            _ => {}
         }
+        self.tokens.skip_statement()
     }
 
-    /// Reads `TABLE [IF NOT EXISTS] name (column …, …) …;`.
+    /// Reads `TABLE [IF NOT EXISTS] name (column …, …)`.
     fn create(&mut self) -> Result<(), ImportError> {
-        self.skip_blanks()?;
-        if self.bare_word()? != "table" {
-            return self.skip_statement();
+        let (_, word) = self.tokens.next()?;
+        if !word.eq_ignore_ascii_case("table") {
+            return Ok(());
         }
-        let mut name = self.name()?;
+        let (mut name, _) = self.tokens.name()?;
         if name.eq_ignore_ascii_case("if") {
-            for _ in 0..2 {
-                self.name()?;
-            }
-            name = self.name()?;
+            self.tokens.name()?;
+            self.tokens.name()?;
+            (name, _) = self.tokens.name()?;
         }
-        if !(self.is_wanted)(&name) || !self.next_is(b'(')? {
-            return self.skip_statement();
+        if (self.is_wanted)(&name) && self.tokens.next()?.0 == Token::Symbol(b'(') {
+            let columns = self.columns()?;
+            self.tables.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
+            self.tables.push((name, columns));
         }
+        Ok(())
+    }
+
+    /// Reads the definitions of columns, keys and constraints up to the closing parenthesis.
+    fn columns(&mut self) -> Result<Vec<String>, ImportError> {
         let mut columns = Vec::new();
         loop {
-            if let Some(column) = self.column()? {
-                columns.push(column);
+            let (name, is_quoted) = self.tokens.name()?;
+            let (mut token, mut text) = self.tokens.next()?;
+            let is_among = |words: &[&str], text: &str| {
+                words.iter().any(|word| word.eq_ignore_ascii_case(text))
+            };
+            // A column may be named `key`.
+            if is_quoted || !is_among(&CONSTRAINTS, &name) || is_among(&TYPES, &text) {
+                self.add_column(&mut columns, name)?;
             }
-            if columns.len() > COLUMNS_MAX {
-                return Err(self.error(&format!("expected at most {COLUMNS_MAX} columns")));
-            }
-            match self.skip_definition()? {
-                b',' => {}
-                b')' => break,
-                _ => return Ok(()),
-            }
-        }
-        self.tables.retain(|(known, _)| !known.eq_ignore_ascii_case(&name));
-        if self.tables.len() == TABLES_MAX {
-            self.tables.remove(0);
-        }
-        self.tables.push((name, columns));
-        self.skip_statement()
-    }
-
-    /// Returns the name of the column that a definition begins with; `None` for a key or constraint.
-    fn column(&mut self) -> Result<Option<String>, ImportError> {
-        self.skip_blanks()?;
-        let is_quoted = matches!(self.bytes.peek()?, Some(b'`' | b'"' | b'['));
-        let name = self.name()?;
-        if is_quoted {
-            return Ok(Some(name));
-        }
-        let lower = name.to_ascii_lowercase();
-        let is_constraint = matches!(
-            lower.as_str(),
-            "primary"
-                | "unique"
-                | "key"
-                | "index"
-                | "constraint"
-                | "foreign"
-                | "fulltext"
-                | "spatial"
-                | "check"
-        );
-        if !is_constraint {
-            return Ok(Some(name));
-        }
-        // A column may be named `key`.
-        self.skip_blanks()?;
-        let next = self.bare_word()?;
-        Ok(TYPES.contains(&next.as_str()).then_some(name))
-    }
-
-    /// Skips the rest of a column's definition. Returns the comma, parenthesis or semicolon behind it.
-    fn skip_definition(&mut self) -> Result<u8, ImportError> {
-        let mut depth = 0_u32;
-        loop {
-            self.skip_blanks()?;
-            match self.must_bump()? {
-                b'(' => depth += 1,
-                b')' if depth > 0 => depth -= 1,
-                end @ (b',' | b')' | b';') if depth == 0 => return Ok(end),
-                quote @ (b'\'' | b'"' | b'`') => self.skip_quoted(quote)?,
-                _ => {}
+            let mut depth = 0_u32;
+            loop {
+                match token {
+                    Token::Symbol(b'(') => depth += 1,
+                    Token::Symbol(b',') if depth == 0 => break,
+                    Token::Symbol(b')') if depth == 0 => return Ok(columns),
+                    Token::Symbol(b')') => depth -= 1,
+                    Token::Symbol(b';') | Token::End => {
+                        return Err(self.tokens.unexpected("`)`", &text));
+                    }
+                    _ => {}
+                }
+                (token, text) = self.tokens.next()?;
             }
         }
     }
 
-    /// Reads `[IGNORE …] INTO name [(columns)] VALUES (…), (…) …;`.
+    fn add_column(&self, columns: &mut Vec<String>, name: String) -> Result<(), ImportError> {
+        if columns.len() == COLUMNS_MAX {
+            return Err(self.tokens.error(&format!("expected at most {COLUMNS_MAX} columns")));
+        }
+        columns.push(name);
+        Ok(())
+    }
+
+    /// Reads `[IGNORE …] INTO name [(columns)] VALUES (…), (…) …`.
     fn insert(&mut self) -> Result<(), ImportError> {
-        let mut table = self.name()?;
-        while ["low_priority", "delayed", "high_priority", "ignore", "or", "into", "replace"]
-            .iter()
-            .any(|word| table.eq_ignore_ascii_case(word))
-        {
-            table = self.name()?;
+        let (mut table, _) = self.tokens.name()?;
+        while MODIFIERS.iter().any(|word| table.eq_ignore_ascii_case(word)) {
+            (table, _) = self.tokens.name()?;
         }
         if !(self.is_wanted)(&table) {
-            return self.skip_statement();
+            return Ok(());
         }
-        let mut columns = None;
-        if self.next_is(b'(')? {
+        let known = self.tables.iter().find(|(name, _)| name.eq_ignore_ascii_case(&table));
+        let mut columns = known.map(|(_, columns)| columns.clone());
+        let (mut token, mut word) = self.tokens.next()?;
+        if token == Token::Symbol(b'(') {
             columns = Some(self.names()?);
+            (token, word) = self.tokens.next()?;
         }
-        self.skip_blanks()?;
-        let word = self.bare_word()?;
-        if word != "values" && word != "value" {
-            return self.skip_statement();
+        let has_values = ["values", "value"].iter().any(|it| word.eq_ignore_ascii_case(it));
+        if token != Token::Word || !has_values {
+            return Ok(());
         }
-        let Some(columns) = columns.or_else(|| self.columns_of(&table)) else {
-            return Err(self.error(&format!(
+        let Some(columns) = columns else {
+            return Err(self.tokens.error(&format!(
                 "INSERT INTO {table} names no columns, and no CREATE TABLE {table} is before it: \
                  dump with --complete-insert"
             )));
@@ -192,26 +162,36 @@ impl<R: Read> Dump<'_, R> {
         self.rows(&table, &columns)
     }
 
-    fn columns_of(&self, table: &str) -> Option<Vec<String>> {
-        let known = self.tables.iter().find(|(name, _)| name.eq_ignore_ascii_case(table));
-        known.map(|(_, columns)| columns.clone())
+    /// Reads names up to a closing parenthesis.
+    fn names(&mut self) -> Result<Vec<String>, ImportError> {
+        let mut names = Vec::new();
+        loop {
+            let (name, _) = self.tokens.name()?;
+            self.add_column(&mut names, name)?;
+            let (token, text) = self.tokens.next()?;
+            match token {
+                Token::Symbol(b',') => {}
+                Token::Symbol(b')') => return Ok(names),
+                _ => return Err(self.tokens.unexpected("`,` or `)`", &text)),
+            }
+        }
     }
 
-    /// Reads the rows behind VALUES, and the end of the statement.
+    /// Reads the rows behind VALUES.
     fn rows(&mut self, table: &str, columns: &[String]) -> Result<(), ImportError> {
         let mut fields: Vec<Field> = vec![Field::default(); columns.len()];
-        while self.next_is(b'(')? {
-            let place = self.bytes.place();
+        let mut extra = Field::default();
+        while self.tokens.read(&mut extra)? == Token::Symbol(b'(') {
+            let place = self.tokens.bytes.place();
             let mut count = 0;
             loop {
-                let mut extra = Field::default();
                 self.value(fields.get_mut(count).unwrap_or(&mut extra))?;
                 count += 1;
-                self.skip_blanks()?;
-                match self.must_bump()? {
-                    b',' => {}
-                    b')' => break,
-                    other => return Err(self.unexpected("`,` or `)`", other)),
+                let (token, text) = self.tokens.next()?;
+                match token {
+                    Token::Symbol(b',') => {}
+                    Token::Symbol(b')') => break,
+                    _ => return Err(self.tokens.unexpected("`,` or `)`", &text)),
                 }
             }
             if count != columns.len() {
@@ -221,25 +201,87 @@ impl<R: Read> Dump<'_, R> {
                 )));
             }
             (self.take)(&Row { table, columns, fields: &fields, place: &place })?;
-            if !self.next_is(b',')? {
+            if self.tokens.read(&mut extra)? != Token::Symbol(b',') {
                 break;
             }
         }
-        self.skip_statement()
+        Ok(())
+    }
+
+    /// Reads a value: a text or number, or a word such as NULL, `X'…'` or the character set of a text.
+    fn value(&mut self, field: &mut Field) -> Result<(), ImportError> {
+        match self.tokens.read(field)? {
+            Token::Quoted(b'\'' | b'"') => return Ok(()),
+            Token::Number => {
+                let digits =
+                    field.bytes.strip_prefix(b"0x").or_else(|| field.bytes.strip_prefix(b"0X"));
+                return match digits.map(<[u8]>::to_vec) {
+                    Some(digits) => self.hex(&digits, field),
+                    None => Ok(()),
+                };
+            }
+            Token::Symbol(b'(') => {
+                return Err(self.tokens.error("expected a value, found an expression"));
+            }
+            Token::Word => {}
+            _ => return Err(self.tokens.unexpected("a value", "")),
+        }
+        let word = String::from_utf8_lossy(&field.bytes).to_ascii_lowercase();
+        field.clear();
+        match word.as_str() {
+            "null" | "default" => field.is_null = true,
+            "true" => field.push(b'1'),
+            "false" => field.push(b'0'),
+            _ => {
+                if !matches!(self.tokens.read(field)?, Token::Quoted(b'\'' | b'"')) {
+                    return Err(self.tokens.error(&format!("expected a value, found {word}")));
+                }
+                let text = field.bytes.clone();
+                match word.as_str() {
+                    "x" => self.hex(&text, field)?,
+                    "b" => {
+                        field.clear();
+                        field.push(if text.contains(&b'1') { b'1' } else { b'0' });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn hex(&self, digits: &[u8], field: &mut Field) -> Result<(), ImportError> {
+        field.clear();
+        for pair in digits.chunks(2) {
+            let mut byte = 0;
+            for digit in pair {
+                let Some(value) = char::from(*digit).to_digit(16) else {
+                    let found = digit.escape_ascii();
+                    let text = format!("expected a hex digit or `'`, found `{found}`");
+                    return Err(self.tokens.error(&text));
+                };
+                byte = byte << 4 | value as u8;
+            }
+            if pair.len() < 2 {
+                return Err(self.tokens.error("expected an even number of hex digits"));
+            }
+            field.push(byte);
+        }
+        Ok(())
     }
 
     /// Refuses the format of PostgreSQL's dumps, unless the table does not matter.
     fn copy(&mut self) -> Result<(), ImportError> {
-        let table = self.name()?;
+        let (table, _) = self.tokens.name()?;
         if (self.is_wanted)(&table) {
-            return Err(
-                self.error("expected INSERT, found COPY: dump with `pg_dump --column-inserts`")
-            );
+            return Err(self
+                .tokens
+                .error("expected INSERT, found COPY: dump with `pg_dump --column-inserts`"));
         }
-        self.skip_statement()?;
+        self.tokens.skip_statement()?;
         // The rows end with a line of `\.`.
         loop {
-            match self.bytes.line(2)? {
+            match self.tokens.bytes.line(2)? {
                 Some(line) if line != b"\\." => {}
                 _ => return Ok(()),
             }
@@ -248,23 +290,13 @@ impl<R: Read> Dump<'_, R> {
 
     /// Skips routines and triggers, which contain statements: from `DELIMITER ;;` to `DELIMITER ;`.
     fn skip_routines(&mut self) -> Result<(), ImportError> {
-        let mut line = self.bytes.line(NAME_MAX)?.unwrap_or_default();
+        let mut line = self.tokens.bytes.line(LINE_MAX)?.unwrap_or_default();
         while line.trim_ascii() != b";" {
-            let Some(next) = self.bytes.line(NAME_MAX)? else {
-                return Err(self.error("expected `DELIMITER ;`, found the end of the file"));
+            let Some(next) = self.tokens.bytes.line(LINE_MAX)? else {
+                return Err(self.tokens.error("expected `DELIMITER ;`, found the end of the file"));
             };
             let (word, rest) = next.split_at(next.len().min("delimiter".len()));
             line = if word.eq_ignore_ascii_case(b"delimiter") { rest.to_vec() } else { Vec::new() };
-        }
-        Ok(())
-    }
-
-    /// mysqldump says when it is complete.
-    fn check_end(&self) -> Result<(), ImportError> {
-        if self.bytes.begins_as_dump() && !self.bytes.is_complete_dump() {
-            return Err(self.error(
-                "expected `-- Dump completed` at the end, found none: the dump is not complete",
-            ));
         }
         Ok(())
     }

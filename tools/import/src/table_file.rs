@@ -12,7 +12,6 @@ use crate::row::{Field, Row};
 
 /// Bytes of a row. Beyond that a quote is missing somewhere.
 const ROW_MAX: usize = 1 << 20;
-/// Columns of a table.
 const COLUMNS_MAX: usize = 1000;
 /// Bytes in which the first line is looked at.
 const HEAD_MAX: usize = 64 * 1024;

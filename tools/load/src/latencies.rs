@@ -57,39 +57,3 @@ impl Latencies {
 fn nanoseconds(latency: Duration) -> u64 {
     u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_accurate_to_a_thousandth() {
-        let mut halves = [(); 2].map(|()| Latencies::default());
-        (1..=10_000_u64).for_each(|us| halves[us as usize % 2].record(Duration::from_micros(us)));
-        let [mut all, odd] = halves;
-        all.merge(&odd);
-        let quantile = |part| all.quantile(part).unwrap();
-        let above = all.part_above(Duration::from_millis(9)) * 10_000.0;
-        for (found, exact) in [
-            (quantile(0.5), 5000),
-            (quantile(0.99), 9900),
-            (quantile(1.0), 10_000),
-            (all.max(), 10_000),
-            (all.mean(), 5000),
-            (Duration::from_micros(above as u64), 1000),
-        ] {
-            let ratio = found.as_secs_f64() * 1e6 / f64::from(exact);
-            assert!((0.99..1.01).contains(&ratio), "{exact}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn empty_ones_have_no_quantiles_and_long_times_are_cut() {
-        let mut latencies = Latencies::default();
-        assert_eq!(latencies.quantile(0.5), None);
-        assert_eq!((latencies.mean(), latencies.max()), (Duration::ZERO, Duration::ZERO));
-        assert_eq!(latencies.part_above(Duration::ZERO), 0.0);
-        latencies.record(Duration::MAX);
-        assert!(latencies.max() >= LONGEST && latencies.max() < LONGEST * 2);
-    }
-}

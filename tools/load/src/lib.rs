@@ -27,12 +27,12 @@ mod usage;
 pub mod ws;
 
 pub use checks::Checks;
-pub use counters::{Counters, ResponseKind, WebTorrentCounters};
+pub use counters::{Counters, Responses, WebTorrentCounters};
 pub use latencies::Latencies;
 pub use mix::Mix;
 pub use population::Workload;
-pub use report::{GeneratorUsage, Quantiles, Report, Responses, TrackerUsage, WebTorrentReport};
-pub use runner::{Progress, RunPlan};
+pub use report::{GeneratorUsage, Quantiles, Report, TrackerUsage, WebTorrentReport};
+pub use runner::{Progress, RunPlan, Tester};
 pub use schedule::LoopMode;
 pub use spread::Spread;
 pub use url::TrackerUrl;

@@ -15,10 +15,11 @@ use nix::sys::time::TimeSpec;
 pub(crate) struct Ready {
     /// The number that it was added with.
     pub(crate) number: usize,
-    /// True if it is writable.
     pub(crate) is_writable: bool,
     /// True if it is readable or closed.
     pub(crate) is_readable: bool,
+    /// True if the other side has closed it.
+    pub(crate) is_closed: bool,
 }
 
 /// Waits for sockets.
@@ -83,6 +84,7 @@ impl Poller {
             number: event.data() as usize,
             is_writable: event.events().contains(EpollFlags::EPOLLOUT),
             is_readable: event.events().intersects(EpollFlags::EPOLLIN | closed),
+            is_closed: event.events().intersects(closed),
         }));
         Ok(())
     }

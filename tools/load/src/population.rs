@@ -106,7 +106,6 @@ pub(crate) struct TorrentPeer {
 }
 
 impl Population {
-    /// Creates share number `share` of `shares`.
     pub(crate) fn new(workload: &Workload, share: u32, shares: u32) -> Self {
         let at = |share: u32| {
             (u64::from(workload.peers) * u64::from(share) / u64::from(shares.max(1))) as u32
@@ -129,7 +128,6 @@ impl Population {
         self.first + place
     }
 
-    /// Returns the torrent of the peer at this place.
     pub(crate) fn torrent(&self, place: u32) -> u32 {
         debug_assert!(place < self.len(), "place {place} of {} peers", self.len());
         self.peers.get(place as usize).map_or(0, |peer| peer.torrent)
@@ -265,12 +263,5 @@ mod tests {
         let ports: HashSet<u16> = (0..100_000).map(|_| workload.port(3, random.next())).collect();
         assert!(ports.iter().all(|port| workload.admits(3, *port)));
         assert!(ports.len() > 8000);
-    }
-
-    #[test]
-    fn info_hashes_are_distinct() {
-        let hashes: HashSet<InfoHash> = workload().info_hashes().collect();
-        assert_eq!(hashes.len(), 50);
-        assert!(hashes.contains(&workload().info_hash(49)));
     }
 }

@@ -1,14 +1,12 @@
 //! The report of a run, as JSON.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::checks::Checks;
-use crate::counters::{Counters, ResponseKind, WebTorrentCounters};
-use crate::runner::Outcome;
+use crate::counters::{Counters, WebTorrentCounters};
+use crate::runner::{Load, Outcome};
 use crate::{Latencies, LoopMode};
 
 /// The results of a run. Field names are those of the JSON that is printed, and are stable.
@@ -25,31 +23,18 @@ pub struct Report {
     pub loop_mode: LoopMode,
     /// Measured seconds.
     pub seconds: f64,
-    /// Requests sent.
-    pub sent: u64,
-    /// Responses by kind.
-    pub responses: Responses,
+    /// Requests, responses, errors and bytes.
+    #[serde(flatten)]
+    pub counts: Counters,
     /// Responses per second.
     pub responses_per_s: f64,
-    /// Requests that timed out.
-    pub lost: u64,
-    /// Responses that arrived after their timeout.
-    pub late: u64,
-    /// Error messages and how often each occurred.
-    pub errors: BTreeMap<String, u64>,
     /// Latencies: from a request's scheduled time in an open loop, from when it was sent in a
     /// closed one.
     pub latency_us: Quantiles,
     /// Fraction of the responses, from 0 to 1, that took longer than a millisecond.
     pub over_1_ms: f64,
-    /// Payload bytes received.
-    pub bytes_in: u64,
-    /// Payload bytes sent.
-    pub bytes_out: u64,
     /// Mean number of peers in an announce response.
     pub peers_per_response: f64,
-    /// Results of validating responses.
-    pub checks: Checks,
     /// WebTorrent's own results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub web: Option<WebTorrentReport>,
@@ -59,25 +44,6 @@ pub struct Report {
     pub tracker: Option<TrackerUsage>,
     /// Why the run ended early, if it did.
     pub ended: Option<String>,
-}
-
-/// Responses by kind.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Responses {
-    /// Connection ids or connections.
-    pub connect: u64,
-    /// Announces.
-    pub announce: u64,
-    /// Scrapes.
-    pub scrape: u64,
-    /// Error responses.
-    pub error: u64,
-    /// Other peers' offers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offer: Option<u64>,
-    /// Other peers' answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<u64>,
 }
 
 /// Latency quantiles in microseconds.
@@ -98,10 +64,6 @@ pub struct Quantiles {
 pub struct WebTorrentReport {
     /// Peers whose first announce was answered.
     pub joined: u64,
-    /// Seconds until all of them had joined.
-    pub join_s: f64,
-    /// Growth of the tracker's memory per joined peer when measuring began, in bytes.
-    pub bytes_per_connection: Option<f64>,
     /// WebTorrent's counters.
     #[serde(flatten)]
     pub counts: WebTorrentCounters,
@@ -140,22 +102,12 @@ const WAITING_MIN: f64 = 0.05;
 /// A schedule counts as missed if more than this fraction of the requests are late.
 const SLIP_MAX: f64 = 0.01;
 
-/// Parameters of a run for its report.
-pub(crate) struct RunInfo {
-    pub(crate) protocol: &'static str,
-    pub(crate) url: String,
-    pub(crate) seed: u64,
-    pub(crate) loop_mode: LoopMode,
-    pub(crate) pid: Option<u32>,
-}
-
 impl Report {
-    pub(crate) fn new(info: RunInfo, outcome: Outcome) -> Self {
-        let RunInfo { protocol, url, seed, loop_mode, pid } = info;
-        let generator = GeneratorUsage::of(loop_mode, &outcome);
+    pub(crate) fn new(load: &Load<'_>, outcome: Outcome) -> Self {
+        let generator = GeneratorUsage::of(load, &outcome);
         let Outcome { counters, seconds, tracker, ended, .. } = outcome;
-        let all = counters.all_responses();
-        let tracker = pid.zip(tracker).map(|(pid, used)| TrackerUsage {
+        let all = counters.responses.all();
+        let tracker = load.plan.pid.zip(tracker).map(|(pid, used)| TrackerUsage {
             pid,
             user_s: used.user_s,
             sys_s: used.system_s,
@@ -163,25 +115,17 @@ impl Report {
             rss_peak_bytes: used.peak_bytes,
             responses_per_cpu_s: (used.cpu_s() > 0.0).then(|| all as f64 / used.cpu_s()),
         });
-        let announces = counters.responses(ResponseKind::Announce);
         Self {
-            protocol: protocol.to_owned(),
-            url,
-            seed,
-            loop_mode,
+            protocol: load.protocol.to_owned(),
+            url: load.url.to_string(),
+            seed: load.seed,
+            loop_mode: load.loop_mode,
             seconds,
-            sent: counters.sent,
-            responses: Responses::of(&counters, protocol == "ws"),
             responses_per_s: all as f64 / seconds,
-            lost: counters.lost,
-            late: counters.late,
             latency_us: Quantiles::of(&counters.latencies),
             over_1_ms: counters.latencies.part_above(Duration::from_millis(1)),
-            bytes_in: counters.bytes_in,
-            bytes_out: counters.bytes_out,
-            peers_per_response: counters.peers as f64 / announces.max(1) as f64,
-            checks: counters.checks,
-            errors: counters.errors,
+            peers_per_response: counters.peers as f64 / counters.responses.announce.max(1) as f64,
+            counts: counters,
             web: None,
             generator,
             tracker,
@@ -191,36 +135,17 @@ impl Report {
 
     /// Returns the fraction of the requests that failed: refused, or answered by an invalid response.
     pub fn failed_part(&self) -> f64 {
-        self.errors.values().sum::<u64>() as f64 / self.sent.max(1) as f64
+        self.counts.errors.values().sum::<u64>() as f64 / self.counts.sent.max(1) as f64
     }
 
     /// Returns the fraction of the requests that were not answered.
     pub fn lost_part(&self) -> f64 {
-        self.lost as f64 / self.sent.max(1) as f64
+        self.counts.lost as f64 / self.counts.sent.max(1) as f64
     }
 
     /// Returns the number of WebTorrent connections that lasted for the whole measurement.
     pub fn connections_kept(&self) -> u64 {
         self.web.map_or(0, |web| web.joined.saturating_sub(web.counts.connections_lost))
-    }
-}
-
-impl Responses {
-    fn of(counters: &Counters, relays: bool) -> Self {
-        Self {
-            connect: counters.responses(ResponseKind::Connect),
-            announce: counters.responses(ResponseKind::Announce),
-            scrape: counters.responses(ResponseKind::Scrape),
-            error: counters.responses(ResponseKind::Error),
-            offer: relays.then(|| counters.responses(ResponseKind::Offer)),
-            answer: relays.then(|| counters.responses(ResponseKind::Answer)),
-        }
-    }
-
-    /// Returns the number of all responses.
-    pub fn all(&self) -> u64 {
-        let relayed = self.offer.unwrap_or(0) + self.answer.unwrap_or(0);
-        self.connect + self.announce + self.scrape + self.error + relayed
     }
 }
 
@@ -241,17 +166,16 @@ impl Quantiles {
 }
 
 impl GeneratorUsage {
-    fn of(loop_mode: LoopMode, outcome: &Outcome) -> Self {
+    fn of(load: &Load<'_>, outcome: &Outcome) -> Self {
         let counters = &outcome.counters;
-        let waiting = counters.waited.as_secs_f64() / (outcome.seconds * outcome.workers as f64);
-        let schedule_slip = match loop_mode {
-            LoopMode::Closed { .. } => 0.0,
-            LoopMode::Open { .. } => counters.overdue as f64 / counters.sent.max(1) as f64,
-        };
+        let waiting = counters.waited.as_secs_f64() / (outcome.seconds * f64::from(load.workers));
         // Requests may also be late because every connection waits for the tracker.
-        let is_late = match loop_mode {
-            LoopMode::Closed { .. } => true,
-            LoopMode::Open { .. } => schedule_slip > SLIP_MAX,
+        let (schedule_slip, is_late) = match load.loop_mode {
+            LoopMode::Closed { .. } => (0.0, true),
+            LoopMode::Open { .. } => {
+                let slip = counters.overdue as f64 / counters.sent.max(1) as f64;
+                (slip, slip > SLIP_MAX)
+            }
         };
         let is_limit = is_late && waiting < WAITING_MIN;
         let cpu_s = outcome.generator.map_or(0.0, |used| used.cpu_s());

@@ -1,16 +1,17 @@
 //! Runs the workers of a load test, whatever the protocol: prepare, start together, warm up,
-//! measure and stop. Workers report counters in slices of time, so that a run can show progress, and keep its results
+//! measure and stop. Workers add counters in slices of time, so that a run can show progress, and keep its results
 //! when it is cut short.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-use crate::{Counters, Usage};
+use crate::{Counters, LoopMode, Report, TrackerUrl, Usage, Workload};
 
 /// The durations of a run, and the process to observe.
 #[derive(Clone, Debug)]
@@ -21,18 +22,11 @@ pub struct RunPlan {
     pub duration: Duration,
     /// The tracker's process on this machine, to measure its resource usage.
     pub pid: Option<u32>,
-    /// Other processes and threads whose CPU time counts as the tracker's.
-    pub others: Vec<u32>,
 }
 
 impl Default for RunPlan {
     fn default() -> Self {
-        Self {
-            warm_up: Duration::from_secs(1),
-            duration: Duration::from_secs(10),
-            pid: None,
-            others: Vec::new(),
-        }
+        Self { warm_up: Duration::from_secs(1), duration: Duration::from_secs(10), pid: None }
     }
 }
 
@@ -53,7 +47,7 @@ pub struct Progress {
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { elapsed, is_measuring, counters, seconds } = self;
-        let rate = counters.all_responses() as f64 / seconds.max(1e-9);
+        let rate = counters.responses.all() as f64 / seconds.max(1e-9);
         let part = |part| counters.latencies.quantile(part).unwrap_or_default().as_secs_f64() * 1e3;
         let (half, most) = (part(0.5), part(0.99));
         let errors: u64 = counters.errors.values().sum();
@@ -82,17 +76,38 @@ pub(crate) trait Worker {
     fn maintain(&mut self, counters: &mut Counters);
 }
 
+/// Options of a load.
+pub trait Tester {
+    /// Torrents and peers.
+    fn workload(&self) -> &Workload;
+
+    /// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is set.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run cannot start or nothing was measured.
+    fn run(&self, interrupted: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Report>;
+}
+
+/// A load to run.
+pub(crate) struct Load<'a> {
+    pub(crate) protocol: &'static str,
+    pub(crate) url: &'a TrackerUrl,
+    pub(crate) seed: u64,
+    pub(crate) loop_mode: LoopMode,
+    pub(crate) plan: &'a RunPlan,
+    /// Threads.
+    pub(crate) workers: u32,
+}
+
 /// The raw results of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) counters: Counters,
     /// Measured seconds.
     pub(crate) seconds: f64,
-    pub(crate) workers: usize,
     pub(crate) generator: Option<Usage>,
     pub(crate) tracker: Option<Usage>,
-    /// The tracker's usage when measuring began.
-    pub(crate) tracker_before: Option<Usage>,
     /// Why the run ended early, if it did.
     pub(crate) ended: Option<String>,
 }
@@ -124,275 +139,220 @@ impl Silence {
     }
 }
 
-/// Maximum length of a slice.
-const SLICE_MAX: Duration = Duration::from_millis(250);
+/// Length of a slice.
+const SLICE: Duration = Duration::from_millis(250);
 /// Maximum delay until an interrupt is noticed.
 const TICK: Duration = Duration::from_millis(50);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Time for all workers to learn when the load starts.
+const START_AFTER: Duration = Duration::from_millis(5);
 
-/// An event from a worker's thread.
-enum WorkerEvent {
-    Ready(Result<()>),
-    Slice(Box<Slice>),
-    Ended(anyhow::Error),
-}
-
-struct Slice {
-    number: u64,
-    seconds: f64,
-    counters: Counters,
-}
-
-/// Runs workers, each created by `make` in its own thread.
+/// Runs a load, whose workers `make` creates, each in its own thread.
 ///
 /// # Errors
 ///
 /// Fails if a worker cannot be created or prepared, or if nothing was measured.
-pub(crate) fn run_workers<W: Worker>(
-    plan: &RunPlan,
-    (workers, make): (u32, impl Fn(u32) -> Result<W> + Sync),
+pub(crate) fn run<W: Worker>(
+    load: &Load<'_>,
+    make: impl Fn(u32) -> Result<W> + Sync,
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
-) -> Result<Outcome> {
-    let (slices, length) = split_into_slices(plan.duration);
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let (sender, events) = mpsc::channel();
-        let mut starts = Vec::new();
-        for number in 0..workers {
-            let (start, wait) = mpsc::channel();
-            starts.push(start);
-            let (sender, stop, make) = (sender.clone(), &stop, &make);
-            scope.spawn(move || match make(number) {
-                Ok(worker) => run_worker(worker, length, &sender, &wait, stop),
+) -> Result<Report> {
+    let run = Run {
+        load,
+        stop: AtomicBool::new(false),
+        times: OnceLock::new(),
+        totals: Mutex::default(),
+    };
+    let (run, make) = (&run, &make);
+    let led = thread::scope(|scope| {
+        let (sender, prepared) = mpsc::channel();
+        for number in 0..load.workers {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                let worker = make(number).and_then(|mut worker| {
+                    worker.prepare(&run.stop)?;
+                    Ok(worker)
+                });
+                let (is_prepared, worker) = match worker {
+                    Ok(worker) => (Ok(()), Some(worker)),
+                    Err(error) => (Err(error), None),
+                };
                 // The receiver is gone only when the run is over.
-                Err(error) => drop(sender.send(WorkerEvent::Ready(Err(error)))),
+                let _ = sender.send(is_prepared);
+                worker.into_iter().for_each(|worker| run.work(worker));
             });
         }
         drop(sender);
-        let runner = Runner::new(plan, (slices, length), workers as usize, events);
-        let outcome = runner.run(&starts, interrupted, &stop, progress);
-        stop.store(true, Ordering::Relaxed);
-        // Workers that still wait for the start give up.
-        drop(starts);
-        outcome
-    })
-}
-
-/// Splits a duration into slices. Returns their number and length.
-fn split_into_slices(duration: Duration) -> (u64, Duration) {
-    let slices = duration.as_nanos().div_ceil(SLICE_MAX.as_nanos()).clamp(4, 1 << 30) as u32;
-    (slices.into(), (duration / slices).max(Duration::from_millis(1)))
-}
-
-/// The body of a worker's thread.
-fn run_worker(
-    mut worker: impl Worker,
-    length: Duration,
-    events: &Sender<WorkerEvent>,
-    start: &Receiver<Instant>,
-    stop: &AtomicBool,
-) {
-    let prepared = worker.prepare(stop);
-    // The receiver is gone only when the run is over.
-    let _ = events.send(WorkerEvent::Ready(prepared));
-    let Ok(start) = start.recv() else { return };
-    worker.start(start);
-    let (mut number, mut from) = (0, start);
-    let mut counters = Counters::default();
-    loop {
-        let until = start + length * (number + 1);
-        let now = Instant::now();
-        let is_over = stop.load(Ordering::Relaxed);
-        let mut ended = None;
-        if now < until && !is_over {
-            match worker.step(until, &mut counters) {
-                Ok(()) => continue,
-                Err(error) => ended = Some(error),
-            }
-        }
-        let seconds = now.saturating_duration_since(from).as_secs_f64();
-        let slice =
-            Slice { number: number.into(), seconds, counters: std::mem::take(&mut counters) };
-        let _ = events.send(WorkerEvent::Slice(Box::new(slice)));
-        if let Some(error) = ended {
-            let _ = events.send(WorkerEvent::Ended(error));
-            return;
-        }
-        if is_over {
-            return;
-        }
-        from = now;
-        number = (now.duration_since(start).as_nanos() / length.as_nanos()) as u32;
-        worker.maintain(&mut counters);
+        let led = run.lead(&prepared, interrupted, progress);
+        run.stop.store(true, Ordering::Relaxed);
+        led
+    });
+    let (generator, tracker) = led.with_context(|| format!("cannot load {}", load.url))?;
+    let totals = std::mem::take(&mut *run.totals());
+    let seconds = totals.worker_seconds / f64::from(load.workers);
+    if seconds <= 0.0 {
+        bail!("{}: {} before anything was measured", load.url, totals.ended.unwrap_or_default());
     }
+    let (counters, ended) = (totals.counters, totals.ended);
+    Ok(Report::new(load, Outcome { counters, seconds, generator, tracker, ended }))
 }
 
-/// Collects the workers' events and controls the run.
-struct Runner<'a> {
-    plan: &'a RunPlan,
-    slices: u64,
-    length: Duration,
-    workers: usize,
-    events: Receiver<WorkerEvent>,
-    /// The first measured slice.
-    first: u64,
+/// A run under way.
+struct Run<'a> {
+    load: &'a Load<'a>,
+    stop: AtomicBool,
+    times: OnceLock<Times>,
+    totals: Mutex<Totals>,
+}
+
+/// The moments of a run.
+#[derive(Clone, Copy)]
+struct Times {
+    start: Instant,
+    /// The end of the warm-up.
+    measured: Instant,
+    end: Instant,
+}
+
+/// The sums over all workers.
+#[derive(Default)]
+struct Totals {
     counters: Counters,
-    seconds: f64,
+    worker_seconds: f64,
+    /// The same since the last progress, warm-up or not.
+    recent: Counters,
+    recent_worker_seconds: f64,
     ended: Option<String>,
-    interval: Progress,
 }
 
-impl<'a> Runner<'a> {
-    fn new(
-        plan: &'a RunPlan,
-        (slices, length): (u64, Duration),
-        workers: usize,
-        events: Receiver<WorkerEvent>,
-    ) -> Self {
-        let interval = Progress {
-            elapsed: Duration::ZERO,
-            is_measuring: false,
-            counters: Counters::default(),
-            seconds: 0.0,
-        };
-        let first = (plan.warm_up.as_nanos().div_ceil(length.as_nanos())) as u64;
-        Self {
-            plan,
-            slices,
-            length,
-            workers,
-            events,
-            first,
-            counters: Counters::default(),
-            seconds: 0.0,
-            ended: None,
-            interval,
-        }
+impl Run<'_> {
+    fn totals(&self) -> MutexGuard<'_, Totals> {
+        self.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(
-        mut self,
-        starts: &[Sender<Instant>],
-        interrupted: &AtomicBool,
-        stop: &AtomicBool,
-        progress: &mut dyn FnMut(&Progress),
-    ) -> Result<Outcome> {
-        self.wait_until_ready(interrupted)?;
-        let start = Instant::now() + Duration::from_millis(1);
-        for worker in starts {
-            let _ = worker.send(start);
-        }
-        let mut usages = None;
-        let mut latest = None;
-        let mut shown = start;
-        while self.ended.is_none() {
-            if interrupted.load(Ordering::Relaxed) {
-                self.ended = Some("interrupted".into());
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn end(&self, why: String) {
+        self.totals().ended.get_or_insert(why);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// The body of a worker's thread.
+    fn work(&self, mut worker: impl Worker) {
+        let times = loop {
+            match self.times.get() {
+                Some(times) => break *times,
+                None if self.is_stopped() => return,
+                None => sleep(Duration::from_millis(1)),
+            }
+        };
+        worker.start(times.start);
+        let (mut from, mut counters) = (times.start, Counters::default());
+        loop {
+            let is_measured = from >= times.measured;
+            let boundary = if is_measured { times.end } else { times.measured };
+            let until = boundary.min(from + SLICE);
+            let mut done = Ok(());
+            while done.is_ok() && Instant::now() < until && !self.is_stopped() {
+                done = worker.step(until, &mut counters);
             }
             let now = Instant::now();
-            let moment =
-                |slice: u64| start + self.length * u32::try_from(slice).unwrap_or(u32::MAX);
-            let (from, to) = (moment(self.first), moment(self.first + self.slices));
-            if now >= from && usages.is_none() {
-                usages = Some((self.generator(), self.tracker()?));
+            self.add(&counters, now.saturating_duration_since(from), is_measured);
+            if let Err(error) = done {
+                return self.end(format!("{error:#}"));
             }
-            if now >= to {
+            if now >= times.end || self.is_stopped() {
+                return;
+            }
+            (from, counters) = (now, Counters::default());
+            worker.maintain(&mut counters);
+        }
+    }
+
+    /// Adds a slice.
+    fn add(&self, counters: &Counters, time: Duration, is_measured: bool) {
+        let mut totals = self.totals();
+        totals.recent.merge(counters);
+        totals.recent_worker_seconds += time.as_secs_f64();
+        if is_measured {
+            totals.counters.merge(counters);
+            totals.worker_seconds += time.as_secs_f64();
+        }
+    }
+
+    /// Controls the run. Returns what the generator and the tracker have used while it was measured.
+    fn lead(
+        &self,
+        prepared: &Receiver<Result<()>>,
+        interrupted: &AtomicBool,
+        progress: &mut dyn FnMut(&Progress),
+    ) -> Result<(Option<Usage>, Option<Usage>)> {
+        let plan = self.load.plan;
+        self.wait_until_prepared(prepared, interrupted)?;
+        let start = Instant::now() + START_AFTER;
+        let measured = start + plan.warm_up;
+        let end = measured + plan.duration;
+        let _ = self.times.set(Times { start, measured, end });
+        let generator = || Usage::of_one(std::process::id()).ok();
+        let tracker = || plan.pid.map(Usage::of).transpose();
+        let (mut before, mut latest, mut shown) = (None, None, start);
+        while !self.is_stopped() {
+            let now = Instant::now();
+            if now >= measured && before.is_none() {
+                before = Some((generator(), tracker()?));
+            }
+            if now >= end {
                 break;
             }
-            self.receive_until((now + TICK).min(if now < from { from } else { to }));
-            if now - shown >= PROGRESS_EVERY {
-                shown = now;
-                latest = self.plan.pid.and_then(|pid| Usage::times(pid).ok()).or(latest);
-                self.show(now - start, progress);
+            if interrupted.load(Ordering::Relaxed) {
+                self.end("interrupted".into());
             }
+            if now.saturating_duration_since(shown) >= PROGRESS_EVERY {
+                shown = now;
+                latest = plan.pid.and_then(|pid| Usage::times(pid).ok()).or(latest);
+                self.show(now - start, now >= measured, progress);
+            }
+            let boundary = if now < measured { measured } else { end };
+            sleep(TICK.min(boundary - now));
         }
-        let generator = self.generator();
-        let tracker = self.tracker().ok().flatten().or(latest);
-        stop.store(true, Ordering::Relaxed);
-        while let Ok(event) = self.events.recv() {
-            self.handle(event);
-        }
+        let (generator_before, tracker_before) = before.unwrap_or_default();
         let since = |before: Option<Usage>, now: Option<Usage>| Some(now?.since(&before?));
-        let (generator_before, tracker_before) = usages.unwrap_or_default();
-        let Self { counters, seconds, workers, ended, .. } = self;
-        if seconds <= 0.0 {
-            bail!("{} before anything was measured", ended.unwrap_or_default());
-        }
-        Ok(Outcome {
-            counters,
-            seconds: seconds / workers as f64,
-            workers,
-            generator: since(generator_before, generator),
-            tracker: since(tracker_before, tracker),
-            tracker_before,
-            ended,
-        })
+        let tracker = tracker().ok().flatten().or(latest);
+        Ok((since(generator_before, generator()), since(tracker_before, tracker)))
     }
 
-    fn generator(&self) -> Option<Usage> {
-        Usage::of_one(std::process::id()).ok()
-    }
-
-    fn tracker(&self) -> Result<Option<Usage>> {
-        let of_all = |pid| Usage::of_all(pid, &self.plan.others);
-        self.plan.pid.map(of_all).transpose()
-    }
-
-    fn wait_until_ready(&self, interrupted: &AtomicBool) -> Result<()> {
-        let mut ready = 0;
-        while ready < self.workers {
+    fn wait_until_prepared(
+        &self,
+        prepared: &Receiver<Result<()>>,
+        interrupted: &AtomicBool,
+    ) -> Result<()> {
+        let mut left = self.load.workers;
+        while left > 0 {
             if interrupted.load(Ordering::Relaxed) {
                 bail!("interrupted before anything was measured");
             }
-            match self.events.recv_timeout(TICK) {
-                Ok(WorkerEvent::Ready(prepared)) => {
-                    prepared?;
-                    ready += 1;
+            match prepared.recv_timeout(TICK) {
+                Ok(is_prepared) => {
+                    is_prepared?;
+                    left -= 1;
                 }
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("a worker thread panicked"),
-                _ => {}
             }
         }
         Ok(())
     }
 
-    /// Handles one event, or waits until `until`.
-    fn receive_until(&mut self, until: Instant) {
-        let wait = until.saturating_duration_since(Instant::now());
-        match self.events.recv_timeout(wait) {
-            Ok(event) => self.handle(event),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                self.ended.get_or_insert_with(|| "all workers have ended".into());
-            }
-        }
-    }
-
-    fn handle(&mut self, event: WorkerEvent) {
-        match event {
-            WorkerEvent::Ready(_) => {}
-            WorkerEvent::Ended(error) => {
-                self.ended.get_or_insert_with(|| format!("{error:#}"));
-            }
-            WorkerEvent::Slice(slice) => {
-                self.interval.counters.merge(&slice.counters);
-                self.interval.seconds += slice.seconds;
-                if (self.first..self.first + self.slices).contains(&slice.number) {
-                    self.counters.merge(&slice.counters);
-                    self.seconds += slice.seconds;
-                }
-            }
-        }
-    }
-
-    fn show(&mut self, elapsed: Duration, progress: &mut dyn FnMut(&Progress)) {
-        self.interval.elapsed = elapsed;
-        self.interval.is_measuring =
-            elapsed > self.length * u32::try_from(self.first).unwrap_or(u32::MAX);
-        self.interval.seconds /= self.workers as f64;
-        progress(&self.interval);
-        (self.interval.counters, self.interval.seconds) = (Counters::default(), 0.0);
+    fn show(&self, elapsed: Duration, is_measuring: bool, progress: &mut dyn FnMut(&Progress)) {
+        let mut totals = self.totals();
+        let counters = std::mem::take(&mut totals.recent);
+        let seconds = std::mem::take(&mut totals.recent_worker_seconds);
+        drop(totals);
+        let seconds = seconds / f64::from(self.load.workers);
+        progress(&Progress { elapsed, is_measuring, counters, seconds });
     }
 }
 
@@ -400,12 +360,8 @@ impl<'a> Runner<'a> {
 mod tests {
     use super::*;
 
-    /// Counts a number of responses in each step of a millisecond.
-    struct Counter {
-        turns: u64,
-        answers: fn(u64) -> u64,
-        fails_after: Option<u64>,
-    }
+    /// Counts a response in each millisecond.
+    struct Counter;
 
     impl Worker for Counter {
         fn prepare(&mut self, _: &AtomicBool) -> Result<()> {
@@ -415,74 +371,29 @@ mod tests {
         fn start(&mut self, _: Instant) {}
 
         fn step(&mut self, _: Instant, counters: &mut Counters) -> Result<()> {
-            if self.fails_after.is_some_and(|turns| self.turns >= turns) {
-                bail!("it is dead");
-            }
-            self.turns += 1;
-            (0..(self.answers)(self.turns))
-                .for_each(|_| counters.count(crate::ResponseKind::Announce));
-            thread::sleep(Duration::from_millis(1));
+            counters.responses.announce += 1;
+            sleep(Duration::from_millis(1));
             Ok(())
         }
 
         fn maintain(&mut self, _: &mut Counters) {}
     }
 
-    fn counter(answers: fn(u64) -> u64) -> Counter {
-        Counter { turns: 0, answers, fails_after: None }
-    }
-
-    fn plan() -> RunPlan {
-        RunPlan {
-            warm_up: Duration::from_millis(30),
-            duration: Duration::from_millis(500),
-            ..RunPlan::default()
-        }
-    }
-
     #[test]
     fn warm_up_is_not_counted() {
+        let (warm_up, duration) = (Duration::from_millis(300), Duration::from_millis(500));
+        let load = Load {
+            protocol: "udp",
+            url: &TrackerUrl::udp("udp://127.0.0.1:1").unwrap(),
+            seed: 1,
+            loop_mode: LoopMode::Closed { outstanding: 1 },
+            plan: &RunPlan { warm_up, duration, pid: None },
+            workers: 2,
+        };
         let flag = AtomicBool::new(false);
-        let make = |number| Ok(counter(if number == 0 { |_| 1 } else { |_| 2 }));
-        let outcome = run_workers(&plan(), (2, make), &flag, &mut |_| {}).unwrap();
-        assert!(outcome.seconds >= 0.4, "{}", outcome.seconds);
-        // At most 3 a millisecond; a busy machine may do less.
-        let answers = outcome.counters.all_responses();
-        assert!(answers > 0 && answers as f64 <= 3000.0 * outcome.seconds * 1.05, "{answers}");
-        assert_eq!(outcome.ended, None);
-    }
-
-    #[test]
-    fn interrupted_run_keeps_its_results() {
-        let long =
-            RunPlan { duration: Duration::from_secs(3600), warm_up: Duration::ZERO, ..plan() };
-        let flag = AtomicBool::new(false);
-        let dies = |_| Ok(Counter { fails_after: Some(30), ..counter(|_| 1) });
-        let outcome = run_workers(&long, (1, dies), &flag, &mut |_| {}).unwrap();
-        assert_eq!(outcome.ended.as_deref(), Some("it is dead"));
-        assert_eq!(outcome.counters.all_responses(), 30);
-        flag.store(true, Ordering::Relaxed);
-        assert!(run_workers(&long, (1, |_| Ok(counter(|_| 1))), &flag, &mut |_| {}).is_err());
-    }
-
-    #[test]
-    fn failed_preparation_is_an_error() {
-        struct Broken;
-        impl Worker for Broken {
-            fn prepare(&mut self, _: &AtomicBool) -> Result<()> {
-                bail!("no tracker")
-            }
-            fn start(&mut self, _: Instant) {}
-            fn step(&mut self, _: Instant, _: &mut Counters) -> Result<()> {
-                Ok(())
-            }
-            fn maintain(&mut self, _: &mut Counters) {}
-        }
-        let flag = AtomicBool::new(false);
-        let error = run_workers(&plan(), (2, |_| Ok(Broken)), &flag, &mut |_| {}).unwrap_err();
-        assert_eq!(error.to_string(), "no tracker");
-        let make = |_| -> Result<Broken> { bail!("no sockets") };
-        let error = run_workers(&plan(), (2, make), &flag, &mut |_| {}).unwrap_err();
-        assert_eq!(error.to_string(), "no sockets");
+        let report = run(&load, |_| Ok(Counter), &flag, &mut |_| {}).unwrap();
+        assert!(report.seconds >= 0.4, "{report}");
+        // At most 2 a millisecond; a busy machine may do less.
+        assert!(report.responses_per_s > 0.0 && report.responses_per_s <= 2100.0, "{report}");
     }
 }

@@ -1,8 +1,11 @@
 //! When requests are sent: after responses (closed loop) or on a schedule (open loop).
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use crate::Counters;
 
 /// Closed or open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,13 +62,56 @@ impl Schedule {
     }
 }
 
+/// A request sent later than this after its scheduled time is overdue.
+pub(crate) const OVERDUE: Duration = Duration::from_millis(1);
+
+/// The open loop of connections that each have one outstanding request: free ones get the scheduled requests in turn.
+pub(crate) struct Pacer {
+    schedule: Schedule,
+    pub(crate) start: Instant,
+    free: VecDeque<usize>,
+}
+
+impl Pacer {
+    /// Creates a schedule of `rate` requests per second.
+    pub(crate) fn new(rate: f64) -> Self {
+        Self { schedule: Schedule::new(rate), start: Instant::now(), free: VecDeque::new() }
+    }
+
+    /// Adds a connection that is free for a request.
+    pub(crate) fn add(&mut self, connection: usize) {
+        self.free.push_back(connection);
+    }
+
+    /// Returns a free connection and the time of the request that it has to send now, if it is time for one.
+    pub(crate) fn next(&mut self, counters: &mut Counters) -> Option<(usize, Instant)> {
+        let now = Instant::now();
+        let now_ns = now.saturating_duration_since(self.start).as_nanos() as u64;
+        if self.schedule.due(now_ns) == 0 {
+            return None;
+        }
+        let connection = self.free.pop_front()?;
+        let due = self.next_due();
+        self.schedule.advance();
+        counters.overdue += u64::from(now > due + OVERDUE);
+        Some((connection, due))
+    }
+
+    /// Returns the time of the next request if a connection is free for it, at the latest `until`.
+    pub(crate) fn wake(&self, until: Instant) -> Instant {
+        if self.free.is_empty() { until } else { until.min(self.next_due()) }
+    }
+
+    fn next_due(&self) -> Instant {
+        self.start + Duration::from_nanos(self.schedule.next_ns())
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use std::sync::atomic::AtomicBool;
-    use std::time::Instant;
 
     use super::*;
-    use crate::counters::Counters;
     use crate::runner::Worker;
 
     /// Checks that a worker sends all requests scheduled so far and none before its time. Does not

@@ -1,4 +1,4 @@
-//! A non-blocking connection to a tracker, optionally with TLS.
+//! Non-blocking connections to a tracker, optionally with TLS, and the bytes that wait at their ends.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -35,7 +35,7 @@ impl Dialer {
     }
 
     /// Starts connecting. `poller` reports the connection by `number`.
-    pub(crate) fn dial(&self, poller: &Poller, number: usize) -> Result<Stream> {
+    pub(crate) fn dial(&self, poller: &Poller, number: usize) -> Result<Link> {
         let tcp = connect(self.url.address)
             .with_context(|| format!("cannot open connection {number}"))?;
         // Each step sends in one write, so delaying it gains nothing.
@@ -49,7 +49,79 @@ impl Dialer {
             }
             None => None,
         };
-        Ok(Stream { tcp, tls, is_over: false })
+        let stream = Stream { tcp, tls, is_over: false };
+        Ok(Link { stream, unread: Vec::new(), unsent: Vec::new() })
+    }
+}
+
+/// A connection with the bytes that wait at its ends.
+pub(crate) struct Link {
+    stream: Stream,
+    /// Received bytes that are not yet processed.
+    unread: Vec<u8>,
+    /// Bytes that the kernel has not yet accepted.
+    unsent: Vec<u8>,
+}
+
+/// The result of a read.
+#[derive(Clone, Copy)]
+pub(crate) struct Input {
+    /// Bytes at the start of the buffer: those that were kept, and the fresh ones.
+    pub(crate) len: usize,
+    pub(crate) fresh: usize,
+    /// True if the stream has ended.
+    pub(crate) is_over: bool,
+    /// True if no more is available now. Later input is reported again.
+    pub(crate) is_all: bool,
+}
+
+impl Link {
+    /// Sends bytes, after those that are still unsent. Returns how many have left.
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = if self.unsent.is_empty() { self.stream.write(bytes)? } else { 0 };
+        self.unsent.extend_from_slice(bytes.get(written..).unwrap_or_default());
+        Ok(written)
+    }
+
+    /// Sends unsent bytes once the connection is writable. Returns how many have left.
+    pub(crate) fn flush(&mut self) -> io::Result<usize> {
+        if self.unsent.is_empty() && !self.stream.is_pending() {
+            return Ok(0);
+        }
+        let written = self.stream.write(&self.unsent)?;
+        self.unsent.drain(..written);
+        Ok(written)
+    }
+
+    /// Returns the number of unsent bytes.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// Reads available input into the buffer, behind what was kept. `None` if there is none now. `is_closed` means that
+    /// the end of the stream may already be here.
+    pub(crate) fn read(&mut self, buffer: &mut [u8], is_closed: bool) -> io::Result<Option<Input>> {
+        let kept = self.unread.len();
+        let Some((front, room)) =
+            buffer.split_at_mut_checked(kept).filter(|(_, room)| !room.is_empty())
+        else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "the response is too long"));
+        };
+        let fresh = match self.stream.read(room) {
+            Ok(fresh) => fresh,
+            Err(error) if is_full(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        front.copy_from_slice(&self.unread);
+        self.unread.clear();
+        let is_over = fresh == 0 || self.stream.is_over;
+        let is_all = fresh < room.len() && !is_closed;
+        Ok(Some(Input { len: kept + fresh, fresh, is_over, is_all }))
+    }
+
+    /// Keeps input that is not yet processed.
+    pub(crate) fn keep(&mut self, input: &[u8]) {
+        self.unread.extend_from_slice(input);
     }
 }
 
@@ -79,7 +151,7 @@ fn is_under_way(error: &io::Error) -> bool {
 }
 
 /// A connection.
-pub(crate) struct Stream {
+struct Stream {
     tcp: TcpStream,
     tls: Option<Box<ClientConnection>>,
     /// True if a read has reached the end of the stream.
@@ -88,9 +160,8 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Reads available bytes. Returns `WouldBlock` if there are none, 0 at the end of the stream.
-    /// If fewer bytes arrive than fit, there are no more now, or the stream [is
-    /// over](Self::is_over).
-    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+    /// If fewer bytes arrive than fit, there are no more now, or the stream is over.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.tcp.read(buffer) };
         let mut len = 0;
         while let Some(buffer) = buffer.get_mut(len..).filter(|buffer| !buffer.is_empty()) {
@@ -121,7 +192,7 @@ impl Stream {
 
     /// Writes as much as possible and returns how much was taken. With TLS, taken bytes may still
     /// be buffered: see [`Stream::is_pending`].
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return write_all(&mut self.tcp, bytes) };
         flush(tls, &mut self.tcp)?;
         let is_full = tls.wants_write() && !tls.is_handshaking();
@@ -134,13 +205,8 @@ impl Stream {
     }
 
     /// Returns whether taken bytes are still buffered; writing nothing sends them on.
-    pub(crate) fn is_pending(&self) -> bool {
+    fn is_pending(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
-    }
-
-    /// Returns whether the stream has ended.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
     }
 }
 
@@ -168,7 +234,7 @@ fn write_all(tcp: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
     Ok(written)
 }
 
-/// A socket that is still connecting counts as full.
+/// Returns whether nothing can be written or read now. A socket may still be connecting.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::NotConnected)
 }

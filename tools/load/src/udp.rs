@@ -3,13 +3,12 @@
 //! Each worker has sockets connected to the tracker, each with a source address, a connection id
 //! and a share of the peers. Requests of equal length are sent as one batch; responses are received
 //! in batches.
-//! `pending` tracks outstanding requests, `requests` creates them, `datagram_io` moves datagrams.
-//! `roster` is another load, which knows each of its peers.
+//! `lanes` has sockets and outstanding requests (`pending`), `datagram_io` moves datagrams, `worker` draws requests.
+//! `roster` is another load on the same lanes, which knows each of its peers.
 
-mod batch;
 mod datagram_io;
+mod lanes;
 mod pending;
-mod requests;
 mod roster;
 mod sightings;
 #[cfg(test)]
@@ -20,10 +19,9 @@ use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::report::RunInfo;
-use crate::runner::{Progress, RunPlan, run_workers};
+use crate::runner::{self, Load, Progress, RunPlan, Tester};
 use crate::{LoopMode, Mix, Report, TrackerUrl, Workload};
 
 pub use roster::{
@@ -77,27 +75,21 @@ impl UdpOptions {
     }
 }
 
-/// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
-/// set.
-///
-/// # Errors
-///
-/// Fails if the run cannot start or nothing was measured.
-pub fn run(
-    options: &UdpOptions,
-    interrupted: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Report> {
-    let make = |number| worker::Udp::new(options, number);
-    let workers = (options.workers.max(1), make);
-    let outcome = run_workers(&options.plan, workers, interrupted, progress)
-        .with_context(|| format!("cannot load {}", options.url))?;
-    let info = RunInfo {
-        protocol: "udp",
-        url: options.url.to_string(),
-        seed: options.workload.seed,
-        loop_mode: options.loop_mode,
-        pid: options.plan.pid,
-    };
-    Ok(Report::new(info, outcome))
+impl Tester for UdpOptions {
+    fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    fn run(&self, interrupted: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
+        let make = |number| worker::Udp::new(self, number);
+        let load = Load {
+            protocol: "udp",
+            url: &self.url,
+            seed: self.workload.seed,
+            loop_mode: self.loop_mode,
+            plan: &self.plan,
+            workers: self.workers.max(1),
+        };
+        runner::run(&load, make, interrupted, progress)
+    }
 }

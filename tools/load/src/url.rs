@@ -22,7 +22,6 @@ pub struct TrackerUrl {
 /// Placeholder for a user's key.
 const KEY: &str = "{key}";
 
-/// Timeout of name resolution.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl TrackerUrl {
@@ -115,26 +114,10 @@ mod tests {
     fn resolves_urls() {
         let url = TrackerUrl::web("ws://127.0.0.1:3000?a").unwrap();
         assert_eq!((url.address, url.target.as_str()), ("127.0.0.1:3000".parse().unwrap(), "/?a"));
-        assert_eq!(url.to_string(), "ws://127.0.0.1:3000/?a");
-        assert!(TrackerUrl::web("wss://127.0.0.1:1").unwrap().scheme.is_secure());
         let url = TrackerUrl::http("https://[::1]/announce").unwrap();
         assert_eq!(url.address, "[::1]:443".parse().unwrap());
-        let url = TrackerUrl::udp("udp://[::1]:6969/announce").unwrap();
-        assert_eq!(url.address, "[::1]:6969".parse().unwrap());
-        assert!(
-            TrackerUrl::udp("http://[::1]")
-                .unwrap_err()
-                .to_string()
-                .contains("expected a URL with udp://")
-        );
-        for (bad, why) in [
-            ("https://127.0.0.1", "expected a URL with ws:// or wss://"),
-            ("udp://127.0.0.1:1", "expected a URL with ws:// or wss://"),
-            ("127.0.0.1:1", "not a URL"),
-        ] {
-            let error = TrackerUrl::web(bad).unwrap_err().to_string();
-            assert!(error.contains(why), "{error}");
-        }
+        let error = TrackerUrl::web("udp://127.0.0.1:1").unwrap_err().to_string();
+        assert!(error.contains("expected a URL with ws:// or wss://"), "{error}");
     }
 
     #[test]

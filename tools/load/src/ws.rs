@@ -5,26 +5,23 @@
 //! time. An idle peer announces at the tracker's interval and answers pings. All received messages
 //! are counted.
 //!
-//! `peer` is one peer without I/O, `sockets` gives many of them connections, `worker` drives a
-//! thread's share
-//! of them, `incoming` classifies messages, `shared` holds what a worker's peers share.
+//! `peer` is one peer without I/O, `worker` gives a thread's share of them connections, `incoming` classifies messages,
+//! `shared` holds what a worker's peers share.
 
 mod incoming;
 mod peer;
 mod shared;
-mod sockets;
 #[cfg(test)]
 mod tests;
 mod worker;
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::report::RunInfo;
-use crate::runner::{Progress, RunPlan, run_workers};
-use crate::{LoopMode, Report, Spread, TrackerUrl, Usage, WebTorrentReport, Workload};
+use crate::runner::{self, Load, Progress, RunPlan, Tester};
+use crate::{LoopMode, Report, Spread, TrackerUrl, WebTorrentReport, Workload};
 
 /// Parameters of a WebTorrent load.
 #[derive(Clone, Debug)]
@@ -43,8 +40,6 @@ pub struct WsOptions {
     pub workers: u32,
     /// Offers per announce except a peer's first, which has none; at most 64.
     pub offers: usize,
-    /// Percentage of received offers to answer.
-    pub answers_percent: u8,
     /// Time until a request counts as lost.
     pub timeout: Duration,
     /// Validate one in this many offers.
@@ -85,7 +80,6 @@ impl WsOptions {
             plan: RunPlan::default(),
             workers: 1,
             offers: 10,
-            answers_percent: 100,
             timeout: Duration::from_secs(5),
             check_every: 16,
         }
@@ -142,44 +136,29 @@ impl WsOptions {
     }
 }
 
-/// Runs the load and returns its report. Ends early and keeps its results when `interrupted` is
-/// set.
-///
-/// # Errors
-///
-/// Fails if the run cannot start, or if nothing was measured.
-pub fn run(
-    options: &WsOptions,
-    interrupted: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
-) -> Result<Report> {
-    let before = options.plan.pid.map(Usage::of).transpose()?;
-    let join_stats = worker::JoinStats::default();
-    let make = |number| worker::Ws::new(options, number, &join_stats);
-    let workers = (options.workers.clamp(1, options.connections().max(1)), make);
-    let outcome = run_workers(&options.plan, workers, interrupted, progress)
-        .with_context(|| format!("cannot load {}", options.url))?;
-    let info = RunInfo {
-        protocol: "ws",
-        url: options.url.to_string(),
-        seed: options.workload.seed,
-        loop_mode: options.loop_mode(),
-        pid: options.plan.pid,
-    };
-    let (joined, join_s) = join_stats.summary();
-    let grown = Option::zip(before, outcome.tracker_before)
-        .map(|(before, joined)| joined.resident_bytes as f64 - before.resident_bytes as f64);
-    let web = WebTorrentReport {
-        joined,
-        join_s,
-        bytes_per_connection: grown.map(|bytes| bytes / joined.max(1) as f64),
-        counts: outcome.counters.web,
-    };
-    let mut report = Report::new(info, outcome);
-    if matches!(options.timing, AnnounceTiming::Idle { .. }) {
-        // Idle peers wait intentionally.
-        report.generator.is_limit = false;
+impl Tester for WsOptions {
+    fn workload(&self) -> &Workload {
+        &self.workload
     }
-    report.web = Some(web);
-    Ok(report)
+
+    fn run(&self, interrupted: &AtomicBool, progress: &mut dyn FnMut(&Progress)) -> Result<Report> {
+        let joined = AtomicU64::new(0);
+        let make = |number| worker::Ws::new(self, number, &joined);
+        let load = Load {
+            protocol: "ws",
+            url: &self.url,
+            seed: self.workload.seed,
+            loop_mode: self.loop_mode(),
+            plan: &self.plan,
+            workers: self.workers.clamp(1, self.connections().max(1)),
+        };
+        let mut report = runner::run(&load, make, interrupted, progress)?;
+        let joined = joined.load(Ordering::Relaxed);
+        if matches!(self.timing, AnnounceTiming::Idle { .. }) {
+            // Idle peers wait intentionally.
+            report.generator.is_limit = false;
+        }
+        report.web = Some(WebTorrentReport { joined, counts: report.counts.web });
+        Ok(report)
+    }
 }

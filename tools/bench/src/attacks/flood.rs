@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use ::load::udp::{self, UdpOptions};
-use ::load::{LoopMode, Mix, Report, RunPlan, TrackerUrl, Workload};
+use ::load::udp::UdpOptions;
+use ::load::{LoopMode, Mix, Report, RunPlan, Tester, TrackerUrl, Workload};
 use anyhow::{Context, Result};
 use net::process::raise_priority;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg};
@@ -61,7 +61,7 @@ fn capacity(target: &Target<'_>) -> Result<f64> {
     let tracker = target.start(&UNLIMITED.settings())?;
     let plan = RunPlan { duration: CAPACITY_TIME, ..RunPlan::default() };
     let options = UdpOptions { plan, ..UdpOptions::of(url(tracker.address)?) };
-    Ok(udp::run(&options, &AtomicBool::new(false), &mut |_| {})?.responses_per_s)
+    Ok(options.run(&AtomicBool::new(false), &mut |_| {})?.responses_per_s)
 }
 
 fn url(tracker: SocketAddr) -> Result<TrackerUrl> {
@@ -124,14 +124,14 @@ fn measure(clients: &UdpOptions) -> Result<Report> {
     // In a thread of their own, because others inherit a priority.
     let run = || {
         let _ = raise_priority();
-        udp::run(clients, &AtomicBool::new(false), &mut |_| {})
+        clients.run(&AtomicBool::new(false), &mut |_| {})
     };
     thread::scope(|scope| scope.spawn(run).join()).ok().context("the clients panicked")?
 }
 
 /// Returns the figures of honest clients before the flood and during it, and a summary.
 fn outcome(before: &Report, during: &Report) -> (Figures, String) {
-    let served = during.responses.announce as f64 / during.sent.max(1) as f64;
+    let served = during.counts.responses.announce as f64 / during.counts.sent.max(1) as f64;
     let (usual, attacked) = (before.latency_us, during.latency_us);
     let mut figures = Figures::default().with(HONEST, served.min(1.0)).with(BEFORE_US, usual.p50);
     for (name, us) in LATENCIES.into_iter().zip([attacked.p50, attacked.p99, attacked.max]) {

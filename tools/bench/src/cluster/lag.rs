@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ::load::udp::{self, UdpOptions};
-use ::load::{LoopMode, Mix, RunPlan, TrackerUrl, Workload};
+use ::load::udp::UdpOptions;
+use ::load::{LoopMode, Mix, RunPlan, Tester, TrackerUrl, Workload};
 use anyhow::{Context, Result};
 use clap::{Args, value_parser};
 use harness::network::sites::{Backbone, site_client};
@@ -104,7 +104,7 @@ impl Lag {
         let (report, lag) = thread::scope(|scope| {
             let watching = scope.spawn(|| watch(&cluster, &is_done));
             let options = every_announce_a_change(f64::from(self.rate), self.seconds);
-            let report = options.and_then(|it| udp::run(&it, &AtomicBool::new(false), &mut |_| {}));
+            let report = options.and_then(|it| it.run(&AtomicBool::new(false), &mut |_| {}));
             is_done.store(true, Ordering::Relaxed);
             let lag = watching.join().ok().context("the observer panicked")?;
             anyhow::Ok((report?, lag?))
@@ -123,7 +123,7 @@ impl Lag {
         Ok(Figures::default()
             .with("seconds", f64::from(self.seconds))
             .with("responses_s", report.responses_per_s)
-            .with("lost", report.lost as f64)
+            .with("lost", report.counts.lost as f64)
             .with("records", records)
             .with("lag_max_s", lag)
             .with("equal_s", equal_s)

@@ -3,7 +3,6 @@
 use crate::figures::{count, percent};
 use crate::report::{CASE, Column, Content, Runs, table};
 
-/// Reports the runs.
 pub(crate) fn report(runs: &Runs<'_>) -> Content {
     const COLUMNS: &[Column] = &[
         CASE,

@@ -91,13 +91,4 @@ mod tests {
         assert_eq!(traffic.since(traffic), Traffic::default());
         assert_eq!(Traffic::parse("  eth0: 1 2\n"), None);
     }
-
-    #[test]
-    fn times_are_by_threads() {
-        let stat = "7 (cluster-io) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0";
-        assert_eq!(thread_time(stat), Some(("cluster-io".into(), 2.0)));
-        assert_eq!(thread_time("7 cluster"), None);
-        let times = thread_times(std::process::id()).unwrap();
-        assert!(time_of(&times, "") >= time_of(&times, "no such thread"));
-    }
 }

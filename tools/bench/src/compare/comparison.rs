@@ -246,13 +246,13 @@ fn peers(result: &Report, fill: &Fill, with_warm_up: f64) -> f64 {
         return result.connections_kept() as f64;
     }
     let peers = fill.peers as f64;
-    let announces = result.responses.announce as f64 * with_warm_up;
+    let announces = result.counts.responses.announce as f64 * with_warm_up;
     peers * (1.0 - (-announces / peers).exp())
 }
 
 /// Fails if the tracker did not handle the intended load.
 fn check(result: &Report, part: &Part) -> Result<()> {
-    let worst = result.errors.iter().max_by_key(|(_, times)| **times);
+    let worst = result.counts.errors.iter().max_by_key(|(_, times)| **times);
     let why = worst.map_or_else(String::new, |(text, _)| format!(": {text}"));
     if let Part::Memory(Fill { peers, all: true, .. }) = part {
         let connections_kept = result.connections_kept();
@@ -260,7 +260,7 @@ fn check(result: &Report, part: &Part) -> Result<()> {
         ensure!(is_most, "kept only {connections_kept} of {peers} connections{why}");
         return Ok(());
     }
-    ensure!(result.responses.all() > 0, "answered no request{why}");
+    ensure!(result.counts.responses.all() > 0, "answered no request{why}");
     // At a fixed rate, what fails is what is measured.
     if let Part::Latency(_) = part {
         return Ok(());
@@ -308,7 +308,7 @@ mod tests {
     fn peers_that_are_drawn_at_random_may_not_have_been_drawn() {
         let mut result: Report = serde_json::from_str(FIGURES).unwrap();
         let counts = WebTorrentCounters { connections_lost: 1, ..WebTorrentCounters::default() };
-        result.web = Some(WebTorrentReport { joined: 10_001, counts, ..Default::default() });
+        result.web = Some(WebTorrentReport { joined: 10_001, counts });
         let fill =
             Fill { name: "f".into(), peers: 590_000, all: false, seconds: 1, words: Vec::new() };
         // As many announces as peers: one of e has not been drawn.

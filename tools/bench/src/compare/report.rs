@@ -15,7 +15,6 @@ use crate::report::{
 };
 use crate::table::{Cell, Table};
 
-/// Reports a comparison of trackers.
 pub(crate) fn report(
     runs: &Runs<'_>,
     definitions: &Path,

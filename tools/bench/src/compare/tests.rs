@@ -179,23 +179,3 @@ fn impossible_options_are_rejected_before_anything_is_started() {
     }
     assert_eq!(set.read("arguments"), "");
 }
-
-#[test]
-fn invalid_options_are_rejected() {
-    let set = Set(Directory::new().unwrap());
-    for (line, what) in [
-        ("compare tcp", "possible values: udp, http, https, ws, wss"),
-        ("compare udp --cores 0", "found `0`"),
-        ("compare udp --cores 4-2", "expected a list"),
-        ("compare udp --cores 1,,2", "expected a list"),
-        ("compare udp --program chihaya", "expected NAME=PATH"),
-    ] {
-        let error = set.parse(line).err().unwrap();
-        assert!(error.contains(what), "{line}: {error}");
-    }
-    let Ok(Line::Compare(compare)) = set.parse("compare wss --record --cores 2,1-3,8") else {
-        panic!()
-    };
-    assert_eq!(compare.output.record, Some("bench/record".into()));
-    assert_eq!(compare.cores, Some(CoreCounts(vec![1, 2, 3, 8])));
-}

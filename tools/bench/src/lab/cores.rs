@@ -128,23 +128,4 @@ mod tests {
         assert_eq!(counts(9), [1, 2, 4]);
         assert_eq!(default_counts(&processors(&[0, 1, 0, 1])), [1]);
     }
-
-    #[test]
-    fn parses_kernel_lists() {
-        assert_eq!(parse_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(parse_list("7"), [7]);
-        assert_eq!(parse_list(""), [0; 0]);
-    }
-
-    #[test]
-    fn children_inherit_the_affinity() {
-        let allowed = allowed().unwrap();
-        let last = allowed.last().unwrap().number;
-        let words = ["-c", "grep Cpus_allowed_list /proc/self/status"];
-        let output = on(&[last], || std::process::Command::new("sh").args(words).output());
-        let output = output.unwrap().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(text.split_whitespace().last(), Some(last.to_string().as_str()));
-        assert_eq!(super::allowed().unwrap(), allowed);
-    }
 }

@@ -226,7 +226,6 @@ impl Loads {
         Ok(all)
     }
 
-    /// Returns the load with this name, or the first one.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<&Load> {
         let found = self.loads.iter().find(|load| name.is_none_or(|name| load.name == name));
         found.with_context(|| {
@@ -288,19 +287,6 @@ mod tests {
             assert!(error.starts_with(&format!("t.toml:{line}: ")), "{text}: {error}");
             assert!(error.contains(what) && !error.contains('\n'), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn rejects_trackers_that_cannot_be_started() {
-        let check =
-            |text: &str| trackers(text).unwrap().trackers[0].check().map_err(|e| e.to_string());
-        let tracker = |more: &str| {
-            check(&format!("[[tracker]]\nname = 'a'\nspeaks = ['udp']\nstart = ['a']\n{more}"))
-        };
-        assert_eq!(tracker("program = 'a'"), Ok(()));
-        assert_eq!(tracker("install = 'its program'"), Ok(()));
-        assert!(tracker("").unwrap_err().contains("what to name"));
-        assert!(check("[[tracker]]\nname = 'a'\nstart = []").is_err());
     }
 
     #[test]

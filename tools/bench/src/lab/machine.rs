@@ -43,27 +43,3 @@ pub(crate) fn now() -> String {
     let (hour, minute, second) = now.to_hms();
     format!("{} {hour:02}:{minute:02}:{second:02}", now.date())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_kernel_files() {
-        assert_eq!(processor("processor\t: 0\nmodel name\t: A: B\n"), Some("A: B"));
-        assert_eq!(memory_kib("MemTotal:       2048 kB\nMemFree: 1 kB\n"), Some(2048));
-        assert_eq!((processor("x"), memory_kib("x")), (None, None));
-    }
-
-    #[test]
-    fn times_have_one_form() {
-        let now = now();
-        assert_eq!((now.len(), &now[10..11], &now[13..14]), (19, " ", ":"), "{now}");
-    }
-
-    #[test]
-    fn a_folder_outside_a_repository_has_no_commit() {
-        assert_eq!(commit(Path::new("/")), "unknown");
-        assert!(commit(Path::new(env!("CARGO_MANIFEST_DIR"))).len() >= 7);
-    }
-}

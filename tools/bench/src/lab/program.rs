@@ -35,7 +35,6 @@ impl Subject {
         }
     }
 
-    /// Returns the versions of all its programs.
     pub(crate) fn version(&self) -> String {
         let parts = std::iter::once(&self.tracker).chain(&self.front);
         parts.map(|part| part.version.as_str()).collect::<Vec<_>>().join(" + ")
@@ -135,7 +134,6 @@ impl Lab {
         })
     }
 
-    /// Looks for a program without an explicit path.
     fn look_for(&self, program: &str) -> Option<PathBuf> {
         let path = env::var_os("PATH").unwrap_or_default();
         // Folders for servers are not on every user's path.

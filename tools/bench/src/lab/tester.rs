@@ -16,9 +16,8 @@ use super::tracker::RunningTracker;
 use super::{Lab, cores};
 use crate::record::Figures;
 
-/// Returns a report's figures.
 pub(crate) fn figures(report: &Report) -> Figures {
-    let all = report.responses.all() as f64;
+    let all = report.counts.responses.all() as f64;
     let Quantiles { mean, p50, p90, p99, p99_9, p99_99, max } = report.latency_us;
     let mut figures = Figures::default()
         .with("seconds", report.seconds)
@@ -34,10 +33,10 @@ pub(crate) fn figures(report: &Report) -> Figures {
         .with("p99_9_us", p99_9)
         .with("p99_99_us", p99_99)
         .with("max_us", max);
-    if report.sent > 0 {
+    if report.counts.sent > 0 {
         // The load's own requests, without messages relayed from other peers and without
         // responses to messages that are not requests.
-        let answered = report.sent.saturating_sub(report.lost) as f64;
+        let answered = report.counts.sent.saturating_sub(report.counts.lost) as f64;
         figures.set("answered_s", answered / report.seconds);
         figures.set("lost_part", report.lost_part());
         figures.set("failed_part", report.failed_part());
@@ -168,7 +167,7 @@ pub(crate) mod tests {
     #[test]
     fn parses_reports() {
         let result = parse(FIGURES).unwrap();
-        assert_eq!((result.seconds, result.responses.announce), (10.0, 590_000));
+        assert_eq!((result.seconds, result.counts.responses.announce), (10.0, 590_000));
         let figures = figures(&result);
         for (name, expected) in [
             ("responses_s", 1e5),
@@ -189,23 +188,12 @@ pub(crate) mod tests {
         }
     }
 
-    fn run(script: &str, stop: bool) -> Result<Option<String>> {
-        let words = ["sh", "-c", script].map(str::to_owned);
-        let folder = Directory::new().unwrap();
-        run_for(Duration::ZERO, &words, &[0], folder.root(), &AtomicBool::new(stop))
-    }
-
-    #[test]
-    fn reads_the_report_of_a_process() {
-        assert_eq!(run("echo one; echo two", false).unwrap().unwrap(), "one\ntwo\n");
-        let error = run("echo one >&2; echo two >&2; exit 3", false).unwrap_err().to_string();
-        assert!(error.contains("exit status: 3") && error.ends_with(": two"), "{error}");
-    }
-
     #[test]
     fn can_be_stopped() {
         let start = Instant::now();
-        assert!(run("exec sleep 60", true).unwrap().is_none());
-        assert!(start.elapsed() < Duration::from_secs(30));
+        let words = ["sh", "-c", "exec sleep 60"].map(str::to_owned);
+        let (folder, stop) = (Directory::new().unwrap(), AtomicBool::new(true));
+        let ended = run_for(Duration::ZERO, &words, &[0], folder.root(), &stop);
+        assert!(ended.unwrap().is_none() && start.elapsed() < Duration::from_secs(30));
     }
 }

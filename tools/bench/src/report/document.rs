@@ -13,7 +13,6 @@ pub(crate) struct Document {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// A block of a document.
 #[derive(Clone, Debug)]
 pub(crate) enum Block {
     Heading(String),
@@ -27,7 +26,6 @@ pub(crate) enum Block {
 }
 
 impl Document {
-    /// Returns the document as Markdown.
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!("# {}\n", self.title);
         for block in &self.blocks {
@@ -96,13 +94,6 @@ const COLUMNS: usize = 120;
 mod tests {
     use super::*;
     use crate::table::Cell;
-
-    #[test]
-    fn paragraphs_are_broken_between_words() {
-        let (long, short) = ("x".repeat(118), "y y");
-        assert_eq!(wrap(&format!("{long} {short}")), format!("{long} y\ny"));
-        assert_eq!(wrap(short), short);
-    }
 
     #[test]
     fn separates_blocks() {

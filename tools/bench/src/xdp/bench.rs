@@ -24,8 +24,6 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const POPULATED: Duration = Duration::from_secs(20);
 /// Longest time after a tracker's end until its port is free.
 const PORT_FREE: Duration = Duration::from_secs(30);
-/// Between two announces of the witness.
-const WITNESS: Duration = Duration::from_millis(25);
 /// One step of the search for a rate.
 const STEP: Duration = Duration::from_millis(150);
 /// Losing more than this is too fast. A search that finds a tracker at its limit goes this far below.
@@ -111,7 +109,7 @@ impl Bench {
         let end = Instant::now() + PORT_FREE;
         while let Err(error) = self.network.tracker.run(|| UdpSocket::bind(ADDRESS)) {
             ensure!(Instant::now() < end, "{ADDRESS} stays in use: {error}");
-            sleep(WITNESS);
+            sleep(STEP);
         }
         Ok(())
     }
@@ -189,8 +187,6 @@ impl Bench {
         let before = generator.snapshot(&self.counter)?;
         while before.at.elapsed() < self.time {
             running.witness.ask()?;
-            sleep(WITNESS);
-            running.witness.check()?;
         }
         let after = generator.snapshot(&self.counter)?;
         let busy_s = busy_s(process, tracker)? - busy_before_s;
@@ -277,7 +273,6 @@ fn busy_s(process: u32, processor: usize) -> Result<f64> {
     Ok(threads.filter_map(run_time_s).sum())
 }
 
-/// Returns the time that a thread has run.
 fn run_time_s(thread: u32) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
     Some(text.split_whitespace().next()?.parse::<f64>().ok()? / 1e9)

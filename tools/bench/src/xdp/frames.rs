@@ -28,27 +28,3 @@ pub(super) fn frame(from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec
     frame.extend(payload);
     frame
 }
-
-#[cfg(test)]
-mod tests {
-    use xdp::frame::Datagram;
-
-    use super::*;
-    use crate::datagrams::CONNECT;
-
-    #[test]
-    fn frames_are_valid() {
-        let [from, to] = ["198.18.0.4:1024", "192.0.2.1:80"].map(|it| it.parse().unwrap());
-        let frame = frame(from, to, &CONNECT);
-        assert_eq!(frame.len(), 42 + CONNECT.len());
-        let read = Datagram::parse(&frame).unwrap();
-        assert_eq!((read.from, read.to), (from.into(), to.into()));
-        assert_eq!(frame[34..42], [4, 0, 0, 80, 0, 24, 0, 0]);
-    }
-
-    #[test]
-    fn clients_are_spread() {
-        assert_ne!(client(0), client(32_000));
-        assert_eq!(client(64).to_string(), "198.18.1.0");
-    }
-}

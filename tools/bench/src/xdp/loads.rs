@@ -23,7 +23,6 @@ const STEPS: u32 = 5;
 /// Rates found earlier, by tracker and load.
 type Rates = HashMap<(String, &'static str), f64>;
 
-/// Runs it.
 pub(super) fn run(arguments: &XdpArgs, lab: Lab) -> Result<ExitCode> {
     let bench = Bench::new(arguments, lab)?;
     let entrants = bench.entrants(&arguments.only)?;

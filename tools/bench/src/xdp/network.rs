@@ -16,7 +16,6 @@ const GENERATOR_DEVICE: &str = "tgg0";
 /// The tracker's address, and that of the generator: both are for documentation (RFC 5737), and public to a tracker.
 pub(super) const ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 1), 6969);
 const GENERATOR: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 2);
-/// The network of clients.
 const CLIENTS: &str = "198.18.0.0/15";
 /// Real-time priority of the NAPI thread: above all that is not. At any other, a busy tracker keeps it
 /// from emptying the ring of 256 frames.

@@ -40,7 +40,6 @@ const GOALS: [Goal; 7] = [
 /// The least ratio to the best other tracker's announces in V1.
 const RIVALS_GOAL: f64 = 3.0;
 
-/// Reports the runs.
 pub(crate) fn report(runs: &Runs<'_>) -> Content {
     const COLUMNS: &[Column] = &[
         CASE,

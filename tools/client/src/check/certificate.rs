@@ -9,7 +9,7 @@ use std::time::Duration;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{CheckOptions, Findings, Verdict};
+use super::{CheckOptions, Finding, Findings, failed, ok, warning};
 use crate::Url;
 use crate::tls::describe;
 
@@ -26,19 +26,15 @@ pub(super) fn check_tls(
 ) {
     let version = tls.protocol_version().and_then(|it| it.as_str()).unwrap_or("an unknown version");
     let suite = tls.negotiated_cipher_suite().and_then(|it| it.suite().as_str());
-    findings.add(
-        "tls",
-        Verdict::Ok,
-        format!("{version}, {}", suite.unwrap_or("an unknown cipher")),
-    );
+    findings.add("tls", ok(format!("{version}, {}", suite.unwrap_or("an unknown cipher"))));
     let Some(authorities) = &options.authorities else {
         return findings.skip(&["certificate", "expiry"], "certificate verification is off");
     };
     let Some((leaf, intermediates)) = tls.peer_certificates().and_then(<[_]>::split_first) else {
-        return findings.add("certificate", Verdict::Failed, "the server sent none");
+        return findings.add("certificate", failed("the server sent none"));
     };
     let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
-        return findings.add("certificate", Verdict::Failed, "cannot parse it");
+        return findings.add("certificate", failed("cannot parse it"));
     };
     let validity = certificate.validity();
     let dates = [validity.not_before.timestamp(), validity.not_after.timestamp()];
@@ -47,15 +43,14 @@ pub(super) fn check_tls(
     // Validity has its own item, so verify the chain as of a time within it.
     let time = if (dates[0]..=dates[1]).contains(&now_s) { now } else { between(dates) };
     let presented = Presented { certificate: &certificate, leaf, intermediates };
-    match presented.problem(url, authorities, time) {
-        Some(problem) => findings.add("certificate", Verdict::Failed, problem),
-        None => {
-            let text = format!("for {}, issued by {}", url.name, presented.issuer());
-            findings.add("certificate", Verdict::Ok, text);
-        }
-    }
-    let (verdict, text) = expiry(dates, now_s, options.expiry_days.into());
-    findings.add("expiry", verdict, text);
+    findings.add(
+        "certificate",
+        match presented.problem(url, authorities, time) {
+            Some(problem) => failed(problem),
+            None => ok(format!("for {}, issued by {}", url.name, presented.issuer())),
+        },
+    );
+    findings.add("expiry", expiry(dates, now_s, options.expiry_days.into()));
 }
 
 fn between([start, end]: [i64; 2]) -> UnixTime {
@@ -64,22 +59,19 @@ fn between([start, end]: [i64; 2]) -> UnixTime {
 }
 
 /// Returns the verdict on a validity period; times are Unix timestamps.
-pub(super) fn expiry([start, end]: [i64; 2], now: i64, days_wanted: i64) -> (Verdict, String) {
+pub(super) fn expiry([start, end]: [i64; 2], now: i64, days_wanted: i64) -> Finding {
     // The validity period includes both ends.
-    let days = (end - now).div_euclid(DAY_S);
+    let days_until = |time: i64| (time - now).div_euclid(DAY_S);
+    let days = days_until(end);
     if now < start {
-        let days = (start - now).div_euclid(DAY_S);
-        return (
-            Verdict::Failed,
-            format!("not valid for another {days} days; check this machine's clock"),
-        );
+        let days = days_until(start);
+        return failed(format!("not valid for another {days} days; check this machine's clock"));
     }
     if now > end {
-        let days = (now - end).div_euclid(DAY_S);
-        return (Verdict::Failed, format!("expired {days} days ago"));
+        return failed(format!("expired {} days ago", (now - end).div_euclid(DAY_S)));
     }
-    let verdict = if days < days_wanted { Verdict::Warning } else { Verdict::Ok };
-    (verdict, format!("valid for {days} more days"))
+    let text = format!("valid for {days} more days");
+    if days < days_wanted { warning(text) } else { ok(text) }
 }
 
 /// A certificate and the chain presented with it.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::{CheckOptions, Findings, Verdict};
+use super::{CheckOptions, Finding, Findings, failed, ok, skipped, warning};
 use crate::dns;
 use crate::udp::Udp;
 use crate::{Scheme, SessionConfig, Url};
@@ -78,7 +78,6 @@ impl RecordPort {
         Some(Self { transport, port })
     }
 
-    /// Returns whether a tracker answers at the port.
     fn answers(self, url: &Url, host: SocketAddr, options: &CheckOptions) -> bool {
         let address = SocketAddr::new(host.ip(), self.port);
         let timeout = CONTACT_TIMEOUT.min(options.timeout);
@@ -118,64 +117,49 @@ pub(super) fn check(
         Ok(texts) => texts,
         Err(why) => {
             let text = format!("cannot look up TXT records of {}: {why}", url.name);
-            return findings.add(ITEM, Verdict::NotApplicable, text);
+            return findings.add(ITEM, skipped(text));
         }
     };
     let records: Vec<DnsRecord> = texts.iter().filter_map(|it| DnsRecord::parse(it)).collect();
-    let (verdict, text) = match &records[..] {
-        [] => {
-            let text = format!("{} has none (BEP 34): any port may have a tracker", url.name);
-            (Verdict::NotApplicable, text)
-        }
+    findings.add(ITEM, match &records[..] {
+        [] => skipped(format!("{} has none (BEP 34): any port may have a tracker", url.name)),
         [record] => judge(url, record, address, options),
-        several => {
-            let text = format!(
-                "{} has {} TXT records that begin with BITTORRENT, and clients read only one of them: merge them",
-                url.name,
-                several.len()
-            );
-            (Verdict::Warning, text)
-        }
-    };
-    findings.add(ITEM, verdict, text);
+        several => warning(format!(
+            "{} has {} TXT records that begin with BITTORRENT, and clients read only one of them: merge them",
+            url.name,
+            several.len()
+        )),
+    });
 }
 
 /// Compares a record with the URL, and contacts its other ports at `address`.
-fn judge(
-    url: &Url,
-    record: &DnsRecord,
-    address: SocketAddr,
-    options: &CheckOptions,
-) -> (Verdict, String) {
+fn judge(url: &Url, record: &DnsRecord, address: SocketAddr, options: &CheckOptions) -> Finding {
     let own = RecordPort::of(url);
     let name = &url.name;
     if record.ports.is_empty() {
-        let text = format!(
+        return failed(format!(
             "the TXT record of {name} says that it runs no tracker, so clients that obey BEP 34 stay away: \
              add {own} to the record or remove it"
-        );
-        return (Verdict::Failed, text);
+        ));
     }
     let named = list(&record.ports);
     if !record.ports.contains(&own) {
-        let text = format!(
+        return warning(format!(
             "the TXT record of {name} names {named} but not {own}, so clients that obey BEP 34 do not use this URL: \
              add {own} to the record, or give out the URLs of its ports"
-        );
-        return (Verdict::Warning, text);
+        ));
     }
     let others = record.ports.iter().copied().filter(|port| *port != own).take(CONTACTED_MAX);
     let silent = others.filter(|port| !port.answers(url, address, options));
     let silent: Vec<RecordPort> = silent.collect();
     if silent.is_empty() {
-        return (Verdict::Ok, format!("the TXT record of {name} names {named}"));
+        return ok(format!("the TXT record of {name} names {named}"));
     }
     let silent = list(&silent);
-    let text = format!(
+    warning(format!(
         "the TXT record of {name} names {named}, but no tracker answers at {silent}: serve there, or remove {silent} \
          from the record"
-    );
-    (Verdict::Warning, text)
+    ))
 }
 
 fn list(ports: &[RecordPort]) -> String {

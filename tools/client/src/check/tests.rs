@@ -11,7 +11,7 @@ fn judges_intervals() {
             min_interval_s,
             ..AnnounceResponse::default()
         })
-        .0
+        .verdict
     };
     for (interval, expected) in [
         (None, Verdict::Failed),
@@ -45,7 +45,7 @@ fn validity_includes_its_first_and_last_second() {
         (103 * DAY, Verdict::Failed, "expired 3 days ago"),
         (i64::MAX, Verdict::Failed, "expired"),
     ] {
-        let (found, text) = said(now);
+        let Finding { verdict: found, text } = said(now);
         assert!(found == verdict && text.contains(part), "{now}: {found}: {text}");
     }
 }

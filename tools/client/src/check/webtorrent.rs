@@ -5,8 +5,8 @@ use std::time::Instant;
 use types::{Announce, NumWant, OfferId};
 use wire::webtorrent::Offer;
 
-use super::Verdict;
-use super::address_check::{AddressCheck, milliseconds};
+use super::steps::{AddressCheck, milliseconds};
+use super::{Finding, failed, failed_by, ok, warning};
 use crate::session::Protocol;
 use crate::webtorrent::WebTorrent;
 use crate::{Session, TrackerError, random};
@@ -22,44 +22,36 @@ pub(super) fn run(check: &mut AddressCheck<'_>, session: Session) {
     let Protocol::WebTorrent(mut first) = session.0 else { return };
     let mut second = None;
     if check.own_torrent {
-        second = check_introduction(check, &mut first);
+        second = introduce(check, &mut first);
     } else {
         check.findings.skip(&["introduction"], "other clients share this torrent");
     }
     let mut session = Session(Protocol::WebTorrent(first));
-    let scraped = check.scrape(&mut session, if second.is_some() { 2 } else { 1 });
-    stop(check, &mut session, second, scraped.is_some());
+    let scrapes = check.scrape(&mut session, if second.is_some() { 2 } else { 1 });
+    stop(check, &mut session, second, scrapes);
     if let Protocol::WebTorrent(first) = session.0 {
-        keep_alive(check, first);
+        check.findings.add("keep-alive", keep_alive(first));
     }
 }
 
 /// Connects a second client and relays an offer. Returns its connection if it could be opened.
-fn check_introduction(check: &mut AddressCheck<'_>, first: &mut WebTorrent) -> Option<WebTorrent> {
+fn introduce(check: &mut AddressCheck<'_>, first: &mut WebTorrent) -> Option<WebTorrent> {
     let opened = WebTorrent::open(check.url, check.address, &check.config);
-    let opened = opened.and_then(|mut second| second.handshake().map(|()| second));
-    let mut second = match opened {
-        Ok(second) => second,
-        Err(error) => {
-            check.findings.fail("introduction", &error);
-            return None;
-        }
+    let mut opened = opened.and_then(|mut second| second.handshake().map(|()| second));
+    let finding = match &mut opened {
+        Ok(second) => relay(check, first, second).unwrap_or_else(|error| failed(error.text)),
+        Err(error) => failed_by(error),
     };
-    let (verdict, text) = match relay(check, first, &mut second) {
-        Ok((text, true)) => (Verdict::Ok, text),
-        Ok((text, false)) => (Verdict::Warning, text),
-        Err(error) => (Verdict::Failed, error.text),
-    };
-    check.findings.add("introduction", verdict, text);
-    Some(second)
+    check.findings.add("introduction", finding);
+    opened.ok()
 }
 
-/// Relays an offer and its answer. Returns a description and whether everything was correct.
+/// Relays an offer and its answer.
 fn relay(
     check: &AddressCheck<'_>,
     first: &mut WebTorrent,
     second: &mut WebTorrent,
-) -> Result<(String, bool), TrackerError> {
+) -> Result<Finding, TrackerError> {
     let named = |what: &'static str| {
         move |error: TrackerError| TrackerError { text: format!("{what}: {}", error.text), ..error }
     };
@@ -89,8 +81,8 @@ fn relay(
     };
     let text = format!("offer relayed in {there}, answer in {back}");
     Ok(match violation {
-        None => (text, true),
-        Some(violation) => (format!("{text}; {violation}"), false),
+        None => ok(text),
+        Some(violation) => warning(format!("{text}; {violation}")),
     })
 }
 
@@ -116,22 +108,17 @@ fn stop(
             return;
         }
     }
-    check.check_gone(first, scrapes, 0);
+    check.findings.add("stopped", check.gone(first, scrapes, 0));
 }
 
-fn keep_alive(check: &mut AddressCheck<'_>, mut first: WebTorrent) {
-    let name = "keep-alive";
+fn keep_alive(mut first: WebTorrent) -> Finding {
     let start = Instant::now();
     if let Err(error) = first.ping() {
-        let text = format!("ping failed: {error}");
-        return check.findings.add(name, Verdict::Failed, text);
+        return failed(format!("ping failed: {error}"));
     }
     let took = milliseconds(start.elapsed());
     match first.close() {
-        Ok(()) => check.findings.add(name, Verdict::Ok, format!("pong in {took}; closed cleanly")),
-        Err(error) => {
-            let text = format!("pong in {took}; not closed cleanly: {error}");
-            check.findings.add(name, Verdict::Warning, text);
-        }
+        Ok(()) => ok(format!("pong in {took}; closed cleanly")),
+        Err(error) => warning(format!("pong in {took}; not closed cleanly: {error}")),
     }
 }

@@ -3,8 +3,6 @@
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod twin;
 
 use std::fmt;
 use std::ops::Range;

@@ -193,24 +193,23 @@ impl<'a> Data<'a> {
         let group = row.text("group_slug").map(|slug| slug.into_owned()).or(group);
         let is_out = matches!(group.as_deref(), Some("banned" | "validating" | "disabled"));
         let is_seed_only = row.number("can_download") == Some(0);
-        let peers_per_torrent = self.plan.peers_per_torrent;
-        let rights = Rights { is_out, is_seed_only, peers_per_torrent };
+        let rights = (is_out, is_seed_only, self.plan.peers_per_torrent);
         self.user(row, "passkey", "username", rights)
     }
 
     fn ocelot_user(&mut self, row: &Row<'_>) -> Result<(), ImportError> {
         let is_out = row.text("Enabled").is_some_and(|enabled| enabled != "1");
         let is_seed_only = row.number("can_leech") == Some(0);
-        let rights = Rights { is_out, is_seed_only, peers_per_torrent: 0 };
-        self.user(row, "torrent_pass", "Username", rights)
+        self.user(row, "torrent_pass", "Username", (is_out, is_seed_only, 0))
     }
 
+    /// Takes a user who may be locked out, or may only seed.
     fn user(
         &mut self,
         row: &Row<'_>,
         column: &str,
         name: &str,
-        rights: Rights,
+        (is_out, seed_only, peers_per_torrent): (bool, bool, u16),
     ) -> Result<(), ImportError> {
         let name = row.text(name);
         let by_id = || row.text("id").map(|id| format!("user {id}")).unwrap_or_default();
@@ -218,9 +217,9 @@ impl<'a> Data<'a> {
         let uploaded = row.number("uploaded").unwrap_or(0);
         let downloaded = row.number("downloaded").unwrap_or(0);
         self.key(row, column, |key| OfflineKey {
-            expires: rights.is_out.then_some(0),
-            seed_only: rights.is_seed_only,
-            peers_per_torrent: rights.peers_per_torrent,
+            expires: is_out.then_some(0),
+            seed_only,
+            peers_per_torrent,
             uploaded,
             downloaded,
             ..blank(key, &name)
@@ -266,15 +265,6 @@ impl<'a> Data<'a> {
         self.clients.push((list, prefix.into_owned()));
         Ok(())
     }
-}
-
-/// The rights of a user.
-struct Rights {
-    /// True if the user is locked out.
-    is_out: bool,
-    is_seed_only: bool,
-    /// 0 = unlimited.
-    peers_per_torrent: u16,
 }
 
 fn title<'a>(row: &Row<'a>) -> &'a str {

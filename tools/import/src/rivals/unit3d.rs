@@ -108,7 +108,6 @@ fn configure_probes(mapper: &mut Mapper<'_>) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Returns a parameter of a URL.
 fn parameter<'a>(url: &'a str, name: &str) -> Option<&'a str> {
     let (_, parameters) = url.split_once('?')?;
     let mut pairs = parameters.split('&').filter_map(|pair| pair.split_once('='));

@@ -8,12 +8,6 @@ use memchr::memchr;
 use crate::error::{ImportError, Place};
 
 const BUFFER: usize = 64 * 1024;
-/// Comments at the beginning and at the end of a dump of mysqldump.
-const BEGINNINGS: [&[u8]; 2] = [b"-- MySQL dump ", b"-- MariaDB dump "];
-const END: &[u8] = b"-- Dump completed";
-/// Bytes at either end in which these are, with other words around them.
-const SPAN: usize = 256;
-
 pub(crate) struct Bytes<R> {
     input: R,
     file: Arc<str>,
@@ -21,10 +15,6 @@ pub(crate) struct Bytes<R> {
     at: usize,
     len: usize,
     line: u64,
-    /// The first bytes of the file.
-    head: Vec<u8>,
-    /// The last bytes of the buffers before this one.
-    tail: Vec<u8>,
 }
 
 impl<R: Read> Bytes<R> {
@@ -36,8 +26,6 @@ impl<R: Read> Bytes<R> {
             at: 0,
             len: 0,
             line: 1,
-            head: Vec::new(),
-            tail: Vec::new(),
         }
     }
 
@@ -59,24 +47,17 @@ impl<R: Read> Bytes<R> {
     }
 
     fn fill(&mut self) -> Result<(), ImportError> {
-        let old = self.buffer.get(..self.len).unwrap_or_default();
-        self.tail.extend(old.iter().skip(old.len().saturating_sub(SPAN)));
-        self.tail.drain(..self.tail.len().saturating_sub(SPAN));
         (self.at, self.len) = (0, 0);
         loop {
             match self.input.read(&mut self.buffer) {
                 Ok(len) => {
                     self.len = len;
-                    break;
+                    return Ok(());
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.place().error(format_args!("cannot read: {error}"))),
             }
         }
-        let room = SPAN - self.head.len();
-        let new = self.buffer.get(..self.len).unwrap_or_default();
-        self.head.extend(new.iter().take(room));
-        Ok(())
     }
 
     /// Returns the next byte without passing it.
@@ -119,15 +100,5 @@ impl<R: Read> Bytes<R> {
                 return Ok(Some(line));
             }
         }
-    }
-
-    /// Returns whether the dump was begun by mysqldump.
-    pub(crate) fn begins_as_dump(&self) -> bool {
-        BEGINNINGS.iter().any(|words| memchr::memmem::find(&self.head, words).is_some())
-    }
-
-    /// Returns whether the last bytes say that the dump is complete. Call it at the end.
-    pub(crate) fn is_complete_dump(&self) -> bool {
-        memchr::memmem::find(&self.tail, END).is_some()
     }
 }

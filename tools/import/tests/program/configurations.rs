@@ -32,7 +32,6 @@ fn every_key_of_ours_is_in_the_table_of_keys() {
     }
 }
 
-/// All keys that the page of comparison names exist.
 #[test]
 fn the_comparison_names_keys_that_exist() {
     let known = known_keys();
@@ -54,7 +53,6 @@ fn the_comparison_names_keys_that_exist() {
 /// The outcome of an import.
 struct Imported {
     is_done: bool,
-    /// The configuration.
     text: String,
     /// Keys that do not hold, notes and errors.
     messages: String,

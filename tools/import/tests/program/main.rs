@@ -55,7 +55,6 @@ fn start(directory: &Directory, more: &str) -> Tracker {
     Tracker::start(Command::new(tidegate()), directory.root(), &config).unwrap()
 }
 
-/// Returns the address of the tracker's HTTP listener.
 fn http(tracker: &Tracker) -> SocketAddr {
     tracker.address("http", Ipv4Addr::LOCALHOST.into()).unwrap()
 }

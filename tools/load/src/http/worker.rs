@@ -1,6 +1,5 @@
 //! One thread of the load: connections, each with a share of the peers.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, TcpStream};
 use std::sync::LazyLock;
 use std::sync::atomic::AtomicBool;
@@ -13,45 +12,62 @@ use memchr::memmem::Finder;
 use types::Event;
 
 use super::HttpOptions;
-use super::connection::{Connection, EndReason, OutstandingRequest};
-use super::response::CompleteResponse;
-use crate::checks::{AnnounceAnswer, Checker, PeerList};
-use crate::counters::{Counters, ResponseKind};
-use crate::poller::Poller;
-use crate::population::Population;
+use super::response::{self, CompleteResponse, TOO_MUCH};
+use crate::checks::Checker;
+use crate::counters::Counters;
+use crate::poller::{Poller, Ready};
+use crate::population::{Population, TorrentPeer};
 use crate::random::{Random, hash};
 use crate::runner::{SILENCE_MAX, Silence, Worker};
-use crate::schedule::Schedule;
-use crate::stream::Dialer;
+use crate::schedule::Pacer;
+use crate::stream::{Dialer, Link};
 
-/// Bytes per read. A response has a few thousand.
-const BUFFER: usize = 64 * 1024;
-/// A request sent later than this after its scheduled time is overdue.
-const OVERDUE: Duration = Duration::from_millis(1);
+/// Longer than any response.
+const BUFFER: usize = 1 << 20;
 /// With at least this many connections in a closed loop, wait for this long if few responses are
 /// ready: the tracker has enough to do meanwhile, and each wakeup costs as much as a request.
 const COALESCE: (usize, Duration) = (32, Duration::from_micros(50));
 /// Fewer ready connections than all divided by this are few: the tracker still works on the others.
 const SMALL_BATCH_DIVISOR: usize = 2;
+const CLOSED: &str = "the tracker closed the connection without a response";
 
 /// See the module.
 pub(super) struct Http {
     connections: Vec<Connection>,
-    /// Idle connections, in an open loop.
-    idle: VecDeque<usize>,
     /// Connections that failed, to be reopened at the next maintenance.
     broken: Vec<usize>,
     protocol: ProtocolState,
     dialer: Dialer,
     poller: Poller,
     buffer: Box<[u8]>,
-    schedule: Option<Schedule>,
-    start: Instant,
+    /// The body of a chunked response.
+    body: Vec<u8>,
+    /// In an open loop.
+    pacer: Option<Pacer>,
     timeout: Duration,
     is_first_step: bool,
     /// True if few responses arrived last time.
     was_small_batch: bool,
 }
+
+/// A place for a connection. Its index decides which peers announce on it.
+#[derive(Default)]
+struct Connection {
+    /// `None` if the connection is closed or not yet open.
+    link: Option<Link>,
+    pending: Option<OutstandingRequest>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OutstandingRequest {
+    /// The announcing peer.
+    peer: TorrentPeer,
+    /// When it was scheduled.
+    due: Instant,
+}
+
+/// Why a connection ended: a text, empty if it ended normally.
+type EndReason = String;
 
 /// Writes requests, reads responses and detects a silent tracker.
 struct ProtocolState {
@@ -60,7 +76,7 @@ struct ProtocolState {
     random: Random,
     checker: Checker,
     unchecked: u32,
-    /// The end of every request.
+    request: Vec<u8>,
     request_end: Vec<u8>,
     /// Peers of each connection.
     share: u32,
@@ -89,6 +105,7 @@ impl Http {
             population,
             random: Random::new(seed),
             unchecked: 0,
+            request: Vec::new(),
             request_end,
             source,
             last_response: Instant::now(),
@@ -96,14 +113,13 @@ impl Http {
         };
         Ok(Self {
             connections: (0..connections).map(|_| Connection::default()).collect(),
-            idle: VecDeque::new(),
             broken: Vec::new(),
             protocol,
             dialer: Dialer::new(&options.url)?,
             poller: Poller::new().context("cannot wait for sockets")?,
             buffer: vec![0; BUFFER].into(),
-            schedule: options.rate.map(|rate| Schedule::new(rate / f64::from(workers))),
-            start: Instant::now(),
+            body: Vec::new(),
+            pacer: options.rate.map(|rate| Pacer::new(rate / f64::from(workers))),
             timeout: options.timeout,
             is_first_step: true,
             was_small_batch: false,
@@ -113,99 +129,97 @@ impl Http {
     /// Starts a request on a connection, opening it if necessary.
     fn begin(&mut self, number: usize, due: Instant, counters: &mut Counters) {
         let Some(connection) = self.connections.get_mut(number) else { return };
-        self.protocol.write(number, connection, due);
+        connection.pending = Some(self.protocol.write(number, due));
+        let request = &self.protocol.request;
         counters.sent += 1;
-        counters.bytes_out += connection.request.len() as u64;
-        if connection.stream.is_none() {
-            match self.dialer.dial(&self.poller, number) {
-                Ok(stream) => connection.stream = Some(stream),
-                Err(error) => return self.end(number, format!("{error:#}"), counters),
-            }
-        }
+        counters.bytes_out += request.len() as u64;
+        let sent = match &mut connection.link {
+            Some(link) => link.send(request).map_err(|error| error.to_string()),
+            link => match self.dialer.dial(&self.poller, number) {
+                Ok(new) => link.insert(new).send(request).map_err(|error| error.to_string()),
+                Err(error) => Err(format!("{error:#}")),
+            },
+        };
         // The rest is written when the connection is writable.
-        if let Err(ended) = connection.send() {
-            self.end(number, ended, counters);
+        if let Err(why) = sent {
+            self.fail(number, &why, counters);
         }
     }
 
     /// Writes and reads as far as possible on a connection.
-    fn advance(&mut self, number: usize, counters: &mut Counters) {
+    fn advance(&mut self, event: Ready, counters: &mut Counters) {
+        let number = event.number;
         let Some(connection) = self.connections.get_mut(number) else { return };
         let had_request = connection.pending.is_some();
-        let mut bytes_in = 0;
-        let protocol = &mut self.protocol;
-        let done = connection.send().and_then(|()| {
-            connection.receive(&mut self.buffer, &mut bytes_in, |request, response| {
-                protocol.read(&request, response, counters);
-            })
-        });
-        counters.bytes_in += bytes_in;
+        let done = self.exchange(event, counters);
+        let Some(connection) = self.connections.get_mut(number) else { return };
         let is_answered = had_request && connection.pending.is_none();
+        let ends = done.is_err() || (is_answered && self.protocol.options.close);
+        if ends {
+            connection.link = None;
+        }
         match done {
-            Ok(()) if !is_answered => {}
-            Ok(()) if protocol.options.close => self.end(number, EndReason::new(), counters),
-            Ok(()) => {
-                // Reading the response took so little time that another clock read is not worth its
-                // cost.
-                let now = protocol.last_response;
-                self.is_free(number, now, counters);
-            }
-            Err(ended) => self.end(number, ended, counters),
+            // Reading the response took so little time that another clock read is not worth its
+            // cost.
+            _ if is_answered => self.on_free(number, self.protocol.last_response, counters),
+            Err(why) if had_request && why.is_empty() => self.fail(number, CLOSED, counters),
+            Err(why) if had_request => self.fail(number, &why, counters),
+            // One that ends while it is free keeps its turn.
+            Err(why) if !why.is_empty() => counters.fail(&why),
+            _ => {}
         }
     }
 
-    /// Closes a connection. An empty `why` means that it ended normally.
-    fn end(&mut self, number: usize, why: EndReason, counters: &mut Counters) {
-        let Some(connection) = self.connections.get_mut(number) else { return };
-        connection.stream = None;
-        connection.response.clear();
-        let is_lost = connection.pending.take().is_some();
-        counters.lost += u64::from(is_lost);
-        if why.is_empty() {
-            return self.is_free(number, Instant::now(), counters);
+    /// Returns an error if the connection has ended.
+    fn exchange(&mut self, event: Ready, counters: &mut Counters) -> Result<(), EndReason> {
+        let Self { connections, protocol, buffer, body, .. } = self;
+        let Some(Connection { link: Some(link), pending }) = connections.get_mut(event.number)
+        else {
+            return Ok(());
+        };
+        if event.is_writable {
+            link.flush().map_err(|error| error.to_string())?;
         }
+        loop {
+            let read = link.read(buffer, event.is_closed).map_err(|error| error.to_string())?;
+            let Some(input) = read else { return Ok(()) };
+            counters.bytes_in += input.fresh as u64;
+            let bytes = buffer.get(..input.len).unwrap_or_default();
+            let Some(request) = *pending else {
+                return Err(if input.is_over { String::new() } else { TOO_MUCH.into() });
+            };
+            if let Some(whole) = response::read(bytes, input.is_over, body)? {
+                *pending = None;
+                protocol.read(&request, &whole, counters);
+                let stays = whole.keep_alive && !input.is_over;
+                return if stays { Ok(()) } else { Err(String::new()) };
+            }
+            if input.is_over {
+                return Err(CLOSED.into());
+            }
+            link.keep(bytes);
+            if input.is_all {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends a connection without a response to its request.
+    fn fail(&mut self, number: usize, why: &str, counters: &mut Counters) {
+        let Some(connection) = self.connections.get_mut(number) else { return };
+        *connection = Connection::default();
+        counters.lost += 1;
         self.protocol.silence.is_refused |= why.contains("refused");
-        counters.fail(&why);
+        counters.fail(why);
         self.broken.push(number);
     }
 
     /// Handles a connection that is free for the next request.
-    fn is_free(&mut self, number: usize, now: Instant, counters: &mut Counters) {
-        if self.schedule.is_none() {
-            return self.begin(number, now, counters);
+    fn on_free(&mut self, number: usize, now: Instant, counters: &mut Counters) {
+        match &mut self.pacer {
+            Some(pacer) => pacer.add(number),
+            None => self.begin(number, now, counters),
         }
-        // One that the tracker closes while it is idle keeps its turn.
-        let connection = self.connections.get_mut(number);
-        if connection.is_some_and(|it| !std::mem::replace(&mut it.is_idle, true)) {
-            self.idle.push_back(number);
-        }
-    }
-
-    /// Sends the scheduled requests of an open loop.
-    fn send_due(&mut self, counters: &mut Counters) {
-        while let Some(schedule) = &mut self.schedule {
-            let now = Instant::now();
-            let now_ns = now.saturating_duration_since(self.start).as_nanos() as u64;
-            if schedule.due(now_ns) == 0 {
-                return;
-            }
-            let Some(number) = self.idle.pop_front() else { return };
-            self.connections.iter_mut().skip(number).take(1).for_each(|it| it.is_idle = false);
-            let due = self.start + Duration::from_nanos(schedule.next_ns());
-            schedule.advance();
-            counters.overdue += u64::from(now > due + OVERDUE);
-            self.begin(number, due, counters);
-        }
-    }
-
-    /// Returns the next time at which there is work: now, if a request is scheduled and a
-    /// connection is idle.
-    fn wake(&self, until: Instant) -> Instant {
-        let mut wake = until;
-        if let Some(schedule) = self.schedule.filter(|_| !self.idle.is_empty()) {
-            wake = wake.min(self.start + Duration::from_nanos(schedule.next_ns()));
-        }
-        wake
     }
 }
 
@@ -219,28 +233,31 @@ impl Worker for Http {
     }
 
     fn start(&mut self, at: Instant) {
-        self.start = at;
+        self.pacer.iter_mut().for_each(|pacer| pacer.start = at);
     }
 
     fn step(&mut self, until: Instant, counters: &mut Counters) -> Result<()> {
         if std::mem::take(&mut self.is_first_step) {
             for number in 0..self.connections.len() {
-                self.is_free(number, Instant::now(), counters);
+                self.on_free(number, Instant::now(), counters);
             }
         }
-        self.send_due(counters);
-        let (wake, before) = (self.wake(until), Instant::now());
+        while let Some((number, due)) = self.pacer.as_mut().and_then(|pacer| pacer.next(counters)) {
+            self.begin(number, due, counters);
+        }
+        let wake = self.pacer.as_ref().map_or(until, |pacer| pacer.wake(until));
+        let before = Instant::now();
         if std::mem::take(&mut self.was_small_batch) {
             thread::sleep(COALESCE.1);
         }
-        self.poller.wait(wake, self.schedule.is_some()).context("cannot wait for sockets")?;
+        self.poller.wait(wake, self.pacer.is_some()).context("cannot wait for sockets")?;
         counters.waited += before.elapsed();
         let ready = std::mem::take(&mut self.poller.ready);
-        self.was_small_batch = self.schedule.is_none()
+        self.was_small_batch = self.pacer.is_none()
             && self.connections.len() >= COALESCE.0
             && ready.len() < self.connections.len() / SMALL_BATCH_DIVISOR;
         for event in &ready {
-            self.advance(event.number, counters);
+            self.advance(*event, counters);
         }
         self.poller.ready = ready;
         self.protocol.silence.check()
@@ -249,12 +266,12 @@ impl Worker for Http {
     fn maintain(&mut self, counters: &mut Counters) {
         let now = Instant::now();
         for number in std::mem::take(&mut self.broken) {
-            self.is_free(number, Instant::now(), counters);
+            self.on_free(number, now, counters);
         }
         for number in 0..self.connections.len() {
             let request = self.connections.get(number).and_then(|connection| connection.pending);
             if request.is_some_and(|request| now > request.due + self.timeout) {
-                self.end(number, format!("no response within {:?}", self.timeout), counters);
+                self.fail(number, &format!("no response within {:?}", self.timeout), counters);
             }
         }
     }
@@ -262,7 +279,7 @@ impl Worker for Http {
 
 impl ProtocolState {
     /// Writes the next request for a connection.
-    fn write(&mut self, number: usize, connection: &mut Connection, due: Instant) {
+    fn write(&mut self, number: usize, due: Instant) -> OutstandingRequest {
         let first = number as u32 * self.share;
         let place = first + self.random.below(self.share as usize) as u32;
         let place = place.min(self.population.len() - 1);
@@ -271,14 +288,12 @@ impl ProtocolState {
             self.checker.expect_another_peer();
         }
         let target = self.options.url.target(self.population.number(place));
-        let request = &mut connection.request;
-        request.clear();
-        request.extend_from_slice(b"GET ");
-        codec::announce_target(request, target, &announce, 0);
-        request.extend_from_slice(&self.request_end);
-        connection.sent = 0;
-        connection.pending = Some(OutstandingRequest { peer, due });
+        self.request.clear();
+        self.request.extend_from_slice(b"GET ");
+        codec::announce_target(&mut self.request, target, &announce, 0);
+        self.request.extend_from_slice(&self.request_end);
         self.silence.since.get_or_insert_with(|| due.max(self.last_response));
+        OutstandingRequest { peer, due }
     }
 
     /// Handles a response.
@@ -290,7 +305,7 @@ impl ProtocolState {
     ) {
         self.last_response = Instant::now();
         if response.status != 200 {
-            counters.count(ResponseKind::Error);
+            counters.responses.error += 1;
             counters.fail(&format!("HTTP status {}", response.status));
         } else if let Err(why) = self.read_body(request, response.body, counters) {
             return counters.fail(why);
@@ -305,77 +320,40 @@ impl ProtocolState {
         body: &[u8],
         counters: &mut Counters,
     ) -> Result<(), &'static str> {
-        if KEYS.failure.find(body).is_some()
-            && let Ok(codec::TrackerResponse::Failure(words)) = codec::parse_announce(body)
-        {
-            counters.refuse(words);
+        self.unchecked += 1;
+        let is_checked = self.unchecked >= self.options.check_every;
+        if !is_checked && FAILURE.find(body).is_none() {
+            // Some trackers append a line break.
+            let body = body.trim_ascii_end();
+            if !(body.starts_with(b"d") && body.ends_with(b"e")) {
+                return Err(INVALID);
+            }
+            counters.responses.announce += 1;
             return Ok(());
         }
-        self.unchecked += 1;
-        if self.unchecked < self.options.check_every {
-            let peers = peers(body).ok_or("an invalid announce response")?;
-            counters.peers += peers;
-        } else {
-            self.unchecked = 0;
-            self.check(request, body, counters)?;
-        }
-        counters.count(ResponseKind::Announce);
-        Ok(())
-    }
-
-    /// Validates an announce response.
-    fn check(
-        &mut self,
-        request: &OutstandingRequest,
-        body: &[u8],
-        counters: &mut Counters,
-    ) -> Result<(), &'static str> {
-        let Ok(codec::TrackerResponse::Success(answer)) = codec::parse_announce(body) else {
-            return Err("an invalid announce response");
+        let answer = match codec::parse_announce(body).map_err(|_| INVALID)? {
+            codec::TrackerResponse::Failure(words) => {
+                counters.refuse(words);
+                return Ok(());
+            }
+            codec::TrackerResponse::Success(answer) => answer,
         };
-        counters.peers += answer.peers.len() as u64;
-        let asker = (request.peer, self.source);
-        // A count that the tracker omits cannot be wrong.
-        let seeders = answer.seeders.unwrap_or(answer.peers.len() as u64);
-        let leechers = answer.leechers.unwrap_or(0);
-        let answer = AnnounceAnswer { seeders, leechers, peers: PeerList::List(&answer.peers) };
-        let workload = self.population.workload();
-        self.checker.check(workload, asker, &answer, &mut counters.checks);
+        counters.responses.announce += 1;
+        if is_checked {
+            // The peers of one response stand for those of all that are not checked.
+            counters.peers += answer.peers.len() as u64 * u64::from(self.unchecked);
+            self.unchecked = 0;
+            let asker = (request.peer, self.source);
+            let workload = self.population.workload();
+            self.checker.check(workload, asker, &answer, &mut counters.checks);
+        }
         Ok(())
     }
 }
 
-/// Returns the number of peers in a response's compact lists without parsing all of it, or `None`
-/// if it is not an announce response. Lists of dictionaries count as empty.
-fn peers(body: &[u8]) -> Option<u64> {
-    // Some trackers append a line break.
-    let body = body.trim_ascii_end();
-    if body.first() != Some(&b'd') || body.last() != Some(&b'e') {
-        return None;
-    }
-    let len = |key: &Finder<'_>| {
-        let rest = body.get(key.find(body)? + key.needle().len()..)?;
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).take(9);
-        Some(digits.fold(0, |number, digit| number * 10 + u64::from(digit - b'0')))
-    };
-    let (v4, v6) = (len(&KEYS.peers), len(&KEYS.peers6));
-    let has_interval = KEYS.interval.find(body).is_some();
-    (has_interval || v4.is_some()).then(|| v4.unwrap_or(0) / 6 + v6.unwrap_or(0) / 18)
-}
+const INVALID: &str = "an invalid announce response";
 
-struct Keys {
-    failure: Finder<'static>,
-    interval: Finder<'static>,
-    peers: Finder<'static>,
-    peers6: Finder<'static>,
-}
-
-static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
-    failure: Finder::new("14:failure reason"),
-    interval: Finder::new("8:interval"),
-    peers: Finder::new("5:peers"),
-    peers6: Finder::new("6:peers6"),
-});
+static FAILURE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("14:failure reason"));
 
 /// Returns the address that the tracker sees, which the system chooses.
 fn source(options: &HttpOptions) -> Result<IpAddr> {
@@ -385,38 +363,4 @@ fn source(options: &HttpOptions) -> Result<IpAddr> {
     // Connecting a UDP socket sends nothing; it only selects a route.
     socket.connect(address).with_context(|| format!("no route to {address}"))?;
     Ok(socket.local_addr()?.ip())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::TrackerUrl;
-
-    #[test]
-    fn counts_compact_peers() {
-        for (body, expected) in [
-            ("d8:intervali9e5:peers12:aaaaaabbbbbbe", Some(2)),
-            ("d8:intervali9e5:peers0:6:peers618:aaaaaabbbbbbccccccee", Some(1)),
-            ("d8:intervali9ee", Some(0)),
-            ("d8:intervali9e5:peerslee", Some(0)),
-            ("d8:intervali9ee\r\n", Some(0)),
-            ("de", None),
-            ("", None),
-            ("<html>", None),
-        ] {
-            assert_eq!(peers(body.as_bytes()), expected, "{body}");
-        }
-    }
-
-    /// Otherwise two requests would use it at the same time.
-    #[test]
-    fn a_connection_that_ends_while_idle_is_idle_once() {
-        let url = TrackerUrl::http("http://127.0.0.1:1/announce").unwrap();
-        let options = HttpOptions { connections: 2, rate: Some(1.0), ..HttpOptions::of(url) };
-        let (mut load, mut counters) = (Http::new(&options, 0).unwrap(), Counters::default());
-        load.is_free(0, Instant::now(), &mut counters);
-        load.is_free(1, Instant::now(), &mut counters);
-        load.end(0, EndReason::new(), &mut counters);
-        assert_eq!(load.idle, [0, 1]);
-    }
 }

@@ -1,5 +1,5 @@
-//! Sends and receives datagrams in batches: by recvmmsg, sendmmsg, and segmentation offload (`UDP_SEGMENT`), with which
-//! a batch of datagrams of equal length passes the stack as one.
+//! Sends and receives datagrams in batches: by recvmmsg, and by segmentation offload (`UDP_SEGMENT`), with which a batch
+//! of datagrams of equal length passes the stack as one.
 
 use std::array;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, recvmmsg, sendmmsg, sendmsg,
-    setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, recvmmsg, sendmsg, setsockopt,
+    sockopt,
 };
 use nix::sys::time::TimeSpec;
 
@@ -27,9 +27,6 @@ const SEGMENT_MAX: usize = 1200;
 /// Datagram buffers, shared by all sockets of a thread.
 pub(super) struct DatagramIo {
     headers: MultiHeaders<()>,
-    /// Those of sent datagrams, which have no control messages: the kernel would take received ones for
-    /// orders.
-    sent_headers: MultiHeaders<()>,
     buffers: Box<[[u8; DATAGRAM_BUFFER]; BATCH]>,
     offload: bool,
     timestamps: bool,
@@ -44,8 +41,7 @@ impl DatagramIo {
             buffers.try_into().unwrap_or_else(|_| Box::new([[0; DATAGRAM_BUFFER]; BATCH]));
         let control = timestamps.then(|| nix::cmsg_space!(TimeSpec));
         let headers = MultiHeaders::preallocate(BATCH, control);
-        let sent_headers = MultiHeaders::preallocate(BATCH, None);
-        Self { headers, sent_headers, buffers, offload, timestamps }
+        Self { headers, buffers, offload, timestamps }
     }
 
     /// Configures a socket for use.
@@ -90,10 +86,12 @@ impl DatagramIo {
     /// Sends consecutive datagrams of `len` bytes each.
     pub(super) fn send(&mut self, socket: &UdpSocket, batch: &[u8], len: usize) -> io::Result<()> {
         for batch in batch.chunks(len * SEGMENTS_MAX) {
-            if batch.len() <= len {
-                socket.send(batch)?;
-            } else if !self.offload || len > SEGMENT_MAX || !self.send_as_one(socket, batch, len)? {
-                self.send_each(socket, batch, len)?;
+            let has_many = batch.len() > len && len <= SEGMENT_MAX;
+            if has_many && self.offload && self.send_as_one(socket, batch, len)? {
+                continue;
+            }
+            for datagram in batch.chunks(len) {
+                socket.send(datagram)?;
             }
         }
         Ok(())
@@ -111,44 +109,6 @@ impl DatagramIo {
                 Ok(false)
             }
             Err(error) => Err(error.into()),
-        }
-    }
-
-    fn send_each(&mut self, socket: &UdpSocket, batch: &[u8], len: usize) -> io::Result<()> {
-        let mut left = batch;
-        while !left.is_empty() {
-            let slices: Vec<_> =
-                left.chunks(len).take(BATCH).map(|datagram| [IoSlice::new(datagram)]).collect();
-            let addresses = vec![None::<()>; slices.len()];
-            let (fd, flags) = (socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
-            let sent = sendmmsg(fd, &mut self.sent_headers, slices.iter(), addresses, [], flags)?;
-            let sent = sent.count().max(1);
-            left = left.get(sent * len..).unwrap_or_default();
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Timestamps of received datagrams must not go out with the next ones.
-    #[test]
-    fn sends_each_datagram_after_receiving_timestamps() {
-        let [one, two] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-        one.connect(two.local_addr().unwrap()).unwrap();
-        two.connect(one.local_addr().unwrap()).unwrap();
-        let mut io = DatagramIo::new(false, true);
-        io.register(&two).unwrap();
-        for _ in 0..2 {
-            io.send(&one, b"aabb", 2).unwrap();
-            let mut received = Vec::new();
-            while received.len() < 2 {
-                // Loopback delivers at once; if not, there is nothing to receive yet.
-                let _ = io.receive(&two, |bytes, _, _| received.push(bytes.to_vec()));
-            }
-            assert_eq!(received, [b"aa", b"bb"]);
         }
     }
 }

@@ -4,22 +4,25 @@
 //! map, a late response is distinguished from an unsolicited one, and a tracker cannot guess other
 //! ids.
 
-use crate::mix::RequestKind;
-use crate::population::TorrentPeer;
+/// The kind of an outstanding request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Asked<P> {
+    Connect,
+    /// The announce of this peer.
+    Announce(P),
+    Scrape,
+}
 
 /// An outstanding request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct PendingRequest<P = TorrentPeer> {
-    pub(super) kind: RequestKind,
-    /// The announcing peer.
-    pub(super) peer: P,
+pub(super) struct PendingRequest<P> {
+    pub(super) asked: Asked<P>,
     /// Scheduled time in nanoseconds from the start.
     pub(super) due_ns: u64,
 }
 
-/// The request that a response belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum ResponseMatch<P = TorrentPeer> {
+pub(super) enum ResponseMatch<P> {
     /// The request in this slot, which is now free.
     Request(u32, PendingRequest<P>),
     /// A request that has expired.
@@ -36,7 +39,7 @@ struct Slot<P> {
     expired: Option<u32>,
 }
 
-pub(super) struct PendingRequests<P = TorrentPeer> {
+pub(super) struct PendingRequests<P> {
     slots: Vec<Slot<P>>,
     key: u32,
 }
@@ -56,13 +59,12 @@ impl<P: Copy> PendingRequests<P> {
     }
 
     /// Puts a request into a free slot and returns its transaction id.
-    pub(super) fn insert(&mut self, slot: u32, request: PendingRequest<P>) -> u32 {
+    pub(super) fn insert(&mut self, slot: u32, asked: Asked<P>, due_ns: u64) -> u32 {
         let Some(place) = self.slots.get_mut(slot as usize) else { return SLOT_MASK ^ self.key };
-        place.request = Some(request);
+        place.request = Some(PendingRequest { asked, due_ns });
         (place.generation << SLOT_BITS | slot) ^ self.key
     }
 
-    /// Handles a response with this transaction id.
     pub(super) fn complete(&mut self, transaction_id: u32) -> ResponseMatch<P> {
         let id = transaction_id ^ self.key;
         let (slot, generation) = (id & SLOT_MASK, id >> SLOT_BITS);
@@ -81,14 +83,14 @@ impl<P: Copy> PendingRequests<P> {
         }
     }
 
-    /// Expires requests scheduled before `before_ns` and passes them and their free slots to `freed`.
-    pub(super) fn expire(&mut self, before_ns: u64, mut freed: impl FnMut(u32, PendingRequest<P>)) {
+    /// Expires requests scheduled before `before_ns` and passes their free slots and what they asked for to `freed`.
+    pub(super) fn expire(&mut self, before_ns: u64, mut freed: impl FnMut(u32, Asked<P>)) {
         for (slot, place) in (0..).zip(&mut self.slots) {
             if let Some(request) = place.request.filter(|request| request.due_ns < before_ns) {
                 place.request = None;
                 place.expired = Some(place.generation);
                 place.generation = (place.generation + 1) & GENERATION_MASK;
-                freed(slot, request);
+                freed(slot, request.asked);
             }
         }
     }
@@ -98,16 +100,18 @@ impl<P: Copy> PendingRequests<P> {
 mod tests {
     use super::*;
 
-    fn request(due_ns: u64) -> PendingRequest {
-        let peer = TorrentPeer { torrent: 1, port: 2 };
-        PendingRequest { kind: RequestKind::Announce, peer, due_ns }
+    fn request(due_ns: u64) -> PendingRequest<()> {
+        PendingRequest { asked: Asked::Scrape, due_ns }
     }
 
     #[test]
     fn a_response_completes_its_request_once() {
-        let mut pending = PendingRequests::new(4, 0xdead_beef);
+        let mut pending = PendingRequests::<()>::new(4, 0xdead_beef);
         for generation in 0..10_000 {
-            let id = pending.insert(3, request(generation));
+            let id = pending.insert(3, Asked::Scrape, generation);
+            for other in [id ^ 1, id ^ 2, id ^ (1 << 20), id ^ (1 << 31), 0, u32::MAX] {
+                assert_eq!(pending.complete(other), ResponseMatch::Unknown, "{other:x}");
+            }
             assert_eq!(pending.complete(id), ResponseMatch::Request(3, request(generation)));
             assert_eq!(pending.complete(id), ResponseMatch::Unknown);
         }
@@ -115,25 +119,17 @@ mod tests {
 
     #[test]
     fn a_late_response_is_recognized_once() {
-        let mut pending = PendingRequests::new(4, 7);
-        let (old, fresh) = (pending.insert(0, request(5)), pending.insert(1, request(6)));
+        let mut pending = PendingRequests::<()>::new(4, 7);
+        let old = pending.insert(0, Asked::Scrape, 5);
+        let fresh = pending.insert(1, Asked::Scrape, 6);
         let mut freed = Vec::new();
         pending.expire(6, |slot, _| freed.push(slot));
         assert_eq!(freed, [0]);
-        let again = pending.insert(0, request(8));
+        let again = pending.insert(0, Asked::Scrape, 8);
         assert_ne!(old, again);
         assert_eq!(pending.complete(old), ResponseMatch::Late);
         assert_eq!(pending.complete(old), ResponseMatch::Unknown);
         assert_eq!(pending.complete(fresh), ResponseMatch::Request(1, request(6)));
         assert_eq!(pending.complete(again), ResponseMatch::Request(0, request(8)));
-    }
-
-    #[test]
-    fn other_ids_are_unknown() {
-        let mut pending = PendingRequests::new(2, 0x1234_5678);
-        let id = pending.insert(0, request(0));
-        for other in [id ^ 1, id ^ 2, id ^ (1 << 20), id ^ (1 << 31), 0, u32::MAX] {
-            assert_eq!(pending.complete(other), ResponseMatch::Unknown, "{other:x}");
-        }
     }
 }

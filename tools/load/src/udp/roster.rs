@@ -7,36 +7,30 @@
 //! The tracker may be a cluster: each datagram then goes to a node of its own, drawn from those that
 //! [`Routes`] has, as behind a router that balances by packet.
 
-mod downloads;
 mod peers;
 mod routes;
-mod scrapes;
 #[cfg(test)]
 mod tests;
 
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use client::codec::udp::{self as codec, Reply, decode_reply};
+use client::codec::udp::Reply;
+use client::{ScrapeStats, Session, SessionConfig, Url};
 use types::InfoHash;
 
 use self::peers::{Peers, Sent};
-use super::batch::Batch;
 use super::datagram_io::DatagramIo;
-use super::pending::{PendingRequest, PendingRequests, ResponseMatch};
-use super::worker;
-use crate::counters::{Counters, ResponseKind};
-use crate::mix::RequestKind;
-use crate::poller::Poller;
+use super::lanes::{LaneState, Lanes, Request, Traffic};
+use super::pending::Asked;
+use crate::counters::Counters;
 use crate::random::{Random, hash};
 use crate::schedule::{LoopMode, Schedule};
 
-pub use self::downloads::Download;
-pub use self::peers::PeerState;
+pub use self::peers::{Download, PeerState};
 pub use self::routes::Routes;
 
 /// Torrents and peers of a roster.
@@ -133,41 +127,19 @@ pub struct KnownPeer {
 /// See the module.
 pub struct Roster {
     peers: Peers,
-    start: Instant,
-    lanes: Vec<Lane>,
-    pending: PendingRequests<Sent>,
-    /// Slots of each lane.
-    window: u32,
-    poller: Poller,
-    /// For each node.
-    batches: Vec<Batch>,
+    lanes: Option<Lanes<Sent>>,
     routes: Arc<Routes>,
     random: Random,
 }
 
-struct Lane {
-    /// One for each node, all with the same source address, and so with one connection id.
-    sockets: Vec<UdpSocket>,
-    number: u32,
-    connection_id: Option<u64>,
-    connected: Instant,
-    was_refused: bool,
-    free: Vec<u32>,
-    /// The next peer that may have to start.
-    next: u32,
-}
-
-/// Renew connection ids before the minute for which BEP 15 allows their use.
-const RECONNECT_EVERY: Duration = Duration::from_secs(45);
 /// Between two looks at lost requests and connection ids.
 const MAINTAIN_EVERY: Duration = Duration::from_millis(100);
 /// Time for the first connection ids.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Time until a response to a scrape counts as missing. A request that is lost is sent again after 15 s.
+const SCRAPE_MAX: Duration = Duration::from_secs(60);
 /// Peers that a socket can have, by their ports.
 const SOCKET_PEERS_MAX: u32 = 64_000;
-/// Requests of an open loop that are sent to one socket at a time.
-const BURST_MAX: u64 = 16;
-const NO_PEER: Sent = Sent { number: u32::MAX, state: PeerState::Absent };
 
 impl Roster {
     /// Returns a roster of absent peers.
@@ -178,16 +150,9 @@ impl Roster {
     pub fn new(options: &RosterOptions) -> Result<Self> {
         let needed = options.peers.div_ceil(SOCKET_PEERS_MAX);
         ensure!(options.lanes() >= needed, "{} peers need {needed} sockets", options.peers);
-        let window = options.outstanding.div_ceil(options.lanes()).max(1);
-        let key = hash(options.seed, 2) as u32;
         Ok(Self {
             peers: Peers::new(options),
-            start: Instant::now(),
-            lanes: Vec::new(),
-            pending: PendingRequests::new(window * options.lanes(), key),
-            window,
-            poller: Poller::new()?,
-            batches: Vec::new(),
+            lanes: None,
             routes: Arc::new(Routes::to_all(0)),
             random: Random::new(hash(options.seed, 3)),
         })
@@ -202,46 +167,22 @@ impl Roster {
     pub fn connect(&mut self, nodes: &[&[SocketAddr]]) -> Result<()> {
         // Not kept: its buffers cannot go to another thread.
         let io = &mut DatagramIo::new(true, true);
-        self.routes = Arc::new(Routes::to_all(nodes.len()));
-        self.batches.resize_with(nodes.len(), Batch::default);
-        self.poller = Poller::new()?;
-        self.lanes.clear();
-        for number in 0..self.peers.options.lanes() {
-            let source = self.peers.options.source(number);
-            let mut sockets = Vec::new();
-            for addresses in nodes {
+        let options = &self.peers.options;
+        let mut ends = Vec::new();
+        for source in (0..options.lanes()).map(|lane| options.source(lane)) {
+            let of_family = |addresses: &&[SocketAddr]| {
                 let node = addresses.iter().find(|it| it.is_ipv4() == source.is_ipv4());
-                let node = node.with_context(|| format!("no tracker for {source}"))?;
-                let socket = worker::connect(Some(source), *node)?;
-                io.register(&socket)?;
-                let place = number as usize * nodes.len() + sockets.len();
-                self.poller.add(&socket, place)?;
-                sockets.push(socket);
-            }
-            self.lanes.push(Lane {
-                sockets,
-                number,
-                connection_id: None,
-                connected: Instant::now(),
-                was_refused: false,
-                free: (number * self.window..(number + 1) * self.window).rev().collect(),
-                next: 0,
-            });
+                node.copied().with_context(|| format!("no tracker for {source}"))
+            };
+            ends.push((Some(source), nodes.iter().map(of_family).collect::<Result<_>>()?));
         }
-        let began = Instant::now();
-        let mut counters = Counters::default();
-        while self.lanes.iter().any(|lane| lane.connection_id.is_none()) {
-            ensure!(began.elapsed() < CONNECT_MAX, "no connection ids from {nodes:?}");
-            self.expire(Duration::ZERO, &mut counters);
-            self.renew_connection_ids(io, &mut counters);
-            let until = Instant::now() + CONNECT_MAX / 20;
-            while Instant::now() < until
-                && self.lanes.iter().any(|lane| lane.connection_id.is_none())
-            {
-                self.receive(io, until, &mut counters, None)?;
-            }
-        }
-        self.expire(Duration::ZERO, &mut counters);
+        let window = options.outstanding.div_ceil(options.lanes()).max(1);
+        let mut lanes = Lanes::open(io, &ends, (window, hash(options.seed, 2) as u32))?;
+        lanes.start(self.peers.start);
+        self.routes = Arc::new(Routes::to_all(nodes.len()));
+        let never = AtomicBool::new(false);
+        lanes.connect(io, &mut self.traffic(RosterTask::Fill), CONNECT_MAX, &never)?;
+        self.lanes = Some(lanes);
         Ok(())
     }
 
@@ -249,42 +190,53 @@ impl Roster {
     ///
     /// # Errors
     ///
-    /// Fails if the system refuses to wait for the sockets.
+    /// Fails if it is not connected, or if the system refuses to wait for the sockets.
     pub fn run(&mut self, run: &RosterRun<'_>) -> Result<Counters> {
+        let mut lanes = self.lanes.take().context("the roster is not connected")?;
         let io = &mut DatagramIo::new(true, true);
-        let mut counters = Counters::default();
+        let traffic = &mut self.traffic(run.task);
+        let counters = &mut Counters::default();
+        let began_ns = lanes.now_ns();
         let mut schedule = match run.task {
-            RosterTask::Announce(LoopMode::Open { rate }) => {
-                Some((Schedule::new(rate), Instant::now(), 0))
-            }
+            RosterTask::Announce(LoopMode::Open { rate }) => Some(Schedule::new(rate)),
             _ => None,
         };
-        self.lanes.iter_mut().for_each(|lane| lane.next = 0);
-        let task = run.task;
-        let is_over = |roster: &Self| {
-            let is_full = task == RosterTask::Fill && roster.peers.present == roster.len();
-            is_full || run.stop.load(Ordering::Relaxed)
+        let is_full = |traffic: &RosterTraffic<'_>| {
+            run.task == RosterTask::Fill
+                && traffic.peers.present as usize == traffic.peers.all.len()
         };
-        let mut maintained = Instant::now();
-        let mut is_first = true;
-        while !is_over(self) {
+        let mut maintained: Option<Instant> = None;
+        while !run.stop.load(Ordering::Relaxed) && !is_full(traffic) {
             let mut until = Instant::now() + MAINTAIN_EVERY;
-            if let Some(schedule) = &mut schedule {
-                self.send_due(io, schedule, &mut counters);
-                until = until.min(schedule.1 + Duration::from_nanos(schedule.0.next_ns()));
-            }
-            if is_first || maintained.elapsed() > MAINTAIN_EVERY {
-                (is_first, maintained) = (false, Instant::now());
-                self.expire(run.timeout, &mut counters);
-                self.renew_connection_ids(io, &mut counters);
+            if maintained.is_none_or(|at| at.elapsed() > MAINTAIN_EVERY) {
+                maintained = Some(Instant::now());
+                lanes.expire(run.timeout, traffic, counters);
+                lanes.renew_connection_ids(io, traffic, counters);
                 if schedule.is_none() {
-                    (0..self.lanes.len()).for_each(|lane| self.send(io, lane, task, &mut counters));
+                    lanes.fill_all(io, traffic, counters);
                 }
             }
-            self.receive(io, until, &mut counters, schedule.is_none().then_some(task))?;
+            if let Some(schedule) = &mut schedule {
+                lanes.send_due(io, (schedule, began_ns), traffic, counters);
+                until = until.min(lanes.moment(began_ns + schedule.next_ns()));
+            }
+            lanes.receive(io, until, schedule.is_none(), traffic, counters)?;
         }
-        self.drain(io, run.patience, &mut counters)?;
-        Ok(counters)
+        // Wait for the last answers, and give up the others.
+        let end = Instant::now() + run.patience;
+        while Instant::now() < end && lanes.is_waiting() {
+            let until = end.min(Instant::now() + MAINTAIN_EVERY);
+            lanes.receive(io, until, false, traffic, counters)?;
+        }
+        lanes.expire(Duration::ZERO, traffic, counters);
+        self.lanes = Some(lanes);
+        Ok(std::mem::take(counters))
+    }
+
+    fn traffic(&mut self, task: RosterTask) -> RosterTraffic<'_> {
+        let next = vec![0; self.peers.options.lanes() as usize];
+        let Self { peers, routes, random, .. } = self;
+        RosterTraffic { peers, routes, random, task, next }
     }
 
     /// Returns the nodes that requests go to: all of those that it is connected to, unless changed.
@@ -314,7 +266,6 @@ impl Roster {
 
     /// Returns all peers that have ever announced.
     pub fn peers(&self) -> impl Iterator<Item = KnownPeer> {
-        let at = |ms: u32| self.start + Duration::from_millis(ms.into());
         let known = self.peers.all.iter().zip(0..);
         known.filter(|(peer, _)| peer.heard_ms > 0 || peer.is_uncertain).map(
             move |(peer, number)| KnownPeer {
@@ -324,10 +275,15 @@ impl Roster {
                 state: peer.state,
                 is_uncertain: peer.is_uncertain,
                 may_be_younger: peer.may_be_younger,
-                heard: at(peer.heard_ms),
-                changed: at(peer.changed_ms),
+                heard: self.peers.moment(peer.heard_ms),
+                changed: self.peers.moment(peer.changed_ms),
             },
         )
+    }
+
+    /// Returns all downloads that were completed, in the order of their ends.
+    pub fn downloads(&self) -> &[Download] {
+        &self.peers.downloads
     }
 
     /// Says what a tracker knows of a peer, such as after a crash that has lost it.
@@ -339,229 +295,91 @@ impl Roster {
     pub fn info_hash(&self, torrent: u32) -> InfoHash {
         self.peers.info_hash(torrent)
     }
-}
 
-/// Sending and receiving.
-impl Roster {
-    fn now_ns(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-
-    /// Sends as many announces on a lane as it has free slots.
-    fn send(
-        &mut self,
-        io: &mut DatagramIo,
-        lane: usize,
-        task: RosterTask,
-        counters: &mut Counters,
-    ) {
-        let due_ns = self.now_ns();
-        while self.add(lane, task, due_ns) {}
-        self.flush(io, lane, counters);
-    }
-
-    /// Sends the scheduled announces of an open loop.
-    fn send_due(
-        &mut self,
-        io: &mut DatagramIo,
-        (schedule, began, next): &mut (Schedule, Instant, usize),
-        counters: &mut Counters,
-    ) {
-        let task = RosterTask::Announce(LoopMode::Open { rate: 0.0 });
-        let offset_ns = began.saturating_duration_since(self.start).as_nanos() as u64;
-        let mut full = 0;
-        while full < self.lanes.len() {
-            let due = schedule.due(began.elapsed().as_nanos() as u64).min(BURST_MAX);
-            if due == 0 {
-                return;
-            }
-            *next = (*next + 1) % self.lanes.len();
-            let mut sent = 0;
-            while sent < due && self.add(*next, task, offset_ns + schedule.next_ns()) {
-                schedule.advance();
-                sent += 1;
-            }
-            full = if sent == 0 { full + 1 } else { 0 };
-            self.flush(io, *next, counters);
-        }
-    }
-
-    /// Adds an announce to a node's batch. Returns false if the lane has no slot or no peer for it.
-    fn add(&mut self, lane: usize, task: RosterTask, due_ns: u64) -> bool {
-        let Self { peers, lanes, pending, batches, .. } = self;
-        let node = self.routes.draw(&mut self.random);
-        let Some(batch) = batches.get_mut(node) else { return false };
-        let Some(lane) = lanes.get_mut(lane) else { return false };
-        let (Some(connection_id), false) = (lane.connection_id, lane.free.is_empty()) else {
-            return false;
-        };
-        let now_ms = (due_ns / 1_000_000) as u32;
-        let number = match task {
-            RosterTask::Fill => next_absent(lane, peers),
-            RosterTask::Announce(_) => peers.any(lane.number, now_ms),
-        };
-        let Some(number) = number else { return false };
-        let Some(slot) = lane.free.pop() else { return false };
-        let (announce, peer) = peers.announce(number, now_ms);
-        let id = pending.insert(slot, PendingRequest { kind: RequestKind::Announce, peer, due_ns });
-        batch.add(|out| codec::announce(out, connection_id, id, &announce, b""));
-        true
-    }
-
-    /// Sends the batches.
-    fn flush(&mut self, io: &mut DatagramIo, lane: usize, counters: &mut Counters) {
-        let Self { lanes, batches, .. } = self;
-        let Some(lane) = lanes.get(lane) else { return };
-        for (batch, socket) in batches.iter_mut().zip(&lane.sockets) {
-            if batch.count == 0 {
-                continue;
-            }
-            counters.sent += batch.count;
-            if let Err(error) = io.send(socket, &batch.bytes, batch.len) {
-                // Requests that could not be sent expire like those that were lost.
-                counters.fail(&error.to_string());
-            }
-            batch.clear();
-        }
-    }
-
-    fn renew_connection_ids(&mut self, io: &mut DatagramIo, counters: &mut Counters) {
-        for number in 0..self.lanes.len() {
-            let due_ns = self.now_ns();
-            let Some(lane) = self.lanes.get_mut(number) else { return };
-            let is_old = lane.connected.elapsed() > RECONNECT_EVERY;
-            if lane.connection_id.is_some() && !is_old && !lane.was_refused {
-                continue;
-            }
-            let Some(slot) = lane.free.pop() else { continue };
-            // One request for all refusals until it is answered.
-            (lane.was_refused, lane.connected) = (false, Instant::now());
-            let request = PendingRequest { kind: RequestKind::Connect, peer: NO_PEER, due_ns };
-            let id = self.pending.insert(slot, request);
-            let node = self.routes.draw(&mut self.random);
-            let Some(batch) = self.batches.get_mut(node) else { return };
-            batch.add(|out| codec::connect(out, id));
-            self.flush(io, number, counters);
-        }
-    }
-
-    /// Waits for answers until `until` and reads them. If there is a `task`, sends the next announces on
-    /// the same lanes.
-    fn receive(
-        &mut self,
-        io: &mut DatagramIo,
-        until: Instant,
-        counters: &mut Counters,
-        task: Option<RosterTask>,
-    ) -> Result<()> {
-        self.poller.wait(until, task.is_none())?;
-        let ready = std::mem::take(&mut self.poller.ready);
-        for place in ready.iter().map(|ready| ready.number) {
-            let Self { lanes, peers, pending, start, window, batches, .. } = self;
-            let (number, node) = (place / batches.len(), place % batches.len());
-            let Some(lane) = lanes.get_mut(number) else { continue };
-            let Lane { sockets, free, .. } = lane;
-            let Some(socket) = sockets.get(node) else { continue };
-            let mut connected = None;
-            let mut was_refused = false;
-            let received = io.receive(socket, |datagram, _, queued| {
-                let Some((id, reply)) = decode_reply(datagram) else {
-                    return counters.fail("an invalid response");
-                };
-                let (slot, request) = match pending.complete(id) {
-                    ResponseMatch::Request(slot, request) if slot / *window == number as u32 => {
-                        (slot, request)
-                    }
-                    ResponseMatch::Late => {
-                        counters.late += 1;
-                        return;
-                    }
-                    _ => return counters.fail("a response with an unknown transaction id"),
-                };
-                free.push(slot);
-                let now_ns = start.elapsed().saturating_sub(queued).as_nanos() as u64;
-                match (request.kind, reply) {
-                    (RequestKind::Connect, Reply::Connect { connection_id }) => {
-                        counters.count(ResponseKind::Connect);
-                        connected = Some(connection_id);
-                    }
-                    (RequestKind::Announce, Reply::Announce { .. }) => {
-                        counters.count(ResponseKind::Announce);
-                        // At least 1: 0 is never.
-                        peers.acknowledge(request.peer, ((now_ns / 1_000_000) as u32).max(1));
-                    }
-                    (_, Reply::Error(text)) => {
-                        counters.refuse(text);
-                        was_refused = true;
-                        peers.give_up(request.peer, (now_ns / 1_000_000) as u32);
-                    }
-                    _ => counters.fail("a response of another kind than the request"),
-                }
-                let latency_ns = now_ns.saturating_sub(request.due_ns);
-                counters.latencies.record(Duration::from_nanos(latency_ns));
-            });
-            if let Err(error) = received
-                && error.kind() != ErrorKind::WouldBlock
-            {
-                counters.fail(&error.to_string());
-            }
-            if was_refused {
-                (lane.was_refused, lane.next) = (true, 0);
-            }
-            if let Some(id) = connected {
-                (lane.connection_id, lane.connected) = (Some(id), Instant::now());
-            }
-            if let Some(task) = task {
-                self.send(io, number, task, counters);
-            }
-        }
-        self.poller.ready = ready;
-        Ok(())
-    }
-
-    /// Counts requests older than `timeout` as lost.
-    fn expire(&mut self, timeout: Duration, counters: &mut Counters) {
-        let now_ns = self.now_ns();
-        let before_ns = now_ns.saturating_sub(timeout.as_nanos() as u64);
-        let Self { lanes, pending, peers, window, .. } = self;
-        pending.expire(before_ns, |slot, request| {
-            counters.lost += 1;
-            peers.give_up(request.peer, (now_ns / 1_000_000) as u32);
-            if let Some(lane) = lanes.get_mut((slot / *window) as usize) {
-                lane.free.push(slot);
-                lane.next = 0;
-            }
-        });
-    }
-
-    /// Waits for the last answers, and gives up the others.
-    fn drain(
-        &mut self,
-        io: &mut DatagramIo,
-        patience: Duration,
-        counters: &mut Counters,
-    ) -> Result<()> {
-        let until = Instant::now() + patience;
-        let window = self.window as usize;
-        while Instant::now() < until && self.lanes.iter().any(|lane| lane.free.len() < window) {
-            self.receive(io, until.min(Instant::now() + MAINTAIN_EVERY), counters, None)?;
-        }
-        self.expire(Duration::ZERO, counters);
-        Ok(())
+    /// Scrapes all torrents at a node.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the node does not answer.
+    pub fn scrape(&self, tracker: SocketAddr) -> Result<Vec<ScrapeStats>> {
+        let url = Url::parse(&format!("udp://{tracker}"))?;
+        let config = SessionConfig::with_web_roots(SCRAPE_MAX)?;
+        let hashes: Vec<InfoHash> = (0..self.torrents()).map(|it| self.info_hash(it)).collect();
+        let counts = Session::open(&url, tracker, &config)?.scrape(&hashes)?;
+        counts.into_iter().collect::<Option<_>>().context("expected the counts of all torrents")
     }
 }
 
-/// Returns the next peer of a lane that has to start. `None` if all have been sent; those of lost
-/// requests begin anew.
-fn next_absent(lane: &mut Lane, peers: &Peers) -> Option<u32> {
-    let (lanes, count) = (peers.options.lanes(), peers.of_lane(lane.number));
-    while lane.next < count {
-        let number = lane.number + lanes * lane.next;
-        lane.next += 1;
-        let peer = peers.all.get(number as usize)?;
-        if peer.state == PeerState::Absent && !peer.is_waiting {
-            return Some(number);
+/// The announces of a run.
+struct RosterTraffic<'a> {
+    peers: &'a mut Peers,
+    routes: &'a Routes,
+    random: &'a mut Random,
+    task: RosterTask,
+    /// The next peer of each lane that may have to start.
+    next: Vec<u32>,
+}
+
+impl RosterTraffic<'_> {
+    /// Returns the next peer of a lane that has to start. `None` if all have been sent; those of lost
+    /// requests begin anew.
+    fn next_absent(&mut self, lane: u32) -> Option<u32> {
+        let (lanes, count) = (self.peers.options.lanes(), self.peers.of_lane(lane));
+        let next = self.next.get_mut(lane as usize)?;
+        while *next < count {
+            let number = lane + lanes * *next;
+            *next += 1;
+            let peer = self.peers.all.get(number as usize)?;
+            if peer.state == PeerState::Absent && !peer.is_waiting {
+                return Some(number);
+            }
+        }
+        None
+    }
+}
+
+impl Traffic for RosterTraffic<'_> {
+    type Peer = Sent;
+
+    fn node(&mut self) -> usize {
+        self.routes.draw(self.random)
+    }
+
+    fn next(&mut self, lane: u32, due_ns: u64) -> Option<Request<'_, Sent>> {
+        let now_ms = milliseconds(due_ns);
+        let number = match self.task {
+            RosterTask::Fill => self.next_absent(lane),
+            RosterTask::Announce(_) => self.peers.any(lane, now_ms),
+        };
+        let (announce, peer) = self.peers.announce(number?, now_ms);
+        Some(Request::Announce { announce, url: b"", peer })
+    }
+
+    fn read(
+        &mut self,
+        _: &LaneState,
+        asked: Asked<Sent>,
+        reply: &Reply<'_>,
+        now_ns: u64,
+        counters: &mut Counters,
+    ) -> Result<(), &'static str> {
+        match (asked, reply) {
+            (Asked::Announce(peer), Reply::Announce { .. }) => {
+                counters.responses.announce += 1;
+                // At least 1: 0 is never.
+                self.peers.acknowledge(peer, milliseconds(now_ns).max(1));
+                Ok(())
+            }
+            _ => Err("a response of another kind than the request"),
         }
     }
-    None
+
+    fn give_up(&mut self, lane: u32, peer: Sent, now_ns: u64) {
+        self.peers.give_up(peer, milliseconds(now_ns));
+        self.next.iter_mut().skip(lane as usize).take(1).for_each(|next| *next = 0);
+    }
+}
+
+fn milliseconds(ns: u64) -> u32 {
+    (ns / 1_000_000) as u32
 }

@@ -1,14 +1,13 @@
 //! Measures the time until other nodes of a tracker know a peer that has announced to one of them.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use client::codec::udp::{self as codec, Reply, decode_reply};
+use anyhow::{Context, Result};
+use client::{Session, SessionConfig, TrackerError, Url};
 use types::{Announce, Event, InfoHash, NumWant};
 
-use super::worker;
 use crate::population::peer_id;
 use crate::random::Random;
 
@@ -18,36 +17,28 @@ const ASK_EVERY: Duration = Duration::from_millis(2);
 const REPEAT_AFTER: Duration = Duration::from_millis(500);
 /// The longest that a node may take for one request.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Between two looks at sockets.
-const LOOK_EVERY: Duration = Duration::from_micros(200);
-/// Renew connection ids before the minute for which BEP 15 allows their use.
-const CONNECTION_ID_AGE_MAX: Duration = Duration::from_secs(45);
 
 /// A client that announces peers at one node and asks others for them. Each peer has a torrent of its own.
-#[derive(Debug)]
 pub struct Sightings {
-    /// One for each node.
-    sockets: Vec<UdpSocket>,
-    /// A connection id that is good for all nodes, and when it was issued.
-    connection_id: Option<(u64, Instant)>,
-    transaction_id: u32,
+    nodes: Vec<(Url, SocketAddr, Option<Session>)>,
+    config: SessionConfig,
     random: Random,
 }
 
 impl Sightings {
-    /// Opens a socket for each node. Each node accepts the connection ids of all.
+    /// Returns a client of these nodes.
     ///
     /// # Errors
     ///
-    /// If `source` is no address of this host.
-    pub fn new(nodes: &[SocketAddr], source: IpAddr, seed: u64) -> Result<Self> {
-        let open = |node: &SocketAddr| worker::plain_socket(Some(source), *node);
-        let sockets: Result<Vec<UdpSocket>> = nodes.iter().map(open).collect();
-        let sockets = sockets?;
-        for socket in &sockets {
-            socket.set_nonblocking(true)?;
-        }
-        Ok(Self { sockets, connection_id: None, transaction_id: 0, random: Random::new(seed) })
+    /// If TLS, which is not used, cannot be set up.
+    pub fn new(nodes: &[SocketAddr], seed: u64) -> Result<Self> {
+        let node =
+            |address: &SocketAddr| Ok((Url::parse(&format!("udp://{address}"))?, *address, None));
+        Ok(Self {
+            nodes: nodes.iter().map(node).collect::<Result<_>>()?,
+            config: SessionConfig::with_web_roots(REPEAT_AFTER)?,
+            random: Random::new(seed),
+        })
     }
 
     /// Announces a new peer at a node, and asks others until all of them know it. Returns the time from sending the
@@ -62,46 +53,32 @@ impl Sightings {
         others: &[usize],
         patience: Duration,
     ) -> Result<Option<Duration>> {
-        let id = self.connection_id(at)?;
+        // Connection ids are not part of the measured time.
+        self.ask(at, |_| Ok(()))?;
         let info_hash = InfoHash(self.random.bytes());
-        let (began, peer) = (Instant::now(), self.random.next());
-        self.exchange(at, |out, number| {
-            codec::announce(out, id, number, &announce(info_hash, Event::Started, peer), b"");
-        })?;
-        let until = began + patience;
-        let is_seen = others.iter().all(|node| self.is_seen_at(*node, id, info_hash, until));
-        let seen = is_seen.then(|| began.elapsed());
-        self.exchange(at, |out, number| {
-            codec::announce(out, id, number, &announce(info_hash, Event::Stopped, peer), b"");
-        })?;
-        Ok(seen)
-    }
-
-    /// Returns a connection id, which a node issues if there is none.
-    fn connection_id(&mut self, node: usize) -> Result<u64> {
-        if let Some((id, since)) = self.connection_id
-            && since.elapsed() < CONNECTION_ID_AGE_MAX
-        {
-            return Ok(id);
-        }
-        let answer = self.exchange(node, codec::connect)?;
-        let Some((_, Reply::Connect { connection_id })) = decode_reply(&answer) else {
-            bail!("no connection id");
+        let started = Announce {
+            event: Event::Started,
+            left: Some(1),
+            want: NumWant::Peers(0),
+            ..Announce::new(info_hash, peer_id(self.random.next()), 4242)
         };
-        self.connection_id = Some((connection_id, Instant::now()));
-        Ok(connection_id)
+        let began = Instant::now();
+        self.ask(at, |session| session.announce(&started))?;
+        let until = began + patience;
+        let is_seen = others.iter().all(|node| self.is_seen_at(*node, info_hash, until));
+        let seen = is_seen.then(|| began.elapsed());
+        let stopped = Announce { event: Event::Stopped, ..started };
+        self.ask(at, |session| session.announce(&stopped))?;
+        Ok(seen)
     }
 
     /// Asks a node whether it knows the peer of a torrent, until it does. Returns false if it does not in time. A node that
     /// does not run knows nothing.
-    fn is_seen_at(&mut self, node: usize, id: u64, info_hash: InfoHash, until: Instant) -> bool {
+    fn is_seen_at(&mut self, node: usize, info_hash: InfoHash, until: Instant) -> bool {
         while Instant::now() < until {
-            let answer = self.exchange(node, |out, number| {
-                codec::scrape(out, id, number, &[info_hash]);
-            });
-            let is_known = answer.is_ok_and(|answer| match decode_reply(&answer) {
-                Some((_, Reply::Scrape(counts))) => counts.iter().any(|byte| *byte != 0),
-                _ => false,
+            let counts = self.ask(node, |session| session.scrape(&[info_hash]));
+            let is_known = counts.is_ok_and(|counts| {
+                counts.iter().flatten().any(|counts| counts.seeders + counts.leechers > 0)
             });
             if is_known {
                 return true;
@@ -111,52 +88,35 @@ impl Sightings {
         false
     }
 
-    /// Sends a request until its answer comes, which is returned.
-    fn exchange(&mut self, node: usize, write: impl Fn(&mut Vec<u8>, u32)) -> Result<Vec<u8>> {
-        let socket = self.sockets.get(node).context("no such node")?;
-        self.transaction_id += 1;
-        let (number, mut request) = (self.transaction_id, Vec::new());
-        write(&mut request, number);
-        let (began, mut answer) = (Instant::now(), [0; 2048]);
-        let mut next = began;
+    /// Sends a request, again if it is not answered.
+    fn ask<T>(
+        &mut self,
+        node: usize,
+        request: impl Fn(&mut Session) -> Result<T, TrackerError>,
+    ) -> Result<T> {
+        let (url, address, session) = self.nodes.get_mut(node).context("no such node")?;
+        let end = Instant::now() + ANSWER_MAX;
         loop {
-            if Instant::now() >= next {
-                let _ = socket.send(&request);
-                next = Instant::now() + REPEAT_AFTER;
-            }
-            while let Some(len) = received(socket, &mut answer) {
-                let answer = answer.get(..len).unwrap_or_default();
-                match decode_reply(answer) {
-                    Some((found, Reply::Error(text))) if found == number => {
-                        self.connection_id = None;
-                        bail!("refused: {}", String::from_utf8_lossy(text));
-                    }
-                    Some((found, _)) if found == number => return Ok(answer.to_vec()),
-                    _ => {}
+            let opened = match session.take() {
+                Some(opened) => Ok(opened),
+                None => Session::open(url, *address, &self.config),
+            };
+            let answered = opened.and_then(|mut opened| {
+                let answer = request(&mut opened)?;
+                Ok((opened, answer))
+            });
+            match answered {
+                Ok((opened, answer)) => {
+                    *session = Some(opened);
+                    return Ok(answer);
                 }
+                Err(error) if Instant::now() > end => {
+                    return Err(error).with_context(|| format!("node {node}"));
+                }
+                Err(_) => thread::sleep(ASK_EVERY),
             }
-            if began.elapsed() > ANSWER_MAX {
-                self.connection_id = None;
-                bail!("node {node} has not answered for {ANSWER_MAX:?}");
-            }
-            thread::sleep(LOOK_EVERY);
         }
     }
-}
-
-/// Returns an announce of a leecher.
-fn announce(info_hash: InfoHash, event: Event, peer: u64) -> Announce {
-    Announce {
-        event,
-        left: Some(1),
-        want: NumWant::Peers(0),
-        ..Announce::new(info_hash, peer_id(peer), 4242)
-    }
-}
-
-/// Receives a datagram if there is one. Returns its length.
-fn received(socket: &UdpSocket, answer: &mut [u8]) -> Option<usize> {
-    socket.recv(answer).ok()
 }
 
 #[cfg(test)]
@@ -179,7 +139,7 @@ mod tests {
             Some(vec![answer])
         });
         let nodes = [first.address, second.address];
-        let mut sightings = Sightings::new(&nodes, [127, 0, 0, 1].into(), 1).unwrap();
+        let mut sightings = Sightings::new(&nodes, 1).unwrap();
         let seen = sightings.observe(0, &[1], Duration::from_secs(10)).unwrap();
         assert!(seen.is_some_and(|time| time >= 2 * ASK_EVERY), "{seen:?}");
         let seen = sightings.observe(1, &[0], Duration::from_millis(50)).unwrap();

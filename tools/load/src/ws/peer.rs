@@ -10,7 +10,6 @@ use wire::ws::{self, Reader};
 
 use super::incoming::{Incoming, info_hash, offer_ids, read};
 use super::shared::SharedState;
-use crate::counters::ResponseKind;
 
 /// A peer of one torrent, or of several in turn, with at most one outstanding request.
 pub(super) struct Peer {
@@ -44,7 +43,6 @@ pub(super) struct PeerContext<'a> {
     pub(super) congested: bool,
 }
 
-/// The outcome of receiving bytes.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ReceiveOutcome {
     /// Processed bytes.
@@ -100,7 +98,7 @@ impl Peer {
                 _ => return Err(Ended("the response is not a WebSocket handshake".into())),
             }
             self.key = None;
-            context.shared.counters.count(ResponseKind::Connect);
+            context.shared.counters.responses.connect += 1;
             self.announce(0, context);
         }
         loop {
@@ -190,12 +188,12 @@ impl Peer {
         let counters = &mut context.shared.counters;
         match read(text) {
             Some(Incoming::Offer) => {
-                counters.count(ResponseKind::Offer);
+                counters.responses.offer += 1;
                 self.answer(text, context);
             }
-            Some(Incoming::Answer) => counters.count(ResponseKind::Answer),
+            Some(Incoming::Answer) => counters.responses.answer += 1,
             Some(Incoming::Announced { interval_s, peers }) => {
-                counters.count(ResponseKind::Announce);
+                counters.responses.announce += 1;
                 if self.is_acknowledgement(context.shared) {
                     context.shared.counters.web.acknowledgements += 1;
                 } else {
@@ -247,9 +245,6 @@ impl Peer {
         let names = offer_ids(offer);
         if let Some((from, offer_id)) = names {
             shared.check_offer(self.id, from, offer_id);
-        }
-        if !shared.random.percent(shared.answers_percent) {
-            return;
         }
         let (false, Some((to_peer_id, offer_id))) = (context.congested, names) else {
             shared.counters.web.answers_withheld += 1;

@@ -43,23 +43,6 @@ fn start(lab: &Lab, subject: &Subject, protocol: Protocol) -> Result<RunningTrac
 }
 
 #[test]
-fn a_tracker_is_started_watched_and_stopped() {
-    let lab = lab();
-    for protocol in [Protocol::Udp, Protocol::Http] {
-        let subject = Subject { tracker: listener(), front: None };
-        let mut running = start(&lab, &subject, protocol).unwrap();
-        running.check().unwrap();
-        let text = fs::read_to_string(lab.folder.path("tracker.conf")).unwrap();
-        assert_eq!(text, format!("plain {}", running.address.port()));
-        assert!(running.usage().unwrap().resident_bytes > 0);
-        let address = running.address;
-        drop(running);
-        // It is gone: its port is free.
-        UdpSocket::bind(address).unwrap();
-    }
-}
-
-#[test]
 fn a_front_stands_before_it() {
     let lab = lab();
     let mut front = listener();
@@ -94,13 +77,4 @@ fn a_tracker_that_ends_takes_its_front_along() {
     io::Read::read_to_string(child.stdout.as_mut().unwrap(), &mut text).unwrap();
     assert!(!status.success());
     assert_eq!(text, "it's here\nit's gone\n");
-}
-
-#[test]
-fn sockets_are_found_in_the_kernel_s_table() {
-    let table = "  sl  local_address rem_address   st\n\
-                 1234: 0100007F:0BB9 00000000:0000 07 00000000:00000000\n";
-    assert!(lists_port(table, 3001) && !lists_port(table, 3002) && !lists_port("", 3001));
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    assert!(has_udp_socket(std::process::id(), socket.local_addr().unwrap().port()));
 }

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use types::{InfoHash, PackedV4, PackedV6, PeerKey};
+use types::InfoHash;
 
 use crate::codec::bencode::{BencodeError, Value, parse_lenient};
+use crate::codec::compact_peers;
 use crate::response::TRUNCATED_PEERS;
 use crate::{AnnounceResponse, ScrapeEntry, ScrapeStats};
 
@@ -124,13 +125,7 @@ impl AnnounceResponse {
     fn peers_v4(&mut self, value: Option<&Value<'_>>) {
         match value {
             None => {}
-            Some(Value::Bytes(bytes)) => {
-                let (peers, rest) = bytes.as_chunks::<{ PackedV4::WIRE_LEN }>();
-                self.peers.extend(peers.iter().map(|peer| PeerKey::V4(*peer).socket_addr()));
-                if !rest.is_empty() {
-                    self.note_violation(TRUNCATED_PEERS);
-                }
-            }
+            Some(Value::Bytes(bytes)) => self.compact_peers(bytes, false),
             Some(Value::List(peers)) => {
                 for peer in peers {
                     match peer_of(peer) {
@@ -145,11 +140,17 @@ impl AnnounceResponse {
 
     /// Reads a string with 18 bytes a peer (BEP 7).
     fn peers_v6(&mut self, value: Option<&Value<'_>>) {
-        let Some(value) = value else { return };
-        let Some(bytes) = value.bytes() else { return self.note_violation(INVALID_PEER) };
-        let (peers, rest) = bytes.as_chunks::<{ PackedV6::WIRE_LEN }>();
-        self.peers.extend(peers.iter().map(|peer| PeerKey::V6(*peer).socket_addr()));
-        if !rest.is_empty() {
+        match value.map(Value::bytes) {
+            None => {}
+            Some(Some(bytes)) => self.compact_peers(bytes, true),
+            Some(None) => self.note_violation(INVALID_PEER),
+        }
+    }
+
+    fn compact_peers(&mut self, bytes: &[u8], is_v6: bool) {
+        let (peers, is_whole) = compact_peers(bytes, is_v6);
+        self.peers.extend(peers);
+        if !is_whole {
             self.note_violation(TRUNCATED_PEERS);
         }
     }

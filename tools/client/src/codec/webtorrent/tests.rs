@@ -117,16 +117,3 @@ fn reads_replies_of_other_trackers() {
         assert_eq!(read(bad), None, "{bad}");
     }
 }
-
-#[test]
-fn reads_a_binary_string_before_other_text() {
-    let bytes: [u8; 20] = std::array::from_fn(|at| (at * 13) as u8);
-    let mut text = b" ".to_vec();
-    binary(&mut text, &bytes);
-    text.extend_from_slice(b",\"offer\":{}}");
-    let text = String::from_utf8(text).unwrap();
-    assert_eq!(read_binary_string(&text), Some(bytes));
-    for bad in ["", "7", "\"19 characters, alas\"", "\"20 characters, no end"] {
-        assert_eq!(read_binary_string(bad), None, "{bad}");
-    }
-}

@@ -57,7 +57,6 @@ pub(super) fn warnings(configuration: &str) -> Result<Vec<Problem>, String> {
     Ok(warnings.map(problem).collect())
 }
 
-/// Runs `tidegate config COMMAND` with a configuration.
 fn run(command: &str, configuration: &str) -> Result<Output, String> {
     let program = tidegate();
     let run = || -> io::Result<_> {

@@ -135,7 +135,6 @@ struct Entry {
     span: Range<usize>,
 }
 
-/// Collects the keys of a table and of the tables in it.
 fn collect(table: &DeTable<'_>, path: &str, entries: &mut Vec<Entry>) {
     for (name, value) in table {
         let path = match path {

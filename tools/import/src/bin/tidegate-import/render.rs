@@ -71,7 +71,6 @@ pub(super) fn render(rival: Rival, sources: &str, draft: &Draft) -> Rendered {
     file
 }
 
-/// Returns the section of a key.
 fn section_of(key: &DraftKey) -> &'static str {
     key.name.rsplit_once('.').map_or("", |(section, _)| section)
 }
@@ -103,7 +102,6 @@ impl Rendered {
     }
 }
 
-/// Returns a value as TOML.
 fn toml(value: &Value) -> String {
     toml::Value::try_from(value).map_or_else(|_| value.to_string(), |value| value.to_string())
 }

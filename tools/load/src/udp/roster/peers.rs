@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use types::{Announce, Event, InfoHash, NumWant};
 
@@ -50,16 +51,18 @@ impl RosterPeer {
     }
 }
 
-/// A completed download that was announced.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Completed {
-    pub(super) torrent: u32,
-    /// Milliseconds from the start.
-    pub(super) at_ms: u32,
-    /// True if the tracker acknowledged it.
-    pub(super) is_acknowledged: bool,
-    /// True if the peer has announced no download before.
-    pub(super) is_first: bool,
+/// A completed download that a peer has announced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Download {
+    /// The torrent's number.
+    pub torrent: u32,
+    /// When the tracker acknowledged it, or when the roster gave the request up.
+    pub at: Instant,
+    /// False if the tracker did not acknowledge it: it may have counted it.
+    pub is_acknowledged: bool,
+    /// True if it is the first one of its peer. A tracker may know the peer of a later one as a seeder, and then it does not
+    /// count.
+    pub is_first: bool,
 }
 
 /// An announce that was sent: of which peer, and what it makes of it.
@@ -72,11 +75,13 @@ pub(super) struct Sent {
 /// All peers. Peer `number` belongs to lane `number % lanes`.
 pub(super) struct Peers {
     pub(super) options: RosterOptions,
+    /// The moment from which times are counted.
+    pub(super) start: Instant,
     pub(super) all: Vec<RosterPeer>,
     /// Peers that are not absent.
     pub(super) present: u32,
     /// Downloads in the order of their ends.
-    pub(super) completed: Vec<Completed>,
+    pub(super) downloads: Vec<Download>,
     /// Peers that have announced one.
     completers: HashSet<u32>,
     random: Random,
@@ -111,12 +116,18 @@ impl Peers {
         let all = all.collect();
         Self {
             options: options.clone(),
+            start: Instant::now(),
             all,
             present: 0,
-            completed: Vec::new(),
+            downloads: Vec::new(),
             completers: HashSet::new(),
             random,
         }
+    }
+
+    /// Returns the moment this many milliseconds after the start.
+    pub(super) fn moment(&self, ms: u32) -> Instant {
+        self.start + Duration::from_millis(ms.into())
     }
 
     /// Returns how many peers a lane has.
@@ -125,7 +136,6 @@ impl Peers {
         all.saturating_sub(lane).div_ceil(lanes)
     }
 
-    /// Returns the IP address and the port of a peer.
     pub(super) fn address(&self, number: u32) -> (IpAddr, u16) {
         let lanes = self.options.lanes();
         (self.options.source(number % lanes), PORT_MIN + (number / lanes) as u16)
@@ -199,7 +209,8 @@ impl Peers {
         if peer.state == PeerState::Leecher && sent.state == PeerState::Seeder {
             let is_first = self.completers.insert(sent.number);
             let torrent = peer.torrent;
-            self.completed.push(Completed { torrent, at_ms, is_acknowledged, is_first });
+            let at = self.moment(at_ms);
+            self.downloads.push(Download { torrent, at, is_acknowledged, is_first });
         }
     }
 

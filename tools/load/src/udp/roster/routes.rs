@@ -46,24 +46,3 @@ impl Routes {
         used().nth(drawn).map_or(0, |(node, _)| node)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nodes_are_drawn_of_those_that_are_used() {
-        let (routes, mut random) = (Routes::to_all(3), Random::new(1));
-        let drawn = |random: &mut Random| {
-            let mut counts = [0; 3];
-            (0..3000).for_each(|_| counts[routes.draw(random)] += 1);
-            counts
-        };
-        assert!(drawn(&mut random).iter().all(|count| (800..1200).contains(count)));
-        routes.set(0, false);
-        let counts = drawn(&mut random);
-        assert!(counts[0] == 0 && counts[1..].iter().all(|count| *count > 1200), "{counts:?}");
-        routes.set(2, false);
-        assert_eq!(drawn(&mut random), [0, 3000, 0]);
-    }
-}

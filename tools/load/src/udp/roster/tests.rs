@@ -191,6 +191,9 @@ fn downloads_are_listed_with_what_is_known_of_them() {
     peers.acknowledge(completed(0), 3);
     peers.give_up(completed(1), 4);
     peers.acknowledge(completed(1), 5);
-    let found = peers.completed.iter().map(|it| (it.at_ms, it.is_acknowledged, it.is_first));
-    assert_eq!(found.collect::<Vec<_>>(), [(2, true, true), (4, false, true), (5, true, false)]);
+    let found = peers.downloads.iter().map(|it| (it.at, it.is_acknowledged, it.is_first));
+    let expected = [(2, true, true), (4, false, true), (5, true, false)];
+    let expected =
+        expected.map(|(ms, acknowledged, first)| (peers.moment(ms), acknowledged, first));
+    assert_eq!(found.collect::<Vec<_>>(), expected);
 }

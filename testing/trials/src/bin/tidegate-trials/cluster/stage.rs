@@ -1,6 +1,5 @@
 //! A cluster under load: what steps act on, and what is watched meanwhile.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -28,8 +27,6 @@ const TORRENTS: u32 = 400;
 const REST_MS: u32 = 20_000;
 /// Of a thousand announces, those that stop or complete.
 const CHANGES_PERMILLE: u32 = 100;
-/// The client that announces at one node and asks the others.
-const OBSERVER: u8 = 200;
 /// Peers that come while NATS is away: more than three queues of 1 MiB hold.
 const CROWD: u32 = 240_000;
 const CROWD_CLIENT: u8 = 100;
@@ -255,7 +252,7 @@ impl Observer {
     fn run(&self, stop: &AtomicBool) -> Result<(Latencies, u64)> {
         let numbers = 1..=self.routes.len() as u8;
         let nodes: Vec<_> = numbers.map(|node| TestCluster::udp(node)[0]).collect();
-        let mut sightings = Sightings::new(&nodes, IpAddr::from(site_client(OBSERVER)), 1)?;
+        let mut sightings = Sightings::new(&nodes, 1)?;
         let (mut latencies, mut unseen, mut turn) = (Latencies::default(), 0, 0);
         while !stop.load(Ordering::Relaxed) {
             let before = self.interruptions.load(Ordering::Relaxed);
