@@ -77,12 +77,9 @@ impl ApiArgs {
     }
 }
 
-/// Returns the path of the first token, as far as the configuration tells: the one in `file`, or else that of the only
-/// running tracker.
+/// Returns the path of the first token, as far as the configuration in `file` tells.
 fn first_token(file: Option<&Path>) -> String {
-    let running: Vec<PathBuf> = crate::running::files().into_keys().collect();
-    let only = if let [only] = running.as_slice() { Some(only.as_path()) } else { None };
-    let dir = crate::load(file.or(only)).ok().and_then(|(_, config)| config.state_dir);
+    let dir = crate::load(file).ok().and_then(|(_, config)| config.state_dir);
     let place = dir.map(|dir| dir.join("first-token").display().to_string());
     place.unwrap_or_else(|| "first-token in its state directory".into())
 }
