@@ -182,7 +182,6 @@ impl NetworkRule {
     }
 }
 
-/// Parses the action behind an entry.
 fn parse_action(text: &str) -> Option<NetworkAction> {
     match text {
         "deny" => Some(NetworkAction::Deny),

@@ -19,7 +19,6 @@ pub(super) trait Choice: Copy + PartialEq + 'static {
         Self::VALUES.get(at).copied()
     }
 
-    /// Returns the word for this value.
     fn word(self) -> &'static str {
         let at = Self::VALUES.iter().position(|known| *known == self);
         debug_assert!(at.is_some(), "every value has a word");
@@ -49,7 +48,7 @@ choices! {
     Transport { "udp" => Udp, "http" => Http, "tls" => Tls }
     ProxyProtocol { "off" => Off, "v1v2" => V1V2 }
     Challenge { "tls-alpn-01" => TlsAlpn, "http-01" => Http }
-    SiteChoice { "off" => Off, "feed" => Feed, "unit3d" => Unit3d, "gazelle" => Gazelle }
+    SiteKind { "off" => Off, "feed" => Feed, "unit3d" => Unit3d, "gazelle" => Gazelle }
     Sandboxing { "auto" => Auto, "off" => Off }
     LogFormat { "text" => Text, "json" => Json }
 }
@@ -111,11 +110,14 @@ impl Challenge {
 
 /// The kind of the site whose users announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SiteChoice {
+pub enum SiteKind {
+    /// There is none.
     Off,
     /// Any site, which reads the feed.
     Feed,
+    /// UNIT3D.
     Unit3d,
+    /// Gazelle.
     Gazelle,
 }
 

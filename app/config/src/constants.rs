@@ -79,7 +79,6 @@ pub(super) fn warning(in_use: &dyn AnySetting, origin: &Origin) -> Problem {
     no_setting(name, &value, origin)
 }
 
-/// Returns true for a key of [`GONE`].
 pub(super) fn is_gone(name: &str) -> bool {
     GONE.iter().any(|(gone, _)| *gone == name)
 }

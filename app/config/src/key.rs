@@ -60,7 +60,6 @@ impl Key {
         Self { common: true, ..self }
     }
 
-    /// The section it belongs to.
     pub(crate) fn section(&self) -> &'static str {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
     }

@@ -10,19 +10,21 @@ use front::http::ForwardedHeader;
 use net::Engine;
 use net::tls::CertificateFiles;
 use pages::PublicPage;
+use serde_json::Value as Json;
 use tracker::PrivateAddresses;
 use tracker::access::Mode;
 use types::limits;
 use xdp::Mode as XdpMode;
 
 use super::choices::{
-    Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, SiteChoice, StatsChoice, Transport,
+    Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, SiteKind, StatsChoice, Transport,
 };
 use super::defaults::{LOCAL_NETWORKS, PRIVATE_NETWORKS};
-use super::features;
-use super::key::{Key, Kind, Section};
+use super::key::{Key, Kind, Origin, Problem, Section};
 use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
+use super::source::unknown_key;
+use super::{constants, features};
 
 const DAY_S: u32 = 24 * 3600;
 /// More than any machine can serve in a second.
@@ -456,7 +458,7 @@ settings! {
     ["site"] site: SiteSection {
         /// off, feed (any site reads what its users transferred from the API), unit3d or gazelle (the site's
         /// own database is read and written, and its calls are answered).
-        kind: Choice(SiteChoice) = SiteChoice::Off;
+        kind: Choice(SiteKind) = SiteKind::Off;
         /// The site's database, e.g. "mysql://tidegate@127.0.0.1:3306/unit3d". Of unit3d and gazelle.
         database: Text = "";
         /// File with the password of the database's user. Empty = the URL has it, or there is none.
@@ -543,6 +545,32 @@ impl Sections {
     /// Returns the setting with this name.
     pub(super) fn find_mut(&mut self, name: &str) -> Option<&mut dyn AnySetting> {
         self.all_mut().into_iter().find(|setting| setting.key().name == name)
+    }
+
+    /// Sets a key. The value of a constant is ignored, with a warning, unless constants are settings.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such key, or it does not accept the value: a sentence.
+    pub(super) fn set(
+        &mut self,
+        name: &str,
+        value: impl FnOnce(&Key) -> Json,
+        origin: Origin,
+        sets_constants: bool,
+        warnings: &mut Vec<Problem>,
+    ) -> Result<(), String> {
+        if let Some(warning) = constants::gone(name, &origin) {
+            warnings.push(warning);
+            return Ok(());
+        }
+        let setting = self.find_mut(name).ok_or_else(|| unknown_key(name))?;
+        if setting.key().constant && !sets_constants {
+            warnings.push(constants::warning(setting, &origin));
+            return Ok(());
+        }
+        let value = value(setting.key());
+        setting.set(&value, origin)
     }
 
     /// Returns the addresses that a section listens on.

@@ -58,7 +58,7 @@ pub use access::{
     GeoConfig, KeySource, NearConfig, NetworkRule, NetworkRules, NetworkSet, TokenConfig,
 };
 pub use acme::AcmeConfig;
-pub use choices::{Challenge, LogFormat, Transport};
+pub use choices::{Challenge, LogFormat, SiteKind, Transport};
 pub use cluster::{ClusterConfig, is_name as is_cluster_name};
 pub use key::{Problem, escaped};
 pub use list_source::{
@@ -69,7 +69,7 @@ pub use load_rules::LoadConfig;
 pub use log::{LogConfig, LogRateLimit};
 pub use read::{Settings, load, parse};
 pub use show::{init, list, show, without_secrets};
-pub use site::{SiteConfig, SiteDatabase, SiteFactors, SiteKind, SiteListWindow, SiteTls};
+pub use site::{SiteConfig, SiteFactors, SiteListWindow};
 pub use swarms::SwarmsConfig;
 pub use xdp::XdpConfig;
 

@@ -40,7 +40,6 @@ impl LoadConfig {
     }
 }
 
-/// Returns the budgets, by [`Service::index`].
 fn budgets(load: &LoadSection, problems: &mut Vec<Problem>) -> [Budget; SERVICES] {
     let mut budgets = [Budget::default(); SERVICES];
     for text in &load.budgets.value {

@@ -28,7 +28,6 @@ impl<T> Setting<T> {
         Problem::new(&self.origin, format!("{}: {}", self.key.name, text.as_ref()))
     }
 
-    /// Returns a mistake in one item of this value.
     pub(super) fn item_problem(&self, item: &str, text: &str) -> Problem {
         self.problem(format!("`{item}`: {text}"))
     }
@@ -51,7 +50,6 @@ impl Setting<u32> {
     }
 }
 
-/// A [`Setting`] of any type.
 pub(crate) trait AnySetting {
     fn key(&self) -> &'static Key;
     fn origin(&self) -> &Origin;
@@ -202,46 +200,9 @@ pub(super) fn refusal(kind: Kind, found: &Json) -> String {
         Kind::List => "a list of strings".into(),
         Kind::Certificates => r#"a list of tables { chain = "FILE", key = "FILE" }"#.into(),
     };
-    let wrong_table = match (kind, found) {
-        (Kind::Certificates, Json::Array(items)) => items.iter().find_map(other_keys),
-        _ => None,
-    };
-    format!("expected {expected}, found {}", wrong_table.unwrap_or_else(|| described(found)))
-}
-
-/// Describes a table whose keys are not those of a certificate.
-fn other_keys(item: &Json) -> Option<String> {
-    let names: Vec<&str> = item.as_object()?.keys().map(String::as_str).collect();
-    match names[..] {
-        ["chain", "key"] => None,
-        [] => Some("an empty table".into()),
-        _ => {
-            let names: Vec<_> = names.iter().map(|name| name.escape_debug().to_string()).collect();
-            Some(format!("a table with {}", names.join(", ")))
-        }
-    }
-}
-
-/// Describes a value in a few words.
-fn described(value: &Json) -> String {
-    match value {
-        Json::Array(items) => {
-            let types = [
-                ("integers", Json::is_number as fn(&Json) -> bool),
-                ("strings", Json::is_string),
-                ("tables", Json::is_object),
-            ];
-            let same = types.iter().find(|(_, is_type)| items.iter().all(is_type));
-            match same {
-                _ if items.is_empty() => "an empty list".into(),
-                Some((name, _)) => format!("a list of {name}"),
-                None => "a list of other values".into(),
-            }
-        }
-        Json::Object(_) => "a table".into(),
-        Json::Null => "a value of another type".into(),
-        value => value.to_string(),
-    }
+    // Dates and infinities, which no key accepts.
+    let found = if found.is_null() { "a value of another type".into() } else { toml(found) };
+    format!("expected {expected}, found {found}")
 }
 
 pub(crate) fn toml(value: &Json) -> String {

@@ -7,9 +7,9 @@ use net::process::memory_bytes;
 use tracker::Access;
 use types::Scope;
 
+use super::choices::SiteKind;
 use super::constants;
 use super::key::{Problem, unique};
-use super::site::SiteKind;
 use super::{AcmeConfig, Challenge, Config, ListenerGroup, ListenerPolicyConfig, Transport};
 
 /// Returns what to know of a listener's policy.

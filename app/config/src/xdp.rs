@@ -6,7 +6,6 @@ use super::key::Problem;
 use super::keys::XdpSection;
 use super::setting::Setting;
 
-/// The longest name of an interface, in bytes.
 const INTERFACE_NAME_MAX: usize = 15;
 /// The highest VLAN id.
 const VLAN_MAX: u16 = 4094;

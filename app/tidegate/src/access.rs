@@ -8,7 +8,6 @@ pub(crate) mod token_keys;
 mod torrents;
 mod user_keys;
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -19,7 +18,7 @@ use std::time::SystemTime;
 use ::lists::{ReadList, Registry};
 use anyhow::{Context, Result};
 use net::process::own_addresses;
-use tracker::access::{AccessLists, HashList};
+use tracker::access::AccessLists;
 use tracker::{ExternalAddress, ListenerPolicy, NetworkTable, Tracker};
 use types::UserKey;
 
@@ -101,13 +100,11 @@ pub(crate) fn apply_folders(config: &Config, state: &AccessState, tracker: &Trac
     tracker.replace_listeners(&policies);
 }
 
-/// Returns the folder of torrents that decide at a listener.
 fn folder_of(policy: &ListenerPolicyConfig) -> Option<&Path> {
     let path = policy.torrents.as_path();
     Some(path).filter(|path| policy.uses_allow() && !path.as_os_str().is_empty())
 }
 
-/// Reads the lists of every listener policy.
 fn read_policies(
     config: &Config,
     folders: &TorrentFolders,
@@ -153,22 +150,12 @@ impl AccessFiles {
         state.lists.set_lists(self.lists);
     }
 
-    /// Returns the numbers of entries, counting each list once.
+    /// Returns the numbers of entries.
     pub(crate) fn summary(&self) -> String {
-        let count = |list: fn(&ListenerPolicy) -> &Arc<HashList>| -> usize {
-            let lists: BTreeMap<_, _> = self
-                .listener_policies
-                .iter()
-                .map(list)
-                .map(|list| (Arc::as_ptr(list), list.len()))
-                .collect();
-            lists.into_values().sum()
+        let count = |begin: &str| -> u64 {
+            self.lists.iter().filter(|list| list.key.starts_with(begin)).map(|it| it.entries).sum()
         };
-        let (allow, deny) = (
-            count(|listener_policy| &listener_policy.lists.allow)
-                + count(|listener_policy| &listener_policy.lists.torrents),
-            count(|listener_policy| &listener_policy.lists.deny),
-        );
+        let (allow, deny) = (count("access.allow"), count("access.deny"));
         format!("{allow} allowed, {deny} denied, {} keys", self.keys.len())
     }
 }

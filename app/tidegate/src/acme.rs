@@ -98,15 +98,15 @@ impl Module for AcmeModule {
             return Ok(());
         }
         self.configure(running.config);
-        let store = CertStore {
-            certificates: Arc::clone(&running.shared.certificates),
-            challenges: Arc::clone(&running.config.challenges),
-        };
+        let certificates = Arc::clone(&running.shared.certificates);
+        let challenges = Arc::clone(&running.config.challenges);
         let sources = Arc::clone(running.workers.metric_sources());
         let configs = self.configs.subscribe();
         let stop = running.workers.stopping();
         running.workers.start("acme", lower_priority, move || {
-            follow(configs, stop, async |config| run_renewer(config, &store, &sources).await)
+            follow(configs, stop, async |config| {
+                run_renewer(config, &certificates, &challenges, &sources).await;
+            })
         })
     }
 
@@ -119,25 +119,19 @@ impl Module for AcmeModule {
     }
 }
 
-/// Where certificates and responses to challenges are placed.
-#[derive(Clone)]
-struct CertStore {
-    certificates: Arc<Certificates>,
-    challenges: Arc<Challenges>,
-}
-
 /// Renews certificates until it is dropped.
 async fn run_renewer(
     config: Option<AcmeConfig>,
-    store: &CertStore,
+    certificates: &Arc<Certificates>,
+    challenges: &Arc<Challenges>,
     metric_sources: &MetricSources,
 ) {
     let Some(config) = config else {
-        store.certificates.replace_obtained(Vec::new());
+        certificates.replace_obtained(Vec::new());
         return std::future::pending().await;
     };
     let mut renewer = loop {
-        match Renewer::new(config.clone(), store, &metric_sources.acme) {
+        match Renewer::new(config.clone(), certificates, challenges, &metric_sources.acme) {
             Ok(renewer) => break renewer,
             Err(error) => {
                 error!("certificates cannot be renewed: {error:#}");
@@ -172,7 +166,12 @@ struct Host {
 }
 
 impl<'a> Renewer<'a> {
-    fn new(config: AcmeConfig, store: &CertStore, attempts: &'a AcmeAttempts) -> Result<Self> {
+    fn new(
+        config: AcmeConfig,
+        certificates: &Arc<Certificates>,
+        challenges: &Arc<Challenges>,
+        attempts: &'a AcmeAttempts,
+    ) -> Result<Self> {
         let host = |domain: &String| Host {
             domain: domain.clone(),
             certificate: None,
@@ -183,8 +182,8 @@ impl<'a> Renewer<'a> {
         let authority = Authority {
             cache: Cache::open(&config)?,
             client: Client::new(config.ca.as_deref())?,
-            certificates: Arc::clone(&store.certificates),
-            challenges: Arc::clone(&store.challenges),
+            certificates: Arc::clone(certificates),
+            challenges: Arc::clone(challenges),
             config,
         };
         let mut renewer = Self {
@@ -333,7 +332,6 @@ impl Host {
     }
 }
 
-/// Runs `work` in a task, so that a panic becomes a failure.
 async fn catch_panic<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {

@@ -16,7 +16,6 @@ mod rules;
 mod status;
 mod table;
 mod torrents;
-mod upload;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -29,7 +28,7 @@ use crate::cli::{self, UsageError};
 use api::escape;
 use table::{Column, Table};
 
-pub(crate) use api::{Api, Endpoint};
+pub(crate) use api::Api;
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterApi, NodeArgs, NodeCommand};
 pub(crate) use endpoint::{ApiArgs, here};
@@ -158,7 +157,6 @@ struct Session {
 }
 
 impl Session {
-    /// Prints `value` as text, or as JSON.
     fn print_value(
         &self,
         value: &Value,
@@ -225,7 +223,6 @@ impl Session {
     }
 }
 
-/// Returns the list `name` in a response.
 fn items_of<'a>(response: &'a Value, name: &str) -> Result<&'a [Value], ApiError> {
     response[name].as_array().map(Vec::as_slice).ok_or_else(|| {
         ApiError::Failed(format!(

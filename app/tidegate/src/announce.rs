@@ -58,7 +58,6 @@ pub(crate) struct Announce {
     connect: ConnectArgs,
 }
 
-/// The event of an announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EventArg {
     /// A regular announce.
@@ -295,22 +294,5 @@ mod tests {
         let help = Announce::augment_args(clap::Command::new("announce")).render_long_help();
         let help = help.to_string();
         assert!(help.contains(&format!("[default: {prefix} and")), "{help}");
-    }
-
-    #[test]
-    fn limits_the_interval() {
-        let interval = |interval_s, min_interval_s| {
-            interval(&AnnounceResponse {
-                interval_s,
-                min_interval_s,
-                ..AnnounceResponse::default()
-            })
-            .as_secs()
-        };
-        assert_eq!(interval(Some(1800), None), 1800);
-        assert_eq!(interval(Some(60), Some(90)), 90);
-        assert_eq!(interval(Some(0), None), 1);
-        assert_eq!(interval(None, None), 1);
-        assert_eq!(interval(Some(u64::MAX), None), 24 * 3600);
     }
 }

@@ -11,7 +11,6 @@ use config::Config;
 
 const DAY_S: u64 = 24 * 3600;
 
-/// Reads the certificates that `config` names.
 pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
     let read = |files| Certificate::read(files).context("tls.certificates");
     config.certificates.iter().map(read).collect()

@@ -48,7 +48,6 @@ use config::{Config, Problem, Settings};
 /// The allocator of the program, for `tidegate version`.
 const ALLOCATOR: &str = if cfg!(target_env = "musl") { "musl" } else { "that of the system" };
 
-/// The variable of state.dir.
 const STATE_VARIABLE: &str = "TIDEGATE_STATE__DIR";
 
 /// A BitTorrent tracker: UDP, HTTP and WebTorrent in one process.
@@ -199,7 +198,6 @@ fn print_error(problems: &[String]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Reads the configuration from `file` and the environment.
 fn load(file: Option<&Path>) -> Result<(Settings, Config), Vec<String>> {
     load_with(&Serve::default().source(file), &[])
 }
@@ -248,7 +246,6 @@ fn init(file: Option<&Path>, force: bool, short: bool) -> Result<(), Vec<String>
     })
 }
 
-/// Checks a configuration, and prints which file that was.
 fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
     let read = file.map_or_else(
         || "Read no file, only the environment: --config names one".into(),

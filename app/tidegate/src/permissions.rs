@@ -185,17 +185,4 @@ mod tests {
         });
         assert!(!matches!(found, Ok((both, true)) if both != [false, true]), "{found:?}");
     }
-
-    #[test]
-    fn check_leaves_no_file() {
-        let base = harness::Directory::new().unwrap();
-        let directory = base.path("made");
-        check_writable("x", &directory, None).unwrap();
-        assert!(!directory.exists());
-        create_directory("x", &directory, None).unwrap();
-        create_directory("x", &directory, None).unwrap();
-        assert_eq!(mode(&directory).unwrap(), 0o700);
-        check_writable("x", &directory, None).unwrap();
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
-    }
 }

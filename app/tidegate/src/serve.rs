@@ -154,7 +154,6 @@ fn join(modules: &mut Modules, config: &Config) -> Result<Option<Membership>> {
 /// A process that has everything open, and has not entered the sandbox.
 struct Opened {
     origin: Origin,
-    /// The number of a node of a cluster.
     node: Option<u8>,
     modules: Modules,
     reloader: Reloader,
@@ -316,7 +315,6 @@ fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> 
     Ok(())
 }
 
-/// Returns what reports threads that end unasked.
 fn report_exits(events: Sender<Event>) -> impl Fn(ThreadExit) + Send + Sync {
     move |ended| {
         // Fails only while the process is going down.

@@ -16,7 +16,6 @@ use tracker::access::{BadLine, HashList};
 
 use config::{ConfiguredList, ListKind, ListSource, ListUrl};
 
-/// Reads lists, each once, and notes how they are.
 #[derive(Default)]
 pub(super) struct ListReader {
     /// By their files, which of those at URLs are the copies.

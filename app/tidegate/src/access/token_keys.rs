@@ -11,7 +11,6 @@ use types::limits::TOKEN_KEY_SET_MAX;
 
 use config::{Config, TokenConfig};
 
-/// The keys in use.
 #[derive(Clone, Default)]
 pub(crate) struct TokenKeys(Arc<Mutex<Option<InUse>>>);
 

@@ -355,31 +355,6 @@ mod tests {
     }
 
     #[test]
-    fn follows_files_as_they_come_change_and_go() {
-        let scene = Scene::new();
-        assert!(scene.has(&[]));
-        scene.write("one.torrent", &torrent("one"));
-        scene.write("two.TORRENT", &torrent("two"));
-        scene.write("three.txt", &torrent("three"));
-        scene.write(".four.torrent", &torrent("four"));
-        assert!(scene.has(&["one", "two"]) && scene.has(&["one", "two"]));
-        let label = scene.folders.names().find(&hash("one")).unwrap();
-        assert_eq!((&*label.name, label.size), ("one", Some(7)));
-        scene.write("one.torrent", &torrent("other"));
-        assert!(scene.has(&["other", "two"]));
-        assert_eq!(scene.folders.names().find(&hash("one")), None);
-        fs::remove_file(scene.path("two.TORRENT")).unwrap();
-        assert!(scene.has(&["other"]));
-        fs::create_dir_all(scene.path("a/b")).unwrap();
-        scene.write("a/b/deep.torrent", &torrent("deep"));
-        assert!(scene.has(&["deep", "other"]));
-        fs::remove_dir_all(scene.path("a")).unwrap();
-        assert!(scene.has(&["other"]) && scene.folders.names().len() == 1);
-        scene.folders.retain(std::iter::empty());
-        assert!(scene.folders.names().is_empty());
-    }
-
-    #[test]
     fn half_written_files_are_read_again() {
         let scene = Scene::new();
         let whole = torrent("one");

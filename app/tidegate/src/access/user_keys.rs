@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use tracker::{KeyId, KeyRules, PasskeyStore};
 use types::{UserKey, limits};
 
-/// The keys from the file that are in use, and their ids.
 #[derive(Default)]
 pub(crate) struct FileKeys {
     known: BTreeMap<Box<str>, KeyId>,

@@ -100,7 +100,6 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     write_secret(path, bytes, None).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Converts a URL to the name of a directory.
 fn directory_name(directory: &str) -> String {
     let plain =
         |char: char| if char.is_ascii_alphanumeric() || "-.".contains(char) { char } else { '_' };
@@ -117,7 +116,6 @@ mod tests {
     use super::*;
     use config::Challenge;
 
-    /// A cache in a temporary directory.
     struct Temporary(AcmeConfig, #[expect(dead_code, reason = "it ends with the test")] Directory);
 
     impl Temporary {

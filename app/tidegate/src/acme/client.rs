@@ -23,7 +23,6 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 
-/// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time until a response begins.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);

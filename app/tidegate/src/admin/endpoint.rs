@@ -16,7 +16,6 @@ const TOKEN_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
 const INVALID_TOKEN: &str = "invalid token: expected `tg_` followed by 32 alphanumeric characters";
 
-/// The heading of these options in the help of each command.
 pub(super) const HELP_HEADING: &str = "API options";
 
 /// Options for reaching the API.
@@ -132,25 +131,4 @@ pub(crate) fn here(listen: SocketAddr) -> SocketAddr {
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
     SocketAddr::new(ip, listen.port())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accepts_urls_of_admin_listeners() {
-        for (text, url) in [
-            ("http://127.0.0.1:6970", "http://127.0.0.1:6970"),
-            ("https://[::1]:6970/", "https://[::1]:6970"),
-            ("https://a.example/tidegate/api/v1/", "https://a.example/tidegate"),
-        ] {
-            assert_eq!(checked(text), Ok(url.into()));
-        }
-        for bad in
-            ["", "127.0.0.1:6970", "udp://a:1", "http://", "http://u:p@a", "http://a/?x", "a b"]
-        {
-            assert!(checked(bad).is_err(), "{bad}");
-        }
-    }
 }

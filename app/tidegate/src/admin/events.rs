@@ -115,19 +115,3 @@ fn line(event: &Value) -> String {
     text.push('\n');
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prints_event_on_one_line() {
-        let data = json!({ "network": "192.0.2.0/24", "reason": "a\nb", "expires": null });
-        let event = json!({ "id": 1, "time": 0, "kind": "ban", "data": data });
-        let expected =
-            "1970-01-01 00:00:00  ban              network: 192.0.2.0/24  reason: a\\nb\n";
-        assert_eq!(line(&event), expected);
-        let bare = json!({ "time": 0, "kind": "reload", "data": {} });
-        assert_eq!(line(&bare), "1970-01-01 00:00:00  reload\n");
-    }
-}

@@ -1,7 +1,7 @@
 //! Commands about access: keys, lists, bans and tokens.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -14,7 +14,6 @@ use super::api::escape;
 use super::error::ApiError;
 use super::table::{Column, Format, column, date, lines, plain};
 use super::torrents::TorrentsArg;
-use super::upload::Upload;
 use super::{Session, items_of};
 use crate::dates::Expiry;
 
@@ -313,7 +312,7 @@ impl ListsArgs {
             ListCommand::Import { file, remove } => {
                 let (method, done) =
                     if *remove { ("DELETE", "Removed") } else { ("POST", "Added") };
-                let outcome = session.api.send(&format!("{method} {path}"), opened(file)?)?;
+                let outcome = session.api.upload(&format!("{method} {path}"), read_list(file)?)?;
                 session.print_value(&outcome, |outcome| changed(outcome, done))
             }
         }
@@ -380,14 +379,28 @@ fn entry(line: &str) -> Value {
     }
 }
 
-fn opened(file: &Path) -> Result<Upload, ApiError> {
-    if file == Path::new("-") {
-        return Ok(Upload::new("standard input".into(), Box::new(BufReader::new(io::stdin()))));
+/// Returns the info hashes of a file, one a line.
+///
+/// # Errors
+///
+/// If the file cannot be read, or has an invalid line.
+fn read_list(file: &Path) -> Result<String, ApiError> {
+    let is_stdin = file == Path::new("-");
+    let name = if is_stdin { "standard input".into() } else { file.display().to_string() };
+    let unreadable = |error| ApiError::Usage(format!("cannot read {name}: {error}"));
+    let source: Box<dyn BufRead> = if is_stdin {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(file).map_err(unreadable)?))
+    };
+    let mut list = String::new();
+    for (number, line) in (1..).zip(source.split(b'\n')) {
+        let hash = InfoHash::from_line(&line.map_err(unreadable)?).map_err(|error| {
+            ApiError::Failed(format!("{name}:{number}: {error} (nothing was changed)"))
+        })?;
+        list.extend(hash.map(|hash| format!("{hash}\n")));
     }
-    let name = file.display().to_string();
-    let opened = File::open(file);
-    let opened = opened.map_err(|error| ApiError::Usage(format!("cannot read {name}: {error}")))?;
-    Ok(Upload::new(name, Box::new(BufReader::new(opened))))
+    Ok(list)
 }
 
 #[derive(Subcommand)]

@@ -67,7 +67,7 @@ pub(super) struct TorrentsArg {
 }
 
 /// The columns that the API can sort by.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     Seeders,
     Leechers,
@@ -77,7 +77,6 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// Returns its name in the API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Seeders => "seeders",

@@ -13,7 +13,6 @@ pub(super) struct Pair {
     pub(super) key: String,
 }
 
-/// Makes the authority of the cluster `name`.
 pub(super) fn make(name: &str) -> Result<Pair> {
     let key = KeyPair::generate().context(CANNOT)?;
     let certificate = params_of_authority(name).self_signed(&key).context(CANNOT)?;

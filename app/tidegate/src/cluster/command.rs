@@ -20,7 +20,6 @@ use crate::backup::{Backup, Restore};
 use crate::cli;
 use config::is_cluster_name;
 
-/// The least size of the stream, in MiB.
 const SIZE_MIB_MIN: u64 = 16;
 /// The most servers that store each message: NATS allows no more.
 const REPLICAS_MAX: usize = 5;
@@ -102,7 +101,6 @@ pub(crate) enum OperatorCommand {
     /// The servers disconnect it and refuse it from now on, and the other nodes drop its messages. It serves the clients
     /// that reach it until it is stopped, from its own memory. Then change the secret, if somebody else may have it.
     Remove {
-        /// The number of the node.
         #[arg(value_parser = value_parser!(u8).range(1..))]
         node: u8,
         #[command(flatten)]

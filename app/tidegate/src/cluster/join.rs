@@ -14,7 +14,6 @@ use config::is_cluster_name;
 
 /// The version of join files that this program writes, and the latest that it reads.
 pub(super) const VERSION: u32 = 1;
-/// Names the key of the configuration in messages.
 const KEY_NAME: &str = "cluster.join";
 
 #[derive(Clone, Serialize, Deserialize)]

@@ -14,7 +14,6 @@ pub(super) struct ServerPlan<'a> {
     /// The name of the trackers' cluster.
     pub(super) name: &'a str,
     pub(super) servers: &'a [Server],
-    /// The token of the operator.
     pub(super) operator: &'a str,
     /// The public key of the account of administration.
     pub(super) system_account: &'a str,

@@ -57,7 +57,6 @@ pub(super) struct OperatorFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     ca_key: Option<String>,
     stream: StreamRecord,
-    /// Nodes by number.
     #[serde(default)]
     nodes: BTreeMap<String, NodeRecord>,
     /// The seeds of readers of accounts, by name.
@@ -288,7 +287,6 @@ impl OperatorFolder {
         Rights::of_reader(&self.file.name).subscribe.concat()
     }
 
-    /// Returns whether a node of this number was removed once.
     pub(super) fn was_removed(&self, node: u8) -> bool {
         self.file.removed.values().any(|removed| *removed == node)
     }
@@ -393,7 +391,6 @@ impl Keys {
     }
 }
 
-/// Checks the list of servers. Returns whether all of them are on this machine.
 fn check_servers(servers: &[Server]) -> Result<bool> {
     let here = servers.iter().filter(|server| server.is_loopback()).count();
     ensure!(

@@ -174,7 +174,6 @@ impl KeyType for Len {
     }
 }
 
-/// Writes a secret as hex digits.
 pub(super) fn write<S: Serializer>(
     bytes: &[u8; SECRET_LEN],
     serializer: S,

@@ -58,7 +58,6 @@ impl fmt::Display for Server {
 }
 
 impl Server {
-    /// Reads a URL of [`Self::url`].
     pub(super) fn of_url(url: &str) -> Result<Self, String> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let server: Self = rest.parse()?;

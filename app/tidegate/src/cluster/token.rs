@@ -11,7 +11,6 @@ use types::to_hex;
 
 /// The head of each token: signed by a key of NATS.
 const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
-/// The version of the claims.
 const VERSION: u32 = 2;
 const UNLIMITED: i32 = -1;
 /// Time within which a user can answer a message, nanoseconds: twice that of which a node waits.

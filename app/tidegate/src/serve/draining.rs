@@ -21,7 +21,6 @@ pub(super) struct Draining {
 }
 
 impl Draining {
-    /// Begins to wait, for as long as `longest`.
     pub(super) fn begin(longest: Duration, traffic: Traffic) -> Self {
         let now = Instant::now();
         Self { deadline: now + longest, busy_at: now, requests: traffic.requests }
@@ -35,25 +34,5 @@ impl Draining {
             self.busy_at = now;
         }
         now >= self.deadline || now >= self.busy_at + QUIET
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_for_quiet_or_its_deadline() {
-        let quiet = Traffic { requests: 7, web_sockets: 0 };
-        let mut draining = Draining::begin(Duration::from_secs(60), quiet);
-        assert!(!draining.is_over(quiet));
-        draining.busy_at = draining.busy_at.checked_sub(QUIET).unwrap();
-        for busy in [Traffic { requests: 8, ..quiet }, Traffic { requests: 8, web_sockets: 1 }] {
-            assert!(!draining.is_over(busy), "{busy:?}");
-        }
-        draining.busy_at = draining.busy_at.checked_sub(QUIET).unwrap();
-        assert!(draining.is_over(Traffic { requests: 8, ..quiet }));
-        let mut draining = Draining::begin(Duration::ZERO, quiet);
-        assert!(draining.is_over(Traffic { requests: 8, web_sockets: 1 }));
     }
 }

@@ -176,7 +176,6 @@ fn near(config: &NearConfig, asn: Option<&Database>) -> Near {
     Near { percent: config.percent, own: Zones::new(own), systems: Zones::new(systems) }
 }
 
-/// Looks up one of `every` addresses that `visit` passes on.
 fn sums(
     every: u64,
     asn: Option<&Database>,

@@ -11,7 +11,7 @@ use net::{
 };
 use tracing::{info, warn};
 
-use config::{Config, ListenerGroup, SiteConfig, Transport, worker_count};
+use config::{Config, ListenerGroup, Transport, worker_count};
 
 pub(crate) struct BoundListeners {
     pub(super) udp: Vec<BoundListener<UdpSocket>>,
@@ -23,7 +23,6 @@ pub(crate) struct BoundListeners {
 }
 
 pub(crate) struct BoundListener<S> {
-    /// A socket for each worker.
     pub(super) sockets: Vec<S>,
     /// Configuration of the listener's group, whose rules apply to it.
     pub(super) group: ListenerGroup,
@@ -69,7 +68,7 @@ pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<
         bind_tcp(at, sockets, 1, &admin_options())
     })?;
     bound.admin = admin.into_iter().flatten().collect();
-    let of_site = config.site.as_ref().and_then(SiteConfig::database).map(|site| site.listen);
+    let of_site = config.site.as_ref().and_then(|site| site.listen);
     let site = bind_all(of_site.as_slice(), false, |at| {
         let sockets = take_inherited(SITE, at, 1, inherited, InheritedSockets::take_tcp);
         bind_tcp(at, sockets, 1, &admin_options())
@@ -140,7 +139,7 @@ pub(super) fn check(config: &Config) -> BindProblems {
             check(address, group.is_default, bound);
         }
     }
-    let of_site = config.site.as_ref().and_then(SiteConfig::database).map(|site| &site.listen);
+    let of_site = config.site.as_ref().and_then(|site| site.listen.as_ref());
     for address in config.admin_listen.iter().chain(of_site) {
         check(address, false, bind_tcp(*address, Vec::new(), 1, &admin_options()).map(drop));
     }

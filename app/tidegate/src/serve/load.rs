@@ -80,7 +80,6 @@ impl LoadModule {
         }
     }
 
-    /// Writes the bytes of today by `write`, if there are any to write.
     fn write_day(&mut self, write: impl FnOnce(&mut DayFile, &BytesOfDay) -> io::Result<()>) {
         let (Some(day), Some(pacer)) = (&mut self.day, &self.pacer) else { return };
         let Some(today) = pacer.bytes_of_day() else { return };

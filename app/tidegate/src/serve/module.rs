@@ -104,9 +104,7 @@ pub(crate) trait Module {
 
 /// A process that is a node of a cluster.
 pub(crate) struct Membership {
-    /// The number of the node.
     pub(crate) node: u8,
-    /// The key of sessions.
     pub(crate) session_key: [u8; 16],
     /// The keys that all nodes have.
     pub(crate) shared: SharedSecrets,
@@ -119,7 +117,6 @@ pub(crate) struct Opening<'a> {
     pub(crate) bound: &'a BoundListeners,
     pub(crate) inherited: &'a mut InheritedSockets,
     pub(crate) tracker: &'a Arc<Tracker>,
-    /// The number of a node of a cluster.
     pub(crate) node: Option<u8>,
     /// Set by the XDP program.
     pub(crate) engine: EngineStatus,
@@ -193,5 +190,4 @@ pub(crate) enum Notice {
     TorrentsChanged,
 }
 
-/// Sends a notice to the main thread.
 pub(crate) type Notify = Arc<dyn Fn(Notice) + Send + Sync>;

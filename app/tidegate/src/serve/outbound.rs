@@ -6,7 +6,7 @@ mod resolver;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{
@@ -27,12 +27,10 @@ pub(super) use resolver::Targets;
 
 /// Longest time of a request until its response is complete.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) type Pool = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
-/// Redirects that are followed.
 const REDIRECTS_MAX: u32 = 3;
 /// Bytes of a validator that is remembered.
 const VALIDATOR_MAX: usize = 1024;
@@ -44,8 +42,7 @@ pub(super) fn pool(targets: &Targets, ca: Option<&Path>) -> Result<Pool> {
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
     let builder = builder.with_safe_default_protocol_versions()?;
     let tls = builder.with_root_certificates(roots).with_no_client_auth();
-    let resolver = Resolver::start(resolver::system, targets.clone());
-    let mut tcp = HttpConnector::new_with_resolver(resolver.context("cannot start a thread")?);
+    let mut tcp = HttpConnector::new_with_resolver(Resolver::new(targets.clone()));
     tcp.enforce_http(false);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
@@ -80,7 +77,7 @@ pub(super) struct Validators {
 }
 
 impl HttpsFetcher {
-    /// Starts the threads that resolve names. `ca` are further authorities to trust.
+    /// `ca` are further authorities to trust.
     pub(super) fn new(ca: Option<&Path>) -> Result<Self> {
         pool(&Targets::Any, ca).map(Self)
     }

@@ -75,30 +75,17 @@ pub(super) struct NewConfig {
     certificates: Vec<Certificate>,
 }
 
-/// The result of a reload, or the mistakes that prevented it.
 pub(super) type ReloadResult = Result<ReloadOutcome, Vec<String>>;
 
 /// The requesters that wait for a reload.
 #[derive(Default)]
-pub(super) struct PendingReplies {
+struct PendingReplies {
     now: Vec<Reply>,
     /// Those of the next reload: files may have changed since the current one read them.
     later: Vec<Reply>,
 }
 
-type Reply = Box<dyn FnOnce(&ReloadResult) + Send>;
-
-impl PendingReplies {
-    /// Returns a callback that sends the result. It does nothing if the requester has given up.
-    pub(super) fn to(reply: oneshot::Sender<ReloadResult>) -> Reply {
-        Box::new(move |done| drop(reply.send(done.clone())))
-    }
-
-    /// Returns a callback that sends only success or the mistakes.
-    pub(super) fn to_result(reply: oneshot::Sender<Result<(), Vec<String>>>) -> Reply {
-        Box::new(move |done| drop(reply.send(done.clone().map(|_| ()))))
-    }
-}
+type Reply = oneshot::Sender<ReloadResult>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ReadState {
@@ -162,7 +149,6 @@ impl Reloader {
         config::list(&self.settings, &self.configured)
     }
 
-    /// Reloads everything, and replies with the result.
     pub(super) fn reload_and_reply(&mut self, events: &Sender<Event>, reply: Reply) {
         self.enqueue(reply);
         self.reload(events);
@@ -193,24 +179,35 @@ impl Reloader {
             drop(reply.send(Err(refused)));
             return;
         }
-        let (config, sandbox) = (self.source.clone(), self.sandbox.clone());
-        let (running, before) = (self.settings.clone(), self.settings.clone());
-        // Those in use are not touched.
-        let folders = TorrentFolders::default();
+        let before = self.settings.clone();
+        // The folders in use are not touched.
+        let read = self.reader(values, TorrentFolders::default());
         let work = move || {
             give_way();
-            let source = Source { config: &config, sandbox: sandbox.as_deref(), folders: &folders };
-            let read = || read_all(&source, &values, running);
-            let read = catch_unwind(AssertUnwindSafe(read));
-            let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
             let outcome = |new: Box<NewConfig>| {
                 let (changed, needs_restart) = config::changes(&before, &new.settings);
                 ReloadOutcome { changed, needs_restart }
             };
-            drop(reply.send(read.map(outcome)));
+            drop(reply.send(read().map(outcome)));
         };
         // Without a thread, the reply's channel closes, which the requester sees.
         let _ = std::thread::Builder::new().name("reload".into()).spawn(work);
+    }
+
+    /// Returns what reads everything, with these settings of the API.
+    fn reader(
+        &self,
+        overrides: Vec<(String, Value)>,
+        folders: TorrentFolders,
+    ) -> impl FnOnce() -> Result<Box<NewConfig>, Vec<String>> + Send + use<> {
+        let (source, sandbox) = (self.source.clone(), self.sandbox.clone());
+        let running = self.settings.clone();
+        move || {
+            let read = || read_all(&source, sandbox.as_deref(), &folders, &overrides, running);
+            // No state that a panic left inconsistent is used again.
+            let read = catch_unwind(AssertUnwindSafe(read));
+            read.unwrap_or_else(|_| Err(vec![PANICKED.into()]))
+        }
     }
 
     fn enqueue(&mut self, reply: Reply) {
@@ -226,7 +223,10 @@ impl Reloader {
     }
 
     fn reply_all(&mut self, done: &ReloadResult) {
-        std::mem::take(&mut self.pending.now).into_iter().for_each(|reply| reply(done));
+        for reply in std::mem::take(&mut self.pending.now) {
+            // Fails only if the requester has given up.
+            let _ = reply.send(done.clone());
+        }
         self.pending.now = std::mem::take(&mut self.pending.later);
     }
 
@@ -237,17 +237,8 @@ impl Reloader {
             self.reading = ReadState::RunningStale;
             return true;
         }
-        let (config, sandbox) = (self.source.clone(), self.sandbox.clone());
-        let (running, overrides) = (self.settings.clone(), self.overrides.clone());
-        let folders = self.access.folders.clone();
-        let read = move || {
-            let source = Source { config: &config, sandbox: sandbox.as_deref(), folders: &folders };
-            let read = || read_all(&source, &overrides, running);
-            // No state that a panic left inconsistent is used again.
-            let read = catch_unwind(AssertUnwindSafe(read));
-            ReadOutcome::Everything(read.unwrap_or_else(|_| Err(vec![PANICKED.into()])))
-        };
-        self.read(events, read);
+        let read = self.reader(self.overrides.clone(), self.access.folders.clone());
+        self.read(events, move || ReadOutcome::Everything(read()));
         self.reading != ReadState::Idle
     }
 
@@ -386,20 +377,15 @@ fn apply(config: &Config, tracker: &Tracker, access: &mut AccessState) -> Result
 
 const PANICKED: &str = "reading the files panicked (see the message above)";
 
-/// Sources that a reload reads from.
-struct Source<'a> {
-    config: &'a ConfigSource,
-    sandbox: Option<&'a Sandbox>,
-    folders: &'a TorrentFolders,
-}
-
 /// Reads everything. `running` are the settings in use, which get the reloadable new values.
 fn read_all(
-    source: &Source<'_>,
+    source: &ConfigSource,
+    sandbox: Option<&Sandbox>,
+    folders: &TorrentFolders,
     overrides: &[(String, Value)],
     mut running: Settings,
 ) -> Result<Box<NewConfig>, Vec<String>> {
-    let (settings, mut config) = crate::load_with(source.config, overrides)?;
+    let (settings, mut config) = crate::load_with(source, overrides)?;
     let kinds = config::access_kinds(&running);
     running.take_reloadable(&settings);
     let new_kinds = config::access_kinds(&running);
@@ -418,12 +404,12 @@ fn read_all(
     config.listener_policies =
         listener_policies.map_err(|all| all.iter().map(as_it_is).collect::<Vec<_>>())?;
     let problem = |error| vec![format!("{error:#}")];
-    places::check(&config, source.config.file.as_deref()).map_err(problem)?;
-    if let Some(reload_conflict) = confine::reload_conflict(source.sandbox, &config) {
+    places::check(&config, source.file.as_deref()).map_err(problem)?;
+    if let Some(reload_conflict) = confine::reload_conflict(sandbox, &config) {
         return Err(vec![reload_conflict]);
     }
     let watcher = FileWatcher::new(&config);
-    let access = access::read(&config, source.folders).map_err(problem)?;
+    let access = access::read(&config, folders).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     for module in modules() {
         module.prepare(&config).map_err(problem)?;

@@ -16,7 +16,7 @@ use super::event::Event;
 use super::listeners::BoundListeners;
 use super::module::{Module, Notice, Notify, Running, Shared};
 use super::modules::Modules;
-use super::reload::{PendingReplies, ReadOutcome, Reloader};
+use super::reload::{ReadOutcome, Reloader};
 use super::startup::print;
 use super::state;
 use super::supervisor::Supervisor;
@@ -33,7 +33,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub(super) struct Serving {
     pub(super) shared: Shared,
-    /// The number of a node of a cluster.
     pub(super) node: Option<u8>,
     pub(super) modules: Modules,
     pub(super) workers: Workers,
@@ -54,7 +53,6 @@ pub(super) struct Start {
 
 /// Why serving ends.
 enum End {
-    /// A signal to stop.
     Signal(i32),
     /// Clients have moved to other nodes.
     Drained,
@@ -268,18 +266,16 @@ impl Serving {
         match command {
             // Fails only if the requester has given up, here and below.
             Command::Settings(reply) => drop(reply.send(self.reloader.list())),
-            Command::Reload(reply) => {
-                self.reloader.reload_and_reply(events, PendingReplies::to(reply))
-            }
+            Command::Reload(reply) => self.reloader.reload_and_reply(events, reply),
             Command::SetOverrides { values, dry_run: true, reply } => {
                 self.reloader.validate(values, reply);
             }
             Command::SetOverrides { values, dry_run: false, reply } => {
                 self.reloader.overrides = values;
-                self.reloader.reload_and_reply(events, PendingReplies::to(reply));
+                self.reloader.reload_and_reply(events, reply);
             }
             Command::ReloadFiles(reply) => {
-                self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
+                self.reloader.reload_files_and_reply(events, reply);
             }
             Command::Drain { for_s, reply } => {
                 self.workers.drain(Duration::from_secs(for_s.into()));

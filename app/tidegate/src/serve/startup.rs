@@ -61,18 +61,8 @@ impl LocalHosts {
         Self { addresses: own_addresses(), names }
     }
 
-    /// Returns the rank of a listener's URLs. The best is 0; those at loopback addresses, because the machine has no
-    /// other of a wildcard's family, are worse.
-    fn rank(&self, bound: SocketAddr) -> u8 {
-        let has_family = self.addresses.iter().any(|ip| ip.is_ipv4() == bound.is_ipv4());
-        match bound.ip().is_unspecified() && !has_family {
-            true => 1 + u8::from(bound.is_ipv6()),
-            false => 0,
-        }
-    }
-
-    /// Returns the addresses at which a listener can be reached: the bound one or, for a wildcard
-    /// address, those of this machine, or else loopback.
+    /// Returns the addresses at which a listener can be reached: the bound one or, for a wildcard address, those of this
+    /// machine. Without any, loopback stands for a wildcard of IPv4, and nothing for one of IPv6.
     fn addresses(&self, bound: SocketAddr) -> Vec<SocketAddr> {
         if !bound.ip().is_unspecified() {
             return vec![bound];
@@ -80,7 +70,7 @@ impl LocalHosts {
         let of_family = self.addresses.iter().filter(|ip| ip.is_ipv4() == bound.is_ipv4());
         let mut hosts: Vec<SocketAddr> =
             of_family.take(Self::SHOWN_MAX).map(|ip| SocketAddr::new(*ip, bound.port())).collect();
-        if hosts.is_empty() {
+        if hosts.is_empty() && bound.is_ipv4() {
             hosts.push(here(bound));
         }
         hosts
@@ -112,7 +102,6 @@ fn in_url(name: &str) -> Cow<'_, str> {
 /// The text that the start prints, but for the first token.
 pub(super) struct StartupText {
     listeners: String,
-    /// The URL of the dashboard, if there is one.
     dashboard: Option<String>,
     /// The next step for a newcomer.
     next: String,
@@ -125,47 +114,23 @@ impl StartupText {
     }
 }
 
-/// An announce URL, and how good it is.
-struct RankedUrl {
-    url: AnnounceUrl,
-    /// The best is 0.
-    rank: u8,
-    transport: Transport,
-}
-
-/// Returns the best URLs of each transport and listener policy.
-fn best(urls: &[RankedUrl]) -> Vec<AnnounceUrl> {
-    let is_best = |one: &&RankedUrl| {
-        let is_alike = |other: &&RankedUrl| {
-            let policy = other.url.listener_policy;
-            other.transport == one.transport && policy == one.url.listener_policy
-        };
-        urls.iter().filter(is_alike).all(|other| other.rank >= one.rank)
-    };
-    urls.iter().filter(is_best).map(|one| one.url.clone()).collect()
-}
-
 impl BoundListeners {
-    /// Returns the announce URLs of all listeners, without keys and each once. A URL by loopback is there only if the
-    /// listener's group has no other, and by IPv6 only if it has none by IPv4.
+    /// Returns the announce URLs of all listeners, without keys and each once.
     pub(super) fn announce_urls(&self, hosts: &LocalHosts) -> Vec<AnnounceUrl> {
-        let mut urls: Vec<RankedUrl> = Vec::new();
+        let mut urls: Vec<AnnounceUrl> = Vec::new();
         for (address, group) in self.addresses() {
-            let rank = hosts.rank(address);
             for host in hosts.of(address, group.transport == Transport::Tls) {
                 for (scheme, path) in schemes(group) {
                     let url = format!("{scheme}://{host}{path}");
-                    let url = AnnounceUrl { listener_policy: group.listener_policy, url };
                     if !urls.iter().any(|known| known.url == url) {
-                        urls.push(RankedUrl { url, rank, transport: group.transport });
+                        urls.push(AnnounceUrl { listener_policy: group.listener_policy, url });
                     }
                 }
             }
         }
-        best(&urls)
+        urls
     }
 
-    /// Returns the address of each listener for clients.
     fn addresses(&self) -> impl Iterator<Item = (SocketAddr, &ListenerGroup)> {
         let udp = self
             .udp
@@ -319,8 +284,6 @@ fn plural(workers: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tracker::ListenerPolicyId;
-
     use super::*;
 
     #[test]
@@ -335,29 +298,7 @@ mod tests {
         assert_eq!(of(&own, "[::]:6969"), "[2001:db8::1]:6969");
         assert_eq!(of(&own, "198.51.100.7:1"), "198.51.100.7:1");
         assert_eq!(of(&[], "0.0.0.0:1"), "127.0.0.1:1");
-        assert_eq!(of(&[], "[::]:1"), "[::1]:1");
-    }
-
-    #[test]
-    fn loopback_urls_are_the_last_choice() {
-        let of = |own: &[&str], bound: &[&str]| {
-            let addresses = own.iter().map(|ip| ip.parse().unwrap()).collect();
-            let hosts = LocalHosts { addresses, names: Vec::new() };
-            let url = |bound: &&str| {
-                let address = bound.parse().unwrap();
-                let url = hosts.of(address, false).join(" ");
-                let url = AnnounceUrl { listener_policy: ListenerPolicyId(0), url };
-                RankedUrl { url, rank: hosts.rank(address), transport: Transport::Udp }
-            };
-            let urls: Vec<_> = bound.iter().map(url).collect();
-            best(&urls).into_iter().map(|one| one.url).collect::<Vec<_>>().join(" ")
-        };
-        let both = ["0.0.0.0:1", "[::]:1"];
-        assert_eq!(of(&["192.0.2.1"], &both), "192.0.2.1:1");
-        assert_eq!(of(&["2001:db8::1"], &both), "[2001:db8::1]:1");
-        assert_eq!(of(&[], &both), "127.0.0.1:1");
-        assert_eq!(of(&["192.0.2.1"], &both[1..]), "[::1]:1", "there is no other");
-        assert_eq!(of(&["192.0.2.1"], &["127.0.0.1:1", "[::]:1"]), "127.0.0.1:1");
+        assert_eq!(of(&[], "[::]:1"), "");
     }
 
     #[test]

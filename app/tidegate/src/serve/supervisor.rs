@@ -16,7 +16,6 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Returns the supervisor named in the environment.
     pub(super) fn from_environment() -> Self {
         let notifier = Notifier::from_environment().unwrap_or_else(|error| {
             warn!(%error, "cannot use NOTIFY_SOCKET: the supervisor is not notified");

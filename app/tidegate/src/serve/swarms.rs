@@ -380,7 +380,6 @@ fn unusable(dir: &Path, error: &std::io::Error, report: &Report) {
     error!(directory = %dir.display(), %error, "cannot open the journal of swarms");
 }
 
-/// Opens what there is to restore.
 fn open(dir: &Path, is_in_cluster: bool) -> Option<Journal> {
     let open = if is_in_cluster { Journal::open_of_node } else { Journal::open };
     open(dir, unix_ms()).unwrap_or_else(|error| {

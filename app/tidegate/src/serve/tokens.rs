@@ -18,7 +18,6 @@ use config::Config;
 pub(super) const BOOTSTRAP_VARIABLE: &str = "TIDEGATE_BOOTSTRAP_TOKEN";
 /// The token of the commands that use the API. It may have few scopes.
 const CLIENT_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
-/// The file in `state.dir` with the first token.
 const FILE: &str = "first-token";
 
 pub(super) fn bootstrap() -> Result<Option<String>> {
@@ -47,7 +46,6 @@ pub(super) fn bootstrap() -> Result<Option<String>> {
 pub(super) struct FirstToken(Arc<Mutex<Option<Shown>>>);
 
 enum Shown {
-    /// It is to be printed on the terminal.
     OnTerminal(String),
     InFile(PathBuf),
     /// There is neither a terminal nor a directory, so there is no token.

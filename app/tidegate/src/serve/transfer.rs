@@ -32,7 +32,6 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Memory that must be available, relative to what the old process's store takes: both are there for a
 /// while.
 const MEMORY_FACTOR: f64 = 1.2;
-/// Bytes of sessions in a block.
 pub(super) const SESSIONS_BYTES: usize = 64 * 1024;
 
 #[derive(Clone)]
@@ -272,7 +271,6 @@ impl SwarmTarget {
     }
 }
 
-/// Counts what is read.
 struct Counting<'a> {
     stream: &'a UnixStream,
     bytes: &'a AtomicU64,
@@ -289,30 +287,4 @@ impl Read for Counting<'_> {
 /// Returns whether there is memory for another copy of swarms. Where the system does not tell, there is.
 fn fits(swarms: u64, available: Option<u64>) -> bool {
     available.is_none_or(|available| available as f64 >= swarms as f64 * MEMORY_FACTOR)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_copies_need_memory_for_both() {
-        assert!(fits(1000, None) && fits(0, Some(0)));
-        assert!(fits(1000, Some(1200)) && !fits(1000, Some(1199)));
-    }
-
-    #[test]
-    fn waits_until_the_walk_has_ended_or_the_time() {
-        let late = Instant::now() + Duration::from_secs(1000);
-        let (sender, walked) = channel();
-        sender.send(()).unwrap();
-        assert!(SwarmReceiver(walked).wait(late));
-        // The old process has ended.
-        drop(sender);
-        let (sender, walked) = channel();
-        drop(sender);
-        assert!(!SwarmReceiver(walked).wait(late));
-        let (_sender, walked) = channel();
-        assert!(!SwarmReceiver(walked).wait(Instant::now()));
-    }
 }

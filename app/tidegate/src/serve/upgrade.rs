@@ -51,7 +51,6 @@ pub(super) struct OldProcess {
     swarms: Option<UnixStream>,
     /// The sessions and figures that its dashboard hands over.
     dashboard: String,
-    /// When this process started.
     started: Instant,
 }
 
@@ -121,7 +120,6 @@ pub(crate) struct Upgrader {
     swarms: SwarmSource,
     /// The stream to a new process that does not serve yet.
     attempt: Option<UnixStream>,
-    /// Sends swarms to it.
     sender: Option<SwarmSender>,
     /// Has the sessions and figures that the dashboard hands over.
     api: Arc<Api>,
@@ -297,21 +295,6 @@ fn await_ready(stream: &UnixStream) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_result_of_new_process() {
-        let result = |text: &str| {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            (&theirs).write_all(text.as_bytes()).unwrap();
-            drop(theirs);
-            await_ready(&ours)
-        };
-        assert_eq!(result("ready 77\n"), Ok(77));
-        assert_eq!(result("failed cannot start x\n"), Err("cannot start x".into()));
-        assert!(result("").unwrap_err().contains("ended before it served"));
-        assert!(result("ready soon\n").unwrap_err().contains("expected a process id"));
-        assert!(result("hello\n").unwrap_err().contains("new process: hello"));
-    }
 
     #[test]
     fn old_process_can_cancel() {

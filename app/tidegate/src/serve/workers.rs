@@ -55,7 +55,6 @@ pub(crate) struct Workers {
 /// Sets the priority of the thread that calls it.
 type SetPriority = fn() -> io::Result<()>;
 
-/// Period of the sweep's steps.
 const SWEEP_PERIOD: Duration = Duration::from_millis(100);
 /// Seconds for one pass of the sweep over all torrents, unless peers have a shorter lifetime.
 const SWEEP_PASS_S: u32 = 60;

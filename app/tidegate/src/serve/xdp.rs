@@ -278,7 +278,6 @@ struct Updater {
     rules: Option<Rules>,
     /// The version of the bans that the program has.
     bans_version: u64,
-    /// True if the program has all bans.
     do_bans_fit: bool,
     steps: u32,
     tracker: Arc<Tracker>,

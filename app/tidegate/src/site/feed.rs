@@ -88,7 +88,6 @@ fn part_records(records: impl Iterator<Item = Value>) -> Vec<Vec<Value>> {
     parts
 }
 
-/// Returns the batch after the one with this sequence.
 fn next(feed: &Feed, spool: u64, after: u64) -> Result<Option<FeedBatch>, FeedError> {
     let next = feed.after(after).map_err(|error| FeedError::Failed(error.to_string()))?;
     Ok(next.map(|batch| {

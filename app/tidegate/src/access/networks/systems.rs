@@ -22,7 +22,6 @@ struct File {
 }
 
 impl Systems {
-    /// Reads the files that the configuration needs.
     pub(super) fn read(config: &Config) -> Result<Self> {
         let needs = |is_one: fn(&NetworkSet) -> bool| {
             config.networks.all().any(|rule: &NetworkRule| is_one(&rule.set))

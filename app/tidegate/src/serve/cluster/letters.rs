@@ -6,7 +6,6 @@ use std::time::Instant;
 use cluster::{BoxFuture, Letters};
 use front::webtorrent::RemoteLetters;
 
-/// The letters of the HTTP workers, which have started.
 pub(super) struct WorkerLetters {
     letters: Arc<OnceLock<RemoteLetters>>,
     since: Instant,

@@ -17,7 +17,6 @@ const OLD_SPARE_S: u64 = 360;
 
 /// The secrets of a running node.
 pub(in crate::serve) struct LiveSecrets {
-    /// That of the join file.
     join: Secret,
     secrets: Mutex<Secrets>,
     /// Ids of the accepted secrets. The NATS driver shares them and follows their changes.
@@ -26,7 +25,6 @@ pub(in crate::serve) struct LiveSecrets {
 }
 
 impl LiveSecrets {
-    /// Begins with the secret of the join file.
     pub(super) fn new(join: Secret) -> Self {
         let secrets = Secrets::from(join.clone());
         let ids = SecretIds::from(secrets.ids());
@@ -70,7 +68,6 @@ impl LiveSecrets {
         u64::from(kept_s) + OLD_SPARE_S
     }
 
-    /// Takes the secrets that are recorded, as JSON.
     pub(in crate::serve) fn take_recorded(&self, recorded: &str) {
         let recorded: Secrets = match serde_json::from_str(recorded) {
             Ok(recorded) => recorded,

@@ -94,7 +94,6 @@ struct Fields<'a> {
 }
 
 impl Form {
-    /// Writes a line and its line feed.
     pub(super) fn write(self, out: &mut String, metadata: &Metadata<'_>, line: &LogLine) {
         let mut timestamp = String::new();
         // Writing to a `String` cannot fail, here and below.
@@ -171,24 +170,5 @@ mod tests {
         assert_eq!(rest, " INFO records: a\\nb\\u{1b}[31mc é omitted=7\n");
         let text = written(Form::Text { has_colours: true }, &line);
         assert!(text.contains(" \u{1b}[32m INFO\u{1b}[0m records: a"), "{text}");
-    }
-
-    #[test]
-    fn levels_have_the_journals_priorities() {
-        let all = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
-        assert_eq!(all.map(priority), ["<3>", "<4>", "<6>", "<7>", "<7>"]);
-    }
-
-    #[test]
-    fn writes_one_json_object_per_line() {
-        let line = LogLine::new("a \"b\"\n".into()).with("omitted", 7.into());
-        let text = written(Form::Json, &line);
-        assert_eq!(text.matches('\n').count(), 1);
-        let json: Value = serde_json::from_str(&text).unwrap();
-        let time = json["timestamp"].as_str().unwrap();
-        assert!(time.ends_with('Z') && time.contains('T'), "{time}");
-        assert_eq!((&json["level"], &json["area"]), (&"INFO".into(), &"records".into()));
-        assert_eq!(json["target"], "tidegate_admin::records");
-        assert_eq!(json["fields"], serde_json::json!({ "message": "a \"b\"\n", "omitted": 7 }));
     }
 }

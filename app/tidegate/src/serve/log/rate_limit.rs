@@ -75,7 +75,6 @@ impl RateLimiter {
         Decision::Omit { is_first: callsite.omitted == 1 }
     }
 
-    /// Keeps a line as an example of those that are omitted.
     pub(super) fn keep_example(&mut self, metadata: &Metadata<'_>, mut text: String) {
         text.truncate(text.floor_char_boundary(EXAMPLE_MAX));
         if let Some(callsite) = self.callsites.get_mut(&metadata.callsite()) {
@@ -102,49 +101,4 @@ impl RateLimiter {
 
 fn seconds(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use tracing::callsite::Callsite;
-
-    use super::*;
-
-    #[test]
-    fn reports_how_many_lines_were_omitted() {
-        let kind = |which| match which {
-            0 => tracing::callsite!(name: "a", kind: tracing::metadata::Kind::EVENT, fields: )
-                .metadata(),
-            _ => tracing::callsite!(name: "b", kind: tracing::metadata::Kind::EVENT, fields: )
-                .metadata(),
-        };
-        let mut limiter = RateLimiter::new(LogRateLimit { lines_max: 3, interval_s: 10 });
-        let start = Instant::now();
-        let at = |s| start + Duration::from_secs(s);
-        for _ in 0..3 {
-            assert_eq!(limiter.count(kind(0), at(0)), Decision::Write);
-        }
-        assert_eq!(limiter.count(kind(0), at(1)), Decision::Omit { is_first: true });
-        limiter.keep_example(kind(0), "é".repeat(EXAMPLE_MAX));
-        assert_eq!(limiter.count(kind(0), at(2)), Decision::Omit { is_first: false });
-        // Other callsites are counted apart.
-        assert_eq!(limiter.count(kind(1), at(2)), Decision::Write);
-        assert!(limiter.take_omitted(at(9), false).is_empty());
-        // They are reported even if more follow.
-        assert_eq!(limiter.count(kind(0), at(12)), Decision::Omit { is_first: false });
-        let omitted = limiter.take_omitted(at(13), false);
-        let [one] = &omitted[..] else { panic!("expected one callsite") };
-        assert_eq!((one.count, one.time_s), (3, 13));
-        assert!(one.example.starts_with('é') && one.example.len() <= EXAMPLE_MAX);
-        assert_eq!(limiter.count(kind(0), at(13)), Decision::Write);
-        // Lines within the limit are never reported.
-        for second in (20..100).step_by(5) {
-            assert_eq!(limiter.count(kind(1), at(second)), Decision::Write);
-        }
-        assert!(limiter.take_omitted(at(100), true).is_empty());
-        // With `all`, it does not wait for the interval to end.
-        let four = [(); 4].map(|()| limiter.count(kind(1), at(200)));
-        assert_eq!(four[3], Decision::Omit { is_first: true });
-        assert_eq!(limiter.take_omitted(at(200), true).len(), 1);
-    }
 }

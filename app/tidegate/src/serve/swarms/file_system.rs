@@ -84,11 +84,4 @@ mod tests {
         assert!(lack.starts_with("10.0 MiB free, but the journal of 1048576 peers"), "{lack}");
         assert!(lack.contains("takes up to 40.0 MiB"), "{lack}");
     }
-
-    #[test]
-    fn finds_what_exists_of_a_path() {
-        let folder = harness::Directory::new().unwrap();
-        assert_eq!(existing(&folder.path("a/b/c")), folder.root());
-        assert_eq!(existing(Path::new("not-there/swarms")), Path::new("."));
-    }
 }

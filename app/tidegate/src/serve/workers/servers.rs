@@ -168,30 +168,3 @@ fn distribute<S>(listeners: Vec<BoundListener<S>>, count: usize) -> Vec<Vec<(S, 
     workers.retain(|sockets| !sockets.is_empty());
     workers
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use config::Settings;
-
-    #[test]
-    fn gives_every_worker_a_socket_of_every_listener() {
-        let config = Config::from_settings(&Settings::default()).unwrap();
-        let distributed = |listeners: &[&[u32]], count| -> Vec<Vec<u32>> {
-            let open = |sockets: &&[u32]| BoundListener {
-                sockets: sockets.to_vec(),
-                group: config.groups[0].clone(),
-            };
-            let workers = distribute(listeners.iter().map(open).collect(), count);
-            workers
-                .into_iter()
-                .map(|all| all.into_iter().map(|(socket, _)| socket).collect())
-                .collect()
-        };
-        assert_eq!(distributed(&[&[1, 2], &[3, 4]], 2), [[1, 3], [2, 4]]);
-        assert_eq!(distributed(&[&[1, 2, 3], &[4]], 2), [vec![1, 3, 4], vec![2]]);
-        assert_eq!(distributed(&[&[1]], 4), [[1]]);
-        assert!(distributed(&[], 3).is_empty());
-        assert!(worker_count(0) >= 1 && worker_count(3) == 3);
-    }
-}
