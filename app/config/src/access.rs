@@ -92,7 +92,6 @@ pub struct NearConfig {
     pub zones: Vec<Vec<IpPrefix>>,
 }
 
-/// The longest interval of a quiet refusal, seconds.
 const QUIET_S_MAX: u32 = 7 * 24 * 3600;
 
 pub(super) fn quiet_refusals(access: &AccessSection, problems: &mut Vec<Problem>) -> QuietRefusals {
@@ -319,7 +318,6 @@ pub(super) fn check_tokens(access: &AccessSection, problems: &mut Vec<Problem>) 
     }
 }
 
-/// Reads the addresses of the tracker's site.
 pub(super) fn external_address(
     tracker: &TrackerSection,
     problems: &mut Vec<Problem>,

@@ -11,7 +11,6 @@ use super::keys::Sections;
 use super::list_source::fetch_port;
 use super::setting::Setting;
 
-/// The directory for account, certificates and keys within that of the records.
 const DIRECTORY: &str = "acme";
 
 /// Certificates to obtain from an ACME server.

@@ -7,13 +7,11 @@ use tracker::PrivateAddresses;
 use tracker::access::Mode;
 use xdp::Mode as XdpMode;
 
-/// A type whose values have words in the configuration.
 pub(super) trait Choice: Copy + PartialEq + 'static {
     const WORDS: &'static [&'static str];
     /// The values they stand for, in the same order.
     const VALUES: &'static [Self];
 
-    /// Returns the value that `word` stands for.
     fn from_word(word: &str) -> Option<Self> {
         let at = Self::WORDS.iter().position(|known| *known == word)?;
         Self::VALUES.get(at).copied()

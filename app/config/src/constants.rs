@@ -10,7 +10,6 @@ use super::setting::{AnySetting, toml};
 /// The variable that lets tests change constants.
 const UNSTABLE: &str = "TIDEGATE_UNSTABLE_KEYS";
 
-/// Constants whose value depends on other keys, with a description of it.
 const DERIVED: [(&str, &str); 10] = [
     ("tracker.peer_lifetime_s", "one and a half times tracker.interval_s"),
     ("tracker.interval_jitter_s", "a twentieth of tracker.interval_s"),

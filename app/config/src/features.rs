@@ -3,7 +3,6 @@
 use serde_json::Value as Json;
 
 struct Feature {
-    /// The name of the cargo feature.
     name: &'static str,
     is_built: bool,
     /// The keys that need it, by how their names begin.
@@ -42,7 +41,6 @@ pub(super) fn check(key: &str, value: &Json) -> Result<(), String> {
     }
 }
 
-/// Returns the sentence that a feature is missing.
 pub(super) fn lacks(name: &str) -> String {
     format!(
         "this build has no `{name}`: remove the key, or use a build with the cargo feature `{name}`"

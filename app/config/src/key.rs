@@ -8,7 +8,6 @@ use std::{fmt, io};
 pub(crate) struct Key {
     /// `section.key`; a subsection has a dot in its name.
     pub(crate) name: &'static str,
-    /// The values it accepts.
     pub(crate) kind: Kind,
     /// True if a reload applies a new value.
     pub(crate) reloadable: bool,
@@ -64,13 +63,11 @@ impl Key {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
     }
 
-    /// Its name within the section.
     pub(crate) fn short_name(&self) -> &'static str {
         self.name.rsplit_once('.').map_or(self.name, |(_, name)| name)
     }
 }
 
-/// Says whether a `[[listener]]` table can override a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PerListener {
     No,
@@ -79,7 +76,6 @@ pub(crate) enum PerListener {
     Deprecated,
 }
 
-/// The values a key accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// An integer within these inclusive bounds.
@@ -88,11 +84,8 @@ pub(crate) enum Kind {
     AutoInt(u32, u32),
     /// true or false.
     Flag,
-    /// Any string.
     Text,
-    /// One of these words.
     Choice(&'static [&'static str]),
-    /// A list of strings.
     List,
     /// A list of tables with `chain` and `key`, both paths.
     Certificates,
@@ -101,11 +94,9 @@ pub(crate) enum Kind {
 pub(crate) struct Section {
     /// Its name, as between brackets.
     pub(crate) name: &'static str,
-    /// Its documentation, line by line.
     pub(crate) help: &'static [&'static str],
 }
 
-/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -115,7 +106,6 @@ pub(crate) enum Origin {
     },
     /// The environment variable of this name.
     Environment(String),
-    /// The management API.
     Api,
 }
 
@@ -150,13 +140,11 @@ impl Problem {
         Self { line, place, text }
     }
 
-    /// Returns the problem that a file cannot be read.
     pub(super) fn unreadable(path: &Path, error: &io::Error) -> Self {
         let text = format!("cannot read the configuration file: {error}");
         Self { line: 0, place: format!("{}: ", path.display()), text }
     }
 
-    /// Returns true if it is about a line of the file.
     pub(super) fn is_in_file(&self) -> bool {
         self.line > 0
     }
@@ -174,7 +162,6 @@ impl Problem {
     }
 }
 
-/// Returns each item once, in order.
 pub(super) fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     let mut unique = Vec::new();
     for one in all {

@@ -287,7 +287,6 @@ impl Config {
         folders.filter(|path| !path.as_os_str().is_empty())
     }
 
-    /// Checks for keys that contradict each other.
     fn cross_check(&self, sections: &Sections, problems: &mut Vec<Problem>) {
         let Sections { tls, admin, acme, udp, .. } = sections;
         if self.engine.has_program() && !features::XDP {
@@ -366,7 +365,6 @@ fn memory_budget(memory_mib: Option<u32>, machine: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Returns whether the memory budget is a guess.
 fn assumes_memory(sections: &Sections) -> bool {
     sections.limits.memory_mib.value.is_none() && memory_bytes().is_none()
 }

@@ -29,7 +29,6 @@ pub(crate) struct ListenerTable {
 }
 
 impl ListenerTable {
-    /// Names it in messages.
     fn title(&self) -> String {
         format!("[[listener]] {} {}", self.transport.label(), self.listen.value.join(" "))
     }
@@ -49,7 +48,6 @@ impl ListenerTable {
         self.overrides.copy_from(&new.overrides, |setting| setting.key().reloadable);
     }
 
-    /// Returns `sections` with what the table overrides.
     pub(super) fn apply(&self, sections: &Sections) -> Sections {
         let mut own = sections.clone();
         own.copy_from(&self.overrides, is_override);

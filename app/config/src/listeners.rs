@@ -171,7 +171,6 @@ fn access_of(section: &AccessSection) -> (Access, Setting<bool>) {
     }
 }
 
-/// Returns the end of a sentence about a listener.
 fn access_text(access: Access) -> &'static str {
     match access {
         Access::Private => "is private",
@@ -235,7 +234,6 @@ fn join(addresses: &[SocketAddr]) -> String {
     addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the listeners of the sections, then those of each `[[listener]]`.
 pub(super) fn groups(
     settings: &Settings,
     challenges: &Arc<Challenges>,
@@ -310,7 +308,6 @@ impl ListenerGroup {
         }
     }
 
-    /// Returns a warning if the trusted proxies are dangerous.
     pub(super) fn warning(&self) -> Option<String> {
         let (proxies, name) = match self.transport {
             Transport::Udp => (self.simple_proxies.as_ref()?, "udp.trusted_proxies"),
@@ -324,7 +321,6 @@ impl ListenerGroup {
     }
 }
 
-/// Checks for keys that contradict each other.
 fn check(sections: &Sections, problems: &mut Vec<Problem>) {
     let http = &sections.http;
     let has_proxy_protocol = http.proxy_protocol.value == ProxyProtocol::V1V2;
@@ -344,7 +340,6 @@ fn check(sections: &Sections, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Checks that no two listeners have the same address.
 pub(super) fn check_addresses(
     settings: &Settings,
     groups: &[ListenerGroup],

@@ -11,7 +11,6 @@ use super::keys::StateSection;
 pub(super) const AUTO: &str = "auto";
 /// The place of a service that root starts and that becomes another user: the home of root is closed to it.
 const OF_SERVICES: &str = "/var/lib/tidegate";
-/// The folder within a place of all programs of a user.
 const NAME: &str = "tidegate";
 
 /// Returns the directory that a service manager or the conventions of the desktop (XDG Base Directory) name. `user` is

@@ -27,7 +27,6 @@ macro_rules! settings {
             Section { name: $section, help: &[$($section_help),+] },
         )+];
 
-        /// A value for every key.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Sections {
             $(pub(crate) $section_field: $section_type,)+
@@ -98,7 +97,6 @@ macro_rules! settings {
     };
 }
 
-/// The Rust type of a key's value.
 macro_rules! value_type {
     (Int($low:expr, $high:expr)) => { u32 };
     (AutoInt($low:expr, $high:expr)) => { Option<u32> };
@@ -109,7 +107,6 @@ macro_rules! value_type {
     (Certificates) => { Vec<CertificateFiles> };
 }
 
-/// The [`Kind`](super::key::Kind) of a key.
 macro_rules! kind {
     (Int($low:expr, $high:expr)) => {
         Kind::Int($low, $high)

@@ -23,7 +23,6 @@ impl<T> Setting<T> {
         Self { key, value, origin: Origin::Default }
     }
 
-    /// Returns a mistake in this value.
     pub(super) fn problem(&self, text: impl AsRef<str>) -> Problem {
         Problem::new(&self.origin, format!("{}: {}", self.key.name, text.as_ref()))
     }
@@ -85,7 +84,6 @@ impl<T: SettingValue> AnySetting for Setting<T> {
     }
 }
 
-/// A type that settings have.
 pub(super) trait SettingValue: Sized {
     /// Returns the value if it has the right type and is within the bounds of `kind`.
     fn from_json(value: &Json, kind: Kind) -> Option<Self>;
@@ -186,7 +184,6 @@ pub(super) fn networks(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>)
     })
 }
 
-/// Says what a key of this kind expects instead of `found`.
 pub(super) fn refusal(kind: Kind, found: &Json) -> String {
     let expected = match kind {
         Kind::Int(low, high) | Kind::AutoInt(low, high) if found.is_number() => {

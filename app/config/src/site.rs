@@ -140,7 +140,6 @@ impl SiteConfig {
     }
 }
 
-/// Checks what a kind needs of the section.
 fn check_kind(section: &SiteSection, listen: Option<SocketAddr>, problems: &mut Vec<Problem>) {
     let secrets = match section.kind.value {
         SiteKind::Off | SiteKind::Feed => return,

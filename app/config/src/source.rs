@@ -9,7 +9,6 @@ use super::constants;
 use super::key::{Origin, Problem};
 use super::keys::{SECTIONS, Sections};
 
-/// Remarks about a source of values.
 #[derive(Default)]
 pub(super) struct Remarks {
     pub(super) problems: Vec<Problem>,
@@ -28,7 +27,6 @@ impl File<'_> {
         1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
     }
 
-    /// Returns the place of the byte `at`.
     pub(super) fn origin(&self, at: usize) -> Origin {
         Origin::File { path: self.path.to_owned(), line: self.line(at) }
     }

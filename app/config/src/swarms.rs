@@ -9,7 +9,6 @@ use types::limits;
 use super::keys::Sections;
 use super::{interval_jitter_s, memory_budget, peer_lifetime_s};
 
-/// The directory of the journal within that of the records.
 const DIRECTORY: &str = "swarms";
 /// Seconds by which a client may be late, beyond its interval.
 const LATE_S: u32 = 120;

@@ -12,7 +12,6 @@ use super::constants;
 use super::key::{Problem, unique};
 use super::{AcmeConfig, Challenge, Config, ListenerGroup, ListenerPolicyConfig, Transport};
 
-/// Returns what to know of a listener's policy.
 fn policy_warnings(policy: &ListenerPolicyConfig) -> Vec<String> {
     let mut warnings = Vec::new();
     let external = policy.external.as_ref();

@@ -7,7 +7,6 @@ use super::keys::XdpSection;
 use super::setting::Setting;
 
 const INTERFACE_NAME_MAX: usize = 15;
-/// The highest VLAN id.
 const VLAN_MAX: u16 = 4094;
 
 /// Options of the XDP program.

@@ -37,7 +37,6 @@ pub(crate) struct AccessState {
     users: FileKeys,
     pub(crate) token_keys: TokenKeys,
     pub(crate) folders: TorrentFolders,
-    /// The state of the lists in use.
     pub(crate) lists: Arc<Registry>,
     /// The address that others get instead of one that only this machine reaches, at listeners without a configured
     /// one.
@@ -85,7 +84,6 @@ pub(crate) fn read(config: &Config, folders: &TorrentFolders) -> Result<AccessFi
     })
 }
 
-/// Replaces the torrents of folders that have changed.
 pub(crate) fn apply_folders(config: &Config, state: &AccessState, tracker: &Tracker) {
     let folders = &state.folders;
     let mut policies = tracker.settings().listeners.clone();
@@ -137,7 +135,6 @@ fn read_policies(
 }
 
 impl AccessFiles {
-    /// Applies lists, keys and networks.
     pub(crate) fn apply(mut self, tracker: &Tracker, state: &mut AccessState) {
         for policy in &mut self.listener_policies {
             policy.external = policy.external.take().or_else(|| state.own_address.clone());
@@ -150,7 +147,6 @@ impl AccessFiles {
         state.lists.set_lists(self.lists);
     }
 
-    /// Returns the numbers of entries.
     pub(crate) fn summary(&self) -> String {
         let count = |begin: &str| -> u64 {
             self.lists.iter().filter(|list| list.key.starts_with(begin)).map(|it| it.entries).sum()
@@ -160,7 +156,6 @@ impl AccessFiles {
     }
 }
 
-/// Notices when files change.
 #[derive(Default)]
 pub(crate) struct FileWatcher {
     seen: Vec<(PathBuf, Option<FileState>)>,
@@ -180,7 +175,6 @@ impl FileWatcher {
         Self::of(config.files().chain(config.list_urls().map(|(_, url)| url.copy.as_path())))
     }
 
-    /// Watches files from their present state on.
     pub(crate) fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
         Self { seen: paths.map(|path| (path.to_owned(), file_state(path))).collect() }
     }
@@ -201,7 +195,6 @@ impl FileWatcher {
 }
 
 impl FileState {
-    /// Returns the state of the file with this metadata.
     fn of(meta: &fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
         Self { modified: meta.modified().ok(), len: meta.len(), inode: meta.ino() }
@@ -215,7 +208,6 @@ pub(crate) fn read_up_to(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the state of the file at `path`, if there is one.
 pub(crate) fn file_state(path: &Path) -> Option<FileState> {
     fs::metadata(path).ok().as_ref().map(FileState::of)
 }

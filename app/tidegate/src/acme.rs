@@ -39,7 +39,7 @@ use crate::serve::workers::follow;
 use cache::Cache;
 use client::Client;
 use config::{AcmeConfig, Config, Transport};
-use order::{Authority, Failure, Obtained};
+use order::{Authority, Failure};
 use schedule::{Backoff, FailureScope, Now, Schedule, validity};
 
 /// The longest sleep. A jump of the clock, or the end of the process that renews, is noticed after it.
@@ -53,7 +53,6 @@ const RENEWAL_INFO_PERIOD: [Duration; 2] =
 /// Begins the messages about the cache, which is in the directory that this key names.
 const CACHE_KEY: &str = "state.dir";
 
-/// Starts the thread that renews certificates, and sends it the configuration.
 #[derive(Default)]
 pub(crate) struct AcmeModule {
     configs: watch::Sender<Option<AcmeConfig>>,
@@ -119,7 +118,6 @@ impl Module for AcmeModule {
     }
 }
 
-/// Renews certificates until it is dropped.
 async fn run_renewer(
     config: Option<AcmeConfig>,
     certificates: &Arc<Certificates>,
@@ -145,7 +143,6 @@ async fn run_renewer(
     }
 }
 
-/// The state of all hosts and of the server.
 struct Renewer<'a> {
     authority: Arc<Authority>,
     attempts: &'a AcmeAttempts,
@@ -234,7 +231,6 @@ impl<'a> Renewer<'a> {
         wait.clamp(Duration::from_secs(1), WAKE_PERIOD)
     }
 
-    /// Loads and publishes all saved certificates.
     fn read(&mut self) {
         let cache = &self.authority.cache;
         let paths: Vec<_> = self.hosts.iter().map(|host| cache.path(&host.domain)).collect();
@@ -289,12 +285,8 @@ impl<'a> Renewer<'a> {
             catch_panic(async move { authority.obtain(&domain, old.as_ref()).await }).await;
         let now = Instant::now();
         match obtained {
-            Ok(Obtained { certificate, save_error }) => {
+            Ok(certificate) => {
                 self.attempts.obtained.fetch_add(1, Ordering::Relaxed);
-                if let Some(error) = save_error {
-                    let domain = &host.domain;
-                    error!(domain, error, "cannot save the certificate: a restart needs another");
-                }
                 host.schedule.obtained(now, validity(&certificate), random_fraction());
                 host.certificate = Some(certificate);
                 host.renewal_info_at = now + RENEWAL_INFO_PERIOD[0];
@@ -318,7 +310,6 @@ impl<'a> Renewer<'a> {
 }
 
 impl Host {
-    /// Describes the certificate that its clients get.
     fn status(&self) -> String {
         let Some(certificate) = &self.certificate else {
             return "there is no certificate yet".into();

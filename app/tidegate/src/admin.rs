@@ -102,7 +102,6 @@ enum AdminCommand {
     Events(events::EventsArgs),
 }
 
-/// Runs the command. The configuration in `config` tells where the API is, unless the command does.
 pub(crate) fn run(admin: &Admin, config: Option<&Path>) -> ExitCode {
     exit(admin.run(config))
 }

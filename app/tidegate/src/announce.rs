@@ -69,7 +69,6 @@ enum EventArg {
     Paused,
 }
 
-/// Announces one torrent to one tracker.
 struct Announcer {
     url: Url,
     announce: types::Announce,
@@ -79,7 +78,6 @@ struct Announcer {
 }
 
 impl Announce {
-    /// Announces, and prints the responses. Returns false if any tracker failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let mut config = self.connect.session_config()?;
         config.key = self.key.unwrap_or(config.key);
@@ -235,7 +233,6 @@ impl Announcer {
     }
 }
 
-/// Returns how long the tracker asks to wait.
 fn interval(announced: &AnnounceResponse) -> Duration {
     let interval = announced.interval_s.max(announced.min_interval_s);
     Duration::from_secs(interval.unwrap_or(0)).clamp(INTERVAL_MIN, INTERVAL_MAX)

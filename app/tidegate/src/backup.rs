@@ -14,7 +14,6 @@ use crate::cli;
 use crate::permissions::create_state_directory;
 use config::Config;
 
-/// Stands for standard output or input.
 const STREAM: &str = "-";
 
 /// Write an archive of the state directory, while the tracker runs or not.
@@ -134,7 +133,6 @@ fn load(file: Option<&Path>) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns the state directory.
 fn folder(config: &Config) -> Result<PathBuf> {
     let folder = config.state_dir.clone();
     folder.context("state.dir is empty: name the configuration of the tracker by --config")

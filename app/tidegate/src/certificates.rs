@@ -60,7 +60,6 @@ fn expiry_warning(certificate: &Certificate, now: SystemTime) -> Option<String> 
     Some(format!("the certificate expires in less than {days} day{plural}: renew it"))
 }
 
-/// Returns warnings about keys that every user of the machine can read.
 pub(crate) fn key_warnings(config: &Config) -> Vec<String> {
     let keys = config.certificates.iter().map(|files| &files.key);
     let readable = keys.filter(|key| is_readable_by_all(key));

@@ -51,13 +51,11 @@ pub(crate) struct Check {
     connect: ConnectArgs,
 }
 
-/// Maximum number of trackers checked at the same time.
 const PARALLEL_MAX: usize = 16;
 
 /// The verdicts of the previous round, by URL.
 type LastVerdicts = HashMap<String, Vec<(&'static str, Option<SocketAddr>, Verdict)>>;
 
-/// The result of checking every tracker once.
 #[derive(Default)]
 struct Round {
     failed: usize,
@@ -66,7 +64,6 @@ struct Round {
 }
 
 impl Check {
-    /// Checks, and prints the verdicts. Returns false if a check failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let urls = self.urls()?;
         let options = self.options()?;
@@ -166,7 +163,6 @@ fn dns_server(text: &str) -> Result<SocketAddr, String> {
     address.ok_or_else(|| "expected an IP address, or one with a port".to_owned())
 }
 
-/// Reads the URLs in a file.
 fn listed(file: &Path) -> Result<Vec<Url>, String> {
     let name = file.display();
     let text = std::fs::read_to_string(file);

@@ -185,7 +185,6 @@ pub(crate) fn printable(text: &str) -> String {
     plain
 }
 
-/// Maximum length of text from a remote host in characters.
 const TEXT_MAX: usize = 500;
 
 /// Returns milliseconds with one decimal.

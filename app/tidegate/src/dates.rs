@@ -6,7 +6,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use time::UtcDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Returns the present time in seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -104,7 +104,6 @@ pub(crate) fn serve(source: ConfigSource, settings: Settings, config: Config) ->
     Opened::open(origin, node, modules, reloader, bound, inherited)?.serve()
 }
 
-/// The state that the process was started with.
 struct Origin {
     launcher: io::Result<Launcher>,
     supervisor: Supervisor,
@@ -142,7 +141,6 @@ impl Origin {
     }
 }
 
-/// Makes the process a node, if it is in a cluster.
 fn join(modules: &mut Modules, config: &Config) -> Result<Option<Membership>> {
     let mut membership = None;
     for module in modules {
@@ -214,7 +212,6 @@ impl Opened {
         let hosts = LocalHosts::of_machine(&self.reloader.config, &self.reloader.certificates);
         let urls = self.bound.announce_urls(&hosts);
         let engine = self.engine_text();
-        let startup = self.bound.startup_text(&self.reloader.config, &engine, &urls);
         self.enter_sandbox();
         let shared = self.restore()?;
         let is_upgrade = self.origin.old_process.is_some();
@@ -224,11 +221,12 @@ impl Opened {
         listen_to_signals(origin.signals, events.clone())?;
         let sockets = bound.descriptors()?;
         let sources = metric_sources(&shared, &reloader.access.folders);
-        sources::show_engine(&sources, engine, self.engine.fallback);
+        sources::show_engine(&sources, engine.clone(), self.engine.fallback);
         sources::count_losses(&sources, &bound.udp);
         let mut workers = Workers::new(sources, shared.clock, report_exits(events.clone()));
         let (api, first_token) =
-            state::start(&mut workers, &reloader.config, &shared, self.writer, urls, &events)?;
+            state::start(&mut workers, &reloader.config, &shared, self.writer, &urls, &events)?;
+        let startup_text = bound.startup_text(&reloader.config, &engine, &urls, &first_token);
         // Before it is served, which takes samples.
         if let Some(dashboard) = old_process.as_mut().and_then(OldProcess::take_dashboard) {
             api.take_over(&dashboard);
@@ -248,7 +246,6 @@ impl Opened {
             api,
             events,
         };
-        let startup_text = startup.with(&first_token);
         serving.run(Start { bound, startup_text, old_process }, &event_receiver)
     }
 
@@ -322,7 +319,6 @@ fn report_exits(events: Sender<Event>) -> impl Fn(ThreadExit) + Send + Sync {
     }
 }
 
-/// Returns what the admin listeners serve.
 fn service(workers: &Workers, reloader: &Reloader, api: &Arc<Api>) -> Service {
     let config = &reloader.config;
     let tls = || TlsConfig::new(&reloader.certificates).server_config();

@@ -22,7 +22,6 @@ use crate::access::{Hybrid, TorrentFolders};
 use crate::serve::module::{Findings, Module, Opening, Running};
 use crate::serve::time::unix_offset_s;
 
-/// The folder within `state.dir`.
 const FOLDER: &str = "site";
 
 #[derive(Default)]
@@ -76,7 +75,6 @@ impl Module for SiteModule {
         self.follow_hybrids();
     }
 
-    /// Reads the site's tables again.
     fn refresh(&mut self) {
         self.subsystem.iter().for_each(|subsystem| subsystem.reload());
     }

@@ -43,10 +43,8 @@ pub(crate) struct Top {
     sort: Sort,
 }
 
-/// The size of the output of --once.
 const WIDTH: usize = 100;
 const HEIGHT: usize = 40;
-/// Longest wait for a key.
 const KEY_TIME: Duration = Duration::from_millis(100);
 const FRAME_TIME: Duration = Duration::from_millis(500);
 

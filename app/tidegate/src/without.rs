@@ -4,7 +4,6 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-/// A command of a subsystem that is not built in.
 #[derive(Args)]
 pub(crate) struct MissingCommand {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -12,7 +11,6 @@ pub(crate) struct MissingCommand {
 }
 
 impl MissingCommand {
-    /// Returns the sentence that a feature is missing.
     pub(crate) fn text(&self, feature: &str) -> String {
         format!("this build has no `{feature}`: use a build with the cargo feature `{feature}`")
     }

@@ -69,7 +69,6 @@ impl ListReader {
         }
     }
 
-    /// Notes a list, once for each key.
     fn note(
         &mut self,
         key: &'static str,
@@ -149,7 +148,6 @@ fn read_copy<T: Default>(
     parse(copy::open_copy(&url.copy)?).map_err(io::Error::other)
 }
 
-/// Returns when a file was modified, unix seconds.
 fn modified(path: &Path) -> Option<u64> {
     let modified = fs::metadata(path).ok()?.modified().ok()?;
     modified.duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs())

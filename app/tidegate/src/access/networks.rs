@@ -41,7 +41,6 @@ pub(super) fn table(config: &Config, reader: &mut ListReader) -> Result<NetworkT
     Ok(table)
 }
 
-/// Networks of one action, as entries name them.
 #[derive(Default)]
 struct Entries<'a> {
     prefixes: Vec<IpPrefix>,

@@ -14,14 +14,12 @@ use config::{Config, TokenConfig};
 #[derive(Clone, Default)]
 pub(crate) struct TokenKeys(Arc<Mutex<Option<InUse>>>);
 
-/// A key set in use, and how it is used.
 #[derive(PartialEq, Eq)]
 struct InUse {
     config: TokenConfig,
     bytes: Vec<u8>,
 }
 
-/// Reads and checks the file of keys, if there is one.
 pub(super) fn read(config: &Config) -> Result<Option<Vec<u8>>> {
     let Some(path) = config.tokens.as_ref().and_then(TokenConfig::file) else { return Ok(None) };
     read_file(path).context("access.jwt_keys").map(Some)

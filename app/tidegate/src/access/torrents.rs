@@ -53,29 +53,19 @@ type Folders = BTreeMap<PathBuf, Folder>;
 struct Folder {
     files: BTreeMap<PathBuf, TorrentFile>,
     list: Arc<HashList>,
-    /// True if the last attempt to read it failed.
     is_broken: bool,
-    /// Files that are left out because there are too many.
     omitted: usize,
 }
 
 struct TorrentFile {
     state: FileState,
     hashes: Vec<InfoHash>,
-    /// Times that it was read in vain since it changed.
+    /// Times that it was read in vain since it changed, up to [`ATTEMPTS`].
     failures: u32,
 }
 
 /// A file that is written slowly may look the same while it is: how often it is read again.
 const ATTEMPTS: u32 = 10;
-
-/// Torrent files found in a folder.
-#[derive(Default)]
-struct Found {
-    files: Vec<(PathBuf, FileState)>,
-    /// Files that were left out because there are too many.
-    omitted: usize,
-}
 
 impl TorrentFolders {
     pub(crate) fn names(&self) -> &Arc<TorrentNames> {
@@ -164,7 +154,7 @@ impl TorrentFolders {
         let found =
             find(root).with_context(|| format!("access.allow_torrents: {}", root.display()));
         folder.is_broken = found.is_err();
-        let Found { files, omitted } = found?;
+        let (files, omitted) = found?;
         // Once each time that the folder becomes too full.
         if std::mem::replace(&mut folder.omitted, omitted) == 0 && omitted > 0 {
             warn!(
@@ -239,11 +229,11 @@ impl TorrentFolders {
     }
 }
 
-/// Returns the torrent files in a folder and in the folders in it. Links to files in the folder are followed,
-/// all others are not; names that begin with a dot are skipped.
-fn find(root: &Path) -> Result<Found> {
+/// Returns the torrent files in a folder and in the folders in it, and the number of those beyond the maximum. Links to
+/// files in the folder are followed, all others are not; names that begin with a dot are skipped.
+fn find(root: &Path) -> Result<(Vec<(PathBuf, FileState)>, usize)> {
     let root = root.canonicalize().context("cannot read the folder")?;
-    let mut found = Found::default();
+    let (mut files, mut omitted) = (Vec::new(), 0);
     let mut folders = vec![(root.clone(), 0)];
     while let Some((folder, depth)) = folders.pop() {
         let entries = match fs::read_dir(&folder) {
@@ -264,15 +254,15 @@ fn find(root: &Path) -> Result<Found> {
             } else if is_torrent_name(&name)
                 && let Some(state) = file_in(&root, &entry)
             {
-                if found.files.len() == TORRENT_FILES_MAX {
-                    found.omitted += 1;
+                if files.len() == TORRENT_FILES_MAX {
+                    omitted += 1;
                 } else {
-                    found.files.push((entry.path(), state));
+                    files.push((entry.path(), state));
                 }
             }
         }
     }
-    Ok(found)
+    Ok((files, omitted))
 }
 
 fn is_torrent_name(name: &std::ffi::OsStr) -> bool {

@@ -16,7 +16,6 @@ pub(crate) struct FileKeys {
     assigned: u32,
 }
 
-/// Maximum length of a line in bytes.
 const LINE_MAX: u64 = 1024;
 
 impl FileKeys {

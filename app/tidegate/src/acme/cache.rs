@@ -20,7 +20,6 @@ use serde::{Deserialize, Serialize};
 use crate::permissions::{STATE_DIRECTORY, create_directory, write_secret};
 use config::AcmeConfig;
 
-/// The directory of one ACME server.
 #[derive(Debug)]
 pub(super) struct Cache {
     directory: PathBuf,
@@ -32,7 +31,6 @@ pub(super) struct StoredAccount {
 }
 
 impl Cache {
-    /// Creates the directory if it does not exist.
     pub(super) fn open(config: &AcmeConfig) -> Result<Self> {
         let directory = config.cache.join(directory_name(&config.directory));
         create_directory(STATE_DIRECTORY, &directory, None)?;
@@ -50,7 +48,6 @@ impl Cache {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// Returns the path of a host's certificate.
     pub(super) fn path(&self, domain: &str) -> PathBuf {
         self.directory.join(format!("{domain}.pem"))
     }
@@ -70,7 +67,6 @@ impl Cache {
         Ok(Some(certificate))
     }
 
-    /// Saves a host's certificate: its key and its chain.
     pub(super) fn save_certificate(&self, domain: &str, pem: &str) -> Result<()> {
         write(&self.path(domain), pem.as_bytes())
     }

@@ -24,12 +24,10 @@ use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time until a response begins.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a response in bytes. A certificate chain has some 6 kB.
 const RESPONSE_MAX: usize = 256 * 1024;
 
-/// Clones are cheap and share their connections.
 #[derive(Clone)]
 pub(super) struct Client {
     pool: Pool<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>,

@@ -41,7 +41,6 @@ impl FailureScope {
     }
 }
 
-/// The ratio of a pause to the one before.
 const BACKOFF_FACTOR: u32 = 3;
 /// Bounds of the pause after a success, even if by the clock the new certificate must be renewed. Let's
 /// Encrypt allows five certificates for the same names per week.
@@ -75,7 +74,6 @@ impl Backoff {
         pause
     }
 
-    /// Ends the pause after a success.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
@@ -85,7 +83,6 @@ impl Backoff {
     }
 }
 
-/// When to obtain the certificate of one host.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     /// When to renew. `None` = at once, as there is no certificate.
@@ -125,7 +122,6 @@ impl Schedule {
     }
 }
 
-/// Returns the first and the last moment at which a certificate is valid.
 pub(super) fn validity(certificate: &Certificate) -> [SystemTime; 2] {
     [certificate.begins(), certificate.expires()]
 }

@@ -32,7 +32,6 @@ const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longest time that a stream may be silent. The API sends something every 15 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Where the API is, and how to access it.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     /// Without `/api/v1`.
@@ -298,7 +297,6 @@ impl EventStream<'_> {
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain");
 
-/// Escapes text for a path or a query.
 pub(super) fn escape(text: &str) -> String {
     let escaped = text.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b',' => {

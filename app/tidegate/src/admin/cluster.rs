@@ -151,7 +151,6 @@ fn status(session: &Session) -> Result<bool, ApiError> {
     Ok(is_well)
 }
 
-/// Compares the records of all nodes with those of the node that answers.
 fn verify(session: &Session) -> Result<bool, ApiError> {
     let cluster = wait_until(&session.api, VERIFY_TIMEOUT, is_equal)?;
     let nodes = others(&cluster)?;
@@ -208,13 +207,11 @@ fn is_equal(node: &Value) -> bool {
     is_heard(node) && node["differing"].as_array().is_some_and(Vec::is_empty)
 }
 
-/// Returns true if a node has the recorded secrets.
 fn has_secrets(node: &Value) -> bool {
     let kinds = node["differing"].as_array();
     kinds.is_some_and(|kinds| !kinds.contains(&SECRETS_KIND.into()))
 }
 
-/// Drains a node, and waits until it has stopped.
 fn drain(session: &Session, for_s: u32) -> Result<bool, ApiError> {
     let cluster = session.api.request("GET /cluster", None)?;
     let node = &cluster["node"];
@@ -234,16 +231,13 @@ fn drain(session: &Session, for_s: u32) -> Result<bool, ApiError> {
     Ok(true)
 }
 
-/// Changes that the operator's commands make by the API of a running node.
 pub(crate) struct ClusterApi(Api);
 
 impl ClusterApi {
-    /// Makes all nodes drop what a node sends.
     pub(crate) fn ignore(&self, node: u8) -> Result<(), ApiError> {
         self.0.request(&format!("POST /cluster/nodes/{node}/ignore"), None).map(drop)
     }
 
-    /// Returns the number of the secret by which nodes issue.
     pub(crate) fn secret_number(&self) -> Result<u64, ApiError> {
         let cluster = self.0.request("GET /cluster", None)?;
         cluster["secret_number"].as_u64().ok_or_else(|| {

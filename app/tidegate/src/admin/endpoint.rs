@@ -111,7 +111,6 @@ fn checked(text: &str) -> Result<String, String> {
     Ok(base.strip_suffix("/api/v1").unwrap_or(base).into())
 }
 
-/// Returns the URL of the configuration's admin listener.
 fn configured(file: Option<&Path>) -> Result<String, ApiError> {
     let (_, config) = crate::load(file).map_err(|problems| ApiError::Usage(problems.join("; ")))?;
     let Some(listen) = config.admin_listen.first() else {

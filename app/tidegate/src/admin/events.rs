@@ -98,7 +98,6 @@ impl EventsArgs {
     }
 }
 
-/// Returns an event as text: time, kind and data.
 fn line(event: &Value) -> String {
     let time = event["time"].as_u64().map_or_else(|| "-".into(), date);
     let mut text = format!("{time}  {:<15}", plain(&event["kind"]));

@@ -35,7 +35,6 @@ pub(super) const CLIENTS: &[Column] = &[
 const CERTIFICATES: &[Column] =
     &[column("expires", "/expires", Format::Date), column("name", "/name", Format::Text)];
 
-/// Prints the health, and fails if the tracker does not serve.
 pub(super) fn health(session: &Session) -> Result<(), ApiError> {
     let health = session.api.request("GET /health", None)?;
     session.print_value(&health, lines)?;

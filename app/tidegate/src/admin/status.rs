@@ -17,7 +17,6 @@ pub(super) struct StatusArgs {
     quiet: bool,
 }
 
-/// Levels at which all is well.
 const WELL: [&str; 2] = ["ok", "info"];
 
 impl StatusArgs {
@@ -65,7 +64,6 @@ const UPGRADE_POLL: Duration = Duration::from_millis(500);
 /// Begins the line of the log that says why there is no new process.
 const UPGRADE_FAILED: &str = "upgrade failed";
 
-/// Starts a new process, and waits until it serves instead of the present one.
 pub(super) fn upgrade(session: &Session) -> Result<(), ApiError> {
     let mut log = LogReader::new(session);
     let begun = Instant::now();
@@ -96,7 +94,6 @@ struct LogReader<'a> {
 }
 
 impl<'a> LogReader<'a> {
-    /// Skips the lines that are there.
     fn new(session: &'a Session) -> Self {
         let mut reader = Self { session, after: 0 };
         reader.lines();
@@ -126,7 +123,6 @@ const SYSTEMS: &[Column] = &[
 const COUNTRIES: &[Column] =
     &[column("peers", "/peers", Format::Count), column("country", "/country", Format::Text)];
 
-/// Prints the autonomous systems and the countries with the most peers.
 pub(super) fn networks(session: &Session) -> Result<(), ApiError> {
     let networks = session.api.request("GET /stats/networks", None)?;
     if session.json {

@@ -23,7 +23,6 @@ use config::is_cluster_name;
 const SIZE_MIB_MIN: u64 = 16;
 /// The most servers that store each message: NATS allows no more.
 const REPLICAS_MAX: usize = 5;
-/// The longest lifetime of peers, seconds.
 const LIFETIME_S_MAX: u32 = 7 * 86_400;
 
 /// Where the operator's folder is.
@@ -241,7 +240,6 @@ fn write_file(
     Ok(file)
 }
 
-/// Writes a new file that only its owner can read.
 fn write_new(path: &Path, text: &str) -> Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
@@ -317,7 +315,6 @@ fn settings_text(settings: StreamSettings) -> String {
     format!("replicas  {replicas}\nsize      {size}\nlifetime  {lifetime_s}\n")
 }
 
-/// Reads keys and values, which alternate.
 fn parse_changes(words: &[String]) -> Result<StreamChanges> {
     let mut changes = StreamChanges::default();
     for pair in words.chunks(2) {

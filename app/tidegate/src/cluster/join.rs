@@ -19,12 +19,10 @@ const KEY_NAME: &str = "cluster.join";
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Join {
     pub(super) join_version: u32,
-    /// The cluster's name.
     pub(crate) cluster: String,
     /// This node's number, 1 to 255.
     pub(crate) node: u8,
     pub(super) zone: String,
-    /// URLs of NATS servers.
     pub(super) servers: Vec<String>,
     pub(super) secret_number: u32,
     #[serde(serialize_with = "secret::write", deserialize_with = "secret::read")]
@@ -104,7 +102,6 @@ impl Join {
         ))
     }
 
-    /// Returns the secret by which the node begins.
     pub(crate) fn secret(&self) -> Secret {
         Secret::new(self.secret_number, self.secret)
     }

@@ -9,7 +9,6 @@ const PLACES: [&str; 2] = ["/etc/nats", "/var/lib/nats"];
 /// Pause between two comparisons of removed users by the servers.
 const COMPARE_PERIOD: &str = "10s";
 
-/// Properties that all servers of a cluster share.
 pub(super) struct ServerPlan<'a> {
     /// The name of the trackers' cluster.
     pub(super) name: &'a str,
@@ -61,7 +60,6 @@ impl ServerPlan<'_> {
         text
     }
 
-    /// Returns how a server reaches the others.
     fn routes(&self, server: &Server, files: &str) -> String {
         let (name, listen, port) = (self.name, listen_address(server), server.routes_port());
         let is_here = server.is_loopback();

@@ -29,17 +29,14 @@ const REPLICAS: usize = 3;
 /// The size of the stream in MiB, and of one for trying it out. NATS sets that room aside at once.
 const SIZE_MIB: u64 = 8192;
 const SIZE_HERE_MIB: u64 = 256;
-/// The lifetime of peers by default, seconds.
 const LIFETIME_S: u32 = 2700;
 /// Lifetime of a token for a command of the operator, seconds.
 const COMMAND_S: u64 = 600;
 
-/// All that the operator of a cluster keeps.
 #[derive(Serialize, Deserialize)]
 pub(super) struct OperatorFile {
     operator_version: u32,
     name: String,
-    /// Host and port of each server.
     servers: Vec<String>,
     secret_number: u32,
     #[serde(serialize_with = "secret::write", deserialize_with = "secret::read")]
@@ -156,7 +153,6 @@ impl OperatorFolder {
         Ok(Self { path: path.canonicalize()?, file })
     }
 
-    /// Writes the file as a whole.
     pub(super) fn write(&self) -> Result<()> {
         let text = toml::to_string_pretty(&self.file).context("cannot write the file")?;
         let head = format!(
@@ -297,7 +293,6 @@ impl OperatorFolder {
         Ok(())
     }
 
-    /// Returns the secret that was made last.
     pub(super) fn secret(&self) -> Secret {
         Secret::new(self.file.secret_number, self.file.secret)
     }
@@ -371,7 +366,6 @@ impl OperatorFolder {
     }
 }
 
-/// The keys that sign tokens.
 struct Keys {
     operator: KeyPair,
     account: KeyPair,

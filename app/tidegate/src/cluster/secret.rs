@@ -88,7 +88,6 @@ impl Secrets {
         recorded.filter(is_known).unwrap_or_else(|| join.into())
     }
 
-    /// Returns the number of the secret by which nodes issue.
     pub(crate) fn number(&self) -> u32 {
         self.first.number
     }

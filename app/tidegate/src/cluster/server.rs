@@ -6,11 +6,9 @@ use std::str::FromStr;
 
 use hyper::Uri;
 
-/// The port for nodes of servers that are named without one.
 const PORT: u16 = 4222;
 /// Servers reach each other at the port for nodes plus this.
 const ROUTES_AFTER: u16 = 2000;
-/// The largest port for nodes.
 const PORT_MAX: u16 = u16::MAX - ROUTES_AFTER;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +76,6 @@ impl Server {
         format!("{scheme}://{self}")
     }
 
-    /// Returns where the other servers reach it.
     pub(super) fn routes_port(&self) -> u16 {
         self.port + ROUTES_AFTER
     }

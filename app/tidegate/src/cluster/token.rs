@@ -44,7 +44,6 @@ pub(super) fn new_seed(kind: KeyPairType) -> Result<String> {
     seed_of(&new_key(kind)?)
 }
 
-/// Returns the token of an operator, who signs it.
 pub(super) fn of_operator(subject: &Subject<'_>, system_account: &KeyPair) -> Result<String> {
     let claims = json!({ "type": "operator", "system_account": system_account.public_key() });
     sign(subject, subject.key, claims)

@@ -11,12 +11,10 @@ use super::module::{Module, Notice, Notify, Running};
 use crate::access::TorrentFolders;
 use config::Config;
 
-/// Time between looks at the folders, unless a look takes long.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// A look that took 1 s is not repeated within 20 s: looking takes at most 5 % of a core.
 const LOOK_PAUSE_FACTOR: u32 = 20;
 
-/// Starts the thread, and tells it whether there are folders.
 #[derive(Default)]
 pub(super) struct ApprovalModule {
     has_folders: watch::Sender<bool>,

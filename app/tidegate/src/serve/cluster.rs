@@ -136,11 +136,9 @@ struct Node {
     join: Join,
     secrets: Arc<LiveSecrets>,
     options: NatsOptions,
-    /// The boot's number.
     boot: u64,
     policy: u64,
     status: Arc<Status>,
-    /// True if the other nodes ignore this one.
     is_ignored: Arc<AtomicBool>,
     /// Accounts that the nodes exchange, if there is a site. Taken by the thread.
     accounts: Option<Arc<dyn SharedAccounts>>,

@@ -7,12 +7,10 @@ const QUIET: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Traffic {
-    /// Requests since the start.
     pub(super) requests: u64,
     pub(super) web_sockets: u64,
 }
 
-/// The wait for clients to move.
 pub(super) struct Draining {
     deadline: Instant,
     /// When the last request was noticed.

@@ -6,7 +6,6 @@ use super::module::Notice;
 use super::reload::ReadOutcome;
 use super::workers::ThreadExit;
 
-/// An event that the main thread handles.
 pub(super) enum Event {
     Signal(i32),
     /// A reload has read its files.

@@ -31,7 +31,6 @@ const PAUSE_FACTOR: u32 = 20;
 /// Peers that are looked up in one count: a second's work. Of more, every second, third, … one is.
 const SAMPLE_MAX: u64 = 1_000_000;
 
-/// Starts the thread that counts peers, and sends it the configuration.
 #[derive(Default)]
 pub(super) struct GeoModule {
     configs: watch::Sender<GeoConfig>,
@@ -78,7 +77,6 @@ impl Module for GeoModule {
 struct GeoCounter {
     configs: watch::Receiver<GeoConfig>,
     tracker: Arc<Tracker>,
-    /// The last count.
     status: Arc<Mutex<NetworkStatus>>,
     asn: GeoSource,
     country: GeoSource,
@@ -107,7 +105,6 @@ struct Sums {
 }
 
 impl GeoCounter {
-    /// Counts until `stop` becomes true.
     fn run(mut self, stop: &AtomicBool) {
         let mut due = Instant::now();
         while !stop.load(Ordering::Relaxed) {

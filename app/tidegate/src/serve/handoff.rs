@@ -21,7 +21,6 @@ pub(crate) struct HandoffState {
     /// When the tracker's clock was 0, in nanoseconds of the system's monotonic clock. Negative if the
     /// machine has started since: a journal continues the clock of an earlier process.
     pub(super) epoch_ns: i64,
-    /// Bytes that the swarms take.
     pub(super) swarms: u64,
 }
 

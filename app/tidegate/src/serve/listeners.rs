@@ -18,7 +18,6 @@ pub(crate) struct BoundListeners {
     /// HTTP's, with TLS or without.
     pub(super) tcp: Vec<BoundListener<TcpListener>>,
     pub(super) admin: Vec<TcpListener>,
-    /// Where the site calls, if there is one.
     pub(crate) site: Option<TcpListener>,
 }
 
@@ -28,7 +27,6 @@ pub(crate) struct BoundListener<S> {
     pub(super) group: ListenerGroup,
 }
 
-/// The name of the socket of the site's calls.
 const SITE: &str = "site";
 /// The names of inherited sockets (LISTEN_FDNAMES), one for each kind of listener.
 pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin", SITE];
@@ -90,7 +88,6 @@ fn udp_options(config: &Config) -> UdpOptions {
     }
 }
 
-/// Why listeners cannot be bound.
 #[derive(Debug, Default)]
 pub(super) struct BindProblems {
     /// Ports that a running tidegate has, probably with this configuration.

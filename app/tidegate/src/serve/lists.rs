@@ -29,7 +29,6 @@ const RETRY_S: u32 = 60;
 /// The same while there is no copy.
 const RETRY_WITHOUT_S: u32 = 5;
 
-/// Starts the thread that requests lists, and sends it the configuration.
 #[derive(Default)]
 pub(super) struct ListsModule {
     jobs: watch::Sender<Jobs>,

@@ -59,7 +59,6 @@ impl Log {
         self.levels = levels;
     }
 
-    /// Applies what a reload can change.
     pub(super) fn configure(&mut self, config: &LogConfig) {
         self.output.limiter().limit = config.rate_limit;
         self.set_levels(config.levels.clone());

@@ -75,10 +75,8 @@ pub(crate) trait Module {
         Ok(())
     }
 
-    /// Does what is to be done each second.
     fn tick(&mut self) {}
 
-    /// Applies a new configuration.
     fn configure(&mut self, _config: &Config) {}
 
     /// Reads again what a reload by signal refreshes beside the configuration.
@@ -102,7 +100,6 @@ pub(crate) trait Module {
     fn stop(&mut self, _deadline: Instant) {}
 }
 
-/// A process that is a node of a cluster.
 pub(crate) struct Membership {
     pub(crate) node: u8,
     pub(crate) session_key: [u8; 16],
@@ -161,17 +158,14 @@ pub(crate) struct Running<'a> {
     pub(crate) access: &'a AccessState,
     pub(crate) workers: &'a mut Workers,
     pub(crate) upgrader: &'a mut Upgrader,
-    /// Reports to the main thread.
     pub(crate) notify: &'a Notify,
 }
 
-/// Parts of the process that threads share.
 pub(crate) struct Shared {
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) clock: Clock,
     pub(crate) records: Arc<Records>,
-    /// The changes of swarms.
     pub(crate) feed: Arc<Feed>,
     /// Statistics of the swarms that an old process sends.
     pub(crate) upgrade_stats: Arc<UpgradeStats>,

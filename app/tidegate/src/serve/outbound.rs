@@ -25,14 +25,12 @@ use crate::errors;
 
 pub(super) use resolver::Targets;
 
-/// Longest time of a request until its response is complete.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) type Pool = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
 const REDIRECTS_MAX: u32 = 3;
-/// Bytes of a validator that is remembered.
 const VALIDATOR_MAX: usize = 1024;
 
 /// Returns a client that connects to `targets` only. Trusts the authorities that browsers trust, and those in the PEM
@@ -58,13 +56,11 @@ pub(super) struct HttpsFetcher(Pool);
 pub(super) struct FetchRequest<'a> {
     /// The URL, which [`config::fetch_port`] accepts.
     pub(super) url: &'a str,
-    /// The media types that are understood.
     pub(super) accept: &'static str,
     /// The version that is known.
     pub(super) known: &'a Validators,
     /// Bytes of the longest response.
     pub(super) bytes_max: u64,
-    /// Longest time until the response is complete.
     pub(super) timeout: Duration,
     pub(super) follows_redirects: bool,
 }
@@ -77,7 +73,6 @@ pub(super) struct Validators {
 }
 
 impl HttpsFetcher {
-    /// `ca` are further authorities to trust.
     pub(super) fn new(ca: Option<&Path>) -> Result<Self> {
         pool(&Targets::Any, ca).map(Self)
     }

@@ -42,9 +42,7 @@ pub(super) struct Reloader {
     /// From when the process is in it.
     pub(super) sandbox: Option<Arc<Sandbox>>,
     reading: ReadState,
-    /// Settings changed through the API.
     pub(super) overrides: Vec<(String, Value)>,
-    /// The requesters that wait for a result.
     pending: PendingReplies,
 }
 
@@ -64,7 +62,6 @@ pub(super) struct ReadFiles {
 
 /// A configuration with its lists and certificates.
 pub(super) struct NewConfig {
-    /// The settings as read.
     settings: Settings,
     /// The settings in use after the reload: the old ones with the reloadable new ones.
     running: Settings,
@@ -323,7 +320,6 @@ impl Reloader {
         if problems.is_empty() { Ok(ReloadOutcome::default()) } else { Err(problems) }
     }
 
-    /// Applies what has changed in folders of torrents.
     pub(super) fn replace_torrents(&self) {
         access::apply_folders(&self.config, &self.access, &self.tracker);
     }

@@ -12,7 +12,6 @@ use crate::permissions::{create_state_directory, future_owner, write_secret};
 use config::Config;
 
 const FILE_NAME: &str = "secret";
-/// Bytes of the file.
 const LEN: usize = 32;
 
 /// Returns the key of sessions. With `state.dir`, it comes from the secret there, which is made if there

@@ -24,7 +24,6 @@ use super::transfer::SwarmSender;
 use super::upgrade::{OldProcess, Upgrader};
 use super::workers::{ThreadExit, Workers};
 
-/// The interval at which files are checked for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// The sleep of the main thread while it waits for records to be written.
 const SHORT_SLEEP: Duration = Duration::from_millis(10);
@@ -51,14 +50,12 @@ pub(super) struct Start {
     pub(super) old_process: Option<OldProcess>,
 }
 
-/// Why serving ends.
 enum End {
     Signal(i32),
     /// Clients have moved to other nodes.
     Drained,
     /// The process with this id serves instead.
     HandedOver(u32),
-    /// A thread ended unasked.
     Failed(ThreadExit),
 }
 
@@ -139,7 +136,6 @@ impl Serving {
         end
     }
 
-    /// Takes all subsystems through a phase.
     fn advance(
         &mut self,
         phase: fn(&mut dyn Module, &mut Running<'_>) -> Result<()>,
@@ -184,7 +180,6 @@ impl Serving {
         Ok(())
     }
 
-    /// Handles an event. Returns the end of serving if it is one.
     fn handle(&mut self, event: Event) -> Option<End> {
         match event {
             Event::Signal(SIGHUP) => {

@@ -35,9 +35,7 @@ pub(super) fn print(lines: &str) -> anyhow::Result<()> {
     }
 }
 
-/// The hosts by which clients may reach this machine.
 pub(super) struct LocalHosts {
-    /// In the order of the interfaces.
     addresses: Vec<IpAddr>,
     /// The names and addresses of the certificates, without wildcards.
     names: Vec<String>,
@@ -99,21 +97,6 @@ fn in_url(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The text that the start prints, but for the first token.
-pub(super) struct StartupText {
-    listeners: String,
-    dashboard: Option<String>,
-    /// The next step for a newcomer.
-    next: String,
-}
-
-impl StartupText {
-    /// Returns all of it, with what there is to say of a token.
-    pub(super) fn with(self, token: &FirstToken) -> String {
-        self.listeners + &token.text(self.dashboard.as_deref()) + &self.next
-    }
-}
-
 impl BoundListeners {
     /// Returns the announce URLs of all listeners, without keys and each once.
     pub(super) fn announce_urls(&self, hosts: &LocalHosts) -> Vec<AnnounceUrl> {
@@ -163,16 +146,18 @@ impl BoundListeners {
         urls
     }
 
-    /// Returns the startup text: listeners, and the URLs to announce to. `engine` is that of UDP.
+    /// Returns the startup text: listeners, the URLs to announce to, and the first token. `engine` is that of UDP.
     pub(super) fn startup_text(
         &self,
         config: &Config,
         engine: &str,
         urls: &[AnnounceUrl],
-    ) -> StartupText {
+        token: &FirstToken,
+    ) -> String {
         let dashboard = self.dashboard_url(config);
+        let token = token.text(dashboard.as_deref());
         let next = next_steps(config, dashboard.as_deref());
-        StartupText { listeners: self.listeners_text(config, engine, urls), dashboard, next }
+        self.listeners_text(config, engine, urls) + &token + &next
     }
 
     fn listeners_text(&self, config: &Config, engine: &str, urls: &[AnnounceUrl]) -> String {

@@ -29,7 +29,6 @@ use crate::permissions::{
 };
 use config::Config;
 
-/// Returns what is wrong with the directory, if anything.
 pub(super) fn check(config: &Config) -> Option<String> {
     let dir = config.state_dir.as_deref()?;
     let owner = future_owner(config);
@@ -97,7 +96,7 @@ pub(super) fn start(
     config: &Config,
     shared: &Shared,
     mut writer: Writer,
-    announce_urls: Vec<AnnounceUrl>,
+    announce_urls: &[AnnounceUrl],
     events: &Sender<Event>,
 ) -> Result<(Arc<Api>, FirstToken)> {
     let options = ApiOptions {
@@ -121,7 +120,7 @@ pub(super) fn start(
             let _ = events.send(Event::Command(command));
         }),
         time: Arc::new(move || moment(clock).time),
-        announce_urls,
+        announce_urls: announce_urls.to_vec(),
         send_post,
         first_token: first_token.display(config),
         is_upgrade_pending: Box::new(move || program.has_changed()),

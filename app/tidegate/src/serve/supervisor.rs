@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use net::process::{Notifier, monotonic, watchdog_interval};
 use tracing::{error, warn};
 
-/// The longest that the main thread sleeps.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The supervisor, if there is one.
@@ -36,7 +35,6 @@ impl Supervisor {
         self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reloading"));
     }
 
-    /// The process is going down.
     pub(super) fn stopping(&self) {
         self.notify("STOPPING=1\nSTATUS=stopping: sending the last responses");
     }
@@ -52,7 +50,6 @@ impl Supervisor {
         self.notify(&format!("STATUS=serving; failed upgrades: {}", self.failed_upgrades));
     }
 
-    /// Returns how long the main thread may sleep.
     pub(super) fn sleep_time(&self) -> Duration {
         self.watchdog.as_ref().map_or(SLEEP_MAX, |watchdog| watchdog.period.min(SLEEP_MAX))
     }

@@ -83,7 +83,6 @@ impl Module for JournalModule {
         }
     }
 
-    /// Writes the last changes.
     fn stop(&mut self, deadline: Instant) {
         let Some(swarms) = &self.swarms else { return };
         swarms.stop.store(true, Ordering::Relaxed);
@@ -95,13 +94,11 @@ impl Module for JournalModule {
     }
 }
 
-/// Returns what a reload can change.
 fn pace(config: &SwarmsConfig) -> Pace {
     let SwarmsConfig { round, sync, bytes_max, .. } = *config;
     Pace { round, sync, bytes_max }
 }
 
-/// State of the journal that statistics show.
 #[derive(Debug)]
 struct Report {
     status: Arc<Status>,
@@ -109,9 +106,7 @@ struct Report {
     is_restoring: AtomicBool,
     /// Number of peers restored, each counted once; 0 until restoring has ended.
     restored_peers: AtomicU64,
-    /// Number of times that another process had the journal.
     locked: AtomicU64,
-    /// Number of times that the directory could not be opened.
     unusable: AtomicU64,
     /// The disk of the journal, in words.
     place: String,

@@ -41,7 +41,6 @@ pub(super) fn bootstrap() -> Result<Option<String>> {
     }
 }
 
-/// Where the first token is shown, if one is created.
 #[derive(Clone, Default)]
 pub(super) struct FirstToken(Arc<Mutex<Option<Shown>>>);
 

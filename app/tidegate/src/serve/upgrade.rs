@@ -185,7 +185,6 @@ impl Upgrader {
         self.requested.is_some()
     }
 
-    /// Returns true if the request is older than [`RECORD_TIMEOUT`].
     pub(super) fn is_overdue(&self) -> bool {
         self.requested.is_some_and(|since| since.elapsed() >= RECORD_TIMEOUT)
     }
@@ -235,7 +234,6 @@ impl Upgrader {
         Ok(())
     }
 
-    /// Confirms that the new process serves instead of this one.
     pub(super) fn confirm(&mut self) {
         self.answer("go\n");
     }

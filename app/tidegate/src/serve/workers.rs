@@ -24,14 +24,12 @@ use tracker::counters::{Listener, MetricsRegistry, Protocol};
 use super::draining::{Draining, Traffic};
 use super::time::unix_offset_s;
 
-/// A thread that ended unasked.
 pub(super) struct ThreadExit {
     pub(super) name: String,
     /// Description of the exit, as the rest of a sentence that begins with the name.
     pub(super) reason: String,
 }
 
-/// All threads, and the state they share.
 pub(crate) struct Workers {
     tracker: Arc<Tracker>,
     registry: Arc<MetricsRegistry>,
@@ -40,7 +38,6 @@ pub(crate) struct Workers {
     stop: Arc<AtomicBool>,
     stop_async: watch::Sender<bool>,
     stop_http: watch::Sender<Option<StopOrder>>,
-    /// Steps the sweep has taken.
     sweeps: Arc<AtomicU64>,
     /// Steps that threads of subsystems have taken, with their names.
     heartbeats: Vec<(&'static str, Arc<AtomicU64>)>,
@@ -52,7 +49,6 @@ pub(crate) struct Workers {
     on_exit: Arc<dyn Fn(ThreadExit) + Send + Sync>,
 }
 
-/// Sets the priority of the thread that calls it.
 type SetPriority = fn() -> io::Result<()>;
 
 const SWEEP_PERIOD: Duration = Duration::from_millis(100);
@@ -88,7 +84,6 @@ impl Workers {
         }
     }
 
-    /// Returns what the admin listener reports.
     pub(crate) fn metric_sources(&self) -> &Arc<MetricSources> {
         &self.metric_sources
     }

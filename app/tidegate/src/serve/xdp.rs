@@ -138,7 +138,6 @@ impl Module for XdpModule {
     }
 }
 
-/// The program, attached to its interfaces.
 struct OpenXdp {
     xdp: Xdp,
     /// The listeners that it knows, in its order.
@@ -214,7 +213,6 @@ fn rules(config: &Config) -> Rules {
 }
 
 impl OpenXdp {
-    /// Logs how the program is attached.
     fn new(xdp: Xdp, bound: &BoundListeners) -> Self {
         xdp.warnings.iter().for_each(|warning| warn!("{warning}"));
         for it in xdp.control.interfaces() {
@@ -274,7 +272,6 @@ struct Updater {
     /// The counters of each listener, with its family.
     metrics: Vec<(Family, WorkerMetrics)>,
     shared_rules: watch::Receiver<Rules>,
-    /// Those that the program has.
     rules: Option<Rules>,
     /// The version of the bans that the program has.
     bans_version: u64,
@@ -282,7 +279,6 @@ struct Updater {
     steps: u32,
     tracker: Arc<Tracker>,
     clock: Clock,
-    /// Status that management shows.
     status: Arc<Mutex<XdpStatus>>,
 }
 

@@ -138,7 +138,6 @@ fn cursor_of(spool: u64, sequence: u64) -> String {
     format!("{spool:x}-{sequence}")
 }
 
-/// Returns a batch without its records.
 fn head(spool: u64, batch: &Batch) -> Value {
     let Batch { sequence, unix_s, .. } = batch;
     let (cursor, feed) = (cursor_of(spool, *sequence), format!("{spool:x}"));
@@ -173,7 +172,6 @@ fn record_json(feed: &Feed, record: &Record) -> Value {
     json
 }
 
-/// Returns a client as its last announce left it.
 fn client_json(change: &SessionChange) -> Value {
     let session = &change.session;
     let mut json = Map::new();

@@ -58,7 +58,6 @@ pub(super) fn follow(api: &Api, snapshot: &Mutex<Snapshot>, is_once: bool) -> Re
     Err(ApiError::Failed("the tracker closed the stream of statistics".into()))
 }
 
-/// Fetches whether the tracker is well, and its largest torrents.
 fn fetch_pages(api: &Api, snapshot: &Mutex<Snapshot>) {
     // An older tracker does not say.
     let status = api.request("GET /status", None).unwrap_or_default();

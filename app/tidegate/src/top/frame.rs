@@ -34,7 +34,6 @@ const RANKS: usize = 8;
 /// Lines of a table without rows: a gap and its title.
 const TITLE: usize = 2;
 
-/// Returns the lines of a frame, at most as many as the view has.
 pub(super) fn lines(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
     let height = view.height.saturating_sub(usize::from(view.has_keys));
     let mut lines = vec![head(snapshot, view)];

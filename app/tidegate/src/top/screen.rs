@@ -19,7 +19,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::frame::{Style, StyledLine};
 use crate::admin::{ApiError, Sort};
 
-/// The terminal in raw mode. Dropping it restores the terminal.
 pub(super) struct Screen {
     out: Stdout,
     is_coloured: bool,
@@ -46,13 +45,11 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Returns columns and lines.
     pub(super) fn size(&self) -> (usize, usize) {
         let (width, height) = size().unwrap_or((80, 24));
         (width.into(), height.into())
     }
 
-    /// Draws a frame without flicker.
     pub(super) fn draw(&mut self, lines: &[StyledLine]) -> Result<(), ApiError> {
         self.put(lines).map_err(|error| failed(&error))
     }

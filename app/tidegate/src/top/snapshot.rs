@@ -53,7 +53,6 @@ pub(super) fn locked(snapshot: &Mutex<Snapshot>) -> MutexGuard<'_, Snapshot> {
 }
 
 impl Snapshot {
-    /// Returns a snapshot without statistics.
     pub(super) fn sorted_by(sort: Sort) -> Self {
         Self {
             sort,
@@ -120,7 +119,6 @@ impl Snapshot {
         !self.sample.is_empty()
     }
 
-    /// Returns true if all statistics have been received.
     pub(super) fn is_complete(&self) -> bool {
         self.has_sample() && self.details.is_object()
     }

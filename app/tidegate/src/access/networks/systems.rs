@@ -8,7 +8,6 @@ use tracker::{IpPrefix, Networks};
 
 use config::{Config, NetworkRule, NetworkSet};
 
-/// The files that rules need.
 pub(super) struct Systems {
     asn: Option<File>,
     country: Option<File>,
@@ -73,7 +72,6 @@ impl File {
         Ok(Self { key, path: path.to_owned(), database })
     }
 
-    /// Names the file in an error.
     fn check(&self, found: Result<Vec<IpPrefix>, GeoError>) -> Result<Vec<IpPrefix>> {
         found.map_err(|error| anyhow!("{}: {}: {error}", self.key, self.path.display()))
     }

@@ -12,7 +12,6 @@ use tracker::{RequestKind, Service, SessionOrigin, SessionWalk, Tracker};
 use crate::serve::time::unix_ms;
 use crate::serve::transfer::SESSIONS_BYTES;
 
-/// The tracker, as the cluster sees it.
 pub(super) struct TrackerHost {
     tracker: Arc<Tracker>,
     clock: Clock,

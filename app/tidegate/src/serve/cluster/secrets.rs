@@ -15,7 +15,6 @@ use crate::dates;
 /// minutes more, and clocks of nodes differ.
 const OLD_SPARE_S: u64 = 360;
 
-/// The secrets of a running node.
 pub(in crate::serve) struct LiveSecrets {
     join: Secret,
     secrets: Mutex<Secrets>,
@@ -36,7 +35,6 @@ impl LiveSecrets {
         self.ids.clone()
     }
 
-    /// Makes `tracker` follow changes of the secrets.
     pub(super) fn attach(&self, tracker: &Arc<Tracker>) {
         // Set once.
         let _ = self.tracker.set(Arc::clone(tracker));
@@ -85,7 +83,6 @@ impl LiveSecrets {
         self.apply(&secrets);
     }
 
-    /// Drops those that are accepted no longer.
     pub(in crate::serve) fn expire(&self) {
         let mut secrets = self.lock();
         if secrets.expire(dates::now()) {
@@ -94,7 +91,6 @@ impl LiveSecrets {
         }
     }
 
-    /// Returns the number of the secret by which this node issues.
     pub(super) fn number(&self) -> u32 {
         self.lock().number()
     }

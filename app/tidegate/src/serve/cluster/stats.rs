@@ -12,7 +12,6 @@ use tracker::Tracker;
 
 use super::LiveSecrets;
 
-/// The places that have figures of the cluster.
 pub(super) struct StatusSource {
     pub(super) identity: Identity,
     pub(super) status: Arc<Status>,

@@ -4,8 +4,7 @@ use std::fmt::{Debug, Write};
 
 use admin::area_of;
 use config::escaped;
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata};
 use tracing_subscriber::fmt::format::Writer;
@@ -45,10 +44,7 @@ impl LogLine {
 
 impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            name => drop(self.fields.insert(name.into(), format!("{value:?}").into())),
-        }
+        self.record_str(field, &format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -77,22 +73,6 @@ pub(super) enum Form {
     Json,
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    timestamp: &'a str,
-    level: &'a str,
-    area: &'a str,
-    target: &'a str,
-    fields: Fields<'a>,
-}
-
-#[derive(Serialize)]
-struct Fields<'a> {
-    message: &'a str,
-    #[serde(flatten)]
-    more: &'a Map<String, Value>,
-}
-
 impl Form {
     pub(super) fn write(self, out: &mut String, metadata: &Metadata<'_>, line: &LogLine) {
         let mut timestamp = String::new();
@@ -101,13 +81,16 @@ impl Form {
         let (level, area) = (metadata.level(), area_of(metadata.target()));
         match self {
             Self::Json => {
-                let fields = Fields { message: &line.message, more: &line.fields };
-                let (timestamp, target) = (timestamp.as_str(), metadata.target());
-                let json = Json { timestamp, level: level.as_str(), area, target, fields };
-                // Strings and maps with string keys always serialize.
-                let text = serde_json::to_string(&json);
-                debug_assert!(text.is_ok());
-                *out += &text.unwrap_or_default();
+                let mut fields = line.fields.clone();
+                fields.insert("message".into(), line.message.as_str().into());
+                let json = json!({
+                    "timestamp": timestamp,
+                    "level": level.as_str(),
+                    "area": area,
+                    "target": metadata.target(),
+                    "fields": fields,
+                });
+                *out += &json.to_string();
             }
             Self::Text { has_colours } => {
                 let (on, off) = if has_colours { (colour(*level), "\x1b[0m") } else { ("", "") };

@@ -9,10 +9,8 @@ use tracing::callsite::Identifier;
 
 use config::LogRateLimit;
 
-/// Maximum length of an example in bytes.
 const EXAMPLE_MAX: usize = 300;
 
-/// Counts the lines of each place in the program.
 pub(super) struct RateLimiter {
     pub(super) limit: LogRateLimit,
     callsites: HashMap<Identifier, CallsiteCount>,
@@ -26,7 +24,6 @@ struct CallsiteCount {
     example: String,
 }
 
-/// Decision to write or to omit a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
     Write,
@@ -36,7 +33,6 @@ pub(super) enum Decision {
     },
 }
 
-/// Lines that were not written.
 pub(super) struct Omitted {
     pub(super) metadata: &'static Metadata<'static>,
     pub(super) count: u64,

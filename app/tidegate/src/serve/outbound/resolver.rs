@@ -74,7 +74,6 @@ fn is_own(ip: IpAddr, at_start: &[IpAddr]) -> bool {
     at_start.contains(&ip) || source() == Some(ip)
 }
 
-/// Resolves names for one client.
 #[derive(Clone)]
 pub(in crate::serve) struct Resolver {
     lookups: Arc<Semaphore>,

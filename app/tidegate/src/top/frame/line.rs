@@ -7,16 +7,13 @@ pub(in crate::top) struct StyledLine(pub(in crate::top) Vec<(Style, String)>);
 pub(in crate::top) enum Style {
     Plain,
     Bold,
-    /// For labels.
     Dim,
     Chart,
-    /// For values that should be 0, and errors.
     Warning,
 }
 
 use Style::{Dim, Plain};
 
-/// Width of the labels before values.
 pub(super) const LABEL: usize = 15;
 
 impl StyledLine {
