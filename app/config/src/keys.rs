@@ -24,6 +24,7 @@ use super::key::{Key, Kind, Origin, Problem, Section};
 use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
 use super::source::unknown_key;
+use super::swarms::ROUND_S_MIN;
 use super::{constants, features};
 
 const DAY_S: u32 = 24 * 3600;
@@ -42,22 +43,17 @@ settings! {
         /// $XDG_STATE_HOME or ~/.local/state; with process.user, /var/lib/tidegate. Empty = nothing is
         /// kept: changes made through the API and swarms are lost when the process ends.
         dir: Text, common = "auto";
-        /// Seconds between writes of counters: downloads per torrent, totals per key. A crash loses
-        /// at most this many seconds of counters, and no acknowledged change.
+        /// Seconds between writes of counters. A crash loses at most this many seconds of them.
         flush_s: Int(1, 3600), constant = 5;
         /// Keep a journal of swarms in dir, so that peers survive restarts, crashes and power
         /// failures. It contains addresses of clients and takes some 40 bytes per peer, and more where
         /// clients come and go. WebTorrent peers are connections and are not in it.
         swarms: Flag = features::JOURNAL;
-        /// Seconds in which the journal writes every peer once. At most peer_lifetime_s - interval_s
-        /// - interval_jitter_s - 120: a restored peer looks up to a round older than it is. The
-        /// default is shortened to that.
-        swarms_round_s: Int(60, 3600), reloadable, constant = 600;
-        /// Seconds after which the journal is forced to the disk. A power failure loses at most this
-        /// much; a crash of the tracker does not depend on it. 0 = never.
+        /// Seconds in which the journal writes every peer once. A restored peer looks up to a round older than it is.
+        swarms_round_s: Int(ROUND_S_MIN, 3600), reloadable, constant = 600;
+        /// Seconds after which the journal is forced to the disk: what a power failure loses. 0 = never.
         swarms_sync_s: Int(0, 3600), reloadable, constant = 5;
-        /// Seconds that a start waits for swarms to be restored before it serves. The rest is
-        /// restored while it serves.
+        /// Seconds that a start waits for swarms to be restored before it serves.
         swarms_restore_wait_s: Int(0, 3600), constant = 10;
     }
 
@@ -74,7 +70,6 @@ settings! {
         /// reserved.
         engine: Choice(Engine) = Engine::Auto;
         /// Kernel memory for datagrams that wait to be read, per socket. 0 = the system's default.
-        /// The startup output shows how much was granted: net.core.rmem_max may limit it.
         receive_buffer_bytes: Int(0, 1 << 30), constant = 8_388_608;
         /// Addresses and networks of the proxies that put Cloudflare's Simple Proxy header before each datagram
         /// and expect it before each reply. Datagrams from them without the header are dropped, and so are
@@ -110,8 +105,7 @@ settings! {
         /// Maximum number of connections per worker; a further one displaces one of the network (IPv4 /24,
         /// IPv6 /48) with the most, or is closed at once. In a [[listener]]: the maximum at its addresses.
         connections_max: Int(1, CONNECTIONS_MAX), per_listener = 50_000;
-        /// Maximum number of connections from one client prefix, over all workers; further ones are closed at
-        /// once. 0 = unlimited. [limits] defines the prefix and which networks are exempt.
+        /// Maximum number of connections from one client prefix, over all workers. 0 = unlimited.
         connections_per_prefix_max: Int(0, CONNECTIONS_MAX), reloadable, constant = 5000;
         /// Seconds a client has to send a request.
         head_timeout_s: Int(1, 3600), per_listener, constant = 10;
@@ -228,12 +222,9 @@ settings! {
         /// to tls.listen; or to port 80 if http.listen has that and tls.listen does not have 443.
         /// tls.certificates take precedence.
         domains: List, reloadable, common = [];
-        /// Directory for the account, certificates and keys. It must survive restarts and be
-        /// writable, and is created if it does not exist. Several processes may share it: one of
-        /// them renews.
+        /// Directory for the account, certificates and keys. Of several processes that share it, one renews.
         cache: Text, reloadable, constant = "";
-        /// The authority's way to verify the host: tls-alpn-01 (it connects to port 443, which must
-        /// lead to tls.listen) or http-01 (it connects to port 80, which must lead to http.listen).
+        /// The authority's way to verify the host: tls-alpn-01 (by port 443) or http-01 (by port 80).
         challenge: Choice(Challenge), reloadable, constant = Challenge::TlsAlpn;
         /// The authority's ACME directory (RFC 8555). To experiment without Let's Encrypt's rate
         /// limits, use https://acme-staging-v02.api.letsencrypt.org/directory
@@ -255,9 +246,8 @@ settings! {
         /// less than 47 s early may be accepted. For WebTorrent the minimum is half of
         /// websocket_interval_s.
         enforce_interval_min: Flag, reloadable = false;
-        /// Maximum of the random number of seconds added to interval_s in each response, so that
-        /// clients that started together do not come back together. WebTorrent clients get the same
-        /// share of websocket_interval_s, a quarter at most. "auto" = a twentieth of interval_s.
+        /// Maximum of the random number of seconds added to interval_s in each response. WebTorrent clients get the
+        /// same share of websocket_interval_s, a quarter at most. "auto" = a twentieth of interval_s.
         interval_jitter_s: AutoInt(0, DAY_S), reloadable, constant = None;
         /// Seconds without an announce after which a peer is removed. "auto" = one and a half intervals.
         peer_lifetime_s: AutoInt(2, limits::PEER_LIFETIME_S_MAX), reloadable, constant = None;
@@ -275,8 +265,7 @@ settings! {
         /// loopback and link-local addresses are replaced, by an address of this machine, unless all listeners are
         /// on loopback.
         external_address: List, reloadable, per_listener = [];
-        /// Addresses and networks of the peers that external_address replaces. By default private,
-        /// loopback and link-local ones.
+        /// Addresses and networks of the peers that external_address replaces.
         external_address_for: List, reloadable, per_listener_deprecated, constant =
             LOCAL_NETWORKS;
         /// Seconds between the announces of a WebTorrent client. It is removed after two intervals of silence.
@@ -324,15 +313,13 @@ settings! {
         scrapes_per_s: AutoInt(0, RATE_MAX), reloadable, constant = None;
         /// Scrapes accepted in a burst. 0 = a hundred times the rate.
         scrapes_burst: Int(0, RATE_MAX), reloadable, constant = 0;
-        /// UDP connects per second from one prefix. 0 = unlimited. Connects arrive before the
-        /// source address is verified: with forged packets anyone can use up the rate of another
-        /// address. Few clients connect more than once a minute. "auto" = four times announces_per_s, at least 2000.
+        /// UDP connects per second from one prefix. 0 = unlimited. Their source addresses are not verified: anyone can
+        /// use up the rate of another address. "auto" = four times announces_per_s, at least 2000.
         connects_per_s: AutoInt(0, RATE_MAX), reloadable, constant = None;
         /// UDP connects accepted in a burst. 0 = a hundred times the rate.
         connects_burst: Int(0, RATE_MAX), reloadable, constant = 0;
-        /// Prefixes from which one worker drops more announces and scrapes per second than this are
-        /// blocked in the kernel, which drops all of their UDP before it takes time from other
-        /// clients. 0 = never. Linux.
+        /// Announces and scrapes per second that one worker drops from a prefix before the kernel blocks its UDP.
+        /// 0 = never. Linux.
         kernel_block_per_s: Int(0, RATE_MAX), reloadable, constant = 10_000;
         /// Seconds a prefix is blocked in the kernel.
         kernel_block_s: Int(1, DAY_S), reloadable, constant = 10;
@@ -366,9 +353,7 @@ settings! {
         tls: Flag = false;
         /// API requests per second and token, with bursts of twice as many. 0 = unlimited.
         requests_per_s: Int(0, RATE_MAX), constant = 100;
-        /// Invalid tokens per minute from one address, after a burst of 20, and ten times as many
-        /// from all addresses together; further ones get status 429. A valid token is always
-        /// accepted.
+        /// Invalid tokens per minute from one address, after a burst of 20, and ten times as many from all together.
         wrong_tokens_per_min: Int(1, RATE_MAX), constant = 60;
         /// Host names under which clients may reach this listener, e.g. ["tracker.example.org"].
         /// Requests to others get status 421, so that no web page can pass itself off as the
@@ -396,8 +381,7 @@ settings! {
         level: Text, reloadable = "info";
         /// text or json.
         format: Choice(LogFormat) = LogFormat::Text;
-        /// Maximum number of similar lines within rate_limit_s; one more line says how many were
-        /// omitted. 0 = unlimited.
+        /// Maximum number of similar lines within rate_limit_s. 0 = unlimited.
         rate_limit_lines: Int(0, RATE_MAX), reloadable, constant = 100;
         /// Seconds over which similar lines are counted.
         rate_limit_s: Int(1, DAY_S), reloadable, constant = 10;
@@ -411,8 +395,7 @@ settings! {
         /// and seccomp, as far as the kernel supports them). Files can then be read only in the
         /// directories where they were at startup. off: keep all rights.
         sandbox: Choice(Sandboxing) = Sandboxing::Auto;
-        /// Seconds that responses in progress have to be sent when the tracker stops or is
-        /// upgraded.
+        /// Seconds that responses in progress have to be sent when the tracker stops or is upgraded.
         shutdown_timeout_s: Int(0, 3600), constant = 5;
     }
 
@@ -445,8 +428,7 @@ settings! {
         join: Text = "";
         /// Milliseconds for which changes are collected before they are sent.
         flush_ms: Int(5, 500), constant = 50;
-        /// MiB of changes that wait while NATS is away. When they are used up, all peers that have
-        /// announced meanwhile are sent afterwards.
+        /// MiB of changes that wait while NATS is away.
         queue_mib: Int(1, 4096), constant = 64;
         /// Seconds after which /health/ready no longer waits for what the other nodes know.
         warm_wait_s: Int(0, 3600), constant = 30;
@@ -520,8 +502,7 @@ settings! {
         /// Where the program runs: driver (before the kernel allocates anything), generic (on any
         /// interface, but slower) or auto (driver, or generic where the driver cannot).
         mode: Choice(XdpMode) = XdpMode::Auto;
-        /// Frames of 4 KiB for each queue of an interface (engine xdp), a power of two. They are
-        /// locked in memory.
+        /// Frames of 4 KiB for each queue of an interface (engine xdp), a power of two.
         frames: Int(limits::XDP_FRAMES_MIN, limits::XDP_FRAMES_MAX), constant = limits::XDP_FRAMES;
         /// VLAN ids, e.g. ["100"], of tagged frames that are for this tracker. The program does not
         /// touch other tagged frames, nor do they need it: the sockets receive them.
@@ -548,10 +529,6 @@ impl Sections {
     }
 
     /// Sets a key. The value of a constant is ignored, with a warning, unless constants are settings.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such key, or it does not accept the value: a sentence.
     pub(super) fn set(
         &mut self,
         name: &str,

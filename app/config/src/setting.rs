@@ -37,13 +37,6 @@ impl<T> Setting<T> {
 }
 
 impl Setting<u32> {
-    pub(super) fn low(&self) -> u32 {
-        match self.key.kind {
-            Kind::Int(low, _) => low,
-            _ => 0,
-        }
-    }
-
     pub(super) fn size(&self) -> usize {
         self.value as usize
     }

@@ -64,7 +64,7 @@ use signal_hook::iterator::Signals;
 use tracing::warn;
 
 use crate::ConfigSource;
-use crate::permissions::create_state_directory;
+use crate::permissions::{STATE_DIRECTORY, create_state_directory};
 use build::{check_leftover, new_tracker};
 pub(crate) use check::check;
 use config::{Config, Settings};
@@ -190,7 +190,7 @@ impl Opened {
         check_leftover(inherited, is_upgrade)?;
         confine::become_user(&reloader.config)?;
         let (records, mut writer) = state::open(&reloader.config)?;
-        reloader.override_settings(state::settings(&writer)?)?;
+        reloader.override_settings(writer.settings().context(STATE_DIRECTORY)?)?;
         let mut loading = Loading {
             config: &reloader.config,
             certificates: &reloader.certificates,
@@ -275,7 +275,10 @@ impl Opened {
         let target = SwarmTarget::new(tracker, clock, config.swarms.is_some());
         let upgrade_stats = Arc::clone(&target.stats);
         let reception = Arc::clone(&target.reception);
-        let has_swarms = upgrade::receive_swarms(old_process.as_mut(), target, handoff.swarms)?;
+        let has_swarms = match old_process {
+            Some(old) => old.receive_swarms(target, handoff.swarms)?,
+            None => false,
+        };
         Ok(Shared {
             tracker: Arc::clone(tracker),
             certificates: Arc::clone(certificates),

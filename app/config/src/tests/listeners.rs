@@ -88,20 +88,6 @@ const TABLES: &str = "[http]\ntrusted_proxies = [\"10.0.0.1\"]\n[access]\nmode =
                       tracker.private_addresses = \"deny\"\n";
 
 #[test]
-fn shown_tables_are_a_configuration() {
-    let settings = read(TABLES).unwrap();
-    // The output is a configuration itself, and the same one.
-    let shown = show(&settings);
-    assert!(
-        shown.contains("access.mode = \"allow\"  # ") && shown.contains(".toml:10\n"),
-        "{shown}"
-    );
-    let again = read(&shown).unwrap();
-    assert_eq!(changes(&settings, &again), (vec![], vec![]));
-    assert_eq!(show(&again).lines().count(), shown.lines().count());
-}
-
-#[test]
 fn reports_mistakes_in_tables() {
     let table = |lines: &str| says(&format!("[[listener]]\n{lines}"));
     let good = "protocol = \"http\"\nlisten = [\"127.0.0.1:1\"]\n";
@@ -176,14 +162,6 @@ fn reload_changes_tables_but_not_their_number() {
     assert_eq!(config.listener_policies[1].mode, Mode::Open);
     assert_eq!(config.groups[3].http.connections_max, 7);
     assert_eq!(config.groups[4].addresses, ["127.0.0.1:1".parse().unwrap()]);
-    // A change in the sections applies to the tables that do not override the key.
-    let open = read(&TABLES.replacen("mode = \"deny\"", "mode = \"open\"", 1)).unwrap();
-    running.take_reloadable(&open);
-    let config = Config::from_settings(&running).unwrap();
-    assert_eq!(
-        [0, 1, 2].map(|listener_policy| config.listener_policies[listener_policy].mode),
-        [Mode::Open, Mode::Allow, Mode::Open]
-    );
     // A listener that was removed from the file keeps serving, and lacks what was removed with it.
     let heir = "[access]\ndeny = \"d\"\n[[listener]]\nprotocol = \"udp\"\nlisten = []\naccess.mode = \"deny\"\n";
     let mut running = read(heir).unwrap();

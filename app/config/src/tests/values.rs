@@ -203,11 +203,6 @@ fn reads_limits() {
     assert_eq!(others(0), [0; 4]);
     assert_eq!([20, 500].map(others), [[2000, 500, 200, 500]; 2]);
     assert_eq!(others(5000), [20_000, 5000, 2000, 5000]);
-    let network_connections = |connections_max: u32| {
-        let text = format!("[http]\nworkers = 3\nconnections_max = {connections_max}\n");
-        Config::from_settings(&read(&text).unwrap()).unwrap().limits.network_connections
-    };
-    assert_eq!([1, 7].map(network_connections), [1, 4]);
     let said = says("[limits]\nexempt = [\"10.0.0.0/33\"]\n");
     assert!(said[0].starts_with("2: limits.exempt: `10.0.0.0/33` is neither"), "{said:?}");
 }

@@ -25,10 +25,6 @@ pub(super) struct ListReader {
 
 impl ListReader {
     /// Returns the torrents of a list. One that the mode does not use is not read.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be read, or has an invalid line.
     pub(super) fn torrents(&mut self, list: &ConfiguredList<'_>) -> Result<Arc<HashList>> {
         if !list.is_used {
             self.note(list.key, list.source, 0, false);
@@ -50,10 +46,6 @@ impl ListReader {
     }
 
     /// Returns the networks of a list.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be read, or has an invalid line.
     pub(super) fn networks(&mut self, key: &'static str, source: &ListSource) -> Result<Networks> {
         let read = read(source, Networks::parse_list)?;
         self.note(key, source, read.len() as u64, true);

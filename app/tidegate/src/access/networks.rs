@@ -14,10 +14,6 @@ use config::{Config, ListSource, NetworkRule, NetworkSet};
 use systems::Systems;
 
 /// Returns what `config` says about networks.
-///
-/// # Errors
-///
-/// If a list, or a file of systems or countries cannot be read, or there are too many networks.
 pub(super) fn table(config: &Config, reader: &mut ListReader) -> Result<NetworkTable> {
     let rules = &config.networks;
     let systems = Systems::read(config)?;

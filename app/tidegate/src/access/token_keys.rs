@@ -59,10 +59,6 @@ impl TokenKeys {
     }
 
     /// Replaces the keys. Does nothing if they are those in use: tokens that were verified stay verified.
-    ///
-    /// # Errors
-    ///
-    /// If `bytes` are not a usable key set. Those in use stay.
     pub(crate) fn replace(
         &self,
         tracker: &Tracker,

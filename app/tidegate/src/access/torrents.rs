@@ -89,10 +89,6 @@ impl TorrentFolders {
     }
 
     /// Looks at a folder, and returns the torrents in it.
-    ///
-    /// # Errors
-    ///
-    /// If the folder cannot be read.
     pub(crate) fn read(&self, path: &Path) -> Result<Arc<HashList>> {
         let mut folders = self.lock();
         let folder = folders.entry(path.to_owned()).or_default();

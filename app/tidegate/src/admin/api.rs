@@ -99,21 +99,18 @@ impl Api {
         })
     }
 
-    /// Passes a text response to `take` while it is received.
-    pub(crate) fn read(
-        &self,
-        request: &str,
-        mut take: impl FnMut(&[u8]) -> Result<(), ApiError>,
-    ) -> Result<(), ApiError> {
+    /// Returns a text response, which may be long.
+    pub(super) fn text(&self, request: &str) -> Result<String, ApiError> {
         let mut request = self.build(request, Body::default())?;
         request.headers_mut().insert(ACCEPT, TEXT);
+        let mut text = Vec::new();
         self.runtime.block_on(async {
             let response = self.with_timeout(self.pool.request(request)).await?;
             let mut body = self.check_status(response).await?.into_body();
             while let Some(chunk) = self.next_chunk(&mut body, self.endpoint.timeout).await? {
-                take(&chunk)?;
+                text.extend_from_slice(&chunk);
             }
-            Ok(())
+            Ok(String::from_utf8_lossy(&text).into_owned())
         })
     }
 

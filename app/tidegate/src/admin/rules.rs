@@ -1,7 +1,7 @@
 //! Commands about access: keys, lists, bans and tokens.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -340,35 +340,13 @@ fn changed(outcome: &Value, done: &str) -> String {
     format!("{done} {changed} of {requested}; the list has {total} {entries}\n")
 }
 
-/// Prints a list while it is received.
 fn show(session: &Session, path: &str) -> Result<(), ApiError> {
-    let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
-    let mut begun = Vec::new();
-    let mut write = |bytes: &[u8]| match out.write_all(bytes) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(ApiError::OutputClosed),
-        Err(error) => Err(ApiError::Usage(format!("cannot print: {error}"))),
-    };
-    session.api.read(&format!("GET {path}"), |chunk| {
-        if !session.json {
-            return write(chunk);
-        }
-        begun.extend_from_slice(chunk);
-        let whole = begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        for line in begun.drain(..whole).as_slice().split(|byte| *byte == b'\n') {
-            if !line.is_empty() {
-                write(format!("{}\n", entry(&String::from_utf8_lossy(line))).as_bytes())?;
-            }
-        }
-        Ok(())
-    })?;
-    write(b"")?;
-    match out.flush() {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(ApiError::Usage(format!("cannot print: {error}")))
-        }
-        _ => Ok(()),
+    let list = session.api.text(&format!("GET {path}"))?;
+    if session.json {
+        return session
+            .print(&list.lines().map(|line| format!("{}\n", entry(line))).collect::<String>());
     }
+    session.print(&list)
 }
 
 /// Returns a line of a list as JSON. An entry of a list file has a comment that names the file.
@@ -380,10 +358,6 @@ fn entry(line: &str) -> Value {
 }
 
 /// Returns the info hashes of a file, one a line.
-///
-/// # Errors
-///
-/// If the file cannot be read, or has an invalid line.
 fn read_list(file: &Path) -> Result<String, ApiError> {
     let is_stdin = file == Path::new("-");
     let name = if is_stdin { "standard input".into() } else { file.display().to_string() };

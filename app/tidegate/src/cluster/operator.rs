@@ -127,10 +127,6 @@ impl OperatorFolder {
     }
 
     /// Reads the folder.
-    ///
-    /// # Errors
-    ///
-    /// If its file is missing, readable for others, damaged, or of a later version: a sentence with a remedy.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = path.join(FILE);
         let name = file.display();
@@ -167,9 +163,12 @@ impl OperatorFolder {
         let folder = self.path.join(format!("server-{number}"));
         DirBuilder::new().mode(0o700).create(&folder)?;
         let keys = self.keys()?;
-        let operator = keys.operator_token(name)?;
+        let subject = |key, name, issued| Subject { key, name, issued, expires: None };
+        let operator =
+            token::of_operator(&subject(&keys.operator, name, dates::now()), &keys.system)?;
         let account = self.account_token(&keys)?;
-        let system = keys.system_token(self.file.account_issued)?;
+        let system = subject(&keys.system, "system", self.file.account_issued);
+        let system = token::of_system_account(&system, &keys.operator)?;
         let [account_key, system_key] = [&keys.account, &keys.system].map(KeyPair::public_key);
         let plan = ServerPlan {
             name,
@@ -226,10 +225,6 @@ impl OperatorFolder {
 
     /// Notes that the user of a node is removed. Returns the token of the account that tells the servers so. For a node that
     /// is removed already, it is the same token again.
-    ///
-    /// # Errors
-    ///
-    /// If the node was never invited.
     pub(super) fn remove(&mut self, node: u8) -> Result<String> {
         if let Some(record) = self.file.nodes.remove(&node.to_string()) {
             self.revoke(&record.seed, node)?;
@@ -267,10 +262,6 @@ impl OperatorFolder {
     }
 
     /// Notes that a reader is removed. Returns the token of the account that tells the servers so.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such reader.
     pub(super) fn remove_reader(&mut self, name: &str) -> Result<String> {
         let seed = self.file.readers.remove(name);
         let seed = seed.with_context(|| format!("there is no reader `{name}` in this folder"))?;
@@ -370,19 +361,6 @@ struct Keys {
     operator: KeyPair,
     account: KeyPair,
     system: KeyPair,
-}
-
-impl Keys {
-    fn operator_token(&self, name: &str) -> Result<String> {
-        let issued = dates::now();
-        let subject = Subject { key: &self.operator, name, issued, expires: None };
-        token::of_operator(&subject, &self.system)
-    }
-
-    fn system_token(&self, issued: u64) -> Result<String> {
-        let subject = Subject { key: &self.system, name: "system", issued, expires: None };
-        token::of_system_account(&subject, &self.operator)
-    }
 }
 
 fn check_servers(servers: &[Server]) -> Result<bool> {

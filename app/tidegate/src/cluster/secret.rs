@@ -97,10 +97,6 @@ impl Secrets {
     }
 
     /// Returns the secrets after a step of the change to `new`. A step that has been made changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// If the cluster has a later secret, or another one with this number.
     pub(crate) fn changed(&self, new: &Secret, step: Step) -> Result<Self, String> {
         let number = new.number;
         let known = self.first.number;

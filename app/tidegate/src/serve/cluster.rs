@@ -1,10 +1,7 @@
 //! The cluster: what its thread asks of the tracker, and when it starts and stops.
 
 mod host;
-mod letters;
-mod records;
 mod secrets;
-mod stats;
 
 use std::fs::File;
 use std::sync::Arc;
@@ -29,11 +26,8 @@ use super::workers::{ends_by, give_way};
 use crate::cluster::secret::Secrets;
 use crate::cluster::{Join, nats_options};
 use config::{ClusterConfig, Config};
-use host::TrackerHost;
-use letters::WorkerLetters;
-use records::ClusterRecords;
+use host::{RecordRows, StatusSource, TrackerHost, WorkerLetters};
 use secrets::LiveSecrets;
-use stats::StatusSource;
 
 #[derive(Default)]
 pub(super) struct ClusterModule(Option<Node>);
@@ -215,7 +209,7 @@ impl Node {
 
     /// Fetches the records that differ from those of another node. Takes a few seconds at most.
     fn fetch_records(&self, records: &Arc<Records>) {
-        match nats::fetch_rows(&self.options, &self.status, &ClusterRecords(Arc::clone(records))) {
+        match nats::fetch_rows(&self.options, &self.status, &RecordRows(Arc::clone(records))) {
             Ok(Some(node)) => info!(node, "fetched the records that another node has"),
             Ok(None) => {}
             Err(error) => warn!(%error, "starting without all records of other nodes"),
@@ -278,7 +272,7 @@ impl Node {
             feed: Arc::clone(&shared.feed),
             reservation,
             letters: letters.map(|letters| Arc::new(letters) as Arc<dyn Letters>),
-            rows: Arc::new(ClusterRecords(Arc::clone(&shared.records))),
+            rows: Arc::new(RecordRows(Arc::clone(&shared.records))),
             status: Arc::clone(&self.status),
             orders,
             lower_priority: give_way,

@@ -80,10 +80,6 @@ impl HttpsFetcher {
     /// Passes the body of a response with status 200 to `take`, part by part, and returns the marks of that version.
     /// Returns `None` if the known version is the present one. `take` counts the bytes: of responses that do not say
     /// how long they are, it refuses the rest.
-    ///
-    /// # Errors
-    ///
-    /// Returns a sentence about the response, or the error of `take`.
     pub(super) async fn get(
         &self,
         request: &FetchRequest<'_>,

@@ -95,10 +95,6 @@ enum ReadState {
 
 impl Reloader {
     /// Applies a configuration at startup. `settings` and `config` were read from `source`.
-    ///
-    /// # Errors
-    ///
-    /// If a file that it names cannot be read.
     pub(super) fn new(
         source: ConfigSource,
         settings: Settings,
@@ -108,7 +104,8 @@ impl Reloader {
     ) -> Result<Self> {
         let watcher = FileWatcher::new(&config);
         let mut access = AccessState::new(&config);
-        apply(&config, &tracker, &mut access)?;
+        apply(&config, &tracker);
+        access::read(&config, &access.folders)?.apply(&tracker, &mut access);
         Ok(Self {
             source,
             configured: settings.clone(),
@@ -134,7 +131,9 @@ impl Reloader {
     pub(super) fn override_settings(&mut self, values: Vec<(String, Value)>) -> Result<()> {
         let file = self.source.file.as_deref();
         if overrides::apply(&values, &mut self.settings, &mut self.config, file)? {
-            apply(&self.config, &self.tracker, &mut self.access)?;
+            apply(&self.config, &self.tracker);
+            let read = access::read(&self.config, &self.access.folders)?;
+            read.apply(&self.tracker, &mut self.access);
             self.log.configure(&self.config.log);
         }
         self.configured.clone_from(&self.settings);
@@ -338,10 +337,7 @@ impl Reloader {
         let NewConfig { settings, running, config, watcher, access, certificates } = new;
         let (reloadable, fixed) = config::changes(&self.settings, &settings);
         let lists = access.summary();
-        self.tracker.reconfigure(&config.policy);
-        self.tracker.set_quiet(config.quiet);
-        self.tracker.limiter().replace(config.limits.clone());
-        self.tracker.bans().set_rules(config.bans);
+        apply(&config, &self.tracker);
         access.apply(&self.tracker, &mut self.access);
         modules.iter_mut().for_each(|module| module.configure(&config));
         self.log.configure(&config.log);
@@ -361,14 +357,12 @@ impl Reloader {
     }
 }
 
-/// Applies at startup what a reload can change.
-fn apply(config: &Config, tracker: &Tracker, access: &mut AccessState) -> Result<()> {
+/// Applies what a reload can change of the tracker, apart from what files say.
+fn apply(config: &Config, tracker: &Tracker) {
     tracker.reconfigure(&config.policy);
     tracker.set_quiet(config.quiet);
     tracker.limiter().replace(config.limits.clone());
     tracker.bans().set_rules(config.bans);
-    access::read(config, &access.folders)?.apply(tracker, access);
-    Ok(())
 }
 
 const PANICKED: &str = "reading the files panicked (see the message above)";

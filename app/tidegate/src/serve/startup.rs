@@ -23,10 +23,6 @@ const ADMIN_PAGES: &str =
 const HTTPS_PORT: u16 = 443;
 
 /// Prints the text to standard output. A closed pipe is no error.
-///
-/// # Errors
-///
-/// If it cannot be written.
 pub(super) fn print(lines: &str) -> anyhow::Result<()> {
     let mut out = io::stdout();
     match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {

@@ -13,7 +13,6 @@ use admin::{
 use anyhow::{Context, Result, anyhow};
 use front::Clock;
 use net::process::{self, Identity};
-use serde_json::Value;
 use tracing::warn;
 use tracker::Tracker;
 
@@ -66,11 +65,6 @@ fn ownership_problem(dir: &Path, user: Identity) -> Option<String> {
         path.display(),
         chown(dir, user)
     ))
-}
-
-/// Returns the settings that were changed through the API.
-pub(super) fn settings(writer: &Writer) -> Result<Vec<(String, Value)>> {
-    writer.settings().context(STATE_DIRECTORY)
 }
 
 /// Restores the recorded access entries, keys, bans and counters.

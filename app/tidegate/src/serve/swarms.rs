@@ -60,8 +60,8 @@ impl Module for JournalModule {
 
     fn load(&mut self, loading: &mut Loading<'_>) -> Result<()> {
         let open = OpenJournal::open(loading.config, loading.is_upgrade);
-        if let Some(journal) = &open {
-            if let Some(elapsed) = journal.elapsed() {
+        if let Some(OpenJournal { source: Source::Locked(_, Some(journal)), .. }) = &open {
+            if let Some(elapsed) = elapsed(journal.epoch_ms(), unix_ms()) {
                 loading.handoff.set_clock(elapsed);
             }
             loading.loaded.restored_ms = journal.newest_round_ms();
@@ -72,7 +72,9 @@ impl Module for JournalModule {
 
     fn start(&mut self, running: &mut Running<'_>) -> Result<()> {
         let Some(journal) = self.open.take() else { return Ok(()) };
-        running.workers.metric_sources().subsystems.add("journal", journal.status_source());
+        let report = Arc::clone(&journal.report);
+        let subsystems = &running.workers.metric_sources().subsystems;
+        subsystems.add("journal", move || report.journal_status());
         self.swarms = Some(journal.start(running)?);
         Ok(())
     }
@@ -187,24 +189,6 @@ impl OpenJournal {
         Some(Self { config, is_in_cluster, source, report })
     }
 
-    /// Returns how long the tracker's clock has been running if it continues the journal's.
-    fn elapsed(&self) -> Option<Duration> {
-        let Source::Locked(_, Some(journal)) = &self.source else { return None };
-        elapsed(journal.epoch_ms(), unix_ms())
-    }
-
-    /// Returns until when, unix ms, the store will have everything when the journal is restored.
-    fn newest_round_ms(&self) -> Option<u64> {
-        let Source::Locked(_, Some(journal)) = &self.source else { return None };
-        journal.newest_round_ms()
-    }
-
-    /// Returns what reads the state for management.
-    fn status_source(&self) -> impl Fn() -> JournalStatus + use<> {
-        let report = Arc::clone(&self.report);
-        move || report.journal_status()
-    }
-
     /// Starts the thread that restores and writes. It reports [`Notice::SwarmsRestored`] once.
     fn start(self, running: &Running<'_>) -> Result<Swarms> {
         let Self { config, is_in_cluster, source, report } = self;
@@ -276,18 +260,16 @@ impl Task {
                 restored();
                 let Some(lock) = self.await_lock() else { return };
                 // The old process has sent everything when it releases the lock.
-                while self.reception.is_running() && !self.stop.load(Ordering::Relaxed) {
+                while self.reception.is_running.load(Ordering::Acquire)
+                    && !self.stop.load(Ordering::Relaxed)
+                {
                     thread::sleep(LOCK_POLL);
                 }
-                let has_all = self.reception.is_complete();
-                (
-                    lock,
-                    if has_all {
-                        None
-                    } else {
-                        open(&self.dir, self.is_in_cluster).map(Journal::behind_announces)
-                    },
-                )
+                let journal = match self.reception.is_complete.load(Ordering::Acquire) {
+                    true => None,
+                    false => open(&self.dir, self.is_in_cluster).map(Journal::behind_announces),
+                };
+                (lock, journal)
             }
         };
         self.restore(journal);

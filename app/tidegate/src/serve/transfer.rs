@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -128,8 +128,6 @@ impl SwarmSender {
 }
 
 /// The new process's side: receives swarms on a thread.
-pub(super) struct SwarmReceiver(Receiver<()>);
-
 pub(super) struct SwarmTarget {
     tracker: Arc<Tracker>,
     clock: Clock,
@@ -144,76 +142,9 @@ pub(super) struct SwarmTarget {
 /// Progress of receiving the swarms of an old process.
 #[derive(Debug, Default)]
 pub(crate) struct Reception {
-    is_running: AtomicBool,
+    pub(super) is_running: AtomicBool,
     /// Set when everything has come, with the last changes and sessions.
-    is_complete: AtomicBool,
-}
-
-impl Reception {
-    /// Returns true while swarms are being received.
-    pub(super) fn is_running(&self) -> bool {
-        self.is_running.load(Ordering::Acquire)
-    }
-
-    /// Returns true if all of the old process's swarms have been received.
-    pub(super) fn is_complete(&self) -> bool {
-        self.is_complete.load(Ordering::Acquire)
-    }
-}
-
-impl SwarmReceiver {
-    /// Starts to receive swarms from `stream`. Closes it if there is too little memory.
-    pub(super) fn start(
-        mut stream: UnixStream,
-        target: SwarmTarget,
-        memory_bytes: u64,
-    ) -> Result<Option<Self>> {
-        if !fits(memory_bytes, available_memory_bytes()) {
-            warn!(
-                needed_mib = memory_bytes >> 20,
-                "too little memory for the swarms of two processes at a time: starting without those of \
-                 the old one"
-            );
-            return Ok(None);
-        }
-        let seed = getrandom::u64().context("cannot get random numbers from the system")?;
-        // Before this process serves: what is announced here is younger than what comes.
-        target.tracker.store().remember_stopped(true);
-        target.tracker.passkeys().begin_import();
-        target.reception.is_running.store(true, Ordering::Release);
-        let (sender, walked) = channel();
-        let work = move || {
-            // To the old process's workers, too, which share the cores.
-            give_way();
-            let begun = Instant::now();
-            let result = stream.write_all(&[HELLO]).map_err(Into::into).and_then(|()| {
-                target.receive(&stream, seed, &mut || {
-                    let ms = begun.elapsed().as_millis() as u64;
-                    target.stats.milliseconds.store(ms.max(1), Ordering::Relaxed);
-                    // Fails if the other side has given up waiting.
-                    let _ = sender.send(());
-                })
-            });
-            target.reception.is_running.store(false, Ordering::Release);
-            if let Err(error) = result {
-                warn!("received only some of the old process's swarms: {error:#}");
-            }
-        };
-        let thread = thread::Builder::new().name("upgrade-swarms".into()).spawn(work);
-        thread.context("cannot start a thread")?;
-        Ok(Some(Self(walked)))
-    }
-
-    /// Waits until everything is there that the old process had when it began to send, or no more comes, or
-    /// `deadline` is reached. Returns true if everything is there.
-    pub(super) fn wait(&self, deadline: Instant) -> bool {
-        let time = deadline.saturating_duration_since(Instant::now());
-        let walked = self.0.recv_timeout(time);
-        if walked == Err(RecvTimeoutError::Timeout) {
-            warn!("serving before all of the old process's swarms are here: it sends too slowly");
-        }
-        walked.is_ok()
-    }
+    pub(super) is_complete: AtomicBool,
 }
 
 impl SwarmTarget {
@@ -225,6 +156,55 @@ impl SwarmTarget {
             reception: Arc::default(),
             has_journal,
         }
+    }
+
+    /// Receives swarms from `stream`, which is closed if there is too little memory. Waits until everything is there that
+    /// the old process had when it began to send, or no more comes, or `deadline` is reached. Returns true if everything is
+    /// there. They continue to come. `memory_bytes` is what they take.
+    pub(super) fn start(
+        self,
+        mut stream: UnixStream,
+        memory_bytes: u64,
+        deadline: Instant,
+    ) -> Result<bool> {
+        if !fits(memory_bytes, available_memory_bytes()) {
+            warn!(
+                needed_mib = memory_bytes >> 20,
+                "too little memory for the swarms of two processes at a time: starting without those of \
+                 the old one"
+            );
+            return Ok(false);
+        }
+        let seed = getrandom::u64().context("cannot get random numbers from the system")?;
+        // Before this process serves: what is announced here is younger than what comes.
+        self.tracker.store().remember_stopped(true);
+        self.tracker.passkeys().begin_import();
+        self.reception.is_running.store(true, Ordering::Release);
+        let (sender, walked) = channel();
+        let work = move || {
+            // To the old process's workers, too, which share the cores.
+            give_way();
+            let begun = Instant::now();
+            let result = stream.write_all(&[HELLO]).map_err(Into::into).and_then(|()| {
+                self.receive(&stream, seed, &mut || {
+                    let ms = begun.elapsed().as_millis() as u64;
+                    self.stats.milliseconds.store(ms.max(1), Ordering::Relaxed);
+                    // Fails if the other side has given up waiting.
+                    let _ = sender.send(());
+                })
+            });
+            self.reception.is_running.store(false, Ordering::Release);
+            if let Err(error) = result {
+                warn!("received only some of the old process's swarms: {error:#}");
+            }
+        };
+        let thread = thread::Builder::new().name("upgrade-swarms".into()).spawn(work);
+        thread.context("cannot start a thread")?;
+        let walked = walked.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        if walked == Err(RecvTimeoutError::Timeout) {
+            warn!("serving before all of the old process's swarms are here: it sends too slowly");
+        }
+        Ok(walked.is_ok())
     }
 
     /// Receives everything. Calls `walked` when all is there but what still changes.

@@ -29,7 +29,7 @@ use net::process::{InheritedSockets, Launcher};
 use tracing::{info, warn};
 
 use super::handoff::HandoffState;
-use super::transfer::{self, SwarmReceiver, SwarmSender, SwarmSource, SwarmTarget};
+use super::transfer::{self, SwarmSender, SwarmSource, SwarmTarget};
 
 /// The name of the stream between the two processes among the inherited sockets.
 const STREAM_NAME: &str = "upgrade";
@@ -75,6 +75,12 @@ impl OldProcess {
         Some(std::mem::take(&mut self.dashboard)).filter(|text| !text.is_empty())
     }
 
+    /// Receives the swarms of the old process, if it sends them: see [`SwarmTarget::start`].
+    pub(super) fn receive_swarms(&mut self, target: SwarmTarget, bytes: u64) -> Result<bool> {
+        let Some(stream) = self.swarms.take() else { return Ok(false) };
+        target.start(stream, bytes, self.started + WALK_TIMEOUT)
+    }
+
     /// Tells the old process that this one serves, so that it stops. Fails if the old process has cancelled
     /// the upgrade. It is fine if the old process is already gone.
     pub(super) fn take_over(mut self) -> Result<()> {
@@ -91,24 +97,6 @@ impl OldProcess {
         info!("took over from the old process");
         Ok(())
     }
-}
-
-/// Receives the swarms of the old process, if there is one and it sends them, and waits until this process can serve
-/// them. They continue to come. `memory_bytes` is what they take. Returns true if all that the old process had when it
-/// began to send is here.
-///
-/// # Errors
-///
-/// If no thread can be started, or the system has no random numbers.
-pub(super) fn receive_swarms(
-    old: Option<&mut OldProcess>,
-    target: SwarmTarget,
-    memory_bytes: u64,
-) -> Result<bool> {
-    let Some(old) = old else { return Ok(false) };
-    let Some(stream) = old.swarms.take() else { return Ok(false) };
-    let receiver = SwarmReceiver::start(stream, target, memory_bytes)?;
-    Ok(receiver.is_some_and(|receiver| receiver.wait(old.started + WALK_TIMEOUT)))
 }
 
 /// The old process's side: starts the new process.
@@ -196,12 +184,6 @@ impl Upgrader {
         done: impl FnOnce(Result<u32, String>) + Send + 'static,
     ) -> Result<()> {
         self.requested = None;
-        self.launch(done)?;
-        info!("upgrade: started a new process with the same sockets");
-        Ok(())
-    }
-
-    fn launch(&mut self, done: impl FnOnce(Result<u32, String>) + Send + 'static) -> Result<()> {
         let launcher = match (self.obstacle(), &self.launcher) {
             (None, Ok(launcher)) => launcher,
             (obstacle, _) => bail!(obstacle.unwrap_or_default()),
@@ -231,6 +213,7 @@ impl Upgrader {
             done(await_ready(&stream));
         };
         std::thread::Builder::new().name("upgrade".into()).spawn(wait)?;
+        info!("upgrade: started a new process with the same sockets");
         Ok(())
     }
 

@@ -15,10 +15,6 @@ use replication::AccountBatch;
 const PART_BYTES: usize = 512 << 10;
 
 /// Returns up to `limit` batches after the one with this cursor.
-///
-/// # Errors
-///
-/// If the cursor is not one of this feed, or the disk cannot be read.
 pub(super) fn read(
     feed: &Feed,
     after: Option<&str>,
@@ -36,19 +32,11 @@ pub(super) fn read(
 }
 
 /// Returns the oldest batch that is not confirmed.
-///
-/// # Errors
-///
-/// If the disk cannot be read.
 pub(super) fn next_unconfirmed(feed: &Feed) -> Result<Option<FeedBatch>, FeedError> {
     next(feed, spool(feed)?, feed.confirmed())
 }
 
 /// Returns the oldest batch that is not confirmed as messages for NATS: each has a part of its records. There are none of a batch that has only what other nodes count.
-///
-/// # Errors
-///
-/// If the disk cannot be read.
 pub(super) fn next_parts(feed: &Feed) -> Result<Option<AccountBatch>, FeedError> {
     let spool = spool(feed)?;
     let next = feed.after(feed.confirmed());
@@ -99,10 +87,6 @@ fn next(feed: &Feed, spool: u64, after: u64) -> Result<Option<FeedBatch>, FeedEr
 }
 
 /// Confirms the batches up to the one with this cursor.
-///
-/// # Errors
-///
-/// If the cursor is not one of this feed, or the disk cannot be written.
 pub(super) fn confirm(feed: &Feed, cursor: &str) -> Result<(), FeedError> {
     let sequence = sequence(spool(feed)?, cursor)?;
     feed.confirm(sequence).map_err(|error| FeedError::Failed(error.to_string()))

@@ -28,7 +28,7 @@ const KEYS: &str = "q quit   sort torrents by: s seeders   l leechers   d downlo
 
 use Style::{Bold, Chart, Dim, Plain, Warning};
 
-const COUNT: usize = 10;
+const COUNT: usize = 11;
 /// Maximum rows of the tables of reasons, clients and networks.
 const RANKS: usize = 8;
 /// Lines of a table without rows: a gap and its title.
@@ -186,7 +186,7 @@ fn head(snapshot: &Snapshot, view: &View) -> StyledLine {
     }
     let up = span(snapshot.details["uptime_s"].as_f64().unwrap_or_default() as u64);
     let now = date(dates::now());
-    line.and(Dim, format!("up {up}   {now} UTC   {}", view.url))
+    line.and(Dim, format!("{}   up {up}   {now} UTC", view.url))
 }
 
 /// Returns a bar chart of the requests of the last seconds, the latest on the right.

@@ -41,10 +41,6 @@ impl LiveSecrets {
     }
 
     /// Returns the secrets after a step of a change, as JSON to be recorded.
-    ///
-    /// # Errors
-    ///
-    /// If the step cannot be made: a sentence.
     pub(in crate::serve) fn changed(&self, step: &SecretStep) -> Result<String, String> {
         let bytes = from_hex(&step.secret).ok_or("secret: expected 64 hex digits")?;
         let new = Secret::new(step.number, bytes);
