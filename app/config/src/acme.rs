@@ -1,5 +1,6 @@
 //! `[tls.acme]`: which certificates to obtain, and how.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -29,7 +30,6 @@ pub struct AcmeConfig {
 }
 
 impl AcmeConfig {
-    /// Returns the configuration if the section names a domain.
     pub(super) fn from_sections(sections: &Sections, problems: &mut Vec<Problem>) -> Option<Self> {
         let section = &sections.acme;
         let domains = domains(&section.domains, problems);
@@ -68,7 +68,6 @@ impl AcmeConfig {
     }
 }
 
-/// Returns the directory for account, certificates and keys, if there is one.
 fn cache(sections: &Sections) -> Option<PathBuf> {
     let Sections { acme, state, .. } = sections;
     if !acme.cache.value.is_empty() {
@@ -77,8 +76,7 @@ fn cache(sections: &Sections) -> Option<PathBuf> {
     state.place().map(|place| place.join(DIRECTORY))
 }
 
-/// Returns the challenge for a port that the tracker listens on: the authority connects to port 443 or 80. Elsewhere,
-/// e.g. in a container, port 443 is forwarded.
+/// Returns the challenge for a port that the tracker listens on. Where it is none, port 443 may be forwarded.
 fn challenge(sections: &Sections) -> Challenge {
     let Sections { acme, tls, http, .. } = sections;
     let has_port = |listen: &Setting<Vec<String>>, port: &str| {
@@ -95,17 +93,12 @@ fn challenge(sections: &Sections) -> Challenge {
 
 /// Returns the domains in lower case, without duplicates.
 fn domains(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String> {
-    let mut domains = Vec::new();
-    for item in &list.value {
-        match domain(item) {
-            Ok(domain) if domains.contains(&domain) => {
-                problems.push(list.item_problem(item, "is listed twice"));
-            }
-            Ok(domain) => domains.push(domain),
-            Err(text) => problems.push(list.item_problem(item, text)),
-        }
-    }
-    domains
+    let mut known = BTreeSet::new();
+    list.items(problems, |item| {
+        let domain = domain(item)?;
+        let is_new = known.insert(domain.clone());
+        if is_new { Ok(domain) } else { Err("is listed twice") }
+    })
 }
 
 /// Returns the domain in lower case if it is a host name (RFC 1123, 2.1).

@@ -27,10 +27,6 @@ pub(super) const JOURNAL: bool = cfg!(feature = "journal");
 pub(super) const XDP: bool = cfg!(feature = "xdp");
 
 /// Checks that a key may get a value other than its present one. Values that turn something off are always accepted.
-///
-/// # Errors
-///
-/// If this build lacks what the key needs: a sentence that begins with the key.
 pub(super) fn check(key: &str, value: &Json) -> Result<(), String> {
     let needs = |feature: &&Feature| feature.keys.iter().any(|start| key.starts_with(start));
     match FEATURES.iter().find(needs) {

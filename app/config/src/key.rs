@@ -34,27 +34,22 @@ impl Key {
         }
     }
 
-    /// Marks the key: a reload applies a new value.
     pub(super) const fn reloadable(self) -> Self {
         Self { reloadable: true, ..self }
     }
 
-    /// Marks the key: a `[[listener]]` table can override it.
     pub(super) const fn per_listener(self) -> Self {
         Self { per_listener: PerListener::Yes, ..self }
     }
 
-    /// Marks the key: a `[[listener]]` table that overrides it gets a warning.
     pub(super) const fn per_listener_deprecated(self) -> Self {
         Self { per_listener: PerListener::Deprecated, ..self }
     }
 
-    /// Marks the key: it is no longer a setting.
     pub(super) const fn constant(self) -> Self {
         Self { constant: true, ..self }
     }
 
-    /// Marks the key: `config init --short` writes it.
     pub(super) const fn common(self) -> Self {
         Self { common: true, ..self }
     }

@@ -19,13 +19,28 @@ use xdp::Mode as XdpMode;
 use super::choices::{
     Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, SiteKind, StatsChoice, Transport,
 };
-use super::defaults::{LOCAL_NETWORKS, PRIVATE_NETWORKS};
 use super::key::{Key, Kind, Origin, Problem, Section};
 use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
 use super::source::unknown_key;
 use super::swarms::ROUND_S_MIN;
 use super::{constants, features};
+
+/// `limits.exempt` and `http.stats_networks` by default: loopback and private networks.
+const PRIVATE_NETWORKS: [&str; 6] =
+    ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"];
+
+/// `tracker.external_address_for` by default: the same, and link-local networks.
+const LOCAL_NETWORKS: [&str; 8] = [
+    "127.0.0.0/8",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "169.254.0.0/16",
+    "::1",
+    "fc00::/7",
+    "fe80::/10",
+];
 
 const DAY_S: u32 = 24 * 3600;
 /// More than any machine can serve in a second.
@@ -105,9 +120,6 @@ settings! {
         /// Maximum number of connections per worker; a further one displaces one of the network (IPv4 /24,
         /// IPv6 /48) with the most, or is closed at once. In a [[listener]]: the maximum at its addresses.
         connections_max: Int(1, CONNECTIONS_MAX), per_listener = 50_000;
-        /// Maximum number of connections from one client prefix, over all workers. 0 = unlimited.
-        connections_per_prefix_max: Int(0, CONNECTIONS_MAX), reloadable, constant = 5000;
-        /// Seconds a client has to send a request.
         head_timeout_s: Int(1, 3600), per_listener, constant = 10;
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
@@ -165,7 +177,6 @@ settings! {
         networks_deny: List, reloadable = [];
         /// Seconds between requests for a list at a URL, with up to a tenth more or less at random.
         lists_refresh_s: Int(60, 7 * DAY_S), reloadable = 3600;
-        /// Seconds that a request for a list may take.
         lists_timeout_s: Int(1, 3600), reloadable, constant = 300;
         /// PEM file of authorities to trust for the https URLs of this section, besides those that browsers trust.
         urls_ca: Text, reloadable = "";
@@ -246,8 +257,7 @@ settings! {
         /// less than 47 s early may be accepted. For WebTorrent the minimum is half of
         /// websocket_interval_s.
         enforce_interval_min: Flag, reloadable = false;
-        /// Maximum of the random number of seconds added to interval_s in each response. WebTorrent clients get the
-        /// same share of websocket_interval_s, a quarter at most. "auto" = a twentieth of interval_s.
+        /// Maximum of the random number of seconds added to interval_s. "auto" = a twentieth of interval_s.
         interval_jitter_s: AutoInt(0, DAY_S), reloadable, constant = None;
         /// Seconds without an announce after which a peer is removed. "auto" = one and a half intervals.
         peer_lifetime_s: AutoInt(2, limits::PEER_LIFETIME_S_MAX), reloadable, constant = None;
@@ -284,7 +294,6 @@ settings! {
         /// Announces above it get no peers and the longest interval, those of unknown torrents first. Bytes are payload,
         /// received and sent, from midnight to midnight in UTC.
         budgets: List, reloadable = [];
-        /// Seconds between decisions.
         step_s: Int(1, 600), reloadable, constant = 10;
     }
 
@@ -300,8 +309,7 @@ settings! {
         /// WebTorrent peers count by themselves; one WebSocket has at most 4 in a torrent. Networks
         /// in limits.exempt and addresses that are not public have no maximum.
         peers_per_address: Int(0, NETWORK_PEERS_MAX), reloadable = limits::PEERS_PER_ADDRESS as u32;
-        /// The same for one public network: an IPv4 /24 or an IPv6 /48. A new peer above it replaces one of the IPv4
-        /// address or IPv6 /56 with the most peers there. 0 = 4096, the maximum for networks in limits.exempt, too.
+        /// The same for one public network: an IPv4 /24 or an IPv6 /48. 0 = 4096.
         peers_per_network: Int(0, NETWORK_PEERS_MAX), reloadable, constant = limits::PEERS_PER_NETWORK as u32;
         /// Announces per second from one prefix, over all protocols. 0 = unlimited. Announces over
         /// the rate are refused, or dropped over UDP. A client with 10,000 torrents needs 6, a
@@ -311,17 +319,12 @@ settings! {
         announces_burst: Int(0, RATE_MAX), reloadable, constant = 0;
         /// Scrapes per second from one prefix. 0 = unlimited. "auto" = as many as announces_per_s, at least 500.
         scrapes_per_s: AutoInt(0, RATE_MAX), reloadable, constant = None;
-        /// Scrapes accepted in a burst. 0 = a hundred times the rate.
         scrapes_burst: Int(0, RATE_MAX), reloadable, constant = 0;
-        /// UDP connects per second from one prefix. 0 = unlimited. Their source addresses are not verified: anyone can
-        /// use up the rate of another address. "auto" = four times announces_per_s, at least 2000.
+        /// UDP connects per second from one prefix. 0 = unlimited. "auto" = four times announces_per_s, at least 2000.
         connects_per_s: AutoInt(0, RATE_MAX), reloadable, constant = None;
-        /// UDP connects accepted in a burst. 0 = a hundred times the rate.
         connects_burst: Int(0, RATE_MAX), reloadable, constant = 0;
-        /// Announces and scrapes per second that one worker drops from a prefix before the kernel blocks its UDP.
-        /// 0 = never. Linux.
+        /// Requests per second that one worker drops from a prefix before the kernel blocks its UDP. 0 = never.
         kernel_block_per_s: Int(0, RATE_MAX), reloadable, constant = 10_000;
-        /// Seconds a prefix is blocked in the kernel.
         kernel_block_s: Int(1, DAY_S), reloadable, constant = 10;
         /// Leading bits of an IPv6 address that make a prefix. A client with one address can
         /// usually use all 2^64 of its network.
@@ -341,7 +344,6 @@ settings! {
         /// Requests with an unknown key, but of no web browser: any page can cause those. The source
         /// address is verified. Expired or missing keys do not count.
         wrong_keys_per_min: Int(0, RATE_MAX), reloadable = 0;
-        /// Seconds an automatic ban lasts.
         duration_s: Int(1, 30 * DAY_S), reloadable, constant = 3600;
     }
 
@@ -381,7 +383,6 @@ settings! {
         level: Text, reloadable = "info";
         /// text or json.
         format: Choice(LogFormat) = LogFormat::Text;
-        /// Maximum number of similar lines within rate_limit_s. 0 = unlimited.
         rate_limit_lines: Int(0, RATE_MAX), reloadable, constant = 100;
         /// Seconds over which similar lines are counted.
         rate_limit_s: Int(1, DAY_S), reloadable, constant = 10;
@@ -415,7 +416,6 @@ settings! {
         /// Zones for near_percent besides systems, which they come before: networks of each with spaces between them,
         /// e.g. ["10.1.0.0/16 2001:db8:1::/48", "10.2.0.0/16"].
         zones: List, reloadable = [];
-        /// Seconds between counts of peers by system and by country.
         interval_s: Int(1, DAY_S), reloadable, constant = 300;
     }
 

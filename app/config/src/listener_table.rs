@@ -38,12 +38,10 @@ impl ListenerTable {
         self.transport == other.transport && self.listen.value == other.listen.value
     }
 
-    /// Returns the settings that it overrides.
     pub(super) fn overridden(&self) -> impl Iterator<Item = &dyn AnySetting> {
         self.overrides.all().into_iter().filter(|setting| is_override(*setting))
     }
 
-    /// Replaces the reloadable overrides with those of `new`.
     pub(super) fn take_reloadable(&mut self, new: &Self) {
         self.overrides.copy_from(&new.overrides, |setting| setting.key().reloadable);
     }
@@ -129,7 +127,6 @@ fn read_one(
     });
     let is_valid = remarks.problems.len() == problems_before;
     for (key, is_missing) in [(&PROTOCOL, protocol.is_none()), (&LISTEN, listen.is_none())] {
-        // An invalid one has been reported.
         if is_missing && is_valid {
             let text = format!("[[listener]]: missing key `{}`: {}", key.name, key.help.concat());
             remarks.problems.push(file.problem(at, text));
@@ -153,7 +150,6 @@ fn read_one(
     Some(table)
 }
 
-/// Returns true for settings that no table can override.
 fn is_for_all(key: &Key, sets_constants: bool) -> bool {
     key.per_listener == PerListener::No && (!key.constant || sets_constants)
 }

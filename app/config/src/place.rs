@@ -68,7 +68,6 @@ mod tests {
         assert_eq!(place(&[home, state_home]), Some("/s/tidegate".into()));
         let of_service = ("STATE_DIRECTORY", "/var/lib/t:/var/lib/u");
         assert_eq!(place(&[home, state_home, of_service]), Some("/var/lib/t".into()));
-        // Relative paths count as unset.
         assert_eq!(place(&[("XDG_STATE_HOME", "s"), home]), place(&[home]));
         assert_eq!(place(&[("HOME", "")]), None);
         assert_eq!(place(&[]), None);

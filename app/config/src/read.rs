@@ -26,10 +26,6 @@ pub struct Settings {
 }
 
 /// Reads the configuration: `file`, if there is one, and `environment`, which overrides it.
-///
-/// # Errors
-///
-/// Returns all mistakes.
 pub fn load(
     file: Option<&Path>,
     environment: impl Iterator<Item = (String, String)>,
@@ -50,10 +46,6 @@ pub fn load(
 }
 
 /// Reads a configuration from `text`, as if it were the file `path`.
-///
-/// # Errors
-///
-/// Returns all mistakes.
 pub fn parse(path: &Path, text: &str) -> Result<Settings, Vec<Problem>> {
     let mut settings = Settings::default();
     let mut remarks = Remarks::default();
@@ -99,8 +91,7 @@ impl Settings {
         is_fixed || constants::is_gone(name)
     }
 
-    /// Applies values set through the API over those of file and environment. Values with a mistake
-    /// are left out; returns the mistakes. Constants that an earlier version has recorded are ignored.
+    /// Applies values set through the API, but for constants. Returns the mistakes, which are left out.
     pub fn apply_overrides(&mut self, values: &[(String, Json)]) -> Vec<Problem> {
         let mut problems = Vec::new();
         for (name, value) in values {
@@ -181,8 +172,7 @@ impl Settings {
     }
 }
 
-/// Returns the variable of the key that `path` names with single underscores, as in `UDP_LISTEN`, if
-/// there is one.
+/// Returns the variable of the key that `path` names with single underscores, as in `UDP_LISTEN`.
 fn variable_with_section(sections: &Sections, path: &str) -> Option<String> {
     let meant = sections
         .settable()

@@ -17,7 +17,7 @@ macro_rules! settings {
         $(#[doc = $section_help:literal])+
         [$section:literal] $section_field:ident: $section_type:ident {
             $(
-                $(#[doc = $help:literal])+
+                $(#[doc = $help:literal])*
                 $key:ident: $kind:ident $(($($argument:tt)+))? $(, $flag:ident)* = $default:expr;
             )+
         }
@@ -46,7 +46,7 @@ macro_rules! settings {
                         static KEY: Key = Key::new(
                             concat!($section, ".", stringify!($key)),
                             kind!($kind $(($($argument)+))?),
-                            &[$($help),+],
+                            &[$($help),*],
                         )
                         $(.$flag())*;
                         Setting::by_default(&KEY, default_value!($kind, $default))
@@ -83,7 +83,6 @@ macro_rules! settings {
                 )+)+
             }
 
-            /// Returns the keys that have another value in `other`.
             pub(super) fn changed_keys(&self, other: &Self) -> Vec<&'static Key> {
                 let mut changed = Vec::new();
                 $($(

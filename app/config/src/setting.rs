@@ -5,6 +5,7 @@
 
 use net::tls::CertificateFiles;
 use serde_json::{Value as Json, json};
+use std::fmt::Display;
 use tracker::Networks;
 
 use super::choices::Choice;
@@ -166,6 +167,24 @@ impl<T: Choice> SettingValue for T {
 
     fn to_json(&self) -> Json {
         json!(self.word())
+    }
+}
+
+impl Setting<Vec<String>> {
+    /// Converts each item. The error of `parse` says what was expected.
+    pub(super) fn items<T, E: Display>(
+        &self,
+        problems: &mut Vec<Problem>,
+        mut parse: impl FnMut(&str) -> Result<T, E>,
+    ) -> Vec<T> {
+        let mut items = Vec::new();
+        for text in &self.value {
+            match parse(text) {
+                Ok(item) => items.push(item),
+                Err(expected) => problems.push(self.item_problem(text, &expected.to_string())),
+            }
+        }
+        items
     }
 }
 

@@ -1,5 +1,6 @@
 //! `[site]`: the site whose users announce.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -74,7 +75,6 @@ pub struct SiteFactors {
 }
 
 impl SiteConfig {
-    /// Returns the configuration if the section names a kind.
     pub(super) fn from_section(section: &SiteSection, problems: &mut Vec<Problem>) -> Option<Self> {
         let kind = section.kind.value;
         if kind == SiteKind::Off {
@@ -185,20 +185,13 @@ fn read_windows(text: &str) -> Option<Vec<SiteListWindow>> {
 
 fn read_sources(section: &SiteSection, problems: &mut Vec<Problem>) -> Vec<IpAddr> {
     let setting = &section.connectable_from;
-    let mut sources: Vec<IpAddr> = Vec::new();
-    for text in &setting.value {
-        match text.parse::<IpAddr>() {
-            Ok(ip) if sources.iter().all(|other| other.is_ipv4() != ip.is_ipv4()) => {
-                sources.push(ip)
-            }
-            _ => {
-                let text = format!(
-                    "`{text}`: expected an address of this machine, at most one of each family, e.g. `203.0.113.7`"
-                );
-                problems.push(setting.problem(text));
-            }
-        }
-    }
+    let mut families = BTreeSet::new();
+    let sources = setting.items(problems, |text| match text.parse::<IpAddr>() {
+        Ok(ip) if families.insert(ip.is_ipv4()) => Ok(ip),
+        _ => Err(
+            "expected an address of this machine, at most one of each family, e.g. `203.0.113.7`",
+        ),
+    });
     if section.connectable_required.value && setting.value.is_empty() {
         let text =
             "requires site.connectable_from: nothing is known of clients that are not probed";

@@ -104,7 +104,6 @@ pub(super) fn unknown_section(name: &str) -> String {
     }
 }
 
-/// Returns the sections that have settings, as a file has them.
 fn section_names() -> String {
     let sections = Sections::default();
     let of_keys = sections.settable().map(|setting| setting.key().section());

@@ -52,7 +52,6 @@ impl AccessState {
     }
 }
 
-/// Returns whether clients elsewhere may be served, directly or by a proxy on this machine.
 fn serves_others(config: &Config) -> bool {
     let is_open = |group: &ListenerGroup| {
         let is_loopback = |address: &SocketAddr| address.ip().to_canonical().is_loopback();

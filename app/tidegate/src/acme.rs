@@ -68,14 +68,12 @@ impl Module for AcmeModule {
         findings.problems.extend(problems.map(|error| format!("{error:#}")));
     }
 
-    /// Creates the cache's directory, and checks the file of roots.
     fn prepare(&self, config: &Config) -> Result<()> {
         let Some(acme) = &config.acme else { return Ok(()) };
         client::roots(acme.ca.as_deref())?;
         create_directory(CACHE_KEY, &acme.cache, future_owner(config))
     }
 
-    /// Prepares while the process is still root.
     fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
         self.prepare(opening.config)
     }
@@ -84,7 +82,6 @@ impl Module for AcmeModule {
     fn load(&mut self, loading: &mut Loading<'_>) -> Result<()> {
         let Some(acme) = &loading.config.acme else { return Ok(()) };
         let cache = Cache::open(acme)?;
-        // Without the lock, nothing could be saved.
         drop(cache.lock()?);
         let saved = acme.domains.iter().filter_map(|domain| cache.certificate(domain).ok()?);
         loading.certificates.replace_obtained(saved.collect());
@@ -150,7 +147,6 @@ struct Renewer<'a> {
     /// The pause after failures of the server, for all hosts.
     backoff: Backoff,
     watcher: FileWatcher,
-    /// The right to renew, if this process has it.
     lock: Option<File>,
 }
 
@@ -253,8 +249,7 @@ impl<'a> Renewer<'a> {
         self.authority.certificates.replace_obtained(certificates.collect());
     }
 
-    /// Asks the server from time to time whether to renew a certificate early, which is how it announces
-    /// mass revocations.
+    /// Asks the server whether to renew a certificate early, which is how it announces mass revocations.
     async fn update_renewal_info(&mut self, at: usize) {
         let Some(host) = self.hosts.get_mut(at) else { return };
         let Some(certificate) = host.certificate.clone() else { return };
@@ -268,7 +263,6 @@ impl<'a> Renewer<'a> {
                 host.schedule.suggest(suggested);
                 again.clamp(RENEWAL_INFO_PERIOD[0], RENEWAL_INFO_PERIOD[1])
             }
-            // The certificate is renewed in time anyway.
             Err(Failure { text, .. }) => {
                 debug!(domain = host.domain, reason = text, "cannot get the server's renewal time");
                 RENEWAL_INFO_PERIOD[0]
@@ -326,7 +320,6 @@ impl Host {
 async fn catch_panic<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    // Aborts its task when this future is dropped.
     let mut tasks = JoinSet::new();
     tasks.spawn(work);
     let ended = tasks.join_next().await.transpose().ok().flatten();

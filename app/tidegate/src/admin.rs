@@ -149,7 +149,6 @@ impl Admin {
     }
 }
 
-/// The API, and how its responses are printed.
 struct Session {
     api: Api,
     json: bool,
@@ -173,7 +172,6 @@ impl Session {
         if cli::print(text)? { Ok(()) } else { Err(ApiError::OutputClosed) }
     }
 
-    /// Prints the response to a request, one value per line.
     fn show(&self, request: &str, body: Option<&Value>) -> Result<(), ApiError> {
         self.print_value(&self.api.request(request, body)?, table::lines)
     }
@@ -191,7 +189,16 @@ impl Session {
         let mut cursor = String::new();
         loop {
             let page = self.api.request(&format!("GET {path}{cursor}"), None)?;
-            left -= self.rows(&page, of, left, &mut table)?;
+            let items = items_of(&page, of)?;
+            let items = items.get(..left).unwrap_or(items);
+            let text = if self.json {
+                items.iter().map(|item| format!("{item}\n")).collect()
+            } else {
+                items.iter().for_each(|item| table.add(item));
+                table.drain()
+            };
+            self.print(&text)?;
+            left -= items.len();
             match &page["next"] {
                 Value::Null => return Ok(()),
                 _ if left == 0 => return Ok(()),
@@ -199,26 +206,6 @@ impl Session {
                 next => cursor = format!("&cursor={next}"),
             }
         }
-    }
-
-    /// Prints up to `max` items of a page. Returns how many there were.
-    fn rows(
-        &self,
-        page: &Value,
-        of: &str,
-        max: usize,
-        table: &mut Table,
-    ) -> Result<usize, ApiError> {
-        let items = items_of(page, of)?;
-        let items = items.get(..max).unwrap_or(items);
-        let text = if self.json {
-            items.iter().map(|item| format!("{item}\n")).collect()
-        } else {
-            items.iter().for_each(|item| table.add(item));
-            table.drain()
-        };
-        self.print(&text)?;
-        Ok(items.len())
     }
 }
 

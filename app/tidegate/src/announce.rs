@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use client::{AnnounceResponse, Session, SessionConfig, TrackerError, Url, counted, peer_id};
 use serde_json::{Value, json};
 use types::{Event, Family, InfoHash, NumWant, PeerId};
@@ -24,8 +25,8 @@ pub(crate) struct Announce {
     #[arg(required = true, num_args = 1..=2, value_name = "[URL] TORRENT")]
     words: Vec<String>,
     /// The event to announce [default: started, then stopped].
-    #[arg(long, value_enum)]
-    event: Option<EventArg>,
+    #[arg(long, value_parser = PossibleValuesParser::new(EVENTS.map(Event::name)).map(event_of))]
+    event: Option<Event>,
     /// Do not announce `stopped` at the end: the peer stays until the tracker removes it.
     #[arg(long)]
     stay: bool,
@@ -58,22 +59,10 @@ pub(crate) struct Announce {
     connect: ConnectArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum EventArg {
-    /// A regular announce.
-    None,
-    Started,
-    Completed,
-    Stopped,
-    /// A partial seed has stopped downloading (BEP 21).
-    Paused,
-}
-
 struct Announcer {
     url: Url,
     announce: types::Announce,
     session: Option<(Session, SocketAddr)>,
-    /// True if the tracker has accepted an announce of the peer.
     is_known: bool,
 }
 
@@ -140,7 +129,7 @@ impl Announce {
                     info_hash,
                     peer_id,
                     port: self.port,
-                    event: self.event.unwrap_or(EventArg::Started).into(),
+                    event: self.event.unwrap_or(Event::Started),
                     left: Some(self.left.or(target.length).unwrap_or(1)),
                     uploaded: self.uploaded,
                     downloaded: self.downloaded,
@@ -243,16 +232,11 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// The longest wait, after which no tracker still has the peer.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-impl From<EventArg> for Event {
-    fn from(word: EventArg) -> Self {
-        match word {
-            EventArg::None => Self::None,
-            EventArg::Started => Self::Started,
-            EventArg::Completed => Self::Completed,
-            EventArg::Stopped => Self::Stopped,
-            EventArg::Paused => Self::Paused,
-        }
-    }
+const EVENTS: [Event; 5] =
+    [Event::None, Event::Started, Event::Completed, Event::Stopped, Event::Paused];
+
+fn event_of(name: String) -> Event {
+    EVENTS.into_iter().find(|event| event.name() == name).unwrap_or_default()
 }
 
 fn peer_id_of(text: &str) -> Result<PeerId, String> {

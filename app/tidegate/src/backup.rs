@@ -48,7 +48,6 @@ impl Backup {
         end(self.write(config), self.file == Path::new(STREAM))
     }
 
-    /// Returns what to tell the user.
     fn write(&self, config: Option<&Path>) -> Result<String> {
         let folder = folder(&load(config)?)?;
         let parts = ArchiveParts { secrets: !self.no_secrets, swarms: self.swarms };
@@ -88,7 +87,6 @@ impl Restore {
         end(self.read(config), false)
     }
 
-    /// Returns what to tell the user.
     fn read(&self, config: Option<&Path>) -> Result<String> {
         let config = load(config)?;
         let folder = folder(&config)?;
@@ -138,7 +136,6 @@ fn folder(config: &Config) -> Result<PathBuf> {
     folder.context("state.dir is empty: name the configuration of the tracker by --config")
 }
 
-/// Prints the end of a command. Returns its exit code.
 fn end(done: Result<String>, is_archive_on_stdout: bool) -> ExitCode {
     match done {
         // The archive ends where it ends.

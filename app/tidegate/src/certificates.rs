@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use net::tls::{Certificate, ChainStatus};
+use net::tls::{Certificate, Certificates, ChainStatus};
+use tracing::warn;
 
 use crate::permissions::is_readable_by_all;
 use config::Config;
@@ -16,7 +17,13 @@ pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
     config.certificates.iter().map(read).collect()
 }
 
-/// Returns warnings about certificates that clients will probably refuse.
+/// Warns of what is wrong with certificates, and uses them from now on.
+pub(crate) fn install(config: &Config, in_use: &Certificates, certificates: Vec<Certificate>) {
+    let warnings = warnings(config, &certificates).into_iter().chain(key_warnings(config));
+    warnings.for_each(|warning| warn!("{warning}"));
+    in_use.replace(certificates);
+}
+
 pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<String> {
     let now = SystemTime::now();
     let mut warnings = Vec::new();
@@ -49,7 +56,6 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
     warnings
 }
 
-/// Returns a warning if a certificate should have been renewed.
 fn expiry_warning(certificate: &Certificate, now: SystemTime) -> Option<String> {
     if !admin::is_renewal_late(&(certificate.begins()..certificate.expires()), now) {
         return None;

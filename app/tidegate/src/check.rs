@@ -59,7 +59,6 @@ type LastVerdicts = HashMap<String, Vec<(&'static str, Option<SocketAddr>, Verdi
 #[derive(Default)]
 struct Round {
     failed: usize,
-    /// The reader of standard output is gone.
     is_unread: bool,
 }
 
@@ -156,7 +155,6 @@ impl Check {
     }
 }
 
-/// Reads the address of a DNS server: an IP address, or one with a port.
 fn dns_server(text: &str) -> Result<SocketAddr, String> {
     let with_port = text.parse::<SocketAddr>().ok();
     let address = with_port.or_else(|| Some((text.parse::<IpAddr>().ok()?, 53).into()));

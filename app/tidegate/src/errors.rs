@@ -21,24 +21,3 @@ fn tls_error(error: &(dyn Error + 'static)) -> Option<String> {
     }
     error.downcast_ref::<rustls::Error>().map(client::tls::describe)
 }
-
-#[cfg(test)]
-mod tests {
-    use rustls::CertificateError;
-
-    use super::*;
-
-    #[test]
-    fn puts_tls_errors_in_plain_words() {
-        let unknown = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let unknown = io::Error::new(io::ErrorKind::InvalidData, unknown);
-        let plain = "the server's certificate is from an unknown authority";
-        assert_eq!(describe(&unknown), plain);
-        let outer = anyhow::Error::new(unknown).context("connect");
-        let outer: Box<dyn Error + Send + Sync> = outer.into();
-        assert_eq!(describe(outer.as_ref()), plain);
-        let refused = io::Error::other("refused");
-        let outer: Box<dyn Error + Send + Sync> = anyhow::Error::new(refused).context("x").into();
-        assert_eq!(describe(outer.as_ref()), "refused");
-    }
-}

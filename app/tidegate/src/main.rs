@@ -32,8 +32,6 @@ mod serve;
 mod site;
 mod top;
 mod version;
-#[cfg(not(all(feature = "cluster", feature = "journal")))]
-mod without;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -43,6 +41,7 @@ use std::process::{self, ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use cli::UsageError;
 use config::{Config, Problem, Settings};
 
 /// The allocator of the program, for `tidegate version`.
@@ -74,9 +73,6 @@ enum Command {
     Check(check::Check),
     #[cfg(feature = "journal")]
     Journal(journal::JournalArgs),
-    #[cfg(not(feature = "journal"))]
-    #[command(hide = true, disable_help_flag = true)]
-    Journal(without::MissingCommand),
     Admin(admin::Admin),
     Backup(backup::Backup),
     Restore(backup::Restore),
@@ -91,9 +87,6 @@ enum Command {
     #[cfg(feature = "cluster")]
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    #[cfg(not(feature = "cluster"))]
-    #[command(hide = true, disable_help_flag = true)]
-    Cluster(without::MissingCommand),
     Completions(manual::Completions),
     Man(manual::Manual),
     Version(version::Version),
@@ -117,7 +110,6 @@ struct Serve {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigSource {
     pub(crate) file: Option<PathBuf>,
-    /// The value of state.dir that the command line has.
     state_dir: Option<String>,
 }
 
@@ -168,16 +160,12 @@ fn main() -> ExitCode {
         Command::Check(check) => return cli::exit(check.run()),
         #[cfg(feature = "journal")]
         Command::Journal(journal) => return cli::exit(journal.run(file)),
-        #[cfg(not(feature = "journal"))]
-        Command::Journal(missing) => Err(vec![missing.text("journal")]),
         Command::Admin(admin) => return admin::run(&admin, file),
         Command::Backup(backup) => return backup.run(file),
         Command::Restore(restore) => return restore.run(file),
         Command::Top(top) => return top::run(&top, file),
         #[cfg(feature = "cluster")]
         Command::Cluster(command) => return command.run(file),
-        #[cfg(not(feature = "cluster"))]
-        Command::Cluster(missing) => Err(vec![missing.text("cluster")]),
         Command::Completions(shell) => return cli::exit(shell.run(CommandLine::command())),
         Command::Man(manual) => return cli::exit(manual.run(CommandLine::command())),
         Command::Version(version) => return cli::exit(version.run()),
@@ -211,7 +199,6 @@ fn load_with(
         |problems: Vec<Problem>| problems.iter().map(Problem::to_string).collect::<Vec<_>>();
     let environment = std::env::vars_os()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-    // The command line overrides all of them.
     let state_dir = source.state_dir.clone();
     let environment = environment.chain(state_dir.map(|dir| (STATE_VARIABLE.to_owned(), dir)));
     let mut settings = config::load(source.file.as_deref(), environment).map_err(texts)?;
@@ -275,9 +262,5 @@ fn check_file(file: Option<&Path>) -> Result<Config, Vec<String>> {
 }
 
 fn print(text: &str) -> Result<(), Vec<String>> {
-    match io::stdout().write_all(text.as_bytes()) {
-        // The reader is gone, e.g. `head`.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(vec![error.to_string()]),
-        _ => Ok(()),
-    }
+    cli::print(&text).map(drop).map_err(|UsageError(why)| vec![why])
 }

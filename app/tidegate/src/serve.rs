@@ -14,8 +14,6 @@ mod check;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod confine;
-mod draining;
-mod event;
 #[cfg(feature = "geo")]
 mod geo;
 mod handoff;
@@ -68,7 +66,6 @@ use crate::permissions::{STATE_DIRECTORY, create_state_directory};
 use build::{check_leftover, new_tracker};
 pub(crate) use check::check;
 use config::{Config, Settings};
-use event::Event;
 use handoff::HandoffState;
 use listeners::{BoundListeners, bind};
 use log::Log;
@@ -76,7 +73,7 @@ pub(crate) use module::Findings;
 use module::{EngineStatus, Loaded, Loading, Membership, Opening, Shared};
 use modules::{Modules, modules};
 use reload::Reloader;
-use serving::{Serving, Start};
+use serving::{Event, Serving, Start};
 use sources::metric_sources;
 use startup::LocalHosts;
 use supervisor::Supervisor;
@@ -107,15 +104,13 @@ pub(crate) fn serve(source: ConfigSource, settings: Settings, config: Config) ->
 struct Origin {
     launcher: io::Result<Launcher>,
     supervisor: Supervisor,
-    /// The process that this one replaces in an upgrade.
     old_process: Option<OldProcess>,
     handoff: HandoffState,
     signals: Signals,
 }
 
 impl Origin {
-    /// Receives the state of the old process, if one has started this process. Call before any thread is started and
-    /// any right is given up.
+    /// Receives the state of the old process, if there is one. Call before there are threads or fewer rights.
     fn new(inherited: &mut InheritedSockets) -> Result<Self> {
         if let Err(error) = process::raise_descriptor_limit() {
             warn!(%error, "cannot raise the open-file limit");
@@ -249,7 +244,6 @@ impl Opened {
         serving.run(Start { bound, startup_text, old_process }, &event_receiver)
     }
 
-    /// Returns the engine of the UDP listeners, as users see it.
     fn engine_text(&self) -> String {
         let of_sockets = || self.reloader.config.engine.resolve().label().to_owned();
         self.engine.text.clone().unwrap_or_else(of_sockets)
@@ -317,7 +311,6 @@ fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> 
 
 fn report_exits(events: Sender<Event>) -> impl Fn(ThreadExit) + Send + Sync {
     move |ended| {
-        // Fails only while the process is going down.
         let _ = events.send(Event::ThreadExit(ended));
     }
 }

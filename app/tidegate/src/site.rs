@@ -28,7 +28,6 @@ const FOLDER: &str = "site";
 pub(crate) struct SiteModule {
     subsystem: Option<Arc<SiteSubsystem>>,
     folders: Option<TorrentFolders>,
-    /// The hybrid torrents that the site knows.
     hybrids: Arc<[Hybrid]>,
 }
 
@@ -64,7 +63,6 @@ impl Module for SiteModule {
         let sources = running.workers.metric_sources();
         let shown = Arc::clone(subsystem);
         sources.subsystems.add("site", move || shown.status());
-        // Set once.
         let _ = sources.site.set(Arc::new(Source { subsystem: Arc::clone(subsystem) }));
         // Before clients are served: otherwise the first announces of a v2 hash would be of another torrent.
         self.follow_hybrids();
@@ -154,7 +152,6 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
     Ok(options)
 }
 
-/// Reads where the site receives calls about used-up tokens.
 fn site_url(text: &str) -> Result<Option<SiteUrl>> {
     if text.is_empty() {
         return Ok(None);

@@ -48,8 +48,6 @@ const HEIGHT: usize = 40;
 const KEY_TIME: Duration = Duration::from_millis(100);
 const FRAME_TIME: Duration = Duration::from_millis(500);
 
-/// Shows statistics until the user quits. The configuration in `config` tells where the API is, unless the
-/// command does.
 pub(crate) fn run(top: &Top, config: Option<&Path>) -> ExitCode {
     admin::exit(top.run(config))
 }

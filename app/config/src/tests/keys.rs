@@ -42,7 +42,6 @@ fn init_writes_every_default_as_a_comment() {
         .filter_map(|line| Some(line.strip_prefix('[')?.trim_end_matches(']').to_owned()))
         .collect();
     assert_eq!(sections[..5], ["state", "udp", "http", "access", "tls"]);
-    // The short one has the keys that most users set.
     let short = uncommented(&init(true));
     let count = short.sections.settable().filter(|it| *it.origin() != Origin::Default).count();
     assert_eq!(count, 12);
@@ -104,7 +103,6 @@ fn constants_are_documented_nowhere() {
         assert!(listed.settings.iter().all(|it| it.name != *name), "{name}");
     }
     assert!(!written.contains("[trace]") && listed.sections.iter().all(|it| it.name != "trace"));
-    // Nor are they suggested.
     let found = says("[limits]\nbucket = 1\n");
     assert_eq!(found, ["2: unknown key `limits.bucket`"]);
 }

@@ -113,7 +113,6 @@ fn reads_subsections() {
     assert_eq!(acme, expected);
     let shown = show(&settings);
     assert!(shown.contains("tls.acme.domains = [\"T.example\"]  # "), "{shown}");
-    // The same from variables, and as an inline table.
     let variables = [("TIDEGATE_TLS__ACME__DOMAINS", "a.example, b.example")];
     let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
     let settings = load(None, variables.into_iter()).unwrap();

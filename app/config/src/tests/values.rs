@@ -34,7 +34,6 @@ fn checks_acme_settings() {
         (0..=limits::ACME_DOMAINS_MAX).map(|n| format!("\"h{n}.example\"")).collect();
     let many = says(&ACME.replace("\"T.example\"", &many.join(", ")));
     assert_eq!(many, ["6: tls.acme.domains: expected at most 100 domains, found 101"]);
-    // That the authority may not reach the listener is only a warning.
     let config = |text: &str| Config::from_settings(&read(text).unwrap()).unwrap();
     assert!(config(ACME).warnings().is_empty());
     let warnings = config(&ACME.replace(":443", ":8443")).warnings();
@@ -43,7 +42,6 @@ fn checks_acme_settings() {
             .contains("connects to port 443 (tls-alpn-01), but tls.listen does not have that port"),
         "{warnings:?}"
     );
-    // The authority connects to a port that there is.
     let challenge = |text: &str| config(text).acme.unwrap().challenge;
     let with_80 = format!("{ACME}[http]\nlisten = [\"0.0.0.0:80\"]\n");
     assert_eq!(challenge(&with_80), Challenge::TlsAlpn);
@@ -112,7 +110,6 @@ fn journals_swarms_where_records_are() {
     assert!(config("[state]\ndir = \"d\"\nswarms = false\n").swarms.is_none());
     let swarms = config("[state]\ndir = \"d\"\nswarms_sync_s = 0\n").swarms.unwrap();
     assert_eq!(swarms.dir, Path::new("d/swarms"));
-    // Bounded by default, as memory is.
     let bytes_max =
         |text: &str| config(&format!("[state]\ndir = \"d\"\n{text}")).swarms.unwrap().bytes_max;
     assert!(bytes_max("") >= 512 << 20);
@@ -134,7 +131,6 @@ fn bounds_a_round_by_the_lifetime_of_peers() {
     let round_s = |config: &Config| config.swarms.clone().unwrap().round.as_secs();
     let longest = config(&text("swarms_round_s = 170\n", 2400));
     assert_eq!((round_s(&longest), longest.warnings().len()), (170, 0));
-    // A longer one is shortened.
     assert_eq!(round_s(&config(&text("swarms_round_s = 181\n", 2400))), 180);
     assert_eq!(round_s(&config(&text("", 2400))), 180);
     let short = config(&text("swarms_round_s = 60\n", 2600));
@@ -193,7 +189,6 @@ fn reads_limits() {
     let config = Config::from_settings(&read(text).unwrap()).unwrap();
     assert_eq!(config.limits.announces, Rate { per_s: 20, burst: 2000 });
     assert_eq!(config.limits.prefix_v6, 56);
-    // The other rates grow with it, and do not shrink.
     let others = |per_s: u32| {
         let text = format!("[limits]\nannounces_per_s = {per_s}\n");
         let Limits { connects, scrapes, handshakes, others, .. } =

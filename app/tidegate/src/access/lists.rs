@@ -24,7 +24,6 @@ pub(super) struct ListReader {
 }
 
 impl ListReader {
-    /// Returns the torrents of a list. One that the mode does not use is not read.
     pub(super) fn torrents(&mut self, list: &ConfiguredList<'_>) -> Result<Arc<HashList>> {
         if !list.is_used {
             self.note(list.key, list.source, 0, false);
@@ -45,7 +44,6 @@ impl ListReader {
         Ok(read)
     }
 
-    /// Returns the networks of a list.
     pub(super) fn networks(&mut self, key: &'static str, source: &ListSource) -> Result<Networks> {
         let read = read(source, Networks::parse_list)?;
         self.note(key, source, read.len() as u64, true);
@@ -162,7 +160,6 @@ mod tests {
         for source in [&one, &two, &one, &two] {
             let kind = ListKind::Torrents;
             let list = ConfiguredList { key: "access.deny", kind, source, is_used: true };
-            // Without a copy, they are empty.
             assert!(reader.torrents(&list).unwrap().is_empty());
         }
         reader.note_folder(Path::new("/folder"), 3, 0);

@@ -13,13 +13,11 @@ use super::lists::ListReader;
 use config::{Config, ListSource, NetworkRule, NetworkSet};
 use systems::Systems;
 
-/// Returns what `config` says about networks.
 pub(super) fn table(config: &Config, reader: &mut ListReader) -> Result<NetworkTable> {
     let rules = &config.networks;
     let systems = Systems::read(config)?;
     let mut denied = expand(&rules.deny, "access.networks_deny", &systems, reader)?;
     if !rules.allow.is_empty() {
-        // Their entries have one action.
         let allowed = expand(&rules.allow, "access.networks_allow", &systems, reader)?;
         let proxies = proxies(config);
         let allowed = allowed.into_values().fold(proxies, |all, some| all.union(&some));

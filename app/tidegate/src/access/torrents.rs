@@ -88,7 +88,6 @@ impl TorrentFolders {
         }
     }
 
-    /// Looks at a folder, and returns the torrents in it.
     pub(crate) fn read(&self, path: &Path) -> Result<Arc<HashList>> {
         let mut folders = self.lock();
         let folder = folders.entry(path.to_owned()).or_default();
@@ -105,12 +104,10 @@ impl TorrentFolders {
         Arc::clone(&self.0.hybrids.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the number of files of a folder that were left out when it was last looked at.
     pub(crate) fn omitted(&self, path: &Path) -> usize {
         self.lock().get(path).map_or(0, |folder| folder.omitted)
     }
 
-    /// Returns the torrents that were in a folder when it was last looked at.
     pub(crate) fn list(&self, path: &Path) -> Option<Arc<HashList>> {
         self.lock().get(path).map(|folder| Arc::clone(&folder.list))
     }
@@ -145,7 +142,6 @@ impl TorrentFolders {
         *self.0.hybrids.lock().unwrap_or_else(PoisonError::into_inner) = hybrids.collect();
     }
 
-    /// Looks at a folder. Returns whether it has other torrents than before.
     fn look(&self, root: &Path, folder: &mut Folder) -> Result<bool> {
         let found =
             find(root).with_context(|| format!("access.allow_torrents: {}", root.display()));
@@ -225,8 +221,7 @@ impl TorrentFolders {
     }
 }
 
-/// Returns the torrent files in a folder and in the folders in it, and the number of those beyond the maximum. Links to
-/// files in the folder are followed, all others are not; names that begin with a dot are skipped.
+/// Returns the torrent files in a folder, and the number beyond the maximum. Only links within it are followed.
 fn find(root: &Path) -> Result<(Vec<(PathBuf, FileState)>, usize)> {
     let root = root.canonicalize().context("cannot read the folder")?;
     let (mut files, mut omitted) = (Vec::new(), 0);
@@ -235,7 +230,6 @@ fn find(root: &Path) -> Result<(Vec<(PathBuf, FileState)>, usize)> {
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(error) if depth == 0 => return Err(error).context("cannot read the folder"),
-            // It may have been removed just now.
             Err(_) => continue,
         };
         for entry in entries {
@@ -267,7 +261,6 @@ fn is_torrent_name(name: &std::ffi::OsStr) -> bool {
     end.is_some_and(|end| end.eq_ignore_ascii_case(b".torrent"))
 }
 
-/// Returns the state of a file, if it is one, and in the folder `root`.
 fn file_in(root: &Path, entry: &DirEntry) -> Option<FileState> {
     let is_link = entry.file_type().ok()?.is_symlink();
     if is_link && !entry.path().canonicalize().ok()?.starts_with(root) {

@@ -37,8 +37,7 @@ impl Cache {
         Ok(Self { directory })
     }
 
-    /// Takes the right to renew, which lasts as long as the file is open. Returns `None` if another process
-    /// has it.
+    /// Takes the right to renew while the file is open. Returns `None` if another process has it.
     pub(super) fn lock(&self) -> Result<Option<File>> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);

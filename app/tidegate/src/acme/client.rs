@@ -35,7 +35,6 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Trusts the roots that browsers trust, and those in the PEM file `ca`.
     pub(super) fn new(ca: Option<&Path>) -> Result<Self> {
         let roots = roots(ca)?;
         let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());

@@ -47,7 +47,6 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// Obtains and saves a certificate for `domain`, which replaces `old` if there is one.
     pub(super) async fn obtain(
         &self,
         domain: &str,
@@ -138,7 +137,6 @@ impl Authority {
 
     /// Proves to the server that the order's host is ours, unless it still considers that proven.
     async fn prove(&self, order: &mut Order) -> Result<(), Failure> {
-        // Removes the challenge whenever this function ends.
         let _guard = ChallengeGuard(self);
         let wanted = match self.config.challenge {
             Challenge::TlsAlpn => ChallengeType::TlsAlpn01,
@@ -164,7 +162,6 @@ impl Authority {
         }
     }
 
-    /// Places the response to a challenge where the server looks for it.
     fn show(&self, challenge: &ChallengeHandle<'_>) -> Result<(), Failure> {
         let authorization = challenge.key_authorization();
         match self.config.challenge {
@@ -185,7 +182,6 @@ impl Authority {
         Ok(())
     }
 
-    /// Returns what the server says about a failed challenge.
     async fn why_invalid(&self, order: &mut Order) -> String {
         let mut authorizations = order.authorizations();
         while let Some(Ok(mut authorization)) = authorizations.next().await {
@@ -228,7 +224,6 @@ impl Authority {
         Ok(account)
     }
 
-    /// Returns the failure of the first request, which reads the directory.
     fn no_directory(&self, error: &Error) -> Failure {
         match error {
             Error::Json(error) => {
@@ -272,7 +267,6 @@ impl Authority {
     }
 }
 
-/// Removes the responses to challenges when it is dropped.
 struct ChallengeGuard<'a>(&'a Authority);
 
 impl Drop for ChallengeGuard<'_> {

@@ -47,7 +47,6 @@ const BACKOFF_FACTOR: u32 = 3;
 const SUCCESS_PAUSE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(2 * 24 * 3600)];
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Pauses after failures, each longer than the one before.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -149,8 +148,7 @@ mod tests {
         }
     }
 
-    /// Simulates the thread for `time`: it sleeps as long as the schedule says, a minute at most, and calls
-    /// `attempt` whenever it must be renewed. Returns the number of attempts and of wake-ups.
+    /// Simulates the thread for `time`. Returns the number of attempts and of wake-ups.
     fn simulate(
         clocks: &mut Clocks,
         schedule: &mut Schedule,

@@ -23,8 +23,7 @@ use super::event_stream::{SseMessage, SseParser};
 use crate::cli::printable;
 use crate::errors;
 
-/// Maximum size in bytes of a response that is kept in memory. A page of a thousand torrents has some
-/// 200 kB.
+/// Bytes of a response that is kept in memory. A page of a thousand torrents has some 200 kB.
 const RESPONSE_MAX: usize = 64 << 20;
 /// Longest time of an upload. The API closes idle connections earlier.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
@@ -99,7 +98,6 @@ impl Api {
         })
     }
 
-    /// Returns a text response, which may be long.
     pub(super) fn text(&self, request: &str) -> Result<String, ApiError> {
         let mut request = self.build(request, Body::default())?;
         request.headers_mut().insert(ACCEPT, TEXT);
@@ -134,8 +132,7 @@ impl Api {
         }
     }
 
-    /// Sends a request and returns the response if it is no error. If there are too many requests, it
-    /// waits as long as the API says and retries, within the timeout.
+    /// Sends a request, again when the API says so if there are too many. Returns a response without error.
     async fn send_request(
         &self,
         request: &str,

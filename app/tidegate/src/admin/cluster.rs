@@ -70,7 +70,6 @@ const VERIFY_PERIOD: Duration = Duration::from_millis(300);
 /// A node that does not get the new secret within this time has no connection to the others.
 const SECRET_TIMEOUT: Duration = Duration::from_secs(30);
 const SECRETS_KIND: &str = "settings";
-/// Pause between two looks at a node that drains.
 const DRAIN_PERIOD: Duration = Duration::from_millis(500);
 /// A node that is drained has ended within this time after its last second.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -106,7 +105,6 @@ impl NodeCommand {
         }
     }
 
-    /// Returns false if something is wrong with the cluster.
     fn try_run(&self, config: Option<&Path>) -> Result<bool, ApiError> {
         let (args, request, done) = match self {
             Self::Status(args) => return status(&args.session(config)?),
@@ -137,7 +135,6 @@ impl NodeArgs {
         Ok(Session { api: Api::new(self.api_args.endpoint(config, true)?)?, json: self.json })
     }
 
-    /// Returns the API of the node, for commands of the operator.
     pub(crate) fn cluster_api(&self, config: Option<&Path>) -> Result<ClusterApi, ApiError> {
         Ok(ClusterApi(self.session(config)?.api))
     }
@@ -170,7 +167,6 @@ fn verify(session: &Session) -> Result<bool, ApiError> {
     Ok(are_equal)
 }
 
-/// Returns the other nodes that have not left the cluster.
 fn others(cluster: &Value) -> Result<Vec<&Value>, ApiError> {
     let is_other = |node: &&Value| node["node"] != cluster["node"] && node["state"] != "left";
     Ok(items_of(cluster, "nodes")?.iter().filter(is_other).collect())
@@ -245,7 +241,6 @@ impl ClusterApi {
         })
     }
 
-    /// Makes all nodes accept a new secret, or issue by it.
     pub(crate) fn change_secret(&self, step: &Value) -> Result<(), ApiError> {
         self.0.request("PUT /cluster/secret", Some(step)).map(drop)
     }

@@ -50,7 +50,6 @@ impl SseParser {
                     }
                     self.begun.data.push_str(value);
                 }
-                // A comment, which keeps the connection alive, or an id.
                 _ => {}
             }
         }

@@ -96,7 +96,6 @@ fn show(session: &Session) -> Result<(), ApiError> {
             format!("{setting}\n")
         } else {
             let (name, origin) = (plain(&setting["name"]), plain(&setting["origin"]));
-            // As JSON, so that strings have quotes.
             format!("{name} = {}  # {origin}\n", printable(&setting["value"].to_string()))
         };
     }

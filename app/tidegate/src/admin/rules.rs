@@ -1,7 +1,7 @@
 //! Commands about access: keys, lists, bans and tokens.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -35,8 +35,7 @@ impl ExpiryArg {
     }
 }
 
-/// Removes keys, tokens or webhooks, which `words` name, one after the other. `all` is their list in the API, `one` the
-/// name of each in messages.
+/// Removes what `words` name in the list `all` of the API. `one` is the name of each in messages.
 pub(super) fn remove_each(
     session: &Session,
     all: &str,
@@ -197,20 +196,19 @@ impl KeysCommand {
 impl KeyRulesArgs {
     /// Returns a request body with the options that are given, and with the key in a file.
     fn body(&self, key_file: Option<&Path>) -> Result<Value, ApiError> {
-        let mut body = json!({});
-        let mut put = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                body[name] = value;
-            }
-        };
-        put("key", key_file.map(read_key).transpose()?.map(Value::from));
-        put("name", self.name.clone().map(Value::from));
-        put("torrents", self.torrents.map(Value::from));
-        put("peers_per_torrent", self.peers_per_torrent.map(Value::from));
-        put("addresses", self.addresses.map(Value::from));
-        put("announces_per_minute", self.announces_per_minute.map(Value::from));
-        put("seed_only", self.seed_only.map(Value::from));
-        put("download_slots", self.download_slots.map(Value::from));
+        let mut body = json!({
+            "key": key_file.map(read_key).transpose()?,
+            "name": self.name,
+            "torrents": self.torrents,
+            "peers_per_torrent": self.peers_per_torrent,
+            "addresses": self.addresses,
+            "announces_per_minute": self.announces_per_minute,
+            "seed_only": self.seed_only,
+            "download_slots": self.download_slots,
+        });
+        if let Value::Object(rules) = &mut body {
+            rules.retain(|_, value| !value.is_null());
+        }
         self.expiry.body(&mut body);
         Ok(body)
     }
@@ -238,14 +236,21 @@ fn with_urls(key: &Value) -> String {
 }
 
 fn read_key(file: &Path) -> Result<String, ApiError> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        io::stdin().read_to_string(&mut text)
-    } else {
-        File::open(file).and_then(|mut file| file.read_to_string(&mut text))
-    };
-    read.map_err(|error| ApiError::Usage(format!("cannot read {}: {error}", file.display())))?;
-    Ok(text.trim().into())
+    let (_, bytes) = read(file)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().into())
+}
+
+/// Reads a file, or standard input if it is `-`. Returns its name for messages, too.
+fn read(file: &Path) -> Result<(String, Vec<u8>), ApiError> {
+    let is_stdin = file == Path::new("-");
+    let name = if is_stdin { "standard input".into() } else { file.display().to_string() };
+    let mut bytes = Vec::new();
+    let read =
+        if is_stdin { io::stdin().read_to_end(&mut bytes).map(|_| bytes) } else { fs::read(file) };
+    match read {
+        Ok(bytes) => Ok((name, bytes)),
+        Err(error) => Err(ApiError::Usage(format!("cannot read {name}: {error}"))),
+    }
 }
 
 #[derive(Args)]
@@ -291,31 +296,26 @@ impl ListsArgs {
             List::Allow => "/lists/allow",
             List::Deny => "/lists/deny",
         };
-        match &self.command {
-            ListCommand::Add(arg) => {
-                let body = as_json(&hashes(&arg.torrents)?);
-                let outcome = session.api.request(&format!("POST {path}"), Some(&body))?;
-                session.print_value(&outcome, |outcome| changed(outcome, "Added"))
-            }
-            ListCommand::Remove(arg) => {
-                let body = as_json(&hashes(&arg.torrents)?);
-                let outcome = session.api.request(&format!("DELETE {path}"), Some(&body))?;
-                session.print_value(&outcome, |outcome| changed(outcome, "Removed"))?;
-                if outcome["changed"] != outcome["requested"] {
-                    return Err(ApiError::Failed(
-                        "some of the torrents were not on the list".into(),
-                    ));
-                }
-                Ok(())
-            }
-            ListCommand::List => show(session, path),
+        let send = |method: &str, arg: &TorrentsArg| {
+            let hashes: Value = hashes(&arg.torrents)?.iter().map(InfoHash::to_string).collect();
+            session.api.request(&format!("{method} {path}"), Some(&hashes))
+        };
+        let (outcome, done) = match &self.command {
+            ListCommand::Add(arg) => (send("POST", arg)?, "Added"),
+            ListCommand::Remove(arg) => (send("DELETE", arg)?, "Removed"),
+            ListCommand::List => return show(session, path),
             ListCommand::Import { file, remove } => {
                 let (method, done) =
                     if *remove { ("DELETE", "Removed") } else { ("POST", "Added") };
-                let outcome = session.api.upload(&format!("{method} {path}"), read_list(file)?)?;
-                session.print_value(&outcome, |outcome| changed(outcome, done))
+                (session.api.upload(&format!("{method} {path}"), read_list(file)?)?, done)
             }
+        };
+        session.print_value(&outcome, |outcome| changed(outcome, done))?;
+        let is_partial = outcome["changed"] != outcome["requested"];
+        if is_partial && matches!(self.command, ListCommand::Remove(_)) {
+            return Err(ApiError::Failed("some of the torrents were not on the list".into()));
         }
+        Ok(())
     }
 }
 
@@ -326,10 +326,6 @@ pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, ApiError> {
         hashes.extend(Torrent::read(text).map_err(|bad| ApiError::Usage(bad.to_string()))?.hashes);
     }
     Ok(hashes)
-}
-
-fn as_json(hashes: &[InfoHash]) -> Value {
-    hashes.iter().map(InfoHash::to_string).collect()
 }
 
 fn changed(outcome: &Value, done: &str) -> String {
@@ -359,17 +355,10 @@ fn entry(line: &str) -> Value {
 
 /// Returns the info hashes of a file, one a line.
 fn read_list(file: &Path) -> Result<String, ApiError> {
-    let is_stdin = file == Path::new("-");
-    let name = if is_stdin { "standard input".into() } else { file.display().to_string() };
-    let unreadable = |error| ApiError::Usage(format!("cannot read {name}: {error}"));
-    let source: Box<dyn BufRead> = if is_stdin {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(BufReader::new(File::open(file).map_err(unreadable)?))
-    };
+    let (name, bytes) = read(file)?;
     let mut list = String::new();
-    for (number, line) in (1..).zip(source.split(b'\n')) {
-        let hash = InfoHash::from_line(&line.map_err(unreadable)?).map_err(|error| {
+    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        let hash = InfoHash::from_line(line).map_err(|error| {
             ApiError::Failed(format!("{name}:{number}: {error} (nothing was changed)"))
         })?;
         list.extend(hash.map(|hash| format!("{hash}\n")));

@@ -59,13 +59,10 @@ fn text(status: &Value) -> String {
 
 /// The time after which a new process counts as failed. Lists of millions of hashes take seconds.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(300);
-/// The pause between two questions which process serves.
 const UPGRADE_POLL: Duration = Duration::from_millis(500);
-/// Begins the line of the log that says why there is no new process.
 const UPGRADE_FAILED: &str = "upgrade failed";
 
 pub(super) fn upgrade(session: &Session) -> Result<(), ApiError> {
-    // Skips the lines that are there.
     let mut read = 0;
     new_lines(session, &mut read);
     let begun = Instant::now();

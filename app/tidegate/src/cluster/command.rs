@@ -347,14 +347,12 @@ fn parse_changes(words: &[String]) -> Result<StreamChanges> {
     Ok(changes)
 }
 
-/// Reads a size such as 256MiB or 8GiB.
 fn parse_mib(text: &str) -> Option<u64> {
     let (digits, shift) = match (text.strip_suffix("MiB"), text.strip_suffix("GiB")) {
         (Some(digits), _) => (digits, 0),
         (_, Some(digits)) => (digits, 10),
         _ => return None,
     };
-    // More bytes than that are no number of NATS.
     let size: u32 = digits.parse().ok()?;
     Some(u64::from(size) << shift)
 }

@@ -129,7 +129,6 @@ impl Join {
 
 #[cfg(test)]
 mod tests {
-
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject;
 

@@ -10,7 +10,6 @@ const PLACES: [&str; 2] = ["/etc/nats", "/var/lib/nats"];
 const COMPARE_PERIOD: &str = "10s";
 
 pub(super) struct ServerPlan<'a> {
-    /// The name of the trackers' cluster.
     pub(super) name: &'a str,
     pub(super) servers: &'a [Server],
     pub(super) operator: &'a str,
@@ -84,7 +83,6 @@ fn tls_files(folder: &str) -> String {
     format!("    cert_file: \"{folder}/server.pem\"\n    key_file: \"{folder}/server-key.pem\"\n")
 }
 
-/// Returns the addresses at which a server listens.
 fn listen_address(server: &Server) -> &str {
     match server.host.as_str() {
         host if server.is_loopback() => host,

@@ -84,11 +84,6 @@ pub(super) struct OperatorFolder {
 }
 
 impl OperatorFolder {
-    /// Makes the folder of a cluster with these servers.
-    ///
-    /// # Errors
-    ///
-    /// If there is something at `path` already: nothing is overwritten.
     pub(super) fn create(path: &Path, name: &str, servers: &[Server]) -> Result<Self> {
         let is_here = check_servers(servers)?;
         DirBuilder::new().mode(0o700).create(path).with_context(|| {
@@ -126,7 +121,6 @@ impl OperatorFolder {
         Ok(folder)
     }
 
-    /// Reads the folder.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = path.join(FILE);
         let name = file.display();
@@ -223,8 +217,7 @@ impl OperatorFolder {
         })
     }
 
-    /// Notes that the user of a node is removed. Returns the token of the account that tells the servers so. For a node that
-    /// is removed already, it is the same token again.
+    /// Notes that the user of a node is removed. Returns the token of the account that tells the servers so.
     pub(super) fn remove(&mut self, node: u8) -> Result<String> {
         if let Some(record) = self.file.nodes.remove(&node.to_string()) {
             self.revoke(&record.seed, node)?;
@@ -233,7 +226,6 @@ impl OperatorFolder {
         self.account_token(&self.keys()?)
     }
 
-    /// Notes that the user with this seed is refused from now on.
     fn revoke(&mut self, seed: &str, node: u8) -> Result<()> {
         self.file.removed.insert(token::key_of(seed)?.public_key(), node);
         // Servers keep the later one of two tokens.
@@ -241,8 +233,7 @@ impl OperatorFolder {
         Ok(())
     }
 
-    /// Returns the credentials of a reader of accounts. The same name gets the same user again, unless it was removed
-    /// meanwhile.
+    /// Returns the credentials of a reader of accounts: of the same user again, unless it was removed meanwhile.
     pub(super) fn reader(&mut self, name: &str) -> Result<String> {
         let seed = match self.file.readers.get(name) {
             Some(seed) => seed.clone(),
@@ -254,7 +245,6 @@ impl OperatorFolder {
         Ok(NatsUser { jwt, seed }.credentials())
     }
 
-    /// Returns the token of a user of the nodes' account.
     fn user_token(&self, seed: &str, name: &str, rights: &Rights) -> Result<String> {
         let key = token::key_of(seed)?;
         let subject = Subject { key: &key, name, issued: dates::now(), expires: None };
@@ -269,7 +259,6 @@ impl OperatorFolder {
         self.account_token(&self.keys()?)
     }
 
-    /// Returns the pattern of subjects that readers of accounts subscribe to.
     pub(super) fn readers_subject(&self) -> String {
         Rights::of_reader(&self.file.name).subscribe.concat()
     }
@@ -288,7 +277,6 @@ impl OperatorFolder {
         Secret::new(self.file.secret_number, self.file.secret)
     }
 
-    /// Returns the settings of the stream when they were last changed.
     pub(super) fn settings(&self) -> StreamSettings {
         let StreamRecord { replicas, size_mib, lifetime_s } = self.file.stream;
         StreamSettings { replicas, bytes: size_mib << 20, lifetime_s }
@@ -349,7 +337,6 @@ impl OperatorFolder {
         })
     }
 
-    /// Returns the token of the account that the nodes are users of.
     fn account_token(&self, keys: &Keys) -> Result<String> {
         let OperatorFile { name, account_issued, removed, .. } = &self.file;
         let subject = Subject { key: &keys.account, name, issued: *account_issued, expires: None };

@@ -21,7 +21,6 @@ pub(super) struct Server {
 impl FromStr for Server {
     type Err = String;
 
-    /// Reads `HOST` or `HOST:PORT`.
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(

@@ -85,7 +85,6 @@ pub(super) fn of_system_account(subject: &Subject<'_>, operator: &KeyPair) -> Re
     sign(subject, operator, json!({ "type": "account", "limits": limits }))
 }
 
-/// Returns the token of a user with these rights and no others.
 pub(super) fn of_user(subject: &Subject<'_>, account: &KeyPair, rights: &Rights) -> Result<String> {
     let mut claims = json!({
         "type": "user",

@@ -43,7 +43,6 @@ impl Module for ApprovalModule {
     }
 }
 
-/// Reports changes of folders, until it is dropped.
 async fn look(folders: &TorrentFolders, notify: &Notify) {
     loop {
         let began = Instant::now();

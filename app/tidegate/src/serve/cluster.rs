@@ -33,7 +33,6 @@ use secrets::LiveSecrets;
 pub(super) struct ClusterModule(Option<Node>);
 
 impl Module for ClusterModule {
-    /// Reads the join file, and asks the NATS servers.
     fn check(&self, config: &Config, is_running: bool, findings: &mut Findings) {
         let Some(cluster) = &config.cluster else { return };
         let checked = Join::read(&cluster.join).and_then(|join| {
@@ -43,7 +42,6 @@ impl Module for ClusterModule {
         findings.problems.extend(checked.err().map(|error| format!("{error:#}")));
     }
 
-    /// Opens the node, if there is a cluster. Reads its join file.
     fn join(&mut self, config: &Config) -> Result<Option<Membership>> {
         self.0 = config.cluster.as_ref().map(|cluster| Node::open(config, cluster)).transpose()?;
         let Some(Node { join, .. }) = &self.0 else { return Ok(None) };
@@ -93,7 +91,6 @@ impl Module for ClusterModule {
         let Some(node) = &self.0 else { return Some(command) };
         match command {
             Command::NodeIgnored { node: other, is_ignored } => node.ignore(other, is_ignored),
-            // Fails only if the requester has given up.
             Command::ChangeSecret { step, reply } => drop(reply.send(node.secrets.changed(&step))),
             Command::SecretsRecorded(recorded) => node.secrets.take_recorded(&recorded),
             other => return Some(other),
@@ -109,7 +106,6 @@ impl Module for ClusterModule {
         Ok(())
     }
 
-    /// Publishes the last changes.
     fn stop(&mut self, deadline: Instant) {
         let Some(thread) = self.thread() else { return };
         thread.stop.send_replace(Stop::Now);
@@ -185,7 +181,6 @@ impl Node {
         Ok(())
     }
 
-    /// Returns what reads the state for management.
     fn status_source(&self, running: &Running<'_>) -> StatusSource {
         let Shared { tracker, records, .. } = running.shared;
         StatusSource {
@@ -292,7 +287,6 @@ fn policy_digest(config: &Config) -> u64 {
     for policy in &config.listener_policies {
         let is_private = policy.access == Access::Private;
         text += &format!("|{:?} {:?} {is_private}", policy.mode, policy.private_addresses);
-        // Files have other names and the same content.
         for list in policy.lists() {
             let path = match list.source {
                 config::ListSource::File(path) => path,

@@ -38,8 +38,7 @@ pub(super) fn become_user(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Drops the capabilities that root has, or that a service was started with although it is not root, e.g. to
-/// bind low ports.
+/// Drops the capabilities that root has, or that a service was started with, e.g. to bind low ports.
 fn drop_capabilities() {
     match process::drop_capabilities() {
         Ok(dropped) if dropped.is_empty() => {}

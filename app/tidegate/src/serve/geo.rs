@@ -34,7 +34,6 @@ pub(super) struct GeoModule {
 }
 
 impl Module for GeoModule {
-    /// Reads the files that say where networks belong.
     fn check(&self, config: &Config, _is_running: bool, findings: &mut Findings) {
         for (key, path) in [("geo.asn", &config.geo.asn), ("geo.country", &config.geo.country)] {
             if !path.as_os_str().is_empty()
@@ -99,7 +98,6 @@ struct Sums {
 }
 
 impl GeoCounter {
-    /// Counts from time to time, until it is dropped.
     async fn run(&mut self, config: &GeoConfig) {
         loop {
             let began = Instant::now();
@@ -200,16 +198,13 @@ impl Sums {
         let scaled = |count: u64| {
             (u128::from(count) * u128::from(peers) / u128::from(sampled.max(1))) as u64
         };
-        let systems = self.systems.into_iter();
-        let systems =
-            systems.map(|(asn, (name, count))| SystemPeers { asn, name, peers: scaled(count) });
-        let mut systems: Vec<_> = systems.collect();
-        let countries = self.countries.into_iter();
-        let countries = countries.map(|(country, count)| CountryPeers {
+        let system = |(asn, (name, count))| SystemPeers { asn, name, peers: scaled(count) };
+        let mut systems: Vec<_> = self.systems.into_iter().map(system).collect();
+        let country = |(country, count): (Country, u64)| CountryPeers {
             country: country.to_string(),
             peers: scaled(count),
-        });
-        let mut countries: Vec<_> = countries.collect();
+        };
+        let mut countries: Vec<_> = self.countries.into_iter().map(country).collect();
         let (systems_total, countries_total) = (systems.len() as u64, countries.len() as u64);
         // Stable: equal counts stay in the order of numbers and letters.
         systems.sort_by_key(|row| Reverse(row.peers));
@@ -232,8 +227,7 @@ impl Sums {
 }
 
 impl GeoSource {
-    /// Reads the file at `path`, if that or the file is another one than the last time. A file that cannot be
-    /// read leaves the last one in use.
+    /// Reads the file at `path` if it is another one than before, which stays in use if that fails.
     fn follow(&mut self, key: &str, path: &Path) {
         if self.path != path {
             *self = Self { path: path.to_owned(), ..Self::default() };

@@ -12,8 +12,7 @@ const PERIOD_MS: i64 = 16_000;
 /// The name of the line with what the dashboard needs.
 const DASHBOARD: &str = "dashboard";
 
-/// The state that the new process gets from the old one beside sockets and swarms, so that the connection ids
-/// of each are valid for the other, and sessions for the new one.
+/// What the new process gets from the old one beside sockets and swarms: its connection ids, sessions and clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandoffState {
     pub(super) connection_ids: [u8; 16],
@@ -25,7 +24,6 @@ pub(crate) struct HandoffState {
 }
 
 impl HandoffState {
-    /// Returns the state of a process that was not started by an upgrade.
     pub(super) fn fresh() -> Result<Self> {
         let mut keys = [[0; 16]; 2];
         getrandom::fill(keys.as_flattened_mut())

@@ -63,14 +63,13 @@ impl KeyFollower {
         // Its authorities may be others.
         self.fetcher = None;
         let Some(config) = &config else { return pending().await };
-        let KeySource::Url { url, .. } = &config.keys else { return pending().await };
+        let KeySource::Url(url) = &config.keys else { return pending().await };
         loop {
             let wait_s = self.request(config, url).await;
             tokio::time::sleep(Duration::from_secs(wait_s.into())).await;
         }
     }
 
-    /// Requests the keys once. Returns the seconds until the next time.
     async fn request(&mut self, config: &TokenConfig, url: &str) -> u32 {
         let Err(error) = self.fetch(config, url).await else {
             if std::mem::take(&mut self.has_failed) {

@@ -105,7 +105,6 @@ async fn refresh_all(jobs: Jobs, registry: &Arc<Registry>) {
         let refresher = Refresher { kind, list, fetch: jobs.fetch.clone(), fetcher, registry };
         tasks.spawn(refresher.run());
     }
-    // They end only with this function.
     tasks.join_all().await;
 }
 
@@ -198,7 +197,6 @@ impl Refresher {
         Ok(())
     }
 
-    /// Returns the number of entries of a list, if it may be used.
     fn check(&self, incoming: &Incoming) -> Result<usize, FetchFault> {
         let pinned = self.list.sha256.map(|digest| to_hex(&digest));
         let found = incoming.sha256();
@@ -212,7 +210,6 @@ impl Refresher {
     }
 }
 
-/// The server sent something else than the list.
 fn content(error: impl Display) -> FetchFault {
     FetchFault { error: error.to_string(), is_content: true }
 }

@@ -24,12 +24,10 @@ const WORKERS: [&str; 2] = ["udp-", "http-"];
 pub(super) struct LoadModule {
     started: Instant,
     pacer: Option<Pacer>,
-    /// Present while clients are served.
     serving: Option<Serving>,
     step: Duration,
     last: Instant,
     processors: Processors,
-    /// The bytes of today, if there is a state directory.
     day: Option<DayFile>,
 }
 

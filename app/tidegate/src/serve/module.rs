@@ -88,10 +88,6 @@ pub(crate) trait Module {
     }
 
     /// Leaves to the new process of an upgrade what only one of them can have.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be left. This process continues to serve then, with all of its subsystems.
     fn hand_over(&mut self) -> Result<()> {
         Ok(())
     }

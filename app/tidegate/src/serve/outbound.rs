@@ -33,8 +33,7 @@ pub(super) type Pool = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Byte
 const REDIRECTS_MAX: u32 = 3;
 const VALIDATOR_MAX: usize = 1024;
 
-/// Returns a client that connects to `targets` only. Trusts the authorities that browsers trust, and those in the PEM
-/// file `ca`.
+/// Returns a client that connects to `targets` only, and also trusts the authorities in the PEM file `ca`.
 pub(super) fn pool(targets: &Targets, ca: Option<&Path>) -> Result<Pool> {
     let roots = client::tls::authorities(ca)?;
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());

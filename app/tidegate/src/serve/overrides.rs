@@ -20,10 +20,6 @@ type LeftOut = (Override, Vec<Problem>);
 
 /// Applies settings changed through the API to the configuration read at startup. Returns whether there
 /// were any. `file` is where the configuration comes from.
-///
-/// # Errors
-///
-/// If one that decides who is served cannot be applied.
 pub(super) fn apply(
     overrides: &[Override],
     settings: &mut Settings,

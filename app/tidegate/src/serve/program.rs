@@ -26,7 +26,6 @@ impl ProgramFile {
     }
 }
 
-/// Returns the path by which the launcher starts the program.
 pub(super) fn path() -> PathBuf {
     let running = env::current_exe().unwrap_or_default();
     // As the launcher does: a link by which the program was called may point to a newer version later.

@@ -16,11 +16,11 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 use tracker::Tracker;
 
-use super::event::Event;
 use super::log::Log;
 use super::modules::{Modules, modules};
+use super::serving::Event;
 use super::workers::give_way;
-use super::{build, confine, overrides, places};
+use super::{confine, overrides, places};
 use crate::ConfigSource;
 use crate::access::{self, AccessFiles, AccessState, FileWatcher, TorrentFolders};
 use crate::certificates;
@@ -48,9 +48,7 @@ pub(super) struct Reloader {
 
 /// Result of reading files: their contents, or the reasons why they could not be read.
 pub(super) enum ReadOutcome {
-    /// Configuration, lists and certificates.
     Everything(Result<Box<NewConfig>, Vec<String>>),
-    /// Lists and certificates.
     ReadFiles(Box<ReadFiles>),
 }
 
@@ -60,7 +58,6 @@ pub(super) struct ReadFiles {
     certificates: Result<Vec<Certificate>>,
 }
 
-/// A configuration with its lists and certificates.
 pub(super) struct NewConfig {
     settings: Settings,
     /// The settings in use after the reload: the old ones with the reloadable new ones.
@@ -74,7 +71,6 @@ pub(super) struct NewConfig {
 
 pub(super) type ReloadResult = Result<ReloadOutcome, Vec<String>>;
 
-/// The requesters that wait for a reload.
 #[derive(Default)]
 struct PendingReplies {
     now: Vec<Reply>,
@@ -106,11 +102,13 @@ impl Reloader {
         let mut access = AccessState::new(&config);
         apply(&config, &tracker);
         access::read(&config, &access.folders)?.apply(&tracker, &mut access);
+        let certificates = Arc::<Certificates>::default();
+        certificates::install(&config, &certificates, certificates::read(&config)?);
         Ok(Self {
             source,
             configured: settings.clone(),
             settings,
-            certificates: build::read_certificates(&config)?,
+            certificates,
             config,
             tracker,
             access,
@@ -123,11 +121,6 @@ impl Reloader {
         })
     }
 
-    /// Applies settings changed through the API at startup.
-    ///
-    /// # Errors
-    ///
-    /// If one that decides who is served cannot be applied.
     pub(super) fn override_settings(&mut self, values: Vec<(String, Value)>) -> Result<()> {
         let file = self.source.file.as_deref();
         if overrides::apply(&values, &mut self.settings, &mut self.config, file)? {
@@ -150,7 +143,6 @@ impl Reloader {
         self.reload(events);
     }
 
-    /// Reloads lists and certificates, and replies with the result.
     pub(super) fn reload_files_and_reply(&mut self, events: &Sender<Event>, reply: Reply) {
         self.enqueue(reply);
         match self.reading {
@@ -159,7 +151,6 @@ impl Reloader {
         }
     }
 
-    /// Checks the configuration with these values set through the API, and replies with the result.
     pub(super) fn validate(
         &self,
         values: Vec<(String, Value)>,
@@ -220,14 +211,12 @@ impl Reloader {
 
     fn reply_all(&mut self, done: &ReloadResult) {
         for reply in std::mem::take(&mut self.pending.now) {
-            // Fails only if the requester has given up.
             let _ = reply.send(done.clone());
         }
         self.pending.now = std::mem::take(&mut self.pending.later);
     }
 
-    /// Starts to read configuration, lists and certificates; [`Event::Read`] has the result. Returns false
-    /// if the thread cannot be started.
+    /// Starts to read everything; [`Event::Read`] has the result. Returns false if that is not possible.
     pub(super) fn reload(&mut self, events: &Sender<Event>) -> bool {
         if self.reading != ReadState::Idle {
             self.reading = ReadState::RunningStale;
@@ -238,7 +227,6 @@ impl Reloader {
         self.reading != ReadState::Idle
     }
 
-    /// Starts to read lists and certificates if a file has changed.
     pub(super) fn reload_changed_files(&mut self, events: &Sender<Event>) {
         if self.reading != ReadState::Idle || !self.watcher.has_changed() {
             return;
@@ -267,7 +255,6 @@ impl Reloader {
         let events = events.clone();
         let work = move || {
             give_way();
-            // Fails only while the process is going down.
             let _ = events.send(Event::Read(read()));
         };
         match std::thread::Builder::new().name("reload".into()).spawn(work) {
@@ -279,7 +266,6 @@ impl Reloader {
         }
     }
 
-    /// Applies what was read, unless there was a mistake.
     pub(super) fn apply_read(
         &mut self,
         outcome: ReadOutcome,
@@ -327,10 +313,7 @@ impl Reloader {
         if !certificates.is_empty() {
             info!(count = certificates.len(), "loaded certificates");
         }
-        let mut warnings = certificates::warnings(&self.config, &certificates);
-        warnings.extend(certificates::key_warnings(&self.config));
-        warnings.iter().for_each(|warning| warn!("{warning}"));
-        self.certificates.replace(certificates);
+        certificates::install(&self.config, &self.certificates, certificates);
     }
 
     fn replace(&mut self, new: NewConfig, modules: &mut Modules) -> ReloadOutcome {

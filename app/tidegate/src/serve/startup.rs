@@ -1,7 +1,5 @@
 //! Text that the start prints: listeners, and the URLs of tracker and dashboard.
 
-use std::borrow::Cow;
-use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use admin::AnnounceUrl;
@@ -16,20 +14,9 @@ use super::tokens::FirstToken;
 use crate::admin::here;
 use config::{Config, ListenerGroup, Transport};
 
-/// The pages of the admin listeners, for users.
 const ADMIN_PAGES: &str =
     if cfg!(feature = "dashboard") { "dashboard, API, metrics" } else { "API, metrics" };
-/// The port that URLs with https and wss need not name.
 const HTTPS_PORT: u16 = 443;
-
-/// Prints the text to standard output. A closed pipe is no error.
-pub(super) fn print(lines: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout();
-    match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
-}
 
 pub(super) struct LocalHosts {
     addresses: Vec<IpAddr>,
@@ -86,15 +73,11 @@ impl LocalHosts {
 }
 
 /// Returns a certificate's name as URLs have it: IPv6 addresses in brackets.
-fn in_url(name: &str) -> Cow<'_, str> {
-    match name.parse::<Ipv6Addr>() {
-        Ok(ip) => Cow::Owned(format!("[{ip}]")),
-        Err(_) => Cow::Borrowed(name),
-    }
+fn in_url(name: &str) -> String {
+    name.parse::<Ipv6Addr>().map_or_else(|_| name.to_owned(), |ip| format!("[{ip}]"))
 }
 
 impl BoundListeners {
-    /// Returns the announce URLs of all listeners, without keys and each once.
     pub(super) fn announce_urls(&self, hosts: &LocalHosts) -> Vec<AnnounceUrl> {
         let mut urls: Vec<AnnounceUrl> = Vec::new();
         for (address, group) in self.addresses() {
@@ -208,7 +191,6 @@ impl BoundListeners {
         text
     }
 
-    /// Returns the URL of the dashboard, as it is reached from this machine, if there is one.
     fn dashboard_url(&self, config: &Config) -> Option<String> {
         if cfg!(not(feature = "dashboard")) {
             return None;
@@ -230,7 +212,6 @@ fn next_steps(config: &Config, dashboard: Option<&str>) -> String {
     format!("Next: {key}put an announce URL into a torrent, open that in a client{watch}\n")
 }
 
-/// Returns the schemes and paths of the announce URLs of a listener.
 fn schemes(group: &ListenerGroup) -> impl Iterator<Item = (&'static str, &'static str)> {
     let (http, ws) = match group.transport {
         Transport::Udp => ("udp", None),

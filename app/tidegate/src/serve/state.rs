@@ -16,9 +16,9 @@ use net::process::{self, Identity};
 use tracing::warn;
 use tracker::Tracker;
 
-use super::event::Event;
 use super::module::Shared;
 use super::program::ProgramFile;
+use super::serving::Event;
 use super::time::unix_ms;
 use super::tokens::{self, FirstToken};
 use super::webhooks;
@@ -54,8 +54,7 @@ pub(super) fn open(config: &Config) -> Result<(Arc<Records>, Writer)> {
     Ok((Arc::new(records), writer))
 }
 
-/// Returns the problem that `user` may not write to the directory or to the records in it, with its remedy. An
-/// earlier start as root, without `process.user`, has made them.
+/// Returns the problem that `user` may not write to what an earlier start as root has made, with its remedy.
 fn ownership_problem(dir: &Path, user: Identity) -> Option<String> {
     let records = dir.join(RECORDS_FILE);
     let lacks = |path: &&Path| may_write(path, user).is_ok_and(|may| !may);
@@ -67,7 +66,6 @@ fn ownership_problem(dir: &Path, user: Identity) -> Option<String> {
     ))
 }
 
-/// Restores the recorded access entries, keys, bans and counters.
 pub(super) fn fill(
     config: &Config,
     tracker: &Tracker,
@@ -134,7 +132,6 @@ pub(super) fn start(
     Ok((api, first_token))
 }
 
-/// Notes the start in the history of statistics.
 pub(super) fn annotate_start(api: &Api, is_upgrade: bool) {
     let (kind, started) = match is_upgrade {
         true => (AnnotationKind::Upgrade, "Upgraded to"),
@@ -143,7 +140,6 @@ pub(super) fn annotate_start(api: &Api, is_upgrade: bool) {
     api.hub().annotate(kind, format!("{started} tidegate {}", env!("CARGO_PKG_VERSION")));
 }
 
-/// Names the setting that an error is about.
 fn start_error(error: StartError) -> anyhow::Error {
     match error {
         StartError::Records(_) => error.into(),

@@ -7,7 +7,6 @@ use tracing::{error, warn};
 
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// The supervisor, if there is one.
 pub(super) struct Supervisor {
     notifier: Option<Notifier>,
     failed_upgrades: u32,
@@ -24,7 +23,6 @@ impl Supervisor {
         Self { notifier, failed_upgrades: 0, watchdog: watchdog.map(Watchdog::new) }
     }
 
-    /// Every listener serves.
     pub(super) fn ready(&self) {
         self.notify("READY=1\nSTATUS=serving");
     }
@@ -39,7 +37,6 @@ impl Supervisor {
         self.notify("STOPPING=1\nSTATUS=stopping: sending the last responses");
     }
 
-    /// The process `pid` is the main process from now on.
     pub(super) fn handed_over(&self, pid: u32) {
         self.notify(&format!("MAINPID={pid}\nSTATUS=handed over to process {pid}"));
     }
@@ -58,9 +55,9 @@ impl Supervisor {
     pub(super) fn ping_watchdog(&mut self, progress: impl FnOnce() -> Vec<(String, u64)>) {
         let Some(watchdog) = &mut self.watchdog else { return };
         match watchdog.check(Instant::now(), progress) {
-            WatchdogState::NotDue => {}
-            WatchdogState::Progress => self.notify("WATCHDOG=1"),
-            WatchdogState::Stuck(name) => {
+            None => {}
+            Some(Ok(())) => self.notify("WATCHDOG=1"),
+            Some(Err(name)) => {
                 error!(worker = name, "worker is stuck; withholding the watchdog ping")
             }
         }
@@ -78,15 +75,7 @@ impl Supervisor {
 struct Watchdog {
     period: Duration,
     due: Option<Instant>,
-    /// The counters at the last ping.
     seen: Vec<u64>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum WatchdogState {
-    NotDue,
-    Progress,
-    Stuck(String),
 }
 
 impl Watchdog {
@@ -95,22 +84,23 @@ impl Watchdog {
         Self { period: time / 2, due: None, seen: Vec::new() }
     }
 
+    /// Returns `None` before the next ping is due, and the name of a worker that is stuck as an error.
     fn check(
         &mut self,
         now: Instant,
         progress: impl FnOnce() -> Vec<(String, u64)>,
-    ) -> WatchdogState {
+    ) -> Option<Result<(), String>> {
         if self.due.is_some_and(|due| now < due) {
-            return WatchdogState::NotDue;
+            return None;
         }
         self.due = Some(now + self.period);
         let progress = progress();
         let stuck = self.seen.iter().zip(&progress).find(|(seen, (_, count))| *seen == count);
         if let Some((_, (name, _))) = stuck {
-            return WatchdogState::Stuck(name.clone());
+            return Some(Err(name.clone()));
         }
         self.seen = progress.into_iter().map(|(_, count)| count).collect();
-        WatchdogState::Progress
+        Some(Ok(()))
     }
 }
 
@@ -127,11 +117,11 @@ mod tests {
             let progress = progress.into_iter().enumerate().map(|(at, count)| (name(at), count));
             watchdog.check(start + Duration::from_millis(after_ms), || progress.collect())
         };
-        assert_eq!(check(0, [0, 0]), WatchdogState::Progress, "the first ping starts the count");
-        assert_eq!(check(1999, [1, 1]), WatchdogState::NotDue);
-        assert_eq!(check(2000, [1, 1]), WatchdogState::Progress);
-        assert_eq!(check(4000, [2, 1]), WatchdogState::Stuck("worker 1".into()));
-        assert_eq!(check(6000, [3, 1]), WatchdogState::Stuck("worker 1".into()));
-        assert_eq!(check(8000, [3, 2]), WatchdogState::Progress, "it was only slow");
+        assert_eq!(check(0, [0, 0]), Some(Ok(())), "the first ping starts the count");
+        assert_eq!(check(1999, [1, 1]), None);
+        assert_eq!(check(2000, [1, 1]), Some(Ok(())));
+        assert_eq!(check(4000, [2, 1]), Some(Err("worker 1".into())));
+        assert_eq!(check(6000, [3, 1]), Some(Err("worker 1".into())));
+        assert_eq!(check(8000, [3, 2]), Some(Ok(())), "it was only slow");
     }
 }

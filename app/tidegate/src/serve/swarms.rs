@@ -23,7 +23,6 @@ use super::workers::ends_by;
 use crate::permissions::{create_directory, future_owner};
 use config::{Config, SwarmsConfig};
 
-/// Begins the messages about the directory.
 const KEY_NAME: &str = "state.dir";
 /// Longest time that the start waits for another process, which may be ending, to release the journal.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -38,7 +37,6 @@ const RESTORE_THREADS_MAX: usize = 8;
 
 #[derive(Default)]
 pub(super) struct JournalModule {
-    /// The journal, until its thread starts.
     open: Option<OpenJournal>,
     swarms: Option<Swarms>,
 }
@@ -110,7 +108,6 @@ struct Report {
     restored_peers: AtomicU64,
     locked: AtomicU64,
     unusable: AtomicU64,
-    /// The disk of the journal, in words.
     place: String,
 }
 
@@ -125,7 +122,6 @@ impl Report {
         JournalStatus {
             state: match figures.state {
                 _ if self.is_restoring.load(Ordering::Relaxed) => State::Restoring,
-                // The thread waits for the journal.
                 State::Off => State::Stopped,
                 state => state,
             },
@@ -140,7 +136,6 @@ impl Report {
     }
 }
 
-/// A journal whose thread does not run yet.
 struct OpenJournal {
     config: SwarmsConfig,
     is_in_cluster: bool,
@@ -148,7 +143,6 @@ struct OpenJournal {
     report: Arc<Report>,
 }
 
-/// Lock and journal that the thread begins with.
 enum Source {
     /// This process may write. It restores the journal if there is one.
     Locked(Lock, Option<Journal>),
@@ -256,7 +250,6 @@ impl Task {
                 (lock, None)
             }
             Source::Awaited => {
-                // The start does not wait.
                 restored();
                 let Some(lock) = self.await_lock() else { return };
                 // The old process has sent everything when it releases the lock.
@@ -289,7 +282,6 @@ impl Task {
         let (store, status) = (self.tracker.store(), &self.report.status);
         let (tracker, clocks) = (Arc::clone(&self.tracker), Arc::clone(&self.clocks));
         let journal = journal.with_sessions(Box::new(move |ago_s, is_newest, body| {
-            // A body that does not add up is of another version.
             let origin = SessionOrigin::EarlierProcess { is_exact: is_newest };
             let _ = tracker.import_sessions(clocks().tick, ago_s, origin, body);
         }));
@@ -315,7 +307,6 @@ impl Task {
         }
     }
 
-    /// Waits for the process that has the journal. Returns `None` if this one stops.
     fn await_lock(&self) -> Option<Lock> {
         let mut failed_at: Option<Instant> = None;
         while !self.stop.load(Ordering::Relaxed) {
@@ -336,7 +327,6 @@ impl Task {
     }
 }
 
-/// Takes the right to write, if no other process keeps it.
 fn acquire(dir: &Path, wait: Duration, report: &Report) -> Option<Lock> {
     match Lock::acquire(dir, wait) {
         Ok(Some(lock)) => return Some(lock),

@@ -52,13 +52,11 @@ enum Shown {
 }
 
 impl FirstToken {
-    /// Returns what the API calls.
     pub(super) fn display(&self, config: &Config) -> FirstTokenDisplay {
         let file = config.state_dir.as_deref().map(|dir| dir.join(FILE));
         let (shown, written) = (Arc::clone(&self.0), file.clone());
         let has_api = !config.admin_listen.is_empty();
         let show = move |token: &str| {
-            // Without an API there is no use for a token.
             if !has_api {
                 return Ok(false);
             }

@@ -51,7 +51,6 @@ impl SwarmSource {
         self.tracker.totals().memory_reserved
     }
 
-    /// Starts to send. Returns the other end of the stream, too.
     pub(super) fn send(&self) -> Result<(SwarmSender, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         let (orders, source, stream) =
@@ -80,7 +79,6 @@ impl SwarmSource {
     }
 }
 
-/// Returns what exports all sessions, again and again.
 pub(super) fn session_source(tracker: &Arc<Tracker>) -> Box<SessionSource> {
     let tracker = Arc::clone(tracker);
     let mut walk = None;
@@ -115,14 +113,12 @@ impl SwarmSender {
                 info!("the new process takes no swarms: clients come back within an interval");
             }
             Ok(Err(error)) => warn!(%error, "cannot send all swarms to the new process"),
-            // Its message has been written.
             Err(_) => warn!("cannot send all swarms to the new process: the sender panicked"),
         }
     }
 
     pub(super) fn cancel(self) {
         self.orders.cancel();
-        // Fails if the other end is closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
@@ -139,7 +135,6 @@ pub(super) struct SwarmTarget {
     has_journal: bool,
 }
 
-/// Progress of receiving the swarms of an old process.
 #[derive(Debug, Default)]
 pub(crate) struct Reception {
     pub(super) is_running: AtomicBool,
@@ -167,7 +162,8 @@ impl SwarmTarget {
         memory_bytes: u64,
         deadline: Instant,
     ) -> Result<bool> {
-        if !fits(memory_bytes, available_memory_bytes()) {
+        let needed = memory_bytes as f64 * MEMORY_FACTOR;
+        if available_memory_bytes().is_some_and(|available| (available as f64) < needed) {
             warn!(
                 needed_mib = memory_bytes >> 20,
                 "too little memory for the swarms of two processes at a time: starting without those of \
@@ -189,7 +185,6 @@ impl SwarmTarget {
                 self.receive(&stream, seed, &mut || {
                     let ms = begun.elapsed().as_millis() as u64;
                     self.stats.milliseconds.store(ms.max(1), Ordering::Relaxed);
-                    // Fails if the other side has given up waiting.
                     let _ = sender.send(());
                 })
             });
@@ -215,7 +210,6 @@ impl SwarmTarget {
         let mut receiver = journal::Receiver::new(counting, seed);
         let mut sessions = 0;
         let mut take_sessions = |ago_s: u32, body: &[u8]| {
-            // A body that does not add up is of another version.
             let origin = SessionOrigin::EarlierProcess { is_exact: true };
             let imported = tracker.import_sessions(clocks().tick, ago_s, origin, body);
             sessions += imported.unwrap_or_default();
@@ -262,9 +256,4 @@ impl Read for Counting<'_> {
         self.bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(len)
     }
-}
-
-/// Returns whether there is memory for another copy of swarms. Where the system does not tell, there is.
-fn fits(swarms: u64, available: Option<u64>) -> bool {
-    available.is_none_or(|available| available as f64 >= swarms as f64 * MEMORY_FACTOR)
 }

@@ -55,7 +55,6 @@ pub(super) struct OldProcess {
 }
 
 impl OldProcess {
-    /// Returns the old process, if one started this process.
     pub(super) fn from_inherited(inherited: &mut InheritedSockets) -> Option<Self> {
         let stream = inherited.take_stream(STREAM_NAME)?;
         let swarms = inherited.take_stream(transfer::STREAM_NAME);
@@ -106,12 +105,10 @@ pub(crate) struct Upgrader {
     pub(super) descriptors: Vec<(String, OwnedFd)>,
     handoff: HandoffState,
     swarms: SwarmSource,
-    /// The stream to a new process that does not serve yet.
     attempt: Option<UnixStream>,
     sender: Option<SwarmSender>,
     /// Has the sessions and figures that the dashboard hands over.
     api: Arc<Api>,
-    /// Since when a new process is to be started.
     requested: Option<Instant>,
 }
 
@@ -237,13 +234,11 @@ impl Upgrader {
 
     fn answer(&mut self, word: &str) {
         if let Some(mut stream) = self.attempt.take() {
-            // A process that has ended needs no reply.
             let _ = stream.write_all(word.as_bytes());
         }
     }
 }
 
-/// Waits until the new process serves. Returns its id, or why it does not serve.
 fn await_ready(stream: &UnixStream) -> Result<u32, String> {
     let mut line = String::new();
     let read = stream

@@ -47,7 +47,6 @@ fn send_post(pool: Pool, targets: Targets, timeout: Duration) -> SendPost {
                 let answer = tokio::time::timeout(timeout, pool.request(request)).await;
                 let answer =
                     answer.map_err(|_| format!("no response within {} s", timeout.as_secs()))?;
-                // Only the status matters.
                 answer
                     .map(|answer| answer.status().as_u16())
                     .map_err(|error| errors::describe(&error))

@@ -31,7 +31,6 @@ use super::module::{Findings, Module, Opening, Running};
 use super::upgrade::Upgrader;
 use config::{Config, worker_count};
 
-/// Period at which the program receives changes.
 const PERIOD: Duration = Duration::from_millis(250);
 /// In how many steps addresses and interfaces are looked at once: once a second.
 const REFRESH_STEPS: u32 = 4;
@@ -48,7 +47,6 @@ const PROTOCOL_NUMBERS: ProtocolNumbers = ProtocolNumbers {
 
 #[derive(Default)]
 pub(super) struct XdpModule {
-    /// The program, until its thread starts.
     program: Option<OpenXdp>,
     /// Exchanges the program for that of the old process, in an upgrade.
     take_over: TakeOver,
@@ -145,10 +143,6 @@ struct OpenXdp {
 }
 
 /// Sets the engine of the sockets in `config`, because there is no program. Returns the reason, for users.
-///
-/// # Errors
-///
-/// If the program is required.
 fn fall_back(config: &mut Config, error: &SetupError) -> Result<String> {
     let engine = config.engine.label();
     if !error.verifier_log.is_empty() {
@@ -160,7 +154,6 @@ fn fall_back(config: &mut Config, error: &SetupError) -> Result<String> {
     Ok(format!("engine {engine} is not available: {error}"))
 }
 
-/// Returns how the program is set up for `config`, and how many workers its queues are distributed among.
 fn options(config: &Config, workers: usize) -> Result<XdpOptions> {
     let mut secret = [0; 3];
     for word in &mut secret {
@@ -185,7 +178,6 @@ fn listener(bound: &BoundListener<UdpSocket>) -> Option<Listener> {
     Some(Listener { protocol: Protocol::Udp, address, listener_policy })
 }
 
-/// Returns the listeners as the program needs to know them.
 fn listeners(bound: &BoundListeners) -> Vec<xdp::Listener> {
     let listener = |bound: &BoundListener<UdpSocket>| {
         let address = listener(bound)?.address;
@@ -235,7 +227,6 @@ impl OpenXdp {
         Self { xdp, listeners }
     }
 
-    /// Returns the engine of the UDP listeners, and where its program runs.
     fn engine_text(&self, config: &Config) -> String {
         let interfaces = self.xdp.control.interfaces();
         let texts = interfaces.iter().map(|it| format!("{} on {}", it.mode.label(), it.name));
@@ -269,11 +260,9 @@ impl OpenXdp {
 
 struct Updater {
     control: Control,
-    /// The counters of each listener, with its family.
     metrics: Vec<(Family, WorkerMetrics)>,
     shared_rules: watch::Receiver<Rules>,
     rules: Option<Rules>,
-    /// The version of the bans that the program has.
     bans_version: u64,
     do_bans_fit: bool,
     steps: u32,
@@ -311,7 +300,6 @@ impl Updater {
         self.count();
     }
 
-    /// Applies the rules if they have changed, and returns whether they have.
     fn apply_rules(&mut self, has_previous_key: bool) -> bool {
         let mut rules = self.shared_rules.borrow().clone();
         // The program knows one key. While a cluster's secret changes, the workers verify ids.

@@ -31,7 +31,6 @@ pub(super) fn read(
     Ok(batches)
 }
 
-/// Returns the oldest batch that is not confirmed.
 pub(super) fn next_unconfirmed(feed: &Feed) -> Result<Option<FeedBatch>, FeedError> {
     next(feed, spool(feed)?, feed.confirmed())
 }
@@ -86,7 +85,6 @@ fn next(feed: &Feed, spool: u64, after: u64) -> Result<Option<FeedBatch>, FeedEr
     }))
 }
 
-/// Confirms the batches up to the one with this cursor.
 pub(super) fn confirm(feed: &Feed, cursor: &str) -> Result<(), FeedError> {
     let sequence = sequence(spool(feed)?, cursor)?;
     feed.confirm(sequence).map_err(|error| FeedError::Failed(error.to_string()))

@@ -11,7 +11,6 @@ use crate::admin::{Api, ApiError};
 const TORRENTS: usize = 200;
 /// Period of fetching torrents. The tracker sorts them every few seconds.
 const TORRENTS_PERIOD: Duration = Duration::from_secs(3);
-/// The pause before a stream that has ended is opened again.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts a thread that keeps `snapshot` up to date until the process ends.
@@ -59,7 +58,6 @@ pub(super) fn follow(api: &Api, snapshot: &Mutex<Snapshot>, is_once: bool) -> Re
 }
 
 fn fetch_pages(api: &Api, snapshot: &Mutex<Snapshot>) {
-    // An older tracker does not say.
     let status = api.request("GET /status", None).unwrap_or_default();
     let sort = locked(snapshot).sort.name();
     let torrents = api.request(&format!("GET /torrents?sort={sort}&limit={TORRENTS}"), None);

@@ -19,11 +19,9 @@ pub(super) struct View {
     pub(super) url: String,
     pub(super) width: usize,
     pub(super) height: usize,
-    /// True if there are keys to press.
     pub(super) has_keys: bool,
 }
 
-/// The keys, for the last line.
 const KEYS: &str = "q quit   sort torrents by: s seeders   l leechers   d downloads   a age";
 
 use Style::{Bold, Chart, Dim, Plain, Warning};
@@ -51,7 +49,6 @@ pub(super) fn lines(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
     ];
     let reasons = tables(&reasons, view.width, rows);
     let load = tables(&load, view.width, rows);
-    // Torrents get what the tables leave.
     let left = room.saturating_sub(reasons.len() + load.len() + TITLE).max(1);
     lines.extend(reasons);
     lines.extend(torrents(snapshot, view, left));
@@ -117,7 +114,6 @@ fn figures(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
 /// Returns whether all is well, and else what is wrong and what to do; none if the tracker does not say.
 fn state(snapshot: &Snapshot, view: &View) -> Vec<StyledLine> {
     let Some(level) = snapshot.status["level"].as_str() else { return Vec::new() };
-    // The words of the dashboard's overview.
     let (headline, style) = match level {
         "ok" | "info" => ("All is well", Bold),
         "warning" => ("Needs attention", Warning),
@@ -152,7 +148,6 @@ fn journal(swarms: &Value) -> StyledLine {
     let line = StyledLine::labelled("Journal");
     let count = |name: &str| swarms[name].as_f64().unwrap_or_default();
     let (state, style) = match swarms["journal"].as_str() {
-        // An older tracker does not send it.
         None | Some("off") => return line.value(Plain, "off"),
         Some("writing") => ("writing", Plain),
         Some(state) => (state, Warning),
@@ -163,7 +158,6 @@ fn journal(swarms: &Value) -> StyledLine {
         .named("restored", si(count("restored")))
 }
 
-/// Returns what the cluster is doing, if the tracker is in one.
 fn cluster(cluster: &Value) -> Option<StyledLine> {
     let state = printable(cluster["state"].as_str()?).replace('_', " ");
     let of = |name: &str| cluster[name].as_f64().unwrap_or_default();
@@ -235,7 +229,6 @@ fn tables(both: &[Table; 2], width: usize, rows_max: usize) -> Vec<StyledLine> {
     lines
 }
 
-/// Returns the table of torrents with at most `rows` rows.
 fn torrents(snapshot: &Snapshot, view: &View, rows: usize) -> Vec<StyledLine> {
     let by = match snapshot.sort {
         Sort::Hash => "info hash",
@@ -344,7 +337,6 @@ mod tests {
     fn shows_all_values() {
         let all = text(&snapshot(), 100, 40).join("\n");
         let mut at = 0;
-        // In the order of the dashboard's overview.
         for expected in [
             "Something is wrong   an upgrade is pending\n  The disk is full.\n    Free some space.\n",
             "Listeners      udp 0.0.0.0:6969\n",

@@ -15,10 +15,8 @@ pub(super) const PROTOCOLS: [&str; 5] = ["udp", "http", "https", "ws", "wss"];
 
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    /// The order of torrents that the user wants.
     pub(super) sort: Sort,
     pub(super) version: String,
-    /// The names of the values in a sample.
     fields: Vec<String>,
     sample: Vec<f64>,
     /// Total requests of each second, the latest last.
@@ -30,9 +28,7 @@ pub(super) struct Snapshot {
     pub(super) names: Value,
     /// Health of the tracker; null if the tracker does not report it.
     pub(super) status: Value,
-    /// Why torrents are missing.
     pub(super) torrents_error: Option<String>,
-    /// Why there are no new statistics.
     pub(super) stream_error: Option<String>,
 }
 
@@ -81,7 +77,6 @@ impl Snapshot {
         }
     }
 
-    /// Takes an event of the stream of statistics.
     pub(super) fn apply(&mut self, message: &SseMessage) {
         let taken = serde_json::from_str(&message.data)
             .and_then(|data| self.put(&message.name, data))
@@ -99,7 +94,6 @@ impl Snapshot {
             }
             "sample" => self.add(&serde_json::from_value::<Vec<_>>(data)?),
             "details" => self.details = data,
-            // From a later version.
             _ => {}
         }
         Ok(())
@@ -114,7 +108,6 @@ impl Snapshot {
         self.request_history.push_back(self.requests());
     }
 
-    /// Returns true if there is anything to show.
     pub(super) fn has_sample(&self) -> bool {
         !self.sample.is_empty()
     }
@@ -129,16 +122,13 @@ impl Snapshot {
         at.and_then(|at| self.sample.get(at)).copied().unwrap_or_default()
     }
 
-    /// Returns the requests in the latest second, over all protocols.
     pub(super) fn requests(&self) -> f64 {
         PROTOCOLS.iter().map(|protocol| self.of(&format!("{protocol}_s"))).sum()
     }
 
-    /// Returns what a name in a table stands for, in words.
     pub(super) fn title(&self, table: &str, name: &str) -> String {
         let known = self.names[table].as_array().into_iter().flatten();
         let known = known.filter(|known| known["name"] == name).find_map(|it| it["title"].as_str());
-        // Clients and networks are no names of the API.
         known.map_or_else(|| name.replace('_', " "), String::from)
     }
 

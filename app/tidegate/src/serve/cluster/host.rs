@@ -88,7 +88,6 @@ impl Host for TrackerHost {
     }
 
     fn import_sessions(&self, now: Now, ago_s: u32, body: &[u8]) {
-        // A body that does not add up is of another version.
         let _ = self.tracker.import_sessions(now.tick, ago_s, SessionOrigin::OtherNode, body);
     }
 
@@ -104,7 +103,6 @@ pub(super) struct WorkerLetters {
 }
 
 impl WorkerLetters {
-    /// Returns the letters, if HTTP workers have started.
     pub(super) fn new(letters: Arc<OnceLock<RemoteLetters>>) -> Option<Self> {
         letters.get()?;
         Some(Self { letters, since: Instant::now() })
@@ -130,7 +128,6 @@ impl Letters for WorkerLetters {
     }
 }
 
-/// The durable records as rows.
 pub(super) struct RecordRows(pub(super) Arc<Records>);
 
 impl Rows for RecordRows {
@@ -163,7 +160,6 @@ impl Rows for RecordRows {
     }
 }
 
-/// The places that have figures of the cluster.
 pub(super) struct StatusSource {
     pub(super) identity: Identity,
     pub(super) status: Arc<Status>,

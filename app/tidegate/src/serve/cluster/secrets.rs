@@ -30,13 +30,11 @@ impl LiveSecrets {
         Self { join, secrets: Mutex::new(secrets), ids, tracker: OnceLock::new() }
     }
 
-    /// Returns what names the secrets in messages, now and later.
     pub(super) fn ids(&self) -> SecretIds {
         self.ids.clone()
     }
 
     pub(super) fn attach(&self, tracker: &Arc<Tracker>) {
-        // Set once.
         let _ = self.tracker.set(Arc::clone(tracker));
     }
 
@@ -52,8 +50,7 @@ impl LiveSecrets {
         serde_json::to_string(&changed).map_err(|error| error.to_string())
     }
 
-    /// Returns for how long an old secret is needed, seconds: by clients with its connection ids, and by nodes that read
-    /// the log.
+    /// Returns how long clients with connection ids of an old secret, and nodes that read the log, need it.
     fn old_kept_s(&self) -> u64 {
         let kept_s = self.tracker.get().map_or(0, |tracker| {
             let settings = tracker.settings();
@@ -99,7 +96,6 @@ impl LiveSecrets {
     }
 
     fn lock(&self) -> MutexGuard<'_, Secrets> {
-        // Replaced as a whole.
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

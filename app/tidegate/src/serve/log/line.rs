@@ -35,7 +35,6 @@ impl LogLine {
     pub(super) fn text(&self) -> String {
         let mut text = self.message.clone();
         for (name, value) in &self.fields {
-            // Writing to a `String` cannot fail.
             let _ = write!(text, " {name}={value}");
         }
         text
@@ -76,7 +75,6 @@ pub(super) enum Form {
 impl Form {
     pub(super) fn write(self, out: &mut String, metadata: &Metadata<'_>, line: &LogLine) {
         let mut timestamp = String::new();
-        // Writing to a `String` cannot fail, here and below.
         let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
         let (level, area) = (metadata.level(), area_of(metadata.target()));
         match self {
@@ -127,7 +125,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns metadata as the macros create it.
     fn metadata() -> &'static Metadata<'static> {
         let place = tracing::callsite! {
             name: "x",

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use tracing::Metadata;
 use tracing::callsite::Identifier;
 
-use config::LogRateLimit;
+use config::LogConfig;
 
 const EXAMPLE_MAX: usize = 300;
 
 pub(super) struct RateLimiter {
-    pub(super) limit: LogRateLimit,
+    lines_max: u32,
+    interval: Duration,
     callsites: HashMap<Identifier, CallsiteCount>,
 }
 
@@ -41,16 +42,16 @@ pub(super) struct Omitted {
 }
 
 impl RateLimiter {
-    pub(super) fn new(limit: LogRateLimit) -> Self {
-        Self { limit, callsites: HashMap::new() }
+    pub(super) fn new(config: &LogConfig) -> Self {
+        let (lines_max, interval) = (config.rate_limit_lines, seconds(config.rate_limit_s));
+        Self { lines_max, interval, callsites: HashMap::new() }
     }
 
-    /// Counts a line, and returns whether to write it.
+    pub(super) fn configure(&mut self, config: &LogConfig) {
+        (self.lines_max, self.interval) = (config.rate_limit_lines, seconds(config.rate_limit_s));
+    }
+
     pub(super) fn count(&mut self, metadata: &'static Metadata<'static>, now: Instant) -> Decision {
-        let LogRateLimit { lines_max, interval_s } = self.limit;
-        if lines_max == 0 {
-            return Decision::Write;
-        }
         let fresh = || CallsiteCount {
             metadata,
             since: now,
@@ -60,10 +61,10 @@ impl RateLimiter {
         };
         let callsite = self.callsites.entry(metadata.callsite()).or_insert_with(fresh);
         // An interval with omitted lines ends only when they are reported.
-        if callsite.omitted == 0 && now.duration_since(callsite.since) >= seconds(interval_s) {
+        if callsite.omitted == 0 && now.duration_since(callsite.since) >= self.interval {
             (callsite.since, callsite.written) = (now, 0);
         }
-        if callsite.written < lines_max {
+        if self.lines_max == 0 || callsite.written < self.lines_max {
             callsite.written += 1;
             return Decision::Write;
         }
@@ -78,10 +79,9 @@ impl RateLimiter {
         }
     }
 
-    /// Returns the lines omitted where the interval has ended, or everywhere if `all`, and starts the
-    /// next interval there.
+    /// Returns the lines omitted where the interval has ended, or everywhere if `all`.
     pub(super) fn take_omitted(&mut self, now: Instant, all: bool) -> Vec<Omitted> {
-        let interval = seconds(self.limit.interval_s);
+        let interval = self.interval;
         let has_ended = |callsite: &&mut CallsiteCount| {
             callsite.omitted > 0 && (all || now.duration_since(callsite.since) >= interval)
         };

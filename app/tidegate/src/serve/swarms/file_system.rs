@@ -34,7 +34,6 @@ fn free_bytes(path: &Path) -> Option<u64> {
     Some(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())))
 }
 
-/// Returns what is missing for `peers` if `free` bytes of the disk are free, and `held` are the journal's.
 fn lack_of_room(peers: u64, free: u64, held: u64) -> Option<String> {
     let needed = peers.saturating_mul(BYTES_PER_PEER);
     (free.saturating_add(held) < needed).then(|| {
@@ -66,7 +65,6 @@ pub(super) fn warning(_config: &Config) -> Option<String> {
     None
 }
 
-/// Returns `dir`, or what exists of its path.
 fn existing(dir: &Path) -> &Path {
     let is_there = |path: &&Path| !path.as_os_str().is_empty() && path.exists();
     dir.ancestors().find(is_there).unwrap_or_else(|| Path::new("."))

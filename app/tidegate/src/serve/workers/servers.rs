@@ -155,8 +155,7 @@ fn seed() -> Result<u64> {
     getrandom::u64().context("cannot get random numbers from the system")
 }
 
-/// Distributes the sockets of each listener over at most `count` workers. A listener with inherited
-/// sockets may have more or fewer of them than there are workers.
+/// Distributes the sockets of each listener, of which there may be more or fewer, over at most `count` workers.
 fn distribute<S>(listeners: Vec<BoundListener<S>>, count: usize) -> Vec<Vec<(S, ListenerGroup)>> {
     let mut workers: Vec<Vec<(S, ListenerGroup)>> = Vec::new();
     workers.resize_with(count, Vec::new);

@@ -17,7 +17,6 @@ use Style::{Dim, Plain};
 pub(super) const LABEL: usize = 15;
 
 impl StyledLine {
-    /// Returns a line that begins with a label.
     pub(super) fn labelled(label: &str) -> Self {
         Self(vec![(Dim, format!("{label:<LABEL$}"))])
     }
@@ -32,7 +31,6 @@ impl StyledLine {
         self.and(style, value).and(Plain, "   ")
     }
 
-    /// Appends a value after its name.
     pub(super) fn named(self, name: &str, value: impl Into<String>) -> Self {
         self.and(Dim, format!("{name} ")).value(Plain, value)
     }
@@ -50,7 +48,6 @@ impl StyledLine {
         text.trim_end().into()
     }
 
-    /// Truncates it to `width` columns.
     pub(super) fn cut(mut self, width: usize) -> Self {
         let mut left = width;
         for (_, text) in &mut self.0 {
