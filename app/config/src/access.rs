@@ -1,5 +1,6 @@
 //! `[access]` and `[geo]`: networks that are served, tokens, and files that say where a network belongs.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use tracker::{ExternalAddress, IpPrefix, NetworkAction, QuietRefusals};
@@ -61,13 +62,8 @@ pub struct TokenConfig {
 pub enum KeySource {
     /// A file.
     File(PathBuf),
-    /// A server.
-    Url {
-        /// Its URL.
-        url: String,
-        /// The TCP port of that URL.
-        port: u16,
-    },
+    /// The URL of a server.
+    Url(String),
 }
 
 /// Files that tell the systems and countries of networks, and options of counting peers by them.
@@ -92,34 +88,27 @@ pub struct NearConfig {
     pub zones: Vec<Vec<IpPrefix>>,
 }
 
-/// The longest interval of a quiet refusal, seconds.
 const QUIET_S_MAX: u32 = 7 * 24 * 3600;
 
 pub(super) fn quiet_refusals(access: &AccessSection, problems: &mut Vec<Problem>) -> QuietRefusals {
     let mut quiet = QuietRefusals::default();
-    for text in &access.quiet.value {
-        let (label, interval_s) = match text.split_once('=') {
+    access.quiet.items(problems, |text| {
+        let (label, seconds) = match text.split_once('=') {
             Some((label, seconds)) => (label, Some(seconds)),
-            None => (text.as_str(), None),
+            None => (text, None),
         };
         let known = Refusal::QUIETABLE.into_iter().find(|refusal| refusal.label() == label);
-        let Some(refusal) = known else {
-            let labels = Refusal::QUIETABLE.map(Refusal::label).join(", ");
-            problems.push(access.quiet.item_problem(text, &format!("expected one of {labels}")));
-            continue;
+        let refusal = known.ok_or_else(|| {
+            format!("expected one of {}", Refusal::QUIETABLE.map(Refusal::label).join(", "))
+        })?;
+        let seconds = match seconds.map(str::parse) {
+            None => None,
+            Some(Ok(seconds @ 60..=QUIET_S_MAX)) => Some(seconds),
+            _ => return Err(format!("expected an interval of 60 to {QUIET_S_MAX} seconds")),
         };
-        let Some(seconds) = interval_s else {
-            quiet.add(refusal, None);
-            continue;
-        };
-        match seconds.parse() {
-            Ok(seconds @ 60..=QUIET_S_MAX) => quiet.add(refusal, Some(seconds)),
-            _ => {
-                let text_of = format!("expected an interval of 60 to {QUIET_S_MAX} seconds");
-                problems.push(access.quiet.item_problem(text, &text_of));
-            }
-        }
-    }
+        quiet.add(refusal, seconds);
+        Ok(())
+    });
     quiet
 }
 
@@ -128,25 +117,18 @@ impl NetworkRules {
         let Sections { access, geo, state, .. } = sections;
         let state = state.place();
         let mut read = |list: &Setting<Vec<String>>, may_act: bool| {
-            let mut rules = Vec::new();
-            for text in &list.value {
-                match NetworkRule::parse(text, may_act, state) {
-                    Ok(rule) => rules.push(rule),
-                    Err(expected) => problems.push(list.item_problem(text, &expected)),
+            list.items(problems, |text| {
+                let rule = NetworkRule::parse(text, may_act, state)?;
+                let file = match rule.set {
+                    NetworkSet::System(_) => &geo.asn,
+                    NetworkSet::Country(_) => &geo.country,
+                    NetworkSet::Prefix(_) | NetworkSet::List(_) => return Ok(rule),
+                };
+                if file.value.is_empty() {
+                    return Err(format!("requires {}, the file of their networks", file.key.name));
                 }
-            }
-            for (file, is_needed, what) in [
-                (&geo.asn, NetworkSet::is_system as fn(&NetworkSet) -> bool, "AS numbers"),
-                (&geo.country, NetworkSet::is_country, "countries"),
-            ] {
-                if file.value.is_empty() && rules.iter().any(|rule| is_needed(&rule.set)) {
-                    let name = file.key.name;
-                    problems.push(
-                        list.problem(format!("{what} require {name}, the file of their networks")),
-                    );
-                }
-            }
-            rules
+                Ok(rule)
+            })
         };
         Self { allow: read(&access.networks_allow, false), deny: read(&access.networks_deny, true) }
     }
@@ -169,7 +151,6 @@ impl NetworkRules {
 }
 
 impl NetworkRule {
-    /// Parses an entry. Returns what was expected if it is none.
     fn parse(text: &str, may_act: bool, state: Option<&Path>) -> Result<Self, String> {
         let (set, action) = match text.rsplit_once('=').map(|(set, end)| (set, parse_action(end))) {
             Some((_, Some(_))) if !may_act => {
@@ -182,7 +163,6 @@ impl NetworkRule {
     }
 }
 
-/// Parses the action behind an entry.
 fn parse_action(text: &str) -> Option<NetworkAction> {
     match text {
         "deny" => Some(NetworkAction::Deny),
@@ -213,18 +193,9 @@ impl NetworkSet {
                 .into()
         })
     }
-
-    fn is_system(&self) -> bool {
-        matches!(self, Self::System(_))
-    }
-
-    fn is_country(&self) -> bool {
-        matches!(self, Self::Country(_))
-    }
 }
 
 impl TokenConfig {
-    /// Returns `None` if there are no keys.
     pub(super) fn from_section(
         access: &AccessSection,
         problems: &mut Vec<Problem>,
@@ -234,13 +205,13 @@ impl TokenConfig {
             return None;
         }
         let keys = if text.contains("://") {
-            let Some(port) = fetch_port(text) else {
+            if fetch_port(text).is_none() {
                 let text_of = "expected a file or an https:// URL; http:// is accepted with an address \
                                of this machine only, e.g. `http://127.0.0.1:8000/keys.json`";
                 problems.push(access.jwt_keys.item_problem(text, text_of));
                 return None;
-            };
-            KeySource::Url { url: text.clone(), port }
+            }
+            KeySource::Url(text.clone())
         } else {
             KeySource::File(text.into())
         };
@@ -260,7 +231,7 @@ impl TokenConfig {
     pub fn file(&self) -> Option<&Path> {
         match &self.keys {
             KeySource::File(path) => Some(path),
-            KeySource::Url { .. } => None,
+            KeySource::Url(_) => None,
         }
     }
 
@@ -268,7 +239,7 @@ impl TokenConfig {
     pub fn port(&self) -> Option<u16> {
         match &self.keys {
             KeySource::File(_) => None,
-            KeySource::Url { port, .. } => Some(*port),
+            KeySource::Url(url) => fetch_port(url),
         }
     }
 }
@@ -291,13 +262,9 @@ impl GeoConfig {
 
 impl NearConfig {
     fn from_section(geo: &GeoSection, problems: &mut Vec<Problem>) -> Self {
-        let mut zones = Vec::new();
-        for text in &geo.zones.value {
-            match text.split_whitespace().map(str::parse).collect::<Result<Vec<IpPrefix>, _>>() {
-                Ok(networks) => zones.push(networks),
-                Err(error) => problems.push(geo.zones.problem(format!("{text}: {error}"))),
-            }
-        }
+        let zones = geo.zones.items(problems, |text| {
+            text.split_whitespace().map(str::parse).collect::<Result<Vec<IpPrefix>, _>>()
+        });
         let percent = geo.near_percent.value as u8;
         if percent > 0 && zones.is_empty() && geo.asn.value.is_empty() {
             let text = "needs geo.asn or geo.zones: set one of them, or 0";
@@ -320,7 +287,6 @@ pub(super) fn check_tokens(access: &AccessSection, problems: &mut Vec<Problem>) 
     }
 }
 
-/// Reads the addresses of the tracker's site.
 pub(super) fn external_address(
     tracker: &TrackerSection,
     problems: &mut Vec<Problem>,
@@ -328,24 +294,20 @@ pub(super) fn external_address(
     let setting = &tracker.external_address;
     let networks = networks(&tracker.external_address_for, problems);
     let (mut v4, mut v6) = (None, None);
-    for text in &setting.value {
+    setting.items(problems, |text| {
         let ip = text.parse().ok().filter(|ip| Scope::of(*ip) != Scope::Nowhere);
-        let has_another = match ip.map(|ip: std::net::IpAddr| ip.to_canonical()) {
-            Some(std::net::IpAddr::V4(ip)) => v4.replace(ip).is_some(),
-            Some(std::net::IpAddr::V6(ip)) => v6.replace(ip).is_some(),
-            None => {
-                problems.push(setting.item_problem(text, "expected an IP address without a port"));
-                continue;
-            }
+        let ip: IpAddr = ip.ok_or("expected an IP address without a port")?;
+        let has_another = match ip.to_canonical() {
+            IpAddr::V4(ip) => v4.replace(ip).is_some(),
+            IpAddr::V6(ip) => v6.replace(ip).is_some(),
         };
         if has_another {
-            let text_of = "is one address too many: expected at most one of each family";
-            problems.push(setting.item_problem(text, text_of));
+            return Err("is one address too many: expected at most one of each family");
         }
-        if ip.is_some_and(|ip| networks.contains(ip)) {
-            let text_of = "is in tracker.external_address_for, so it would replace itself";
-            problems.push(setting.item_problem(text, text_of));
+        match networks.contains(ip) {
+            true => Err("is in tracker.external_address_for, so it would replace itself"),
+            false => Ok(()),
         }
-    }
+    });
     (v4.is_some() || v6.is_some()).then(|| ExternalAddress::new(v4, v6, networks))
 }

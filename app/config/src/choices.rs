@@ -7,19 +7,16 @@ use tracker::PrivateAddresses;
 use tracker::access::Mode;
 use xdp::Mode as XdpMode;
 
-/// A type whose values have words in the configuration.
 pub(super) trait Choice: Copy + PartialEq + 'static {
     const WORDS: &'static [&'static str];
     /// The values they stand for, in the same order.
     const VALUES: &'static [Self];
 
-    /// Returns the value that `word` stands for.
     fn from_word(word: &str) -> Option<Self> {
         let at = Self::WORDS.iter().position(|known| *known == word)?;
         Self::VALUES.get(at).copied()
     }
 
-    /// Returns the word for this value.
     fn word(self) -> &'static str {
         let at = Self::VALUES.iter().position(|known| *known == self);
         debug_assert!(at.is_some(), "every value has a word");
@@ -49,7 +46,7 @@ choices! {
     Transport { "udp" => Udp, "http" => Http, "tls" => Tls }
     ProxyProtocol { "off" => Off, "v1v2" => V1V2 }
     Challenge { "tls-alpn-01" => TlsAlpn, "http-01" => Http }
-    SiteChoice { "off" => Off, "feed" => Feed, "unit3d" => Unit3d, "gazelle" => Gazelle }
+    SiteKind { "off" => Off, "feed" => Feed, "unit3d" => Unit3d, "gazelle" => Gazelle }
     Sandboxing { "auto" => Auto, "off" => Off }
     LogFormat { "text" => Text, "json" => Json }
 }
@@ -111,11 +108,14 @@ impl Challenge {
 
 /// The kind of the site whose users announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SiteChoice {
+pub enum SiteKind {
+    /// There is none.
     Off,
     /// Any site, which reads the feed.
     Feed,
+    /// UNIT3D.
     Unit3d,
+    /// Gazelle.
     Gazelle,
 }
 

@@ -22,7 +22,6 @@ pub struct ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// Returns the configuration if the section names a join file.
     pub(super) fn from_section(section: &ClusterSection) -> Option<Self> {
         if section.join.value.is_empty() {
             return None;

@@ -10,7 +10,6 @@ use super::setting::{AnySetting, toml};
 /// The variable that lets tests change constants.
 const UNSTABLE: &str = "TIDEGATE_UNSTABLE_KEYS";
 
-/// Constants whose value depends on other keys, with a description of it.
 const DERIVED: [(&str, &str); 10] = [
     ("tracker.peer_lifetime_s", "one and a half times tracker.interval_s"),
     ("tracker.interval_jitter_s", "a twentieth of tracker.interval_s"),
@@ -28,7 +27,7 @@ const DERIVED: [(&str, &str); 10] = [
 ];
 
 /// Keys that tests cannot set either, with the value that they had by default.
-const GONE: [(&str, &str); 35] = [
+const GONE: [(&str, &str); 36] = [
     ("access.jwt_verify_per_s", "2000"),
     ("access.torrent_names_mib", "64"),
     ("bans.bad_connection_ids_per_min", "0"),
@@ -36,6 +35,7 @@ const GONE: [(&str, &str); 35] = [
     ("cluster.zone", "the zone of the join file"),
     ("geo.metrics_max", "20"),
     ("http.connections_per_network_percent", "20"),
+    ("http.connections_per_prefix_max", "5000"),
     ("http.full_scrape_interval_s", "300"),
     ("http.full_scrapes_per_hour", "60"),
     ("http.idle_timeout_s", "60"),
@@ -66,7 +66,6 @@ const GONE: [(&str, &str); 35] = [
     ("xdp.zero_copy", "false"),
 ];
 
-/// Returns true if the environment lets constants be changed.
 pub(super) fn are_settable(environment: &[(String, String)]) -> bool {
     environment.iter().any(|(name, value)| name == UNSTABLE && value == "1")
 }
@@ -79,12 +78,10 @@ pub(super) fn warning(in_use: &dyn AnySetting, origin: &Origin) -> Problem {
     no_setting(name, &value, origin)
 }
 
-/// Returns true for a key of [`GONE`].
 pub(super) fn is_gone(name: &str) -> bool {
     GONE.iter().any(|(gone, _)| *gone == name)
 }
 
-/// Returns true for a section whose keys are all in [`GONE`].
 pub(super) fn is_gone_section(name: &str) -> bool {
     name == "trace"
 }

@@ -8,7 +8,6 @@ use std::{fmt, io};
 pub(crate) struct Key {
     /// `section.key`; a subsection has a dot in its name.
     pub(crate) name: &'static str,
-    /// The values it accepts.
     pub(crate) kind: Kind,
     /// True if a reload applies a new value.
     pub(crate) reloadable: bool,
@@ -35,43 +34,35 @@ impl Key {
         }
     }
 
-    /// Marks the key: a reload applies a new value.
     pub(super) const fn reloadable(self) -> Self {
         Self { reloadable: true, ..self }
     }
 
-    /// Marks the key: a `[[listener]]` table can override it.
     pub(super) const fn per_listener(self) -> Self {
         Self { per_listener: PerListener::Yes, ..self }
     }
 
-    /// Marks the key: a `[[listener]]` table that overrides it gets a warning.
     pub(super) const fn per_listener_deprecated(self) -> Self {
         Self { per_listener: PerListener::Deprecated, ..self }
     }
 
-    /// Marks the key: it is no longer a setting.
     pub(super) const fn constant(self) -> Self {
         Self { constant: true, ..self }
     }
 
-    /// Marks the key: `config init --short` writes it.
     pub(super) const fn common(self) -> Self {
         Self { common: true, ..self }
     }
 
-    /// The section it belongs to.
     pub(crate) fn section(&self) -> &'static str {
         self.name.rsplit_once('.').map_or("", |(section, _)| section)
     }
 
-    /// Its name within the section.
     pub(crate) fn short_name(&self) -> &'static str {
         self.name.rsplit_once('.').map_or(self.name, |(_, name)| name)
     }
 }
 
-/// Says whether a `[[listener]]` table can override a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PerListener {
     No,
@@ -80,7 +71,6 @@ pub(crate) enum PerListener {
     Deprecated,
 }
 
-/// The values a key accepts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// An integer within these inclusive bounds.
@@ -89,11 +79,8 @@ pub(crate) enum Kind {
     AutoInt(u32, u32),
     /// true or false.
     Flag,
-    /// Any string.
     Text,
-    /// One of these words.
     Choice(&'static [&'static str]),
-    /// A list of strings.
     List,
     /// A list of tables with `chain` and `key`, both paths.
     Certificates,
@@ -102,11 +89,9 @@ pub(crate) enum Kind {
 pub(crate) struct Section {
     /// Its name, as between brackets.
     pub(crate) name: &'static str,
-    /// Its documentation, line by line.
     pub(crate) help: &'static [&'static str],
 }
 
-/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -116,7 +101,6 @@ pub(crate) enum Origin {
     },
     /// The environment variable of this name.
     Environment(String),
-    /// The management API.
     Api,
 }
 
@@ -151,13 +135,11 @@ impl Problem {
         Self { line, place, text }
     }
 
-    /// Returns the problem that a file cannot be read.
     pub(super) fn unreadable(path: &Path, error: &io::Error) -> Self {
         let text = format!("cannot read the configuration file: {error}");
         Self { line: 0, place: format!("{}: ", path.display()), text }
     }
 
-    /// Returns true if it is about a line of the file.
     pub(super) fn is_in_file(&self) -> bool {
         self.line > 0
     }
@@ -175,7 +157,6 @@ impl Problem {
     }
 }
 
-/// Returns each item once, in order.
 pub(super) fn unique<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     let mut unique = Vec::new();
     for one in all {

@@ -10,19 +10,37 @@ use front::http::ForwardedHeader;
 use net::Engine;
 use net::tls::CertificateFiles;
 use pages::PublicPage;
+use serde_json::Value as Json;
 use tracker::PrivateAddresses;
 use tracker::access::Mode;
 use types::limits;
 use xdp::Mode as XdpMode;
 
 use super::choices::{
-    Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, SiteChoice, StatsChoice, Transport,
+    Challenge, Choice, LogFormat, ProxyProtocol, Sandboxing, SiteKind, StatsChoice, Transport,
 };
-use super::defaults::{LOCAL_NETWORKS, PRIVATE_NETWORKS};
-use super::features;
-use super::key::{Key, Kind, Section};
+use super::key::{Key, Kind, Origin, Problem, Section};
 use super::schema::{default_value, kind, settings, value_type};
 use super::setting::{AnySetting, Setting};
+use super::source::unknown_key;
+use super::swarms::ROUND_S_MIN;
+use super::{constants, features};
+
+/// `limits.exempt` and `http.stats_networks` by default: loopback and private networks.
+const PRIVATE_NETWORKS: [&str; 6] =
+    ["127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1", "fc00::/7"];
+
+/// `tracker.external_address_for` by default: the same, and link-local networks.
+const LOCAL_NETWORKS: [&str; 8] = [
+    "127.0.0.0/8",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "169.254.0.0/16",
+    "::1",
+    "fc00::/7",
+    "fe80::/10",
+];
 
 const DAY_S: u32 = 24 * 3600;
 /// More than any machine can serve in a second.
@@ -40,22 +58,17 @@ settings! {
         /// $XDG_STATE_HOME or ~/.local/state; with process.user, /var/lib/tidegate. Empty = nothing is
         /// kept: changes made through the API and swarms are lost when the process ends.
         dir: Text, common = "auto";
-        /// Seconds between writes of counters: downloads per torrent, totals per key. A crash loses
-        /// at most this many seconds of counters, and no acknowledged change.
+        /// Seconds between writes of counters. A crash loses at most this many seconds of them.
         flush_s: Int(1, 3600), constant = 5;
         /// Keep a journal of swarms in dir, so that peers survive restarts, crashes and power
         /// failures. It contains addresses of clients and takes some 40 bytes per peer, and more where
         /// clients come and go. WebTorrent peers are connections and are not in it.
         swarms: Flag = features::JOURNAL;
-        /// Seconds in which the journal writes every peer once. At most peer_lifetime_s - interval_s
-        /// - interval_jitter_s - 120: a restored peer looks up to a round older than it is. The
-        /// default is shortened to that.
-        swarms_round_s: Int(60, 3600), reloadable, constant = 600;
-        /// Seconds after which the journal is forced to the disk. A power failure loses at most this
-        /// much; a crash of the tracker does not depend on it. 0 = never.
+        /// Seconds in which the journal writes every peer once. A restored peer looks up to a round older than it is.
+        swarms_round_s: Int(ROUND_S_MIN, 3600), reloadable, constant = 600;
+        /// Seconds after which the journal is forced to the disk: what a power failure loses. 0 = never.
         swarms_sync_s: Int(0, 3600), reloadable, constant = 5;
-        /// Seconds that a start waits for swarms to be restored before it serves. The rest is
-        /// restored while it serves.
+        /// Seconds that a start waits for swarms to be restored before it serves.
         swarms_restore_wait_s: Int(0, 3600), constant = 10;
     }
 
@@ -72,7 +85,6 @@ settings! {
         /// reserved.
         engine: Choice(Engine) = Engine::Auto;
         /// Kernel memory for datagrams that wait to be read, per socket. 0 = the system's default.
-        /// The startup output shows how much was granted: net.core.rmem_max may limit it.
         receive_buffer_bytes: Int(0, 1 << 30), constant = 8_388_608;
         /// Addresses and networks of the proxies that put Cloudflare's Simple Proxy header before each datagram
         /// and expect it before each reply. Datagrams from them without the header are dropped, and so are
@@ -108,10 +120,6 @@ settings! {
         /// Maximum number of connections per worker; a further one displaces one of the network (IPv4 /24,
         /// IPv6 /48) with the most, or is closed at once. In a [[listener]]: the maximum at its addresses.
         connections_max: Int(1, CONNECTIONS_MAX), per_listener = 50_000;
-        /// Maximum number of connections from one client prefix, over all workers; further ones are closed at
-        /// once. 0 = unlimited. [limits] defines the prefix and which networks are exempt.
-        connections_per_prefix_max: Int(0, CONNECTIONS_MAX), reloadable, constant = 5000;
-        /// Seconds a client has to send a request.
         head_timeout_s: Int(1, 3600), per_listener, constant = 10;
         /// Honour compact=0, for very old clients: answer with a list of dictionaries that includes
         /// peer ids (BEP 3). Storing peer ids takes tens of bytes per peer.
@@ -169,7 +177,6 @@ settings! {
         networks_deny: List, reloadable = [];
         /// Seconds between requests for a list at a URL, with up to a tenth more or less at random.
         lists_refresh_s: Int(60, 7 * DAY_S), reloadable = 3600;
-        /// Seconds that a request for a list may take.
         lists_timeout_s: Int(1, 3600), reloadable, constant = 300;
         /// PEM file of authorities to trust for the https URLs of this section, besides those that browsers trust.
         urls_ca: Text, reloadable = "";
@@ -226,12 +233,9 @@ settings! {
         /// to tls.listen; or to port 80 if http.listen has that and tls.listen does not have 443.
         /// tls.certificates take precedence.
         domains: List, reloadable, common = [];
-        /// Directory for the account, certificates and keys. It must survive restarts and be
-        /// writable, and is created if it does not exist. Several processes may share it: one of
-        /// them renews.
+        /// Directory for the account, certificates and keys. Of several processes that share it, one renews.
         cache: Text, reloadable, constant = "";
-        /// The authority's way to verify the host: tls-alpn-01 (it connects to port 443, which must
-        /// lead to tls.listen) or http-01 (it connects to port 80, which must lead to http.listen).
+        /// The authority's way to verify the host: tls-alpn-01 (by port 443) or http-01 (by port 80).
         challenge: Choice(Challenge), reloadable, constant = Challenge::TlsAlpn;
         /// The authority's ACME directory (RFC 8555). To experiment without Let's Encrypt's rate
         /// limits, use https://acme-staging-v02.api.letsencrypt.org/directory
@@ -253,9 +257,7 @@ settings! {
         /// less than 47 s early may be accepted. For WebTorrent the minimum is half of
         /// websocket_interval_s.
         enforce_interval_min: Flag, reloadable = false;
-        /// Maximum of the random number of seconds added to interval_s in each response, so that
-        /// clients that started together do not come back together. WebTorrent clients get the same
-        /// share of websocket_interval_s, a quarter at most. "auto" = a twentieth of interval_s.
+        /// Maximum of the random number of seconds added to interval_s. "auto" = a twentieth of interval_s.
         interval_jitter_s: AutoInt(0, DAY_S), reloadable, constant = None;
         /// Seconds without an announce after which a peer is removed. "auto" = one and a half intervals.
         peer_lifetime_s: AutoInt(2, limits::PEER_LIFETIME_S_MAX), reloadable, constant = None;
@@ -273,8 +275,7 @@ settings! {
         /// loopback and link-local addresses are replaced, by an address of this machine, unless all listeners are
         /// on loopback.
         external_address: List, reloadable, per_listener = [];
-        /// Addresses and networks of the peers that external_address replaces. By default private,
-        /// loopback and link-local ones.
+        /// Addresses and networks of the peers that external_address replaces.
         external_address_for: List, reloadable, per_listener_deprecated, constant =
             LOCAL_NETWORKS;
         /// Seconds between the announces of a WebTorrent client. It is removed after two intervals of silence.
@@ -293,7 +294,6 @@ settings! {
         /// Announces above it get no peers and the longest interval, those of unknown torrents first. Bytes are payload,
         /// received and sent, from midnight to midnight in UTC.
         budgets: List, reloadable = [];
-        /// Seconds between decisions.
         step_s: Int(1, 600), reloadable, constant = 10;
     }
 
@@ -309,8 +309,7 @@ settings! {
         /// WebTorrent peers count by themselves; one WebSocket has at most 4 in a torrent. Networks
         /// in limits.exempt and addresses that are not public have no maximum.
         peers_per_address: Int(0, NETWORK_PEERS_MAX), reloadable = limits::PEERS_PER_ADDRESS as u32;
-        /// The same for one public network: an IPv4 /24 or an IPv6 /48. A new peer above it replaces one of the IPv4
-        /// address or IPv6 /56 with the most peers there. 0 = 4096, the maximum for networks in limits.exempt, too.
+        /// The same for one public network: an IPv4 /24 or an IPv6 /48. 0 = 4096.
         peers_per_network: Int(0, NETWORK_PEERS_MAX), reloadable, constant = limits::PEERS_PER_NETWORK as u32;
         /// Announces per second from one prefix, over all protocols. 0 = unlimited. Announces over
         /// the rate are refused, or dropped over UDP. A client with 10,000 torrents needs 6, a
@@ -320,19 +319,12 @@ settings! {
         announces_burst: Int(0, RATE_MAX), reloadable, constant = 0;
         /// Scrapes per second from one prefix. 0 = unlimited. "auto" = as many as announces_per_s, at least 500.
         scrapes_per_s: AutoInt(0, RATE_MAX), reloadable, constant = None;
-        /// Scrapes accepted in a burst. 0 = a hundred times the rate.
         scrapes_burst: Int(0, RATE_MAX), reloadable, constant = 0;
-        /// UDP connects per second from one prefix. 0 = unlimited. Connects arrive before the
-        /// source address is verified: with forged packets anyone can use up the rate of another
-        /// address. Few clients connect more than once a minute. "auto" = four times announces_per_s, at least 2000.
+        /// UDP connects per second from one prefix. 0 = unlimited. "auto" = four times announces_per_s, at least 2000.
         connects_per_s: AutoInt(0, RATE_MAX), reloadable, constant = None;
-        /// UDP connects accepted in a burst. 0 = a hundred times the rate.
         connects_burst: Int(0, RATE_MAX), reloadable, constant = 0;
-        /// Prefixes from which one worker drops more announces and scrapes per second than this are
-        /// blocked in the kernel, which drops all of their UDP before it takes time from other
-        /// clients. 0 = never. Linux.
+        /// Requests per second that one worker drops from a prefix before the kernel blocks its UDP. 0 = never.
         kernel_block_per_s: Int(0, RATE_MAX), reloadable, constant = 10_000;
-        /// Seconds a prefix is blocked in the kernel.
         kernel_block_s: Int(1, DAY_S), reloadable, constant = 10;
         /// Leading bits of an IPv6 address that make a prefix. A client with one address can
         /// usually use all 2^64 of its network.
@@ -352,7 +344,6 @@ settings! {
         /// Requests with an unknown key, but of no web browser: any page can cause those. The source
         /// address is verified. Expired or missing keys do not count.
         wrong_keys_per_min: Int(0, RATE_MAX), reloadable = 0;
-        /// Seconds an automatic ban lasts.
         duration_s: Int(1, 30 * DAY_S), reloadable, constant = 3600;
     }
 
@@ -364,9 +355,7 @@ settings! {
         tls: Flag = false;
         /// API requests per second and token, with bursts of twice as many. 0 = unlimited.
         requests_per_s: Int(0, RATE_MAX), constant = 100;
-        /// Invalid tokens per minute from one address, after a burst of 20, and ten times as many
-        /// from all addresses together; further ones get status 429. A valid token is always
-        /// accepted.
+        /// Invalid tokens per minute from one address, after a burst of 20, and ten times as many from all together.
         wrong_tokens_per_min: Int(1, RATE_MAX), constant = 60;
         /// Host names under which clients may reach this listener, e.g. ["tracker.example.org"].
         /// Requests to others get status 421, so that no web page can pass itself off as the
@@ -394,8 +383,6 @@ settings! {
         level: Text, reloadable = "info";
         /// text or json.
         format: Choice(LogFormat) = LogFormat::Text;
-        /// Maximum number of similar lines within rate_limit_s; one more line says how many were
-        /// omitted. 0 = unlimited.
         rate_limit_lines: Int(0, RATE_MAX), reloadable, constant = 100;
         /// Seconds over which similar lines are counted.
         rate_limit_s: Int(1, DAY_S), reloadable, constant = 10;
@@ -409,8 +396,7 @@ settings! {
         /// and seccomp, as far as the kernel supports them). Files can then be read only in the
         /// directories where they were at startup. off: keep all rights.
         sandbox: Choice(Sandboxing) = Sandboxing::Auto;
-        /// Seconds that responses in progress have to be sent when the tracker stops or is
-        /// upgraded.
+        /// Seconds that responses in progress have to be sent when the tracker stops or is upgraded.
         shutdown_timeout_s: Int(0, 3600), constant = 5;
     }
 
@@ -430,7 +416,6 @@ settings! {
         /// Zones for near_percent besides systems, which they come before: networks of each with spaces between them,
         /// e.g. ["10.1.0.0/16 2001:db8:1::/48", "10.2.0.0/16"].
         zones: List, reloadable = [];
-        /// Seconds between counts of peers by system and by country.
         interval_s: Int(1, DAY_S), reloadable, constant = 300;
     }
 
@@ -443,8 +428,7 @@ settings! {
         join: Text = "";
         /// Milliseconds for which changes are collected before they are sent.
         flush_ms: Int(5, 500), constant = 50;
-        /// MiB of changes that wait while NATS is away. When they are used up, all peers that have
-        /// announced meanwhile are sent afterwards.
+        /// MiB of changes that wait while NATS is away.
         queue_mib: Int(1, 4096), constant = 64;
         /// Seconds after which /health/ready no longer waits for what the other nodes know.
         warm_wait_s: Int(0, 3600), constant = 30;
@@ -456,7 +440,7 @@ settings! {
     ["site"] site: SiteSection {
         /// off, feed (any site reads what its users transferred from the API), unit3d or gazelle (the site's
         /// own database is read and written, and its calls are answered).
-        kind: Choice(SiteChoice) = SiteChoice::Off;
+        kind: Choice(SiteKind) = SiteKind::Off;
         /// The site's database, e.g. "mysql://tidegate@127.0.0.1:3306/unit3d". Of unit3d and gazelle.
         database: Text = "";
         /// File with the password of the database's user. Empty = the URL has it, or there is none.
@@ -518,8 +502,7 @@ settings! {
         /// Where the program runs: driver (before the kernel allocates anything), generic (on any
         /// interface, but slower) or auto (driver, or generic where the driver cannot).
         mode: Choice(XdpMode) = XdpMode::Auto;
-        /// Frames of 4 KiB for each queue of an interface (engine xdp), a power of two. They are
-        /// locked in memory.
+        /// Frames of 4 KiB for each queue of an interface (engine xdp), a power of two.
         frames: Int(limits::XDP_FRAMES_MIN, limits::XDP_FRAMES_MAX), constant = limits::XDP_FRAMES;
         /// VLAN ids, e.g. ["100"], of tagged frames that are for this tracker. The program does not
         /// touch other tagged frames, nor do they need it: the sockets receive them.
@@ -543,6 +526,28 @@ impl Sections {
     /// Returns the setting with this name.
     pub(super) fn find_mut(&mut self, name: &str) -> Option<&mut dyn AnySetting> {
         self.all_mut().into_iter().find(|setting| setting.key().name == name)
+    }
+
+    /// Sets a key. The value of a constant is ignored, with a warning, unless constants are settings.
+    pub(super) fn set(
+        &mut self,
+        name: &str,
+        value: impl FnOnce(&Key) -> Json,
+        origin: Origin,
+        sets_constants: bool,
+        warnings: &mut Vec<Problem>,
+    ) -> Result<(), String> {
+        if let Some(warning) = constants::gone(name, &origin) {
+            warnings.push(warning);
+            return Ok(());
+        }
+        let setting = self.find_mut(name).ok_or_else(|| unknown_key(name))?;
+        if setting.key().constant && !sets_constants {
+            warnings.push(constants::warning(setting, &origin));
+            return Ok(());
+        }
+        let value = value(setting.key());
+        setting.set(&value, origin)
     }
 
     /// Returns the addresses that a section listens on.

@@ -14,7 +14,6 @@ mod acme;
 mod choices;
 mod cluster;
 mod constants;
-mod defaults;
 mod features;
 mod key;
 mod keys;
@@ -58,7 +57,7 @@ pub use access::{
     GeoConfig, KeySource, NearConfig, NetworkRule, NetworkRules, NetworkSet, TokenConfig,
 };
 pub use acme::AcmeConfig;
-pub use choices::{Challenge, LogFormat, Transport};
+pub use choices::{Challenge, LogFormat, SiteKind, Transport};
 pub use cluster::{ClusterConfig, is_name as is_cluster_name};
 pub use key::{Problem, escaped};
 pub use list_source::{
@@ -66,12 +65,15 @@ pub use list_source::{
 };
 pub use listeners::{ListenerGroup, ListenerPolicyConfig, access_kinds, listener_policies};
 pub use load_rules::LoadConfig;
-pub use log::{LogConfig, LogRateLimit};
+pub use log::LogConfig;
 pub use read::{Settings, load, parse};
 pub use show::{init, list, show, without_secrets};
-pub use site::{SiteConfig, SiteDatabase, SiteFactors, SiteKind, SiteListWindow, SiteTls};
+pub use site::{SiteConfig, SiteFactors, SiteListWindow};
 pub use swarms::SwarmsConfig;
 pub use xdp::XdpConfig;
+
+/// Connections that one client prefix may hold over all workers.
+const CONNECTIONS_PER_PREFIX: u32 = 5000;
 
 /// Everything that serving needs, checked.
 #[derive(Clone, Debug)]
@@ -172,10 +174,6 @@ pub struct Config {
 
 impl Config {
     /// Checks what single keys cannot show, and converts.
-    ///
-    /// # Errors
-    ///
-    /// Returns all mistakes.
     pub fn from_settings(settings: &Settings) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let sections = &settings.sections;
@@ -287,7 +285,6 @@ impl Config {
         folders.filter(|path| !path.as_os_str().is_empty())
     }
 
-    /// Checks for keys that contradict each other.
     fn cross_check(&self, sections: &Sections, problems: &mut Vec<Problem>) {
         let Sections { tls, admin, acme, udp, .. } = sections;
         if self.engine.has_program() && !features::XDP {
@@ -321,14 +318,13 @@ impl Config {
 }
 
 fn origins(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String> {
-    for origin in &list.value {
+    list.items(problems, |origin| {
         let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
-        if host.is_none_or(|host| host.is_empty() || host.contains('/')) {
-            let text = "expected https:// and a host without a path, e.g. `https://example.org`";
-            problems.push(list.item_problem(origin, text));
+        match host.is_some_and(|host| !host.is_empty() && !host.contains('/')) {
+            true => Ok(origin.to_owned()),
+            false => Err("expected https:// and a host without a path, e.g. `https://example.org`"),
         }
-    }
-    list.value.clone()
+    })
 }
 
 fn hosts(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String> {
@@ -337,27 +333,22 @@ fn hosts(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         !labels.is_empty() && labels.bytes().all(is_allowed)
     };
-    for host in list.value.iter().filter(|host| *host != "*" && !is_name(host)) {
-        let text =
-            "expected a host name without scheme and port, e.g. `tracker.example.org`, or `*`";
-        problems.push(list.item_problem(host, text));
-    }
-    list.value.clone()
+    list.items(problems, |host| match host == "*" || is_name(host) {
+        true => Ok(host.to_owned()),
+        false => {
+            Err("expected a host name without scheme and port, e.g. `tracker.example.org`, or `*`")
+        }
+    })
 }
 
 fn ports(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<u16> {
-    let mut ports = Vec::new();
-    for text in &list.value {
-        match text.parse() {
-            Ok(port) if port > 0 => ports.push(port),
-            _ => problems.push(list.item_problem(text, "expected a port, e.g. `443`")),
-        }
-    }
-    ports
+    list.items(problems, |text| match text.parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err("expected a port, e.g. `443`"),
+    })
 }
 
-/// Returns the bytes for torrents and peers, if they are limited. `machine` is the memory of the machine or
-/// container, if the system tells it.
+/// Returns the bytes for torrents and peers, if they are limited. `machine` is the memory there is, if known.
 fn memory_budget(memory_mib: Option<u32>, machine: Option<u64>) -> Option<u64> {
     match memory_mib {
         Some(0) => None,
@@ -366,7 +357,6 @@ fn memory_budget(memory_mib: Option<u32>, machine: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Returns whether the memory budget is a guess.
 fn assumes_memory(sections: &Sections) -> bool {
     sections.limits.memory_mib.value.is_none() && memory_bytes().is_none()
 }
@@ -459,7 +449,7 @@ fn limits(sections: &Sections, exempt: Networks) -> Limits {
         handshakes: per_announce(announces, handshakes),
         unfinished_handshakes: HANDSHAKES_UNFINISHED_MAX,
         others: per_announce(announces, others),
-        connections: sections.http.connections_per_prefix_max.value,
+        connections: CONNECTIONS_PER_PREFIX,
         kernel_block_per_s: limits.kernel_block_per_s.value,
         kernel_block_s: limits.kernel_block_s.value,
         prefix_v6: narrow(&limits.prefix_v6_bits, u8::MAX),
@@ -481,7 +471,6 @@ fn per_announce(announces: Rate, rate: Rate) -> Rate {
     Rate { per_s: scale(rate.per_s), burst: scale(rate.burst) }
 }
 
-/// Returns how many connections one network may hold at all workers together.
 fn network_connections(sections: &Sections, groups: &[ListenerGroup]) -> u32 {
     // The largest value of a worker's listeners limits the worker.
     let tcp = groups.iter().filter(|group| group.transport != Transport::Udp);

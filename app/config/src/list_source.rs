@@ -10,7 +10,6 @@ use types::from_hex;
 use super::keys::AccessSection;
 use super::without_secrets;
 
-/// The folder of copies within `state.dir`.
 const COPIES: &str = "lists";
 
 /// The place of a list.

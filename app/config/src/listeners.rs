@@ -74,7 +74,7 @@ impl ListenerPolicyConfig {
             deny: list_source(&access.deny, sections, problems),
             torrents: access.allow_torrents.value.clone().into(),
             private_addresses: sections.tracker.private_addresses.value,
-            access: access_of(access).0,
+            access: access_of(access),
             clients: ClientRules {
                 allow: access.clients_allow.value.iter().collect(),
                 deny: access.clients_deny.value.iter().collect(),
@@ -122,7 +122,6 @@ impl ListenerPolicyConfig {
     }
 }
 
-/// Returns the place of a list of torrents, if the setting names one.
 fn list_source(
     setting: &Setting<String>,
     sections: &Sections,
@@ -136,18 +135,15 @@ fn list_source(
     source.map_err(|expected| problems.push(setting.item_problem(text, &expected))).ok()
 }
 
-/// Checks that each string can be the beginning of a peer id.
 fn check_client_prefixes(prefixes: &Setting<Vec<String>>, problems: &mut Vec<Problem>) {
     if prefixes.value.len() > limits::CLIENT_PREFIXES_MAX {
         let (most, found) = (limits::CLIENT_PREFIXES_MAX, prefixes.value.len());
         problems.push(prefixes.problem(format!("expected at most {most} prefixes, found {found}")));
     }
-    for prefix in &prefixes.value {
-        if prefix.is_empty() || prefix.len() > PEER_ID_LEN {
-            let text = "expected 1 to 20 characters, the beginning of a peer id such as `-TR`";
-            problems.push(prefixes.item_problem(prefix, text));
-        }
-    }
+    prefixes.items(problems, |prefix| match (1..=PEER_ID_LEN).contains(&prefix.len()) {
+        true => Ok(()),
+        false => Err("expected 1 to 20 characters, the beginning of a peer id such as `-TR`"),
+    });
 }
 
 /// Returns the policy of the sections, then that of each `[[listener]]`.
@@ -162,56 +158,26 @@ pub fn listener_policies(settings: &Settings) -> Result<Vec<ListenerPolicyConfig
     if problems.is_empty() { Ok(policies) } else { Err(problems) }
 }
 
-/// Returns the access of a listener with this section, and the setting that decides it.
-fn access_of(section: &AccessSection) -> (Access, Setting<bool>) {
+fn access_of(section: &AccessSection) -> Access {
     match (section.private.value, section.jwt.value) {
-        (true, _) => (Access::Private, section.private.clone()),
-        (false, true) => (Access::Tokens, section.jwt.clone()),
-        (false, false) => (Access::Open, section.private.clone()),
-    }
-}
-
-/// Returns the end of a sentence about a listener.
-fn access_text(access: Access) -> &'static str {
-    match access {
-        Access::Private => "is private",
-        Access::Tokens => "needs tokens (access.jwt)",
-        Access::Open => "is open",
+        (true, _) => Access::Private,
+        (false, true) => Access::Tokens,
+        (false, false) => Access::Open,
     }
 }
 
 /// Returns a problem if there are listeners of different kinds, and no key says that this is wanted.
 /// All listeners share the same swarms, so an open one would undo the privacy of the others.
 fn mix(settings: &Settings) -> Option<Problem> {
-    let sections = &settings.sections;
-    if sections.access.private_and_open.value {
-        return None;
-    }
-    let of_sections = Transport::ALL.into_iter().map(|transport| {
-        let addresses = addresses(sections.listen(transport), &mut Vec::new());
-        let name = format!("[{}] at {}", transport.label(), join(&addresses));
-        (name, addresses, access_of(&sections.access))
-    });
-    let of_tables = settings.listeners.iter().map(|table| {
-        let addresses = addresses(&table.listen, &mut Vec::new());
-        let protocol = table.transport.label();
-        let name = format!("[[listener]] {protocol} at {} ({})", join(&addresses), table.origin);
-        (name, addresses, access_of(&table.apply(sections).access))
-    });
-    // Invalid addresses have been reported, and are not repeated here.
-    let all: Vec<_> = of_sections
-        .chain(of_tables)
-        .filter(|(_, addresses, _)| !addresses.is_empty())
-        .map(|(name, _, (access, setting))| (access, name, setting))
-        .collect();
-    let (access, name, setting) = all.iter().min_by_key(|(access, ..)| access)?;
-    let (other_access, other, _) = all.iter().find(|(other, ..)| other != access)?;
-    let (text, other_text) = (access_text(*access), access_text(*other_access));
-    Some(setting.problem(format!(
-        "{name} {text} and {other} {other_text}, but all listeners share the same swarms, so clients of \
-         the second get the peers of the first: make both of one kind, serve one by a tidegate of its \
-         own, or accept this with access.private_and_open = true"
-    )))
+    let setting = &settings.sections.access.private_and_open;
+    let kinds = access_kinds(settings);
+    (!setting.value && kinds.contains('+')).then(|| {
+        setting.problem(format!(
+            "there are listeners of several kinds ({kinds}), but all listeners share the same swarms, so clients of \
+             one kind get the peers of another: make all of one kind, run a tidegate for each, or accept this with \
+             access.private_and_open = true"
+        ))
+    })
 }
 
 /// Returns the kinds of listeners that serve, as the nodes of a cluster tell each other: `open`, `private`, `jwt`,
@@ -226,16 +192,10 @@ pub fn access_kinds(settings: &Settings) -> String {
         Access::Tokens => "jwt",
         Access::Open => "open",
     };
-    let kinds: BTreeSet<_> =
-        of_sections.into_iter().chain(of_tables).map(|(access, _)| word(access)).collect();
+    let kinds: BTreeSet<_> = of_sections.into_iter().chain(of_tables).map(word).collect();
     kinds.into_iter().collect::<Vec<_>>().join("+")
 }
 
-fn join(addresses: &[SocketAddr]) -> String {
-    addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// Returns the listeners of the sections, then those of each `[[listener]]`.
 pub(super) fn groups(
     settings: &Settings,
     challenges: &Arc<Challenges>,
@@ -310,7 +270,6 @@ impl ListenerGroup {
         }
     }
 
-    /// Returns a warning if the trusted proxies are dangerous.
     pub(super) fn warning(&self) -> Option<String> {
         let (proxies, name) = match self.transport {
             Transport::Udp => (self.simple_proxies.as_ref()?, "udp.trusted_proxies"),
@@ -324,7 +283,6 @@ impl ListenerGroup {
     }
 }
 
-/// Checks for keys that contradict each other.
 fn check(sections: &Sections, problems: &mut Vec<Problem>) {
     let http = &sections.http;
     let has_proxy_protocol = http.proxy_protocol.value == ProxyProtocol::V1V2;
@@ -333,18 +291,18 @@ fn check(sections: &Sections, problems: &mut Vec<Problem>) {
         problems.push(http.trusted_proxies.problem(text));
     }
     for origins in [&http.websocket_origins_allow, &http.websocket_origins_deny] {
-        for origin in &origins.value {
+        origins.items(problems, |origin| {
             let host = origin.split_once("://").map_or("", |(_, host)| host);
-            if !origin.is_empty() && (host.is_empty() || host.contains('/')) {
-                let text =
-                    "expected a scheme and a host without a path, e.g. `https://example.org`";
-                problems.push(origins.item_problem(origin, text));
+            match origin.is_empty() || !(host.is_empty() || host.contains('/')) {
+                true => Ok(()),
+                false => {
+                    Err("expected a scheme and a host without a path, e.g. `https://example.org`")
+                }
             }
-        }
+        });
     }
 }
 
-/// Checks that no two listeners have the same address.
 pub(super) fn check_addresses(
     settings: &Settings,
     groups: &[ListenerGroup],
@@ -381,7 +339,6 @@ pub(super) fn check_addresses(
     }
 }
 
-/// Returns where statistics are and who may read them, if there are any.
 fn stats(sections: &Sections, problems: &mut Vec<Problem>) -> Option<StatsOptions> {
     let http = &sections.http;
     let form = match http.stats.value {
@@ -416,19 +373,10 @@ pub(super) fn addresses(
     list: &Setting<Vec<String>>,
     problems: &mut Vec<Problem>,
 ) -> Vec<SocketAddr> {
-    let mut addresses: Vec<SocketAddr> = Vec::new();
-    for text in &list.value {
-        match text.parse() {
-            Ok(address) if addresses.contains(&address) && address.port() != 0 => {
-                problems.push(list.item_problem(text, "is listed twice"));
-            }
-            Ok(address) => addresses.push(address),
-            Err(_) => {
-                let text_of =
-                    "expected an IP address and a port, e.g. `0.0.0.0:6969` or `[::]:6969`";
-                problems.push(list.item_problem(text, text_of));
-            }
-        }
-    }
-    addresses
+    let mut known = BTreeSet::new();
+    list.items(problems, |text| match text.parse::<SocketAddr>() {
+        Ok(address) if !known.insert(address) && address.port() != 0 => Err("is listed twice"),
+        Ok(address) => Ok(address),
+        Err(_) => Err("expected an IP address and a port, e.g. `0.0.0.0:6969` or `[::]:6969`"),
+    })
 }

@@ -40,24 +40,19 @@ impl LoadConfig {
     }
 }
 
-/// Returns the budgets, by [`Service::index`].
 fn budgets(load: &LoadSection, problems: &mut Vec<Problem>) -> [Budget; SERVICES] {
     let mut budgets = [Budget::default(); SERVICES];
-    for text in &load.budgets.value {
-        match parse(text) {
-            Ok((services, budget)) => {
-                for service in services {
-                    let known = &mut budgets[service.index()];
-                    if !known.is_unlimited() {
-                        let text_of = format!("{} has a budget already", service.label());
-                        problems.push(load.budgets.item_problem(text, &text_of));
-                    }
-                    *known = budget;
-                }
+    load.budgets.items(problems, |text| {
+        let (services, budget) = parse(text)?;
+        for service in services {
+            let known = &mut budgets[service.index()];
+            if !known.is_unlimited() {
+                return Err(format!("{} has a budget already", service.label()));
             }
-            Err(text_of) => problems.push(load.budgets.item_problem(text, &text_of)),
+            *known = budget;
         }
-    }
+        Ok(())
+    });
     budgets
 }
 

@@ -13,17 +13,10 @@ pub struct LogConfig {
     pub levels: LogLevels,
     /// The form of the lines.
     pub format: LogFormat,
-    /// The limit of similar lines.
-    pub rate_limit: LogRateLimit,
-}
-
-/// Limit of the number of similar lines in an interval.
-#[derive(Clone, Copy, Debug)]
-pub struct LogRateLimit {
-    /// 0 = unlimited.
-    pub lines_max: u32,
+    /// Similar lines in an interval; 0 = unlimited.
+    pub rate_limit_lines: u32,
     /// Seconds over which similar lines are counted.
-    pub interval_s: u32,
+    pub rate_limit_s: u32,
 }
 
 impl LogConfig {
@@ -32,10 +25,11 @@ impl LogConfig {
             problems.push(section.level.problem(text));
             LogLevels::default()
         });
-        let rate_limit = LogRateLimit {
-            lines_max: section.rate_limit_lines.value,
-            interval_s: section.rate_limit_s.value,
-        };
-        Self { levels, format: section.format.value, rate_limit }
+        Self {
+            levels,
+            format: section.format.value,
+            rate_limit_lines: section.rate_limit_lines.value,
+            rate_limit_s: section.rate_limit_s.value,
+        }
     }
 }

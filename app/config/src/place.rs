@@ -11,7 +11,6 @@ use super::keys::StateSection;
 pub(super) const AUTO: &str = "auto";
 /// The place of a service that root starts and that becomes another user: the home of root is closed to it.
 const OF_SERVICES: &str = "/var/lib/tidegate";
-/// The folder within a place of all programs of a user.
 const NAME: &str = "tidegate";
 
 /// Returns the directory that a service manager or the conventions of the desktop (XDG Base Directory) name. `user` is
@@ -69,7 +68,6 @@ mod tests {
         assert_eq!(place(&[home, state_home]), Some("/s/tidegate".into()));
         let of_service = ("STATE_DIRECTORY", "/var/lib/t:/var/lib/u");
         assert_eq!(place(&[home, state_home, of_service]), Some("/var/lib/t".into()));
-        // Relative paths count as unset.
         assert_eq!(place(&[("XDG_STATE_HOME", "s"), home]), place(&[home]));
         assert_eq!(place(&[("HOME", "")]), None);
         assert_eq!(place(&[]), None);

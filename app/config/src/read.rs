@@ -12,7 +12,7 @@ use super::key::{Key, Kind, Origin, Problem};
 use super::keys::Sections;
 use super::listener_table::{self, ListenerTable};
 use super::place;
-use super::source::{File, Remarks, is_section, json, unknown_key, unknown_section};
+use super::source::{File, Remarks, each_key, is_section, json, unknown_key, unknown_section};
 
 /// The settings of the sections, and of the `[[listener]]` tables.
 #[derive(Clone, Debug, Default)]
@@ -26,10 +26,6 @@ pub struct Settings {
 }
 
 /// Reads the configuration: `file`, if there is one, and `environment`, which overrides it.
-///
-/// # Errors
-///
-/// Returns all mistakes.
 pub fn load(
     file: Option<&Path>,
     environment: impl Iterator<Item = (String, String)>,
@@ -50,10 +46,6 @@ pub fn load(
 }
 
 /// Reads a configuration from `text`, as if it were the file `path`.
-///
-/// # Errors
-///
-/// Returns all mistakes.
 pub fn parse(path: &Path, text: &str) -> Result<Settings, Vec<Problem>> {
     let mut settings = Settings::default();
     let mut remarks = Remarks::default();
@@ -99,29 +91,7 @@ impl Settings {
         is_fixed || constants::is_gone(name)
     }
 
-    /// Sets a key. The value of a constant is ignored, with a warning. The error says what is wrong.
-    fn set(
-        &mut self,
-        name: &str,
-        value: impl FnOnce(&Key) -> Json,
-        origin: Origin,
-        warnings: &mut Vec<Problem>,
-    ) -> Result<(), String> {
-        if let Some(warning) = constants::gone(name, &origin) {
-            warnings.push(warning);
-            return Ok(());
-        }
-        let setting = self.sections.find_mut(name).ok_or_else(|| unknown_key(name))?;
-        if setting.key().constant && !self.sets_constants {
-            warnings.push(constants::warning(setting, &origin));
-            return Ok(());
-        }
-        let value = value(setting.key());
-        setting.set(&value, origin)
-    }
-
-    /// Applies values set through the API over those of file and environment. Values with a mistake
-    /// are left out; returns the mistakes. Constants that an earlier version has recorded are ignored.
+    /// Applies values set through the API, but for constants. Returns the mistakes, which are left out.
     pub fn apply_overrides(&mut self, values: &[(String, Json)]) -> Vec<Problem> {
         let mut problems = Vec::new();
         for (name, value) in values {
@@ -149,54 +119,26 @@ impl Settings {
             Ok(root) => root,
             Err(error) => return remarks.problems.push(file.syntax_problem(&error)),
         };
-        for (section, table) in root.get_ref() {
-            let at = section.span().start;
-            let section = section.get_ref();
-            if section == "listener" {
-                self.listeners = listener_table::read(file, table, self.sets_constants, remarks);
-                continue;
+        let sets_constants = self.sets_constants;
+        each_key("", root.get_ref(), &mut |name, at, value| {
+            if name == "listener" {
+                self.listeners = listener_table::read(file, at, value, sets_constants, remarks);
+                return;
             }
-            match table.get_ref().as_table() {
-                Some(table) if is_section(section) => {
-                    self.read_section(file, section, table, remarks);
-                }
-                Some(_) => remarks.problems.push(file.problem(at, unknown_section(section))),
-                None => {
-                    let text = format!("`{section}` is outside any section, such as [tracker]");
-                    remarks.problems.push(file.problem(at, text));
-                }
-            }
-        }
-    }
-
-    /// Reads the keys of a section, and its subsections.
-    fn read_section(
-        &mut self,
-        file: &File<'_>,
-        section: &str,
-        table: &DeTable<'_>,
-        remarks: &mut Remarks,
-    ) {
-        for (name, value) in table {
-            let at = name.span().start;
-            let name = format!("{section}.{}", name.get_ref());
-            let value = value.get_ref();
-            if let DeValue::Table(table) = value
-                && is_section(&name)
-            {
-                self.read_section(file, &name, table, remarks);
-                continue;
-            }
-            let is_key = self.sections.find_mut(&name).is_some();
+            let is_key = self.sections.find_mut(name).is_some();
             let read = if value.is_table() && !is_key {
-                Err(unknown_section(&name))
-            } else if is_section(&name) {
+                Err(unknown_section(name))
+            } else if is_section(name) {
                 Err(format!("`{name}` is a section, not a key: put its keys below [{name}]"))
+            } else if !name.contains('.') {
+                Err(format!("`{name}` is outside any section, such as [tracker]"))
             } else {
-                self.set(&name, |_| json(value), file.origin(at), &mut remarks.warnings)
+                let origin = file.origin(at);
+                let warnings = &mut remarks.warnings;
+                self.sections.set(name, |_| json(value), origin, sets_constants, warnings)
             };
             remarks.problems.extend(read.err().map(|text| file.problem(at, text)));
-        }
+        });
     }
 
     /// Replaces "auto" by the directory that it stands for, if there is one.
@@ -223,14 +165,14 @@ impl Settings {
             }
             let name = path.replace("__", ".").to_lowercase();
             let value = |key: &Key| variable_json(key, text);
-            let read = self.set(&name, value, origin.clone(), &mut remarks.warnings);
+            let (at, warnings) = (origin.clone(), &mut remarks.warnings);
+            let read = self.sections.set(&name, value, at, self.sets_constants, warnings);
             remarks.problems.extend(read.err().map(|text| Problem::new(&origin, text)));
         }
     }
 }
 
-/// Returns the variable of the key that `path` names with single underscores, as in `UDP_LISTEN`, if
-/// there is one.
+/// Returns the variable of the key that `path` names with single underscores, as in `UDP_LISTEN`.
 fn variable_with_section(sections: &Sections, path: &str) -> Option<String> {
     let meant = sections
         .settable()

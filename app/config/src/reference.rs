@@ -45,7 +45,6 @@ http.trusted_proxies = [\"127.0.0.1\"]\n```
 
 ";
 
-/// Returns the page.
 fn page() -> String {
     let mut page = String::from(HEAD);
     let defaults = Sections::default();

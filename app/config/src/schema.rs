@@ -17,7 +17,7 @@ macro_rules! settings {
         $(#[doc = $section_help:literal])+
         [$section:literal] $section_field:ident: $section_type:ident {
             $(
-                $(#[doc = $help:literal])+
+                $(#[doc = $help:literal])*
                 $key:ident: $kind:ident $(($($argument:tt)+))? $(, $flag:ident)* = $default:expr;
             )+
         }
@@ -27,7 +27,6 @@ macro_rules! settings {
             Section { name: $section, help: &[$($section_help),+] },
         )+];
 
-        /// A value for every key.
         #[derive(Clone, Debug, Default)]
         pub(crate) struct Sections {
             $(pub(crate) $section_field: $section_type,)+
@@ -47,7 +46,7 @@ macro_rules! settings {
                         static KEY: Key = Key::new(
                             concat!($section, ".", stringify!($key)),
                             kind!($kind $(($($argument)+))?),
-                            &[$($help),+],
+                            &[$($help),*],
                         )
                         $(.$flag())*;
                         Setting::by_default(&KEY, default_value!($kind, $default))
@@ -84,7 +83,6 @@ macro_rules! settings {
                 )+)+
             }
 
-            /// Returns the keys that have another value in `other`.
             pub(super) fn changed_keys(&self, other: &Self) -> Vec<&'static Key> {
                 let mut changed = Vec::new();
                 $($(
@@ -98,7 +96,6 @@ macro_rules! settings {
     };
 }
 
-/// The Rust type of a key's value.
 macro_rules! value_type {
     (Int($low:expr, $high:expr)) => { u32 };
     (AutoInt($low:expr, $high:expr)) => { Option<u32> };
@@ -109,7 +106,6 @@ macro_rules! value_type {
     (Certificates) => { Vec<CertificateFiles> };
 }
 
-/// The [`Kind`](super::key::Kind) of a key.
 macro_rules! kind {
     (Int($low:expr, $high:expr)) => {
         Kind::Int($low, $high)

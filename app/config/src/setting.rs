@@ -5,6 +5,7 @@
 
 use net::tls::CertificateFiles;
 use serde_json::{Value as Json, json};
+use std::fmt::Display;
 use tracker::Networks;
 
 use super::choices::Choice;
@@ -23,12 +24,10 @@ impl<T> Setting<T> {
         Self { key, value, origin: Origin::Default }
     }
 
-    /// Returns a mistake in this value.
     pub(super) fn problem(&self, text: impl AsRef<str>) -> Problem {
         Problem::new(&self.origin, format!("{}: {}", self.key.name, text.as_ref()))
     }
 
-    /// Returns a mistake in one item of this value.
     pub(super) fn item_problem(&self, item: &str, text: &str) -> Problem {
         self.problem(format!("`{item}`: {text}"))
     }
@@ -39,19 +38,11 @@ impl<T> Setting<T> {
 }
 
 impl Setting<u32> {
-    pub(super) fn low(&self) -> u32 {
-        match self.key.kind {
-            Kind::Int(low, _) => low,
-            _ => 0,
-        }
-    }
-
     pub(super) fn size(&self) -> usize {
         self.value as usize
     }
 }
 
-/// A [`Setting`] of any type.
 pub(crate) trait AnySetting {
     fn key(&self) -> &'static Key;
     fn origin(&self) -> &Origin;
@@ -87,7 +78,6 @@ impl<T: SettingValue> AnySetting for Setting<T> {
     }
 }
 
-/// A type that settings have.
 pub(super) trait SettingValue: Sized {
     /// Returns the value if it has the right type and is within the bounds of `kind`.
     fn from_json(value: &Json, kind: Kind) -> Option<Self>;
@@ -180,6 +170,24 @@ impl<T: Choice> SettingValue for T {
     }
 }
 
+impl Setting<Vec<String>> {
+    /// Converts each item. The error of `parse` says what was expected.
+    pub(super) fn items<T, E: Display>(
+        &self,
+        problems: &mut Vec<Problem>,
+        mut parse: impl FnMut(&str) -> Result<T, E>,
+    ) -> Vec<T> {
+        let mut items = Vec::new();
+        for text in &self.value {
+            match parse(text) {
+                Ok(item) => items.push(item),
+                Err(expected) => problems.push(self.item_problem(text, &expected.to_string())),
+            }
+        }
+        items
+    }
+}
+
 pub(super) fn networks(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Networks {
     let networks = Networks::parse(list.value.iter().map(String::as_str));
     networks.unwrap_or_else(|error| {
@@ -188,7 +196,6 @@ pub(super) fn networks(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>)
     })
 }
 
-/// Says what a key of this kind expects instead of `found`.
 pub(super) fn refusal(kind: Kind, found: &Json) -> String {
     let expected = match kind {
         Kind::Int(low, high) | Kind::AutoInt(low, high) if found.is_number() => {
@@ -202,46 +209,9 @@ pub(super) fn refusal(kind: Kind, found: &Json) -> String {
         Kind::List => "a list of strings".into(),
         Kind::Certificates => r#"a list of tables { chain = "FILE", key = "FILE" }"#.into(),
     };
-    let wrong_table = match (kind, found) {
-        (Kind::Certificates, Json::Array(items)) => items.iter().find_map(other_keys),
-        _ => None,
-    };
-    format!("expected {expected}, found {}", wrong_table.unwrap_or_else(|| described(found)))
-}
-
-/// Describes a table whose keys are not those of a certificate.
-fn other_keys(item: &Json) -> Option<String> {
-    let names: Vec<&str> = item.as_object()?.keys().map(String::as_str).collect();
-    match names[..] {
-        ["chain", "key"] => None,
-        [] => Some("an empty table".into()),
-        _ => {
-            let names: Vec<_> = names.iter().map(|name| name.escape_debug().to_string()).collect();
-            Some(format!("a table with {}", names.join(", ")))
-        }
-    }
-}
-
-/// Describes a value in a few words.
-fn described(value: &Json) -> String {
-    match value {
-        Json::Array(items) => {
-            let types = [
-                ("integers", Json::is_number as fn(&Json) -> bool),
-                ("strings", Json::is_string),
-                ("tables", Json::is_object),
-            ];
-            let same = types.iter().find(|(_, is_type)| items.iter().all(is_type));
-            match same {
-                _ if items.is_empty() => "an empty list".into(),
-                Some((name, _)) => format!("a list of {name}"),
-                None => "a list of other values".into(),
-            }
-        }
-        Json::Object(_) => "a table".into(),
-        Json::Null => "a value of another type".into(),
-        value => value.to_string(),
-    }
+    // Dates and infinities, which no key accepts.
+    let found = if found.is_null() { "a value of another type".into() } else { toml(found) };
+    format!("expected {expected}, found {found}")
 }
 
 pub(crate) fn toml(value: &Json) -> String {

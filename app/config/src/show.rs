@@ -54,12 +54,10 @@ pub fn init(is_short: bool) -> String {
     text
 }
 
-/// Returns the settings that a file of this kind has.
 fn written(defaults: &Sections, is_short: bool) -> impl Iterator<Item = &dyn AnySetting> {
     defaults.settable().filter(move |setting| !is_short || setting.key().common)
 }
 
-/// Returns the sections that a file of this kind has.
 fn used_sections(defaults: &Sections, is_short: bool) -> impl Iterator<Item = &'static Section> {
     SECTIONS.iter().filter(move |section| {
         written(defaults, is_short).any(|setting| setting.key().section() == section.name)
@@ -121,8 +119,7 @@ pub fn show(settings: &Settings) -> String {
     text
 }
 
-/// Returns the same for the management API, without the `[[listener]]` tables.
-/// `configured` are the settings as they were read last.
+/// Returns them for the management API, without tables. `configured` are those as they were read last.
 pub fn list(settings: &Settings, configured: &Settings) -> admin::Settings {
     let defaults = Sections::default();
     let all = settings.sections.settable();

@@ -1,22 +1,39 @@
 //! `[site]`: the site whose users announce.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tracker::Access;
 use types::limits::SITE_LIST_WINDOWS_MAX;
 
 use super::Config;
-use super::choices::SiteChoice;
+use super::choices::SiteKind;
 use super::key::Problem;
 use super::keys::{Sections, SiteSection};
 use super::setting::Setting;
 
-/// A site whose users announce.
+/// A site whose users announce. Values that its kind does not need mean nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteConfig {
-    /// Its kind, with what that needs.
+    /// Its kind.
     pub kind: SiteKind,
+    /// The URL of its database, perhaps with a password.
+    pub database: String,
+    /// The file with the password of the database, or an empty path.
+    pub database_password: PathBuf,
+    /// The file with the authority of the database's certificate, `public`, or empty for no TLS.
+    pub database_ca: String,
+    /// Where the site's calls arrive.
+    pub listen: Option<SocketAddr>,
+    /// The file with UNIT3D's `TRACKER_KEY`.
+    pub tracker_key: PathBuf,
+    /// The file with Gazelle's password of updates.
+    pub site_password: PathBuf,
+    /// The file with Gazelle's password of reports.
+    pub report_password: PathBuf,
+    /// The URL of Gazelle for calls about used-up tokens; empty = none.
+    pub url: String,
     /// Seconds within which the database has what users transferred.
     pub flush_s: u32,
     /// Most MiB of what waits on the disk.
@@ -48,55 +65,6 @@ pub struct SiteListWindow {
     pub lists: u32,
 }
 
-/// The kind of a site.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SiteKind {
-    /// Any site, which reads the feed.
-    Feed,
-    /// UNIT3D.
-    Unit3d {
-        /// Its database, and where its calls arrive.
-        database: SiteDatabase,
-        /// The file with its `TRACKER_KEY`.
-        tracker_key: PathBuf,
-    },
-    /// Gazelle.
-    Gazelle {
-        /// Its database, and where its calls arrive.
-        database: SiteDatabase,
-        /// The file with the password of updates.
-        site_password: PathBuf,
-        /// The file with the password of reports.
-        report_password: PathBuf,
-        /// The URL of the site for calls about used-up tokens; empty = none.
-        url: String,
-    },
-}
-
-/// The database of a site, and where the site calls.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SiteDatabase {
-    /// Its URL, perhaps with a password.
-    pub url: String,
-    /// The file with the password, if the URL has none.
-    pub password: Option<PathBuf>,
-    /// TLS of its connections.
-    pub tls: SiteTls,
-    /// Where calls arrive.
-    pub listen: SocketAddr,
-}
-
-/// TLS to the database of a site.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SiteTls {
-    /// As the URL says.
-    Off,
-    /// With certificates of public authorities.
-    Public,
-    /// With certificates of the authority in this file.
-    Authority(PathBuf),
-}
-
 /// Percents of what users transfer that are credited. `None` = no rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteFactors {
@@ -107,9 +75,14 @@ pub struct SiteFactors {
 }
 
 impl SiteConfig {
-    /// Returns the configuration if the section names a kind.
     pub(super) fn from_section(section: &SiteSection, problems: &mut Vec<Problem>) -> Option<Self> {
-        let kind = SiteKind::from_section(section, problems)?;
+        let kind = section.kind.value;
+        if kind == SiteKind::Off {
+            return None;
+        }
+        let listen = section.listen.value.parse().ok();
+        check_kind(section, listen, problems);
+        let path = |file: &Setting<String>| PathBuf::from(&file.value);
         let factors = |upload: &Setting<Option<u32>>, download: &Setting<Option<u32>>| {
             SiteFactors { upload: upload.value, download: download.value }
         };
@@ -128,6 +101,14 @@ impl SiteConfig {
             (windows(&section.seed_lists), windows(&section.leech_lists));
         Some(Self {
             kind,
+            database: section.database.value.clone(),
+            database_password: path(&section.database_password),
+            database_ca: section.database_ca.value.clone(),
+            listen: listen.filter(|_| kind != SiteKind::Feed),
+            tracker_key: path(&section.tracker_key),
+            site_password: path(&section.site_password),
+            report_password: path(&section.report_password),
+            url: section.url.value.clone(),
             seed_lists,
             leech_lists,
             connectable_from: read_sources(section, problems),
@@ -147,45 +128,39 @@ impl SiteConfig {
         })
     }
 
-    /// Returns the site's database, unless it reads the feed.
-    pub fn database(&self) -> Option<&SiteDatabase> {
-        match &self.kind {
-            SiteKind::Feed => None,
-            SiteKind::Unit3d { database, .. } | SiteKind::Gazelle { database, .. } => {
-                Some(database)
-            }
-        }
-    }
-
     /// Returns the ports to which the tracker connects: those of the database, and of the site.
     pub fn ports(&self) -> impl Iterator<Item = u16> {
+        const OF_MYSQL: u16 = 3306;
         const OF_HTTP: u16 = 80;
-        let database = self.database().map(SiteDatabase::port);
-        let site = match &self.kind {
-            SiteKind::Gazelle { url, .. } if !url.is_empty() => {
-                Some(port_of(url).unwrap_or(OF_HTTP))
-            }
-            _ => None,
-        };
+        let database =
+            (self.kind != SiteKind::Feed).then(|| port_of(&self.database).unwrap_or(OF_MYSQL));
+        let calls = self.kind == SiteKind::Gazelle && !self.url.is_empty();
+        let site = calls.then(|| port_of(&self.url).unwrap_or(OF_HTTP));
         database.into_iter().chain(site)
     }
+}
 
-    /// Returns the files with secrets, and that with the authority of the database.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        let secrets: Vec<&PathBuf> = match &self.kind {
-            SiteKind::Feed => Vec::new(),
-            SiteKind::Unit3d { tracker_key, .. } => vec![tracker_key],
-            SiteKind::Gazelle { site_password, report_password, .. } => {
-                vec![site_password, report_password]
-            }
-        };
-        let database = self.database();
-        let password = database.and_then(|database| database.password.as_ref());
-        let ca = database.and_then(|database| match &database.tls {
-            SiteTls::Authority(file) => Some(file),
-            SiteTls::Off | SiteTls::Public => None,
-        });
-        secrets.into_iter().chain(password).chain(ca).map(PathBuf::as_path)
+fn check_kind(section: &SiteSection, listen: Option<SocketAddr>, problems: &mut Vec<Problem>) {
+    let secrets = match section.kind.value {
+        SiteKind::Off | SiteKind::Feed => return,
+        SiteKind::Unit3d => vec![(&section.tracker_key, "TRACKER_KEY")],
+        SiteKind::Gazelle => vec![
+            (&section.site_password, "TRACKER_SECRET"),
+            (&section.report_password, "TRACKER_REPORTKEY"),
+        ],
+    };
+    let url = &section.database;
+    if url.value.strip_prefix("mysql://").is_none_or(str::is_empty) {
+        let text = "expected the URL of the site's database, e.g. `mysql://tidegate@127.0.0.1:3306/unit3d`";
+        problems.push(url.problem(text));
+    }
+    if listen.is_none() {
+        let text =
+            "expected an address on which the site's calls are answered, e.g. `127.0.0.1:6971`";
+        problems.push(section.listen.problem(text));
+    }
+    for (file, what) in secrets.into_iter().filter(|(file, _)| file.value.is_empty()) {
+        problems.push(file.problem(format!("expected a file with {what} of the site")));
     }
 }
 
@@ -210,20 +185,13 @@ fn read_windows(text: &str) -> Option<Vec<SiteListWindow>> {
 
 fn read_sources(section: &SiteSection, problems: &mut Vec<Problem>) -> Vec<IpAddr> {
     let setting = &section.connectable_from;
-    let mut sources: Vec<IpAddr> = Vec::new();
-    for text in &setting.value {
-        match text.parse::<IpAddr>() {
-            Ok(ip) if sources.iter().all(|other| other.is_ipv4() != ip.is_ipv4()) => {
-                sources.push(ip)
-            }
-            _ => {
-                let text = format!(
-                    "`{text}`: expected an address of this machine, at most one of each family, e.g. `203.0.113.7`"
-                );
-                problems.push(setting.problem(text));
-            }
-        }
-    }
+    let mut families = BTreeSet::new();
+    let sources = setting.items(problems, |text| match text.parse::<IpAddr>() {
+        Ok(ip) if families.insert(ip.is_ipv4()) => Ok(ip),
+        _ => Err(
+            "expected an address of this machine, at most one of each family, e.g. `203.0.113.7`",
+        ),
+    });
     if section.connectable_required.value && setting.value.is_empty() {
         let text =
             "requires site.connectable_from: nothing is known of clients that are not probed";
@@ -232,76 +200,10 @@ fn read_sources(section: &SiteSection, problems: &mut Vec<Problem>) -> Vec<IpAdd
     sources
 }
 
-impl SiteKind {
-    /// Returns the kind, or `None` if there is no site, or a key is missing or wrong, which is then a problem.
-    fn from_section(section: &SiteSection, problems: &mut Vec<Problem>) -> Option<Self> {
-        let database = match section.kind.value {
-            SiteChoice::Off => return None,
-            SiteChoice::Feed => return Some(Self::Feed),
-            SiteChoice::Unit3d | SiteChoice::Gazelle => SiteDatabase::new(section, problems),
-        };
-        let mut secret = |file: &Setting<String>, what: &str| {
-            if file.value.is_empty() {
-                problems.push(file.problem(format!("expected a file with {what} of the site")));
-                return None;
-            }
-            Some(PathBuf::from(&file.value))
-        };
-        if section.kind.value == SiteChoice::Unit3d {
-            let tracker_key = secret(&section.tracker_key, "TRACKER_KEY");
-            return Some(Self::Unit3d { database: database?, tracker_key: tracker_key? });
-        }
-        let site_password = secret(&section.site_password, "TRACKER_SECRET");
-        let report_password = secret(&section.report_password, "TRACKER_REPORTKEY");
-        Some(Self::Gazelle {
-            database: database?,
-            site_password: site_password?,
-            report_password: report_password?,
-            url: section.url.value.clone(),
-        })
-    }
-}
-
-impl SiteDatabase {
-    /// Returns the port of the database.
-    pub fn port(&self) -> u16 {
-        const OF_MYSQL: u16 = 3306;
-        port_of(&self.url).unwrap_or(OF_MYSQL)
-    }
-
-    /// Returns `None` if a key is missing or wrong, which is then a problem.
-    fn new(section: &SiteSection, problems: &mut Vec<Problem>) -> Option<Self> {
-        let SiteSection { database: url, database_password: password, listen, .. } = section;
-        let has_url = url.value.strip_prefix("mysql://").is_some_and(|rest| !rest.is_empty());
-        if !has_url {
-            let text = "expected the URL of the site's database, e.g. \
-                        `mysql://tidegate@127.0.0.1:3306/unit3d`";
-            problems.push(url.problem(text));
-        }
-        let address = listen.value.parse::<SocketAddr>();
-        if address.is_err() {
-            let text =
-                "expected an address on which the site's calls are answered, e.g. `127.0.0.1:6971`";
-            problems.push(listen.problem(text));
-        }
-        has_url.then_some(Self {
-            url: url.value.clone(),
-            password: Some(&password.value).filter(|file| !file.is_empty()).map(PathBuf::from),
-            tls: match &*section.database_ca.value {
-                "" => SiteTls::Off,
-                "public" => SiteTls::Public,
-                file => SiteTls::Authority(file.into()),
-            },
-            listen: address.ok()?,
-        })
-    }
-}
-
 impl Config {
-    /// Checks what a site needs of other sections.
     pub(super) fn check_site(&self, sections: &Sections, problems: &mut Vec<Problem>) {
         let kind = &sections.site.kind;
-        if kind.value == SiteChoice::Off {
+        if kind.value == SiteKind::Off {
             return;
         }
         if self.state_dir.is_none() {
@@ -334,19 +236,19 @@ mod tests {
         let factors = |upload, download| SiteFactors { upload, download };
         assert_eq!(site.factors, factors(Some(100), Some(100)));
         assert_eq!(site.donor_factors, factors(None, Some(50)));
-        assert_eq!(site.files().collect::<Vec<_>>(), [Path::new("/k")]);
-        let database = site.database().unwrap();
-        assert_eq!((database.listen.port(), database.port()), (1, 3306));
+        assert_eq!(site.listen.unwrap().port(), 1);
         let days = |lists: &[SiteListWindow]| lists[3];
         assert_eq!(days(&site.seed_lists), SiteListWindow { seconds: 86_400, lists: 500 });
         assert_eq!(days(&site.leech_lists), SiteListWindow { seconds: 86_400, lists: 1_000 });
         assert!(site.connectable_from.is_empty() && !site.connectable_required);
         for (url, port) in [
+            ("mysql://a@h/d", 3306),
             ("mysql://u:p@h:3307/d?x=1", 3307),
             ("mysql://[::1]:9/d", 9),
             ("mysql://u:p%40:7@h/d", 3306),
         ] {
-            assert_eq!(SiteDatabase { url: url.into(), ..database.clone() }.port(), port, "{url}");
+            let site = SiteConfig { database: url.into(), ..site.clone() };
+            assert_eq!(site.ports().collect::<Vec<_>>(), [port], "{url}");
         }
         let off = Config::from_settings(&read("[site]\nflush_s = 9\n").unwrap()).unwrap();
         assert_eq!(off.site, None);

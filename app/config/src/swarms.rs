@@ -9,10 +9,11 @@ use types::limits;
 use super::keys::Sections;
 use super::{interval_jitter_s, memory_budget, peer_lifetime_s};
 
-/// The directory of the journal within that of the records.
 const DIRECTORY: &str = "swarms";
 /// Seconds by which a client may be late, beyond its interval.
 const LATE_S: u32 = 120;
+/// The shortest round, seconds.
+pub(super) const ROUND_S_MIN: u32 = 60;
 
 /// The journal of swarms.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +48,8 @@ impl SwarmsConfig {
         let round = &state.swarms_round_s;
         let interval_s = tracker.interval_s.value + interval_jitter_s(tracker);
         let spare_s = peer_lifetime_s(tracker).saturating_sub(interval_s + LATE_S);
-        let is_lifetime_short = spare_s < round.low();
-        let round_s_max = spare_s.max(round.low());
+        let is_lifetime_short = spare_s < ROUND_S_MIN;
+        let round_s_max = spare_s.max(ROUND_S_MIN);
         Some(Self {
             dir: Self::directory(place),
             round: Duration::from_secs(round.value.min(round_s_max).into()),

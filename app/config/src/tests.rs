@@ -13,7 +13,6 @@ pub(super) fn read(text: &str) -> Result<Settings, Vec<Problem>> {
     read_with(text, std::iter::once(unstable))
 }
 
-/// Reads a file as users have it.
 fn read_as_user(text: &str) -> Result<Settings, Vec<Problem>> {
     read_with(text, std::iter::empty())
 }

@@ -7,12 +7,11 @@ use net::process::memory_bytes;
 use tracker::Access;
 use types::Scope;
 
+use super::choices::SiteKind;
 use super::constants;
 use super::key::{Problem, unique};
-use super::site::SiteKind;
 use super::{AcmeConfig, Challenge, Config, ListenerGroup, ListenerPolicyConfig, Transport};
 
-/// Returns what to know of a listener's policy.
 fn policy_warnings(policy: &ListenerPolicyConfig) -> Vec<String> {
     let mut warnings = Vec::new();
     let external = policy.external.as_ref();

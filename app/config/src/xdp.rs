@@ -1,14 +1,13 @@
 //! `[xdp]`: the XDP program before the UDP sockets.
 
+use std::collections::BTreeSet;
 use xdp::{Mode, ReplyMac};
 
 use super::key::Problem;
 use super::keys::XdpSection;
 use super::setting::Setting;
 
-/// The longest name of an interface, in bytes.
 const INTERFACE_NAME_MAX: usize = 15;
-/// The highest VLAN id.
 const VLAN_MAX: u16 = 4094;
 
 /// Options of the XDP program.
@@ -55,27 +54,21 @@ impl XdpConfig {
 }
 
 fn interfaces(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<String> {
-    for (at, name) in list.value.iter().enumerate() {
+    let mut known = BTreeSet::new();
+    list.items(problems, |name| {
         let is_wrong_byte = |byte: u8| byte == b'/' || byte.is_ascii_whitespace();
         if name.is_empty() || name.len() > INTERFACE_NAME_MAX || name.bytes().any(is_wrong_byte) {
-            let text = "expected the name of a network interface, 1 to 15 bytes such as `eth0`";
-            problems.push(list.item_problem(name, text));
-        } else if list.value[..at].contains(name) {
-            problems.push(list.item_problem(name, "is listed twice"));
+            return Err("expected the name of a network interface, 1 to 15 bytes such as `eth0`");
         }
-    }
-    list.value.clone()
+        if known.insert(name.to_owned()) { Ok(name.to_owned()) } else { Err("is listed twice") }
+    })
 }
 
 fn vlans(list: &Setting<Vec<String>>, problems: &mut Vec<Problem>) -> Vec<u16> {
-    let mut vlans = Vec::new();
-    for text in &list.value {
-        match text.parse() {
-            Ok(id) if (1..=VLAN_MAX).contains(&id) => vlans.push(id),
-            _ => problems.push(list.item_problem(text, "expected a VLAN id from 1 to 4094")),
-        }
-    }
-    vlans
+    list.items(problems, |text| match text.parse() {
+        Ok(id) if (1..=VLAN_MAX).contains(&id) => Ok(id),
+        _ => Err("expected a VLAN id from 1 to 4094"),
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ pub(crate) mod token_keys;
 mod torrents;
 mod user_keys;
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -19,7 +18,7 @@ use std::time::SystemTime;
 use ::lists::{ReadList, Registry};
 use anyhow::{Context, Result};
 use net::process::own_addresses;
-use tracker::access::{AccessLists, HashList};
+use tracker::access::AccessLists;
 use tracker::{ExternalAddress, ListenerPolicy, NetworkTable, Tracker};
 use types::UserKey;
 
@@ -38,7 +37,6 @@ pub(crate) struct AccessState {
     users: FileKeys,
     pub(crate) token_keys: TokenKeys,
     pub(crate) folders: TorrentFolders,
-    /// The state of the lists in use.
     pub(crate) lists: Arc<Registry>,
     /// The address that others get instead of one that only this machine reaches, at listeners without a configured
     /// one.
@@ -54,7 +52,6 @@ impl AccessState {
     }
 }
 
-/// Returns whether clients elsewhere may be served, directly or by a proxy on this machine.
 fn serves_others(config: &Config) -> bool {
     let is_open = |group: &ListenerGroup| {
         let is_loopback = |address: &SocketAddr| address.ip().to_canonical().is_loopback();
@@ -86,7 +83,6 @@ pub(crate) fn read(config: &Config, folders: &TorrentFolders) -> Result<AccessFi
     })
 }
 
-/// Replaces the torrents of folders that have changed.
 pub(crate) fn apply_folders(config: &Config, state: &AccessState, tracker: &Tracker) {
     let folders = &state.folders;
     let mut policies = tracker.settings().listeners.clone();
@@ -101,13 +97,11 @@ pub(crate) fn apply_folders(config: &Config, state: &AccessState, tracker: &Trac
     tracker.replace_listeners(&policies);
 }
 
-/// Returns the folder of torrents that decide at a listener.
 fn folder_of(policy: &ListenerPolicyConfig) -> Option<&Path> {
     let path = policy.torrents.as_path();
     Some(path).filter(|path| policy.uses_allow() && !path.as_os_str().is_empty())
 }
 
-/// Reads the lists of every listener policy.
 fn read_policies(
     config: &Config,
     folders: &TorrentFolders,
@@ -140,7 +134,6 @@ fn read_policies(
 }
 
 impl AccessFiles {
-    /// Applies lists, keys and networks.
     pub(crate) fn apply(mut self, tracker: &Tracker, state: &mut AccessState) {
         for policy in &mut self.listener_policies {
             policy.external = policy.external.take().or_else(|| state.own_address.clone());
@@ -153,27 +146,15 @@ impl AccessFiles {
         state.lists.set_lists(self.lists);
     }
 
-    /// Returns the numbers of entries, counting each list once.
     pub(crate) fn summary(&self) -> String {
-        let count = |list: fn(&ListenerPolicy) -> &Arc<HashList>| -> usize {
-            let lists: BTreeMap<_, _> = self
-                .listener_policies
-                .iter()
-                .map(list)
-                .map(|list| (Arc::as_ptr(list), list.len()))
-                .collect();
-            lists.into_values().sum()
+        let count = |begin: &str| -> u64 {
+            self.lists.iter().filter(|list| list.key.starts_with(begin)).map(|it| it.entries).sum()
         };
-        let (allow, deny) = (
-            count(|listener_policy| &listener_policy.lists.allow)
-                + count(|listener_policy| &listener_policy.lists.torrents),
-            count(|listener_policy| &listener_policy.lists.deny),
-        );
+        let (allow, deny) = (count("access.allow"), count("access.deny"));
         format!("{allow} allowed, {deny} denied, {} keys", self.keys.len())
     }
 }
 
-/// Notices when files change.
 #[derive(Default)]
 pub(crate) struct FileWatcher {
     seen: Vec<(PathBuf, Option<FileState>)>,
@@ -193,7 +174,6 @@ impl FileWatcher {
         Self::of(config.files().chain(config.list_urls().map(|(_, url)| url.copy.as_path())))
     }
 
-    /// Watches files from their present state on.
     pub(crate) fn of<'a>(paths: impl Iterator<Item = &'a Path>) -> Self {
         Self { seen: paths.map(|path| (path.to_owned(), file_state(path))).collect() }
     }
@@ -214,7 +194,6 @@ impl FileWatcher {
 }
 
 impl FileState {
-    /// Returns the state of the file with this metadata.
     fn of(meta: &fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
         Self { modified: meta.modified().ok(), len: meta.len(), inode: meta.ino() }
@@ -228,7 +207,6 @@ pub(crate) fn read_up_to(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the state of the file at `path`, if there is one.
 pub(crate) fn file_state(path: &Path) -> Option<FileState> {
     fs::metadata(path).ok().as_ref().map(FileState::of)
 }

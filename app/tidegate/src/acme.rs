@@ -39,7 +39,7 @@ use crate::serve::workers::follow;
 use cache::Cache;
 use client::Client;
 use config::{AcmeConfig, Config, Transport};
-use order::{Authority, Failure, Obtained};
+use order::{Authority, Failure};
 use schedule::{Backoff, FailureScope, Now, Schedule, validity};
 
 /// The longest sleep. A jump of the clock, or the end of the process that renews, is noticed after it.
@@ -53,7 +53,6 @@ const RENEWAL_INFO_PERIOD: [Duration; 2] =
 /// Begins the messages about the cache, which is in the directory that this key names.
 const CACHE_KEY: &str = "state.dir";
 
-/// Starts the thread that renews certificates, and sends it the configuration.
 #[derive(Default)]
 pub(crate) struct AcmeModule {
     configs: watch::Sender<Option<AcmeConfig>>,
@@ -69,14 +68,12 @@ impl Module for AcmeModule {
         findings.problems.extend(problems.map(|error| format!("{error:#}")));
     }
 
-    /// Creates the cache's directory, and checks the file of roots.
     fn prepare(&self, config: &Config) -> Result<()> {
         let Some(acme) = &config.acme else { return Ok(()) };
         client::roots(acme.ca.as_deref())?;
         create_directory(CACHE_KEY, &acme.cache, future_owner(config))
     }
 
-    /// Prepares while the process is still root.
     fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
         self.prepare(opening.config)
     }
@@ -85,7 +82,6 @@ impl Module for AcmeModule {
     fn load(&mut self, loading: &mut Loading<'_>) -> Result<()> {
         let Some(acme) = &loading.config.acme else { return Ok(()) };
         let cache = Cache::open(acme)?;
-        // Without the lock, nothing could be saved.
         drop(cache.lock()?);
         let saved = acme.domains.iter().filter_map(|domain| cache.certificate(domain).ok()?);
         loading.certificates.replace_obtained(saved.collect());
@@ -98,15 +94,15 @@ impl Module for AcmeModule {
             return Ok(());
         }
         self.configure(running.config);
-        let store = CertStore {
-            certificates: Arc::clone(&running.shared.certificates),
-            challenges: Arc::clone(&running.config.challenges),
-        };
+        let certificates = Arc::clone(&running.shared.certificates);
+        let challenges = Arc::clone(&running.config.challenges);
         let sources = Arc::clone(running.workers.metric_sources());
         let configs = self.configs.subscribe();
         let stop = running.workers.stopping();
         running.workers.start("acme", lower_priority, move || {
-            follow(configs, stop, async |config| run_renewer(config, &store, &sources).await)
+            follow(configs, stop, async |config| {
+                run_renewer(config, &certificates, &challenges, &sources).await;
+            })
         })
     }
 
@@ -119,25 +115,18 @@ impl Module for AcmeModule {
     }
 }
 
-/// Where certificates and responses to challenges are placed.
-#[derive(Clone)]
-struct CertStore {
-    certificates: Arc<Certificates>,
-    challenges: Arc<Challenges>,
-}
-
-/// Renews certificates until it is dropped.
 async fn run_renewer(
     config: Option<AcmeConfig>,
-    store: &CertStore,
+    certificates: &Arc<Certificates>,
+    challenges: &Arc<Challenges>,
     metric_sources: &MetricSources,
 ) {
     let Some(config) = config else {
-        store.certificates.replace_obtained(Vec::new());
+        certificates.replace_obtained(Vec::new());
         return std::future::pending().await;
     };
     let mut renewer = loop {
-        match Renewer::new(config.clone(), store, &metric_sources.acme) {
+        match Renewer::new(config.clone(), certificates, challenges, &metric_sources.acme) {
             Ok(renewer) => break renewer,
             Err(error) => {
                 error!("certificates cannot be renewed: {error:#}");
@@ -151,7 +140,6 @@ async fn run_renewer(
     }
 }
 
-/// The state of all hosts and of the server.
 struct Renewer<'a> {
     authority: Arc<Authority>,
     attempts: &'a AcmeAttempts,
@@ -159,7 +147,6 @@ struct Renewer<'a> {
     /// The pause after failures of the server, for all hosts.
     backoff: Backoff,
     watcher: FileWatcher,
-    /// The right to renew, if this process has it.
     lock: Option<File>,
 }
 
@@ -172,7 +159,12 @@ struct Host {
 }
 
 impl<'a> Renewer<'a> {
-    fn new(config: AcmeConfig, store: &CertStore, attempts: &'a AcmeAttempts) -> Result<Self> {
+    fn new(
+        config: AcmeConfig,
+        certificates: &Arc<Certificates>,
+        challenges: &Arc<Challenges>,
+        attempts: &'a AcmeAttempts,
+    ) -> Result<Self> {
         let host = |domain: &String| Host {
             domain: domain.clone(),
             certificate: None,
@@ -183,8 +175,8 @@ impl<'a> Renewer<'a> {
         let authority = Authority {
             cache: Cache::open(&config)?,
             client: Client::new(config.ca.as_deref())?,
-            certificates: Arc::clone(&store.certificates),
-            challenges: Arc::clone(&store.challenges),
+            certificates: Arc::clone(certificates),
+            challenges: Arc::clone(challenges),
             config,
         };
         let mut renewer = Self {
@@ -235,7 +227,6 @@ impl<'a> Renewer<'a> {
         wait.clamp(Duration::from_secs(1), WAKE_PERIOD)
     }
 
-    /// Loads and publishes all saved certificates.
     fn read(&mut self) {
         let cache = &self.authority.cache;
         let paths: Vec<_> = self.hosts.iter().map(|host| cache.path(&host.domain)).collect();
@@ -258,8 +249,7 @@ impl<'a> Renewer<'a> {
         self.authority.certificates.replace_obtained(certificates.collect());
     }
 
-    /// Asks the server from time to time whether to renew a certificate early, which is how it announces
-    /// mass revocations.
+    /// Asks the server whether to renew a certificate early, which is how it announces mass revocations.
     async fn update_renewal_info(&mut self, at: usize) {
         let Some(host) = self.hosts.get_mut(at) else { return };
         let Some(certificate) = host.certificate.clone() else { return };
@@ -273,7 +263,6 @@ impl<'a> Renewer<'a> {
                 host.schedule.suggest(suggested);
                 again.clamp(RENEWAL_INFO_PERIOD[0], RENEWAL_INFO_PERIOD[1])
             }
-            // The certificate is renewed in time anyway.
             Err(Failure { text, .. }) => {
                 debug!(domain = host.domain, reason = text, "cannot get the server's renewal time");
                 RENEWAL_INFO_PERIOD[0]
@@ -290,12 +279,8 @@ impl<'a> Renewer<'a> {
             catch_panic(async move { authority.obtain(&domain, old.as_ref()).await }).await;
         let now = Instant::now();
         match obtained {
-            Ok(Obtained { certificate, save_error }) => {
+            Ok(certificate) => {
                 self.attempts.obtained.fetch_add(1, Ordering::Relaxed);
-                if let Some(error) = save_error {
-                    let domain = &host.domain;
-                    error!(domain, error, "cannot save the certificate: a restart needs another");
-                }
                 host.schedule.obtained(now, validity(&certificate), random_fraction());
                 host.certificate = Some(certificate);
                 host.renewal_info_at = now + RENEWAL_INFO_PERIOD[0];
@@ -319,7 +304,6 @@ impl<'a> Renewer<'a> {
 }
 
 impl Host {
-    /// Describes the certificate that its clients get.
     fn status(&self) -> String {
         let Some(certificate) = &self.certificate else {
             return "there is no certificate yet".into();
@@ -333,11 +317,9 @@ impl Host {
     }
 }
 
-/// Runs `work` in a task, so that a panic becomes a failure.
 async fn catch_panic<T: Send + 'static>(
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    // Aborts its task when this future is dropped.
     let mut tasks = JoinSet::new();
     tasks.spawn(work);
     let ended = tasks.join_next().await.transpose().ok().flatten();

@@ -16,7 +16,6 @@ mod rules;
 mod status;
 mod table;
 mod torrents;
-mod upload;
 
 use std::fmt::Display;
 use std::path::Path;
@@ -29,7 +28,7 @@ use crate::cli::{self, UsageError};
 use api::escape;
 use table::{Column, Table};
 
-pub(crate) use api::{Api, Endpoint};
+pub(crate) use api::Api;
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterApi, NodeArgs, NodeCommand};
 pub(crate) use endpoint::{ApiArgs, here};
@@ -103,7 +102,6 @@ enum AdminCommand {
     Events(events::EventsArgs),
 }
 
-/// Runs the command. The configuration in `config` tells where the API is, unless the command does.
 pub(crate) fn run(admin: &Admin, config: Option<&Path>) -> ExitCode {
     exit(admin.run(config))
 }
@@ -151,14 +149,12 @@ impl Admin {
     }
 }
 
-/// The API, and how its responses are printed.
 struct Session {
     api: Api,
     json: bool,
 }
 
 impl Session {
-    /// Prints `value` as text, or as JSON.
     fn print_value(
         &self,
         value: &Value,
@@ -176,7 +172,6 @@ impl Session {
         if cli::print(text)? { Ok(()) } else { Err(ApiError::OutputClosed) }
     }
 
-    /// Prints the response to a request, one value per line.
     fn show(&self, request: &str, body: Option<&Value>) -> Result<(), ApiError> {
         self.print_value(&self.api.request(request, body)?, table::lines)
     }
@@ -194,7 +189,16 @@ impl Session {
         let mut cursor = String::new();
         loop {
             let page = self.api.request(&format!("GET {path}{cursor}"), None)?;
-            left -= self.rows(&page, of, left, &mut table)?;
+            let items = items_of(&page, of)?;
+            let items = items.get(..left).unwrap_or(items);
+            let text = if self.json {
+                items.iter().map(|item| format!("{item}\n")).collect()
+            } else {
+                items.iter().for_each(|item| table.add(item));
+                table.drain()
+            };
+            self.print(&text)?;
+            left -= items.len();
             match &page["next"] {
                 Value::Null => return Ok(()),
                 _ if left == 0 => return Ok(()),
@@ -203,29 +207,8 @@ impl Session {
             }
         }
     }
-
-    /// Prints up to `max` items of a page. Returns how many there were.
-    fn rows(
-        &self,
-        page: &Value,
-        of: &str,
-        max: usize,
-        table: &mut Table,
-    ) -> Result<usize, ApiError> {
-        let items = items_of(page, of)?;
-        let items = items.get(..max).unwrap_or(items);
-        let text = if self.json {
-            items.iter().map(|item| format!("{item}\n")).collect()
-        } else {
-            items.iter().for_each(|item| table.add(item));
-            table.drain()
-        };
-        self.print(&text)?;
-        Ok(items.len())
-    }
 }
 
-/// Returns the list `name` in a response.
 fn items_of<'a>(response: &'a Value, name: &str) -> Result<&'a [Value], ApiError> {
     response[name].as_array().map(Vec::as_slice).ok_or_else(|| {
         ApiError::Failed(format!(

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use client::{AnnounceResponse, Session, SessionConfig, TrackerError, Url, counted, peer_id};
 use serde_json::{Value, json};
 use types::{Event, Family, InfoHash, NumWant, PeerId};
@@ -24,8 +25,8 @@ pub(crate) struct Announce {
     #[arg(required = true, num_args = 1..=2, value_name = "[URL] TORRENT")]
     words: Vec<String>,
     /// The event to announce [default: started, then stopped].
-    #[arg(long, value_enum)]
-    event: Option<EventArg>,
+    #[arg(long, value_parser = PossibleValuesParser::new(EVENTS.map(Event::name)).map(event_of))]
+    event: Option<Event>,
     /// Do not announce `stopped` at the end: the peer stays until the tracker removes it.
     #[arg(long)]
     stay: bool,
@@ -58,29 +59,14 @@ pub(crate) struct Announce {
     connect: ConnectArgs,
 }
 
-/// The event of an announce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum EventArg {
-    /// A regular announce.
-    None,
-    Started,
-    Completed,
-    Stopped,
-    /// A partial seed has stopped downloading (BEP 21).
-    Paused,
-}
-
-/// Announces one torrent to one tracker.
 struct Announcer {
     url: Url,
     announce: types::Announce,
     session: Option<(Session, SocketAddr)>,
-    /// True if the tracker has accepted an announce of the peer.
     is_known: bool,
 }
 
 impl Announce {
-    /// Announces, and prints the responses. Returns false if any tracker failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let mut config = self.connect.session_config()?;
         config.key = self.key.unwrap_or(config.key);
@@ -143,7 +129,7 @@ impl Announce {
                     info_hash,
                     peer_id,
                     port: self.port,
-                    event: self.event.unwrap_or(EventArg::Started).into(),
+                    event: self.event.unwrap_or(Event::Started),
                     left: Some(self.left.or(target.length).unwrap_or(1)),
                     uploaded: self.uploaded,
                     downloaded: self.downloaded,
@@ -236,7 +222,6 @@ impl Announcer {
     }
 }
 
-/// Returns how long the tracker asks to wait.
 fn interval(announced: &AnnounceResponse) -> Duration {
     let interval = announced.interval_s.max(announced.min_interval_s);
     Duration::from_secs(interval.unwrap_or(0)).clamp(INTERVAL_MIN, INTERVAL_MAX)
@@ -247,16 +232,11 @@ const INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// The longest wait, after which no tracker still has the peer.
 const INTERVAL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-impl From<EventArg> for Event {
-    fn from(word: EventArg) -> Self {
-        match word {
-            EventArg::None => Self::None,
-            EventArg::Started => Self::Started,
-            EventArg::Completed => Self::Completed,
-            EventArg::Stopped => Self::Stopped,
-            EventArg::Paused => Self::Paused,
-        }
-    }
+const EVENTS: [Event; 5] =
+    [Event::None, Event::Started, Event::Completed, Event::Stopped, Event::Paused];
+
+fn event_of(name: String) -> Event {
+    EVENTS.into_iter().find(|event| event.name() == name).unwrap_or_default()
 }
 
 fn peer_id_of(text: &str) -> Result<PeerId, String> {
@@ -295,22 +275,5 @@ mod tests {
         let help = Announce::augment_args(clap::Command::new("announce")).render_long_help();
         let help = help.to_string();
         assert!(help.contains(&format!("[default: {prefix} and")), "{help}");
-    }
-
-    #[test]
-    fn limits_the_interval() {
-        let interval = |interval_s, min_interval_s| {
-            interval(&AnnounceResponse {
-                interval_s,
-                min_interval_s,
-                ..AnnounceResponse::default()
-            })
-            .as_secs()
-        };
-        assert_eq!(interval(Some(1800), None), 1800);
-        assert_eq!(interval(Some(60), Some(90)), 90);
-        assert_eq!(interval(Some(0), None), 1);
-        assert_eq!(interval(None, None), 1);
-        assert_eq!(interval(Some(u64::MAX), None), 24 * 3600);
     }
 }

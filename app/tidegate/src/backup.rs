@@ -14,7 +14,6 @@ use crate::cli;
 use crate::permissions::create_state_directory;
 use config::Config;
 
-/// Stands for standard output or input.
 const STREAM: &str = "-";
 
 /// Write an archive of the state directory, while the tracker runs or not.
@@ -49,7 +48,6 @@ impl Backup {
         end(self.write(config), self.file == Path::new(STREAM))
     }
 
-    /// Returns what to tell the user.
     fn write(&self, config: Option<&Path>) -> Result<String> {
         let folder = folder(&load(config)?)?;
         let parts = ArchiveParts { secrets: !self.no_secrets, swarms: self.swarms };
@@ -89,7 +87,6 @@ impl Restore {
         end(self.read(config), false)
     }
 
-    /// Returns what to tell the user.
     fn read(&self, config: Option<&Path>) -> Result<String> {
         let config = load(config)?;
         let folder = folder(&config)?;
@@ -134,13 +131,11 @@ fn load(file: Option<&Path>) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns the state directory.
 fn folder(config: &Config) -> Result<PathBuf> {
     let folder = config.state_dir.clone();
     folder.context("state.dir is empty: name the configuration of the tracker by --config")
 }
 
-/// Prints the end of a command. Returns its exit code.
 fn end(done: Result<String>, is_archive_on_stdout: bool) -> ExitCode {
     match done {
         // The archive ends where it ends.

@@ -4,20 +4,26 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use net::tls::{Certificate, ChainStatus};
+use net::tls::{Certificate, Certificates, ChainStatus};
+use tracing::warn;
 
 use crate::permissions::is_readable_by_all;
 use config::Config;
 
 const DAY_S: u64 = 24 * 3600;
 
-/// Reads the certificates that `config` names.
 pub(crate) fn read(config: &Config) -> Result<Vec<Certificate>> {
     let read = |files| Certificate::read(files).context("tls.certificates");
     config.certificates.iter().map(read).collect()
 }
 
-/// Returns warnings about certificates that clients will probably refuse.
+/// Warns of what is wrong with certificates, and uses them from now on.
+pub(crate) fn install(config: &Config, in_use: &Certificates, certificates: Vec<Certificate>) {
+    let warnings = warnings(config, &certificates).into_iter().chain(key_warnings(config));
+    warnings.for_each(|warning| warn!("{warning}"));
+    in_use.replace(certificates);
+}
+
 pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<String> {
     let now = SystemTime::now();
     let mut warnings = Vec::new();
@@ -50,7 +56,6 @@ pub(crate) fn warnings(config: &Config, certificates: &[Certificate]) -> Vec<Str
     warnings
 }
 
-/// Returns a warning if a certificate should have been renewed.
 fn expiry_warning(certificate: &Certificate, now: SystemTime) -> Option<String> {
     if !admin::is_renewal_late(&(certificate.begins()..certificate.expires()), now) {
         return None;
@@ -61,7 +66,6 @@ fn expiry_warning(certificate: &Certificate, now: SystemTime) -> Option<String> 
     Some(format!("the certificate expires in less than {days} day{plural}: renew it"))
 }
 
-/// Returns warnings about keys that every user of the machine can read.
 pub(crate) fn key_warnings(config: &Config) -> Vec<String> {
     let keys = config.certificates.iter().map(|files| &files.key);
     let readable = keys.filter(|key| is_readable_by_all(key));

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,22 +51,18 @@ pub(crate) struct Check {
     connect: ConnectArgs,
 }
 
-/// Maximum number of trackers checked at the same time.
 const PARALLEL_MAX: usize = 16;
 
 /// The verdicts of the previous round, by URL.
 type LastVerdicts = HashMap<String, Vec<(&'static str, Option<SocketAddr>, Verdict)>>;
 
-/// The result of checking every tracker once.
 #[derive(Default)]
 struct Round {
     failed: usize,
-    /// The reader of standard output is gone.
     is_unread: bool,
 }
 
 impl Check {
-    /// Checks, and prints the verdicts. Returns false if a check failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let urls = self.urls()?;
         let options = self.options()?;
@@ -111,7 +106,6 @@ impl Check {
         Ok(round)
     }
 
-    /// Returns what to print of a report.
     fn rendered(&self, report: &CheckReport, last: &mut LastVerdicts) -> String {
         let verdicts = report.items.iter().map(|it| (it.name, it.address, it.verdict)).collect();
         let before = last.insert(report.url.clone(), verdicts);
@@ -161,14 +155,12 @@ impl Check {
     }
 }
 
-/// Reads the address of a DNS server: an IP address, or one with a port.
 fn dns_server(text: &str) -> Result<SocketAddr, String> {
     let with_port = text.parse::<SocketAddr>().ok();
     let address = with_port.or_else(|| Some((text.parse::<IpAddr>().ok()?, 53).into()));
     address.ok_or_else(|| "expected an IP address, or one with a port".to_owned())
 }
 
-/// Reads the URLs in a file.
 fn listed(file: &Path) -> Result<Vec<Url>, String> {
     let name = file.display();
     let text = std::fs::read_to_string(file);
@@ -187,32 +179,17 @@ fn listed(file: &Path) -> Result<Vec<Url>, String> {
     Ok(urls)
 }
 
-/// Passes a report of each tracker to `give`, in order, as soon as it is available.
+/// Passes a report of each tracker to `give`, in order. Checks some at a time.
 fn check_all(urls: &[Url], options: &CheckOptions, mut give: impl FnMut(CheckReport)) {
-    let next = AtomicUsize::new(0);
-    let (done, reports) = mpsc::channel();
-    thread::scope(|scope| {
-        for _ in 0..PARALLEL_MAX.min(urls.len()) {
-            let (done, next) = (done.clone(), &next);
-            scope.spawn(move || {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(url) = urls.get(at) else { break };
-                    // The receiver lives until all are done.
-                    let _ = done.send((at, client::check(url, options)));
-                }
-            });
-        }
-        drop(done);
-        let (mut waiting, mut given) = (HashMap::new(), 0);
-        for (at, report) in reports {
-            waiting.insert(at, report);
-            while let Some(report) = waiting.remove(&given) {
-                given += 1;
-                give(report);
+    for some in urls.chunks(PARALLEL_MAX) {
+        thread::scope(|scope| {
+            let checks = some.iter().map(|url| scope.spawn(|| client::check(url, options)));
+            let checks: Vec<_> = checks.collect();
+            for check in checks {
+                give(check.join().unwrap_or_else(|panic| resume_unwind(panic)));
             }
-        }
-    });
+        });
+    }
 }
 
 fn json(report: &CheckReport) -> Value {

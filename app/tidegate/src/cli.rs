@@ -50,7 +50,6 @@ impl ConnectArgs {
         Ok(SessionConfig::new(self.timeout(), Arc::new(tls)))
     }
 
-    /// Returns the trusted authorities, or `None` if certificates are not verified.
     pub(crate) fn authorities(&self) -> Result<Option<Arc<RootCertStore>>, UsageError> {
         if self.no_verify {
             return Ok(None);
@@ -76,8 +75,7 @@ impl ConnectArgs {
 #[derive(Debug)]
 pub(crate) struct UsageError(pub(crate) String);
 
-/// Returns the exit code of a command: 0 = success, 1 = failure, 2 = invalid arguments. Prints the error
-/// of invalid arguments.
+/// Returns the exit code of a command: 0 = success, 1 = failure, 2 = invalid arguments, whose error it prints.
 pub(crate) fn exit(done: Result<bool, UsageError>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -104,7 +102,6 @@ pub(crate) fn print(text: &dyn fmt::Display) -> Result<bool, UsageError> {
     }
 }
 
-/// A tracker, and the torrents to ask it about.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) url: Url,
@@ -185,10 +182,8 @@ pub(crate) fn printable(text: &str) -> String {
     plain
 }
 
-/// Maximum length of text from a remote host in characters.
 const TEXT_MAX: usize = 500;
 
-/// Returns milliseconds with one decimal.
 pub(crate) fn milliseconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 10_000.0).round() / 10.0
 }

@@ -41,7 +41,6 @@ impl ClusterCommand {
     }
 }
 
-/// Returns what the driver connects with.
 pub(crate) fn nats_options(
     config: &Config,
     cluster: &ClusterConfig,
@@ -69,7 +68,6 @@ fn version(text: &str, key: &str) -> Option<u32> {
     value.trim().parse().ok()
 }
 
-/// Returns random bytes for a key.
 fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).context("cannot get random numbers from the system")?;

@@ -33,7 +33,6 @@ enum JournalCommand {
 }
 
 impl JournalArgs {
-    /// Runs the command. Returns false if a check has found a problem.
     pub(crate) fn run(&self, file: Option<&Path>) -> Result<bool, UsageError> {
         let (JournalCommand::Show { dir } | JournalCommand::Check { dir }) = &self.command;
         let dir = match dir {

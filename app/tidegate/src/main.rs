@@ -25,17 +25,13 @@ mod errors;
 #[cfg(feature = "journal")]
 mod journal;
 mod manual;
-mod mistakes;
 mod permissions;
-mod running;
 mod scrape;
 mod serve;
 #[cfg(feature = "site")]
 mod site;
 mod top;
 mod version;
-#[cfg(not(all(feature = "cluster", feature = "journal")))]
-mod without;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -45,12 +41,12 @@ use std::process::{self, ExitCode};
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use cli::UsageError;
 use config::{Config, Problem, Settings};
 
 /// The allocator of the program, for `tidegate version`.
 const ALLOCATOR: &str = if cfg!(target_env = "musl") { "musl" } else { "that of the system" };
 
-/// The variable of state.dir.
 const STATE_VARIABLE: &str = "TIDEGATE_STATE__DIR";
 
 /// A BitTorrent tracker: UDP, HTTP and WebTorrent in one process.
@@ -77,9 +73,6 @@ enum Command {
     Check(check::Check),
     #[cfg(feature = "journal")]
     Journal(journal::JournalArgs),
-    #[cfg(not(feature = "journal"))]
-    #[command(hide = true, disable_help_flag = true)]
-    Journal(without::MissingCommand),
     Admin(admin::Admin),
     Backup(backup::Backup),
     Restore(backup::Restore),
@@ -94,9 +87,6 @@ enum Command {
     #[cfg(feature = "cluster")]
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    #[cfg(not(feature = "cluster"))]
-    #[command(hide = true, disable_help_flag = true)]
-    Cluster(without::MissingCommand),
     Completions(manual::Completions),
     Man(manual::Manual),
     Version(version::Version),
@@ -120,7 +110,6 @@ struct Serve {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigSource {
     pub(crate) file: Option<PathBuf>,
-    /// The value of state.dir that the command line has.
     state_dir: Option<String>,
 }
 
@@ -154,8 +143,7 @@ enum ConfigFileCommand {
 }
 
 fn main() -> ExitCode {
-    let command_line =
-        CommandLine::try_parse().unwrap_or_else(|error| mistakes::explain(error).exit());
+    let command_line = CommandLine::parse();
     let file = command_line.config.as_deref();
     let done = match command_line.command.unwrap_or_else(|| Command::Serve(Serve::default())) {
         Command::Serve(serve) => run(serve.source(file)),
@@ -172,16 +160,12 @@ fn main() -> ExitCode {
         Command::Check(check) => return cli::exit(check.run()),
         #[cfg(feature = "journal")]
         Command::Journal(journal) => return cli::exit(journal.run(file)),
-        #[cfg(not(feature = "journal"))]
-        Command::Journal(missing) => Err(vec![missing.text("journal")]),
         Command::Admin(admin) => return admin::run(&admin, file),
         Command::Backup(backup) => return backup.run(file),
         Command::Restore(restore) => return restore.run(file),
         Command::Top(top) => return top::run(&top, file),
         #[cfg(feature = "cluster")]
         Command::Cluster(command) => return command.run(file),
-        #[cfg(not(feature = "cluster"))]
-        Command::Cluster(missing) => Err(vec![missing.text("cluster")]),
         Command::Completions(shell) => return cli::exit(shell.run(CommandLine::command())),
         Command::Man(manual) => return cli::exit(manual.run(CommandLine::command())),
         Command::Version(version) => return cli::exit(version.run()),
@@ -202,7 +186,6 @@ fn print_error(problems: &[String]) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Reads the configuration from `file` and the environment.
 fn load(file: Option<&Path>) -> Result<(Settings, Config), Vec<String>> {
     load_with(&Serve::default().source(file), &[])
 }
@@ -216,7 +199,6 @@ fn load_with(
         |problems: Vec<Problem>| problems.iter().map(Problem::to_string).collect::<Vec<_>>();
     let environment = std::env::vars_os()
         .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-    // The command line overrides all of them.
     let state_dir = source.state_dir.clone();
     let environment = environment.chain(state_dir.map(|dir| (STATE_VARIABLE.to_owned(), dir)));
     let mut settings = config::load(source.file.as_deref(), environment).map_err(texts)?;
@@ -251,57 +233,11 @@ fn init(file: Option<&Path>, force: bool, short: bool) -> Result<(), Vec<String>
     })
 }
 
-/// Where packages put the configuration.
-const PACKAGED_FILES: [&str; 2] =
-    ["/etc/tidegate/tidegate.toml", "/usr/local/etc/tidegate/tidegate.toml"];
-
-/// A configuration file to check, and where it was found.
-struct FileToCheck {
-    path: Option<PathBuf>,
-    /// The sentence that names the file.
-    read: String,
-}
-
-/// Returns the file that was named, or else that of the running tracker, or that of a package.
-///
-/// # Errors
-///
-/// If several trackers run with different files.
-fn file_to_check(named: Option<&Path>) -> Result<FileToCheck, Vec<String>> {
-    let found = |path: &Path, note: String| FileToCheck {
-        path: Some(path.to_owned()),
-        read: format!("Read {}{note}", path.display()),
-    };
-    if let Some(file) = named {
-        return Ok(found(file, String::new()));
-    }
-    let running: Vec<(PathBuf, u32)> = running::files().into_iter().collect();
-    match running.as_slice() {
-        [] => {}
-        [(file, pid)] => {
-            return Ok(found(file, format!(", the file of the running tidegate, pid {pid}")));
-        }
-        several => {
-            let names: Vec<_> =
-                several.iter().map(|(file, _)| file.display().to_string()).collect();
-            return Err(vec![format!(
-                "several trackers run here, with the configuration files {}: name the one to check by --config",
-                names.join(", ")
-            )]);
-        }
-    }
-    let packaged = PACKAGED_FILES.iter().map(Path::new).find(|file| file.exists());
-    let none = || FileToCheck {
-        path: None,
-        read: "Read no file, only the environment: --config names one".into(),
-    };
-    Ok(packaged.map_or_else(none, |file| found(file, String::new())))
-}
-
-/// Checks a configuration, and prints which file that was.
-fn check_config(named: Option<&Path>) -> Result<(), Vec<String>> {
-    let FileToCheck { path, read } = file_to_check(named)?;
-    let file = path.as_deref();
+fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
+    let read = file.map_or_else(
+        || "Read no file, only the environment: --config names one".into(),
+        |file| format!("Read {}", file.display()),
+    );
     let config = check_file(file).inspect_err(|_| {
         cli::print_error(format_args!("note: {read}"));
     })?;
@@ -326,9 +262,5 @@ fn check_file(file: Option<&Path>) -> Result<Config, Vec<String>> {
 }
 
 fn print(text: &str) -> Result<(), Vec<String>> {
-    match io::stdout().write_all(text.as_bytes()) {
-        // The reader is gone, e.g. `head`.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(vec![error.to_string()]),
-        _ => Ok(()),
-    }
+    cli::print(&text).map(drop).map_err(|UsageError(why)| vec![why])
 }

@@ -37,7 +37,6 @@ impl Completions {
 }
 
 impl Manual {
-    /// Prints the page of `command`, or writes the pages of it and its subcommands.
     pub(crate) fn run(&self, command: Command) -> Result<bool, UsageError> {
         let mut command = command.disable_help_subcommand(true);
         command.build();
@@ -58,7 +57,6 @@ impl Manual {
     }
 }
 
-/// Appends the file names and contents of the pages of a command and its subcommands.
 fn render(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
     let man = Man::new(command.clone()).manual("tidegate");
     let mut page = Vec::new();

@@ -10,7 +10,6 @@ use net::process::{self, Identity};
 
 use config::Config;
 
-/// Begins the messages about the state directory.
 pub(crate) const STATE_DIRECTORY: &str = "state.dir";
 /// Permissions that a secret's file must not give: writing by its group, and anything by others.
 const FORBIDDEN_MODE: u32 = 0o027;
@@ -50,8 +49,7 @@ pub(crate) fn is_readable_by_all(path: &Path) -> bool {
     mode(path).is_ok_and(|mode| mode & 0o004 != 0)
 }
 
-/// Fails if other users than root and the tracker's may create files in a directory. The tracker's user is `owner`,
-/// or else the one of this process.
+/// Fails if others than root and the tracker's user, `owner` or that of this process, may change a directory.
 ///
 /// The tracker's own group may write: volumes of containers are given to it.
 pub(crate) fn check_directory(directory: &Path, owner: Option<Identity>) -> Result<()> {
@@ -93,7 +91,6 @@ pub(crate) fn create_state_directory(config: &Config) -> Result<()> {
     check_directory(dir, owner).context(STATE_DIRECTORY)
 }
 
-/// Creates a directory that belongs to `owner`, if it does not exist. `name` begins error messages.
 pub(crate) fn create_directory(
     name: &str,
     directory: &Path,
@@ -129,7 +126,6 @@ pub(crate) fn check_writable(name: &str, directory: &Path, owner: Option<Identit
     Ok(())
 }
 
-/// Returns whether the permissions of a file or directory let a user write to it.
 pub(crate) fn may_write(path: &Path, user: Identity) -> Result<bool> {
     let data = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
     let (uid, gid, mode) = (data.uid(), data.gid(), data.mode());
@@ -184,18 +180,5 @@ mod tests {
             (both, own.user() == 0)
         });
         assert!(!matches!(found, Ok((both, true)) if both != [false, true]), "{found:?}");
-    }
-
-    #[test]
-    fn check_leaves_no_file() {
-        let base = harness::Directory::new().unwrap();
-        let directory = base.path("made");
-        check_writable("x", &directory, None).unwrap();
-        assert!(!directory.exists());
-        create_directory("x", &directory, None).unwrap();
-        create_directory("x", &directory, None).unwrap();
-        assert_eq!(mode(&directory).unwrap(), 0o700);
-        check_writable("x", &directory, None).unwrap();
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }
 }

@@ -25,7 +25,6 @@ pub(crate) struct Scrape {
 }
 
 impl Scrape {
-    /// Scrapes, and prints the responses. Returns false if any tracker failed.
     pub(crate) fn run(&self) -> Result<bool, UsageError> {
         let targets = cli::targets(&self.words)?;
         let config = self.connect.session_config()?;

@@ -14,8 +14,6 @@ mod check;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod confine;
-mod draining;
-mod event;
 #[cfg(feature = "geo")]
 mod geo;
 mod handoff;
@@ -64,11 +62,10 @@ use signal_hook::iterator::Signals;
 use tracing::warn;
 
 use crate::ConfigSource;
-use crate::permissions::create_state_directory;
+use crate::permissions::{STATE_DIRECTORY, create_state_directory};
 use build::{check_leftover, new_tracker};
 pub(crate) use check::check;
 use config::{Config, Settings};
-use event::Event;
 use handoff::HandoffState;
 use listeners::{BoundListeners, bind};
 use log::Log;
@@ -76,7 +73,7 @@ pub(crate) use module::Findings;
 use module::{EngineStatus, Loaded, Loading, Membership, Opening, Shared};
 use modules::{Modules, modules};
 use reload::Reloader;
-use serving::{Serving, Start};
+use serving::{Event, Serving, Start};
 use sources::metric_sources;
 use startup::LocalHosts;
 use supervisor::Supervisor;
@@ -104,19 +101,16 @@ pub(crate) fn serve(source: ConfigSource, settings: Settings, config: Config) ->
     Opened::open(origin, node, modules, reloader, bound, inherited)?.serve()
 }
 
-/// The state that the process was started with.
 struct Origin {
     launcher: io::Result<Launcher>,
     supervisor: Supervisor,
-    /// The process that this one replaces in an upgrade.
     old_process: Option<OldProcess>,
     handoff: HandoffState,
     signals: Signals,
 }
 
 impl Origin {
-    /// Receives the state of the old process, if one has started this process. Call before any thread is started and
-    /// any right is given up.
+    /// Receives the state of the old process, if there is one. Call before there are threads or fewer rights.
     fn new(inherited: &mut InheritedSockets) -> Result<Self> {
         if let Err(error) = process::raise_descriptor_limit() {
             warn!(%error, "cannot raise the open-file limit");
@@ -142,7 +136,6 @@ impl Origin {
     }
 }
 
-/// Makes the process a node, if it is in a cluster.
 fn join(modules: &mut Modules, config: &Config) -> Result<Option<Membership>> {
     let mut membership = None;
     for module in modules {
@@ -154,7 +147,6 @@ fn join(modules: &mut Modules, config: &Config) -> Result<Option<Membership>> {
 /// A process that has everything open, and has not entered the sandbox.
 struct Opened {
     origin: Origin,
-    /// The number of a node of a cluster.
     node: Option<u8>,
     modules: Modules,
     reloader: Reloader,
@@ -193,7 +185,7 @@ impl Opened {
         check_leftover(inherited, is_upgrade)?;
         confine::become_user(&reloader.config)?;
         let (records, mut writer) = state::open(&reloader.config)?;
-        reloader.override_settings(state::settings(&writer)?)?;
+        reloader.override_settings(writer.settings().context(STATE_DIRECTORY)?)?;
         let mut loading = Loading {
             config: &reloader.config,
             certificates: &reloader.certificates,
@@ -215,7 +207,6 @@ impl Opened {
         let hosts = LocalHosts::of_machine(&self.reloader.config, &self.reloader.certificates);
         let urls = self.bound.announce_urls(&hosts);
         let engine = self.engine_text();
-        let startup = self.bound.startup_text(&self.reloader.config, &engine, &urls);
         self.enter_sandbox();
         let shared = self.restore()?;
         let is_upgrade = self.origin.old_process.is_some();
@@ -225,11 +216,12 @@ impl Opened {
         listen_to_signals(origin.signals, events.clone())?;
         let sockets = bound.descriptors()?;
         let sources = metric_sources(&shared, &reloader.access.folders);
-        sources::show_engine(&sources, engine, self.engine.fallback);
+        sources::show_engine(&sources, engine.clone(), self.engine.fallback);
         sources::count_losses(&sources, &bound.udp);
         let mut workers = Workers::new(sources, shared.clock, report_exits(events.clone()));
         let (api, first_token) =
-            state::start(&mut workers, &reloader.config, &shared, self.writer, urls, &events)?;
+            state::start(&mut workers, &reloader.config, &shared, self.writer, &urls, &events)?;
+        let startup_text = bound.startup_text(&reloader.config, &engine, &urls, &first_token);
         // Before it is served, which takes samples.
         if let Some(dashboard) = old_process.as_mut().and_then(OldProcess::take_dashboard) {
             api.take_over(&dashboard);
@@ -249,11 +241,9 @@ impl Opened {
             api,
             events,
         };
-        let startup_text = startup.with(&first_token);
         serving.run(Start { bound, startup_text, old_process }, &event_receiver)
     }
 
-    /// Returns the engine of the UDP listeners, as users see it.
     fn engine_text(&self) -> String {
         let of_sockets = || self.reloader.config.engine.resolve().label().to_owned();
         self.engine.text.clone().unwrap_or_else(of_sockets)
@@ -279,7 +269,10 @@ impl Opened {
         let target = SwarmTarget::new(tracker, clock, config.swarms.is_some());
         let upgrade_stats = Arc::clone(&target.stats);
         let reception = Arc::clone(&target.reception);
-        let has_swarms = upgrade::receive_swarms(old_process.as_mut(), target, handoff.swarms)?;
+        let has_swarms = match old_process {
+            Some(old) => old.receive_swarms(target, handoff.swarms)?,
+            None => false,
+        };
         Ok(Shared {
             tracker: Arc::clone(tracker),
             certificates: Arc::clone(certificates),
@@ -316,15 +309,12 @@ fn listen_to_signals(mut signals: Signals, events: Sender<Event>) -> Result<()> 
     Ok(())
 }
 
-/// Returns what reports threads that end unasked.
 fn report_exits(events: Sender<Event>) -> impl Fn(ThreadExit) + Send + Sync {
     move |ended| {
-        // Fails only while the process is going down.
         let _ = events.send(Event::ThreadExit(ended));
     }
 }
 
-/// Returns what the admin listeners serve.
 fn service(workers: &Workers, reloader: &Reloader, api: &Arc<Api>) -> Service {
     let config = &reloader.config;
     let tls = || TlsConfig::new(&reloader.certificates).server_config();

@@ -14,7 +14,7 @@ use ::site::{
 };
 use admin::{FeedBatch, FeedError, SiteSource};
 use anyhow::{Context, Result};
-use config::{Config, SiteFactors, SiteListWindow, SiteTls};
+use config::{Config, SiteFactors, SiteListWindow};
 use replication::{AccountBatch, SharedAccounts};
 use tracing::info;
 
@@ -22,14 +22,12 @@ use crate::access::{Hybrid, TorrentFolders};
 use crate::serve::module::{Findings, Module, Opening, Running};
 use crate::serve::time::unix_offset_s;
 
-/// The folder within `state.dir`.
 const FOLDER: &str = "site";
 
 #[derive(Default)]
 pub(crate) struct SiteModule {
     subsystem: Option<Arc<SiteSubsystem>>,
     folders: Option<TorrentFolders>,
-    /// The hybrid torrents that the site knows.
     hybrids: Arc<[Hybrid]>,
 }
 
@@ -65,7 +63,6 @@ impl Module for SiteModule {
         let sources = running.workers.metric_sources();
         let shown = Arc::clone(subsystem);
         sources.subsystems.add("site", move || shown.status());
-        // Set once.
         let _ = sources.site.set(Arc::new(Source { subsystem: Arc::clone(subsystem) }));
         // Before clients are served: otherwise the first announces of a v2 hash would be of another torrent.
         self.follow_hybrids();
@@ -76,7 +73,6 @@ impl Module for SiteModule {
         self.follow_hybrids();
     }
 
-    /// Reads the site's tables again.
     fn refresh(&mut self) {
         self.subsystem.iter().for_each(|subsystem| subsystem.reload());
     }
@@ -131,34 +127,31 @@ fn options(site: &config::SiteConfig, node: Option<u8>) -> Result<SiteConfig> {
         },
         ..SiteConfig::default()
     };
-    match &site.kind {
-        Kind::Feed => options.kind = SiteKind::Feed,
-        Kind::Unit3d { tracker_key, .. } => {
+    match site.kind {
+        Kind::Off | Kind::Feed => return Ok(options),
+        Kind::Unit3d => {
             options.kind = SiteKind::Unit3d;
-            options.tracker_key = Some(secret("tracker_key", tracker_key)?);
+            options.tracker_key = Some(secret("tracker_key", &site.tracker_key)?);
         }
-        Kind::Gazelle { site_password, report_password, url, .. } => {
+        Kind::Gazelle => {
             options.kind = SiteKind::Gazelle;
-            options.site_password = Some(secret("site_password", site_password)?);
-            options.report_password = Some(secret("report_password", report_password)?);
-            options.url = site_url(url)?;
+            options.site_password = Some(secret("site_password", &site.site_password)?);
+            options.report_password = Some(secret("report_password", &site.report_password)?);
+            options.url = site_url(&site.url)?;
         }
     }
-    if let Some(database) = site.database() {
-        options.database = Some(database.url.clone());
-        options.database_tls = match &database.tls {
-            SiteTls::Off => DatabaseTls::Off,
-            SiteTls::Public => DatabaseTls::Public,
-            SiteTls::Authority(file) => DatabaseTls::Authority(file.clone()),
-        };
-        let password = database.password.as_deref();
-        options.database_password =
-            password.map(|file| secret("database_password", file)).transpose()?;
+    options.database = Some(site.database.clone());
+    options.database_tls = match site.database_ca.as_str() {
+        "" => DatabaseTls::Off,
+        "public" => DatabaseTls::Public,
+        file => DatabaseTls::Authority(file.into()),
+    };
+    if site.database_password != Path::new("") {
+        options.database_password = Some(secret("database_password", &site.database_password)?);
     }
     Ok(options)
 }
 
-/// Reads where the site receives calls about used-up tokens.
 fn site_url(text: &str) -> Result<Option<SiteUrl>> {
     if text.is_empty() {
         return Ok(None);

@@ -1,9 +1,8 @@
 //! `tidegate top`: live statistics of a running tracker in a terminal.
 //!
 //! ```text
-//!         /stats/stream, /names ─ fetch ─┐
-//!                                        ├─ updates ─▶ snapshot ─ frame ─▶ lines ─▶ screen, or once to
-//!  /torrents, /status each 3 s ─ fetch ─┘                                           standard output
+//!  /stats/stream; /torrents and /status each 3 s ─ fetch ─▶ snapshot ─ frame ─▶ lines ─▶ screen, or once to
+//!                                                                                        standard output
 //! ```
 
 mod fetch;
@@ -14,19 +13,19 @@ mod snapshot;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::admin::{self, ApiArgs, ApiError, Endpoint, Sort};
+use crate::admin::{self, Api, ApiArgs, ApiError, Sort};
 use crate::cli;
 use frame::View;
 use screen::{Action, Screen};
-use snapshot::{Snapshot, Update};
+use snapshot::{Snapshot, locked};
 
 /// Show live statistics of a running tidegate in a terminal.
 ///
@@ -44,92 +43,75 @@ pub(crate) struct Top {
     sort: Sort,
 }
 
-/// The size of the output of --once.
 const WIDTH: usize = 100;
 const HEIGHT: usize = 40;
-/// Longest wait for a key before updates are applied.
 const KEY_TIME: Duration = Duration::from_millis(100);
-/// The time between frames without updates.
-const FRAME_TIME: Duration = Duration::from_secs(1);
+const FRAME_TIME: Duration = Duration::from_millis(500);
 
-/// Shows statistics until the user quits. The configuration in `config` tells where the API is, unless the
-/// command does.
 pub(crate) fn run(top: &Top, config: Option<&Path>) -> ExitCode {
     admin::exit(top.run(config))
 }
 
 impl Top {
     fn run(&self, config: Option<&Path>) -> Result<(), ApiError> {
-        let endpoint = self.api_args.endpoint(config, true)?;
+        let api = Api::new(self.api_args.endpoint(config, true)?)?;
+        let snapshot = Mutex::new(Snapshot::sorted_by(self.sort));
         if self.once {
-            return self.print(endpoint);
+            fetch::follow(&api, &snapshot, true)?;
+            return print(&locked(&snapshot), api.url());
         }
         if !io::stdout().is_terminal() {
             let text = "standard output is not a terminal: use --once to print the statistics once";
             return Err(ApiError::Usage(text.into()));
         }
-        self.show(endpoint)
+        show(api, Arc::new(snapshot))
     }
+}
 
-    fn print(&self, endpoint: Endpoint) -> Result<(), ApiError> {
-        let view = View {
-            url: endpoint.url.clone(),
-            width: WIDTH,
-            height: HEIGHT,
-            sort: self.sort,
-            has_keys: false,
-        };
-        let lines = frame::lines(&fetch::once(endpoint, self.sort)?, &view);
-        let text: String = lines.iter().map(|line| format!("{}\n", line.text())).collect();
-        cli::print(&text)?;
-        Ok(())
-    }
+fn print(snapshot: &Snapshot, url: &str) -> Result<(), ApiError> {
+    let view = View { url: url.to_owned(), width: WIDTH, height: HEIGHT, has_keys: false };
+    let lines = frame::lines(snapshot, &view);
+    let text: String = lines.iter().map(|line| format!("{}\n", line.text())).collect();
+    cli::print(&text)?;
+    Ok(())
+}
 
-    fn show(&self, endpoint: Endpoint) -> Result<(), ApiError> {
-        let ended = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&ended))
-                .map_err(|error| ApiError::Failed(format!("cannot listen for signals: {error}")))?;
-        }
-        let url = endpoint.url.clone();
-        let (updates, inbox) = mpsc::channel();
-        let sorts = fetch::start(endpoint, self.sort, updates)?;
-        let mut snapshot = Snapshot::default();
-        // Errors before the first sample are printed to the terminal, where they stay.
-        while !snapshot.has_sample() {
-            match inbox.recv_timeout(KEY_TIME) {
-                Ok(Update::Disconnected(why)) => return Err(ApiError::Failed(why)),
-                Ok(updates) => snapshot.apply(updates),
-                Err(_) if ended.load(Ordering::Relaxed) => return Ok(()),
-                Err(_) => {}
-            }
-        }
-        let mut view = View { url, width: 0, height: 0, sort: self.sort, has_keys: true };
-        let mut screen = Screen::enter()?;
-        let mut last = None;
-        while !ended.load(Ordering::Relaxed) {
-            let mut is_due = last.is_none_or(|last: Instant| last.elapsed() >= FRAME_TIME);
-            while let Ok(updates) = inbox.try_recv() {
-                snapshot.apply(updates);
-                is_due = true;
-            }
-            if is_due {
-                (view.width, view.height) = screen.size();
-                screen.draw(&frame::lines(&snapshot, &view))?;
-                last = Some(Instant::now());
-            }
-            match screen.next_action(KEY_TIME)? {
-                Action::None => {}
-                Action::Redraw => last = None,
-                Action::Quit => break,
-                Action::Sort(sort) => {
-                    view.sort = sort;
-                    // Fails only if the thread has ended, which it has reported.
-                    let _ = sorts.send(sort);
-                    last = None;
-                }
-            }
-        }
-        Ok(())
+fn show(api: Api, snapshot: Arc<Mutex<Snapshot>>) -> Result<(), ApiError> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))
+            .map_err(|error| ApiError::Failed(format!("cannot listen for signals: {error}")))?;
     }
+    let url = api.url().to_owned();
+    fetch::start(api, Arc::clone(&snapshot))?;
+    // Errors before the first sample are printed to the terminal, where they stay.
+    while !locked(&snapshot).has_sample() {
+        if let Some(why) = locked(&snapshot).stream_error.take() {
+            return Err(ApiError::Failed(why));
+        }
+        if ended.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        thread::sleep(KEY_TIME);
+    }
+    let mut screen = Screen::enter()?;
+    let mut view = View { url, width: 0, height: 0, has_keys: true };
+    let mut drawn_at: Option<Instant> = None;
+    while !ended.load(Ordering::Relaxed) {
+        if drawn_at.is_none_or(|at| at.elapsed() >= FRAME_TIME) {
+            (view.width, view.height) = screen.size();
+            screen.draw(&frame::lines(&locked(&snapshot), &view))?;
+            drawn_at = Some(Instant::now());
+        }
+        match screen.next_action(KEY_TIME)? {
+            Action::None => {}
+            Action::Redraw => drawn_at = None,
+            Action::Quit => break,
+            Action::Sort(sort) => {
+                locked(&snapshot).sort = sort;
+                drawn_at = None;
+            }
+        }
+    }
+    Ok(())
 }

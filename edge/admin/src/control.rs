@@ -25,7 +25,7 @@ pub enum Command {
         reply: oneshot::Sender<Result<ReloadOutcome, Vec<String>>>,
     },
     /// Reloads lists and certificates.
-    ReloadFiles(oneshot::Sender<Result<(), Vec<String>>>),
+    ReloadFiles(oneshot::Sender<Result<ReloadOutcome, Vec<String>>>),
     /// Drops what a node of the cluster sends from now on, or no longer. [`crate::ignored_nodes`] returns those
     /// ignored at the start.
     NodeIgnored {

@@ -51,32 +51,20 @@ fn requires_networks_of_trusted_proxies() {
 fn mixes_private_and_open_listeners_only_if_told_to() {
     let table = "[[listener]]\nprotocol = \"http\"\nlisten = [\"127.0.0.1:1\"]\n";
     let mixed = format!("{table}access.private = true\n");
-    let said = says(&mixed).remove(0);
-    assert!(
-        said.starts_with("4: access.private: [[listener]] http at 127.0.0.1:1 (")
-            && said.contains(" is private and [udp] at 0.0.0.0:6969, [::]:6969 is open, but"),
-        "{said}"
-    );
+    let said = says(&mixed);
+    assert!(said.len() == 1 && said[0].contains("several kinds (open+private)"), "{said:?}");
     let accepted = |text: &str| Config::from_settings(&read(text).unwrap()).is_ok();
     assert!(accepted(&format!("[access]\nprivate_and_open = true\n{mixed}")));
     assert!(accepted(&format!("[access]\nprivate = true\n{mixed}")));
-    // Sections without listeners do not count.
     assert!(accepted(&format!("[udp]\nlisten = []\n[http]\nlisten = []\n{mixed}")));
-    // Tokens are a kind of their own.
     let keys = "[access]\njwt_keys = \"keys.json\"\n";
     let tokens = format!("{keys}{table}access.jwt = true\n");
-    let said = says(&tokens).remove(0);
-    assert!(
-        said.starts_with("6: access.jwt: [[listener]] http at 127.0.0.1:1 (")
-            && said.contains(" needs tokens (access.jwt) and ")
-            && said.contains(":6969 is open, but"),
-        "{said}"
-    );
+    assert!(says(&tokens)[0].contains("(jwt+open)"));
     assert!(accepted(&tokens.replacen(keys, &format!("{keys}private_and_open = true\n"), 1)));
     assert!(accepted(&format!("{keys}jwt = true\n{table}")));
     let said =
         says(&format!("{keys}jwt = true\n{table}access.jwt = false\naccess.private = true\n"));
-    assert!(said[0].contains(" is private and ") && said[0].contains(" needs tokens"), "{said:?}");
+    assert!(said[0].contains("(jwt+private)"), "{said:?}");
 }
 
 const TABLES: &str = "[http]\ntrusted_proxies = [\"10.0.0.1\"]\n[access]\nmode = \"deny\"\ndeny = \"d\"\n\
@@ -86,20 +74,6 @@ const TABLES: &str = "[http]\ntrusted_proxies = [\"10.0.0.1\"]\n[access]\nmode =
                       [[listener]]\nprotocol = \"udp\"\nlisten = [\"127.0.0.1:1\"]\n\
                       udp.trusted_proxies = [\"::1\"]\n\
                       tracker.private_addresses = \"deny\"\n";
-
-#[test]
-fn shown_tables_are_a_configuration() {
-    let settings = read(TABLES).unwrap();
-    // The output is a configuration itself, and the same one.
-    let shown = show(&settings);
-    assert!(
-        shown.contains("access.mode = \"allow\"  # ") && shown.contains(".toml:10\n"),
-        "{shown}"
-    );
-    let again = read(&shown).unwrap();
-    assert_eq!(changes(&settings, &again), (vec![], vec![]));
-    assert_eq!(show(&again).lines().count(), shown.lines().count());
-}
 
 #[test]
 fn reports_mistakes_in_tables() {
@@ -176,14 +150,6 @@ fn reload_changes_tables_but_not_their_number() {
     assert_eq!(config.listener_policies[1].mode, Mode::Open);
     assert_eq!(config.groups[3].http.connections_max, 7);
     assert_eq!(config.groups[4].addresses, ["127.0.0.1:1".parse().unwrap()]);
-    // A change in the sections applies to the tables that do not override the key.
-    let open = read(&TABLES.replacen("mode = \"deny\"", "mode = \"open\"", 1)).unwrap();
-    running.take_reloadable(&open);
-    let config = Config::from_settings(&running).unwrap();
-    assert_eq!(
-        [0, 1, 2].map(|listener_policy| config.listener_policies[listener_policy].mode),
-        [Mode::Open, Mode::Allow, Mode::Open]
-    );
     // A listener that was removed from the file keeps serving, and lacks what was removed with it.
     let heir = "[access]\ndeny = \"d\"\n[[listener]]\nprotocol = \"udp\"\nlisten = []\naccess.mode = \"deny\"\n";
     let mut running = read(heir).unwrap();

@@ -47,13 +47,9 @@ fn reports_mistakes_with_line_key_and_suggestion() {
 #[test]
 fn says_what_was_expected_and_found() {
     let found = |line: &str| says(line).remove(0);
-    for (value, described) in [
-        ("[1, 2]", "a list of integers"),
-        ("[\"a\", 1]", "a list of other values"),
-        ("{ a = 1 }", "a table"),
-        ("1979-05-27", "a value of another type"),
-        ("true", "true"),
-    ] {
+    for (value, described) in
+        [("[1, \"a\"]", "[1, \"a\"]"), ("1979-05-27", "a value of another type"), ("true", "true")]
+    {
         let text = format!("[udp]\nlisten = {value}\n");
         let message = format!("2: udp.listen: expected a list of strings, found {described}");
         assert_eq!(found(&text), message);
@@ -74,45 +70,11 @@ fn says_what_was_expected_and_found() {
 }
 
 #[test]
-fn says_how_to_write_values_without_quotes() {
-    for (value, message) in [
-        ("yes", "expected true or false, found `yes`: write true"),
-        ("True", "expected true or false, found `True`: write true"),
-        ("no  # for now", "expected true or false, found `no`: write false"),
-        (
-            "off",
-            "expected true or false, found `off`: write false, or \"off\" if the key expects words",
-        ),
-        ("open", "expected a value, found `open` without quotes: write \"open\""),
-        ("none", "expected a value, found `none` without quotes: write \"none\""),
-    ] {
-        let found = says(&format!("[access]\nprivate = {value}\n"));
-        assert_eq!(found, [format!("2: {message}")]);
-    }
-    // Other messages of the parser stay.
-    let found = says("[access]\nprivate = \"true\n");
-    assert!(found[0].starts_with("2: ") && !found[0].contains("write"), "{found:?}");
-}
-
-#[test]
-fn names_what_is_there_twice_and_where_it_is_first() {
-    let key = "[udp]\nworkers = 1\n[http]\n workers=2\n# workers = 4\nworkers = 3\n";
-    assert_eq!(
-        says(key),
-        ["6: `workers` is set twice, first in line 4: remove one of the two lines"]
-    );
-    let section = "[tracker] # ours\ninterval_s = 5\n[udp]\n\n[tracker]\nnumwant_max = 6\n";
-    assert_eq!(
-        says(section),
-        ["5: [tracker] is there twice, first in line 1: put all its keys below one of them"]
-    );
-    let listener = "[[listener]]\nprotocol = \"http\"\nhttp.page = \"off\"\nhttp.page = \"urls\"\n";
-    assert_eq!(
-        says(listener),
-        ["4: `http.page` is set twice, first in line 3: remove one of the two lines"]
-    );
-    let inline = "[tls]\ncertificates = [{ chain = \"a\", chain = \"b\" }]\n";
-    assert_eq!(says(inline), ["2: `chain` is set twice: remove one of the two"]);
+fn syntax_errors_have_their_line_and_what_was_found() {
+    let found = says("[access]\nprivate = yes\n").remove(0);
+    assert!(found.starts_with("2: ") && found.ends_with(", found `yes`"), "{found}");
+    let found = says("[udp]\nworkers = 1\n[http]\nworkers=2\nworkers = 3\n");
+    assert_eq!(found, ["5: duplicate key, found `workers`"]);
 }
 
 #[test]
@@ -131,8 +93,6 @@ fn requires_certificates_as_tables() {
         let text = format!("[tls]\ncertificates = {wrong}\n");
         assert!(says(&text)[0].contains("expected a list of tables { chain = "), "{text}");
     }
-    let half = says("[tls]\ncertificates = [{ chain = \"a\", keys = \"b\" }]\n").remove(0);
-    assert!(half.ends_with(", found a table with chain, keys"), "{half}");
     let empty = says("[tls]\ncertificates = [{ chain = \"a\", key = \"\" }]\n");
     assert_eq!(empty, ["2: tls.certificates: chain and key must both name a file"]);
 }
@@ -153,11 +113,6 @@ fn reads_subsections() {
     assert_eq!(acme, expected);
     let shown = show(&settings);
     assert!(shown.contains("tls.acme.domains = [\"T.example\"]  # "), "{shown}");
-    let written = init(false);
-    assert!(
-        written.contains("\n[tls.acme]\n") && written.contains("\n#domains = []  # (reloadable)\n")
-    );
-    // The same from variables, and as an inline table.
     let variables = [("TIDEGATE_TLS__ACME__DOMAINS", "a.example, b.example")];
     let variables = variables.map(|(name, text)| (name.to_owned(), text.to_owned()));
     let settings = load(None, variables.into_iter()).unwrap();
@@ -173,9 +128,6 @@ fn reads_subsections() {
         says("[tls]\nacme = 1\n"),
         ["2: `tls.acme` is a section, not a key: put its keys below [tls.acme]"]
     );
-    let wrong = [("TIDEGATE_TLS__ACME__DOMAIN".to_owned(), "x".to_owned())];
-    let problems = load(None, wrong.into_iter()).unwrap_err();
-    assert!(problems[0].to_string().ends_with("did you mean `tls.acme.domains`?"));
 }
 
 #[test]

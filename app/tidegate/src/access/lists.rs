@@ -16,7 +16,6 @@ use tracker::access::{BadLine, HashList};
 
 use config::{ConfiguredList, ListKind, ListSource, ListUrl};
 
-/// Reads lists, each once, and notes how they are.
 #[derive(Default)]
 pub(super) struct ListReader {
     /// By their files, which of those at URLs are the copies.
@@ -25,11 +24,6 @@ pub(super) struct ListReader {
 }
 
 impl ListReader {
-    /// Returns the torrents of a list. One that the mode does not use is not read.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be read, or has an invalid line.
     pub(super) fn torrents(&mut self, list: &ConfiguredList<'_>) -> Result<Arc<HashList>> {
         if !list.is_used {
             self.note(list.key, list.source, 0, false);
@@ -50,11 +44,6 @@ impl ListReader {
         Ok(read)
     }
 
-    /// Returns the networks of a list.
-    ///
-    /// # Errors
-    ///
-    /// If a file cannot be read, or has an invalid line.
     pub(super) fn networks(&mut self, key: &'static str, source: &ListSource) -> Result<Networks> {
         let read = read(source, Networks::parse_list)?;
         self.note(key, source, read.len() as u64, true);
@@ -70,7 +59,6 @@ impl ListReader {
         }
     }
 
-    /// Notes a list, once for each key.
     fn note(
         &mut self,
         key: &'static str,
@@ -150,7 +138,6 @@ fn read_copy<T: Default>(
     parse(copy::open_copy(&url.copy)?).map_err(io::Error::other)
 }
 
-/// Returns when a file was modified, unix seconds.
 fn modified(path: &Path) -> Option<u64> {
     let modified = fs::metadata(path).ok()?.modified().ok()?;
     modified.duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs())
@@ -173,7 +160,6 @@ mod tests {
         for source in [&one, &two, &one, &two] {
             let kind = ListKind::Torrents;
             let list = ConfiguredList { key: "access.deny", kind, source, is_used: true };
-            // Without a copy, they are empty.
             assert!(reader.torrents(&list).unwrap().is_empty());
         }
         reader.note_folder(Path::new("/folder"), 3, 0);

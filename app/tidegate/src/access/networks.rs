@@ -13,17 +13,11 @@ use super::lists::ListReader;
 use config::{Config, ListSource, NetworkRule, NetworkSet};
 use systems::Systems;
 
-/// Returns what `config` says about networks.
-///
-/// # Errors
-///
-/// If a list, or a file of systems or countries cannot be read, or there are too many networks.
 pub(super) fn table(config: &Config, reader: &mut ListReader) -> Result<NetworkTable> {
     let rules = &config.networks;
     let systems = Systems::read(config)?;
     let mut denied = expand(&rules.deny, "access.networks_deny", &systems, reader)?;
     if !rules.allow.is_empty() {
-        // Their entries have one action.
         let allowed = expand(&rules.allow, "access.networks_allow", &systems, reader)?;
         let proxies = proxies(config);
         let allowed = allowed.into_values().fold(proxies, |all, some| all.union(&some));
@@ -41,7 +35,6 @@ pub(super) fn table(config: &Config, reader: &mut ListReader) -> Result<NetworkT
     Ok(table)
 }
 
-/// Networks of one action, as entries name them.
 #[derive(Default)]
 struct Entries<'a> {
     prefixes: Vec<IpPrefix>,
@@ -50,7 +43,6 @@ struct Entries<'a> {
     lists: Vec<&'a ListSource>,
 }
 
-/// Returns the networks of the rules of `key`, by action.
 fn expand(
     rules: &[NetworkRule],
     key: &'static str,
@@ -178,14 +170,5 @@ mod tests {
         let missing = "[geo]\ncountry = \"/none\"\n[access]\nnetworks_deny = [\"country:ZZ\"]";
         let error = read(&directory, missing).unwrap_err().to_string();
         assert!(error.starts_with("geo.country: /none"), "{error}");
-    }
-
-    #[test]
-    fn a_damaged_file_is_an_error() {
-        let directory = example();
-        fs::write(directory.path("asn.mmdb"), "no database").unwrap();
-        let text = "[geo]\nasn = \"FILE\"\n[access]\nnetworks_deny = [\"AS64500\"]\n";
-        let error = read(&directory, text).unwrap_err().to_string();
-        assert!(error.starts_with("geo.asn: ") && error.contains("not a usable MMDB"), "{error}");
     }
 }

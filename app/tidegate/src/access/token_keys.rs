@@ -11,18 +11,15 @@ use types::limits::TOKEN_KEY_SET_MAX;
 
 use config::{Config, TokenConfig};
 
-/// The keys in use.
 #[derive(Clone, Default)]
 pub(crate) struct TokenKeys(Arc<Mutex<Option<InUse>>>);
 
-/// A key set in use, and how it is used.
 #[derive(PartialEq, Eq)]
 struct InUse {
     config: TokenConfig,
     bytes: Vec<u8>,
 }
 
-/// Reads and checks the file of keys, if there is one.
 pub(super) fn read(config: &Config) -> Result<Option<Vec<u8>>> {
     let Some(path) = config.tokens.as_ref().and_then(TokenConfig::file) else { return Ok(None) };
     read_file(path).context("access.jwt_keys").map(Some)
@@ -62,10 +59,6 @@ impl TokenKeys {
     }
 
     /// Replaces the keys. Does nothing if they are those in use: tokens that were verified stay verified.
-    ///
-    /// # Errors
-    ///
-    /// If `bytes` are not a usable key set. Those in use stay.
     pub(crate) fn replace(
         &self,
         tracker: &Tracker,

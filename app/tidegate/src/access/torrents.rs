@@ -53,29 +53,19 @@ type Folders = BTreeMap<PathBuf, Folder>;
 struct Folder {
     files: BTreeMap<PathBuf, TorrentFile>,
     list: Arc<HashList>,
-    /// True if the last attempt to read it failed.
     is_broken: bool,
-    /// Files that are left out because there are too many.
     omitted: usize,
 }
 
 struct TorrentFile {
     state: FileState,
     hashes: Vec<InfoHash>,
-    /// Times that it was read in vain since it changed.
+    /// Times that it was read in vain since it changed, up to [`ATTEMPTS`].
     failures: u32,
 }
 
 /// A file that is written slowly may look the same while it is: how often it is read again.
 const ATTEMPTS: u32 = 10;
-
-/// Torrent files found in a folder.
-#[derive(Default)]
-struct Found {
-    files: Vec<(PathBuf, FileState)>,
-    /// Files that were left out because there are too many.
-    omitted: usize,
-}
 
 impl TorrentFolders {
     pub(crate) fn names(&self) -> &Arc<TorrentNames> {
@@ -98,11 +88,6 @@ impl TorrentFolders {
         }
     }
 
-    /// Looks at a folder, and returns the torrents in it.
-    ///
-    /// # Errors
-    ///
-    /// If the folder cannot be read.
     pub(crate) fn read(&self, path: &Path) -> Result<Arc<HashList>> {
         let mut folders = self.lock();
         let folder = folders.entry(path.to_owned()).or_default();
@@ -119,12 +104,10 @@ impl TorrentFolders {
         Arc::clone(&self.0.hybrids.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the number of files of a folder that were left out when it was last looked at.
     pub(crate) fn omitted(&self, path: &Path) -> usize {
         self.lock().get(path).map_or(0, |folder| folder.omitted)
     }
 
-    /// Returns the torrents that were in a folder when it was last looked at.
     pub(crate) fn list(&self, path: &Path) -> Option<Arc<HashList>> {
         self.lock().get(path).map(|folder| Arc::clone(&folder.list))
     }
@@ -159,12 +142,11 @@ impl TorrentFolders {
         *self.0.hybrids.lock().unwrap_or_else(PoisonError::into_inner) = hybrids.collect();
     }
 
-    /// Looks at a folder. Returns whether it has other torrents than before.
     fn look(&self, root: &Path, folder: &mut Folder) -> Result<bool> {
         let found =
             find(root).with_context(|| format!("access.allow_torrents: {}", root.display()));
         folder.is_broken = found.is_err();
-        let Found { files, omitted } = found?;
+        let (files, omitted) = found?;
         // Once each time that the folder becomes too full.
         if std::mem::replace(&mut folder.omitted, omitted) == 0 && omitted > 0 {
             warn!(
@@ -239,17 +221,15 @@ impl TorrentFolders {
     }
 }
 
-/// Returns the torrent files in a folder and in the folders in it. Links to files in the folder are followed,
-/// all others are not; names that begin with a dot are skipped.
-fn find(root: &Path) -> Result<Found> {
+/// Returns the torrent files in a folder, and the number beyond the maximum. Only links within it are followed.
+fn find(root: &Path) -> Result<(Vec<(PathBuf, FileState)>, usize)> {
     let root = root.canonicalize().context("cannot read the folder")?;
-    let mut found = Found::default();
+    let (mut files, mut omitted) = (Vec::new(), 0);
     let mut folders = vec![(root.clone(), 0)];
     while let Some((folder, depth)) = folders.pop() {
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(error) if depth == 0 => return Err(error).context("cannot read the folder"),
-            // It may have been removed just now.
             Err(_) => continue,
         };
         for entry in entries {
@@ -264,15 +244,15 @@ fn find(root: &Path) -> Result<Found> {
             } else if is_torrent_name(&name)
                 && let Some(state) = file_in(&root, &entry)
             {
-                if found.files.len() == TORRENT_FILES_MAX {
-                    found.omitted += 1;
+                if files.len() == TORRENT_FILES_MAX {
+                    omitted += 1;
                 } else {
-                    found.files.push((entry.path(), state));
+                    files.push((entry.path(), state));
                 }
             }
         }
     }
-    Ok(found)
+    Ok((files, omitted))
 }
 
 fn is_torrent_name(name: &std::ffi::OsStr) -> bool {
@@ -281,7 +261,6 @@ fn is_torrent_name(name: &std::ffi::OsStr) -> bool {
     end.is_some_and(|end| end.eq_ignore_ascii_case(b".torrent"))
 }
 
-/// Returns the state of a file, if it is one, and in the folder `root`.
 fn file_in(root: &Path, entry: &DirEntry) -> Option<FileState> {
     let is_link = entry.file_type().ok()?.is_symlink();
     if is_link && !entry.path().canonicalize().ok()?.starts_with(root) {
@@ -352,31 +331,6 @@ mod tests {
         fn list(&self) -> Arc<HashList> {
             self.folders.list(&self.directory.path("torrents")).unwrap()
         }
-    }
-
-    #[test]
-    fn follows_files_as_they_come_change_and_go() {
-        let scene = Scene::new();
-        assert!(scene.has(&[]));
-        scene.write("one.torrent", &torrent("one"));
-        scene.write("two.TORRENT", &torrent("two"));
-        scene.write("three.txt", &torrent("three"));
-        scene.write(".four.torrent", &torrent("four"));
-        assert!(scene.has(&["one", "two"]) && scene.has(&["one", "two"]));
-        let label = scene.folders.names().find(&hash("one")).unwrap();
-        assert_eq!((&*label.name, label.size), ("one", Some(7)));
-        scene.write("one.torrent", &torrent("other"));
-        assert!(scene.has(&["other", "two"]));
-        assert_eq!(scene.folders.names().find(&hash("one")), None);
-        fs::remove_file(scene.path("two.TORRENT")).unwrap();
-        assert!(scene.has(&["other"]));
-        fs::create_dir_all(scene.path("a/b")).unwrap();
-        scene.write("a/b/deep.torrent", &torrent("deep"));
-        assert!(scene.has(&["deep", "other"]));
-        fs::remove_dir_all(scene.path("a")).unwrap();
-        assert!(scene.has(&["other"]) && scene.folders.names().len() == 1);
-        scene.folders.retain(std::iter::empty());
-        assert!(scene.folders.names().is_empty());
     }
 
     #[test]

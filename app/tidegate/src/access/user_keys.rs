@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail};
 use tracker::{KeyId, KeyRules, PasskeyStore};
 use types::{UserKey, limits};
 
-/// The keys from the file that are in use, and their ids.
 #[derive(Default)]
 pub(crate) struct FileKeys {
     known: BTreeMap<Box<str>, KeyId>,
@@ -17,7 +16,6 @@ pub(crate) struct FileKeys {
     assigned: u32,
 }
 
-/// Maximum length of a line in bytes.
 const LINE_MAX: u64 = 1024;
 
 impl FileKeys {

@@ -20,7 +20,6 @@ use serde::{Deserialize, Serialize};
 use crate::permissions::{STATE_DIRECTORY, create_directory, write_secret};
 use config::AcmeConfig;
 
-/// The directory of one ACME server.
 #[derive(Debug)]
 pub(super) struct Cache {
     directory: PathBuf,
@@ -32,15 +31,13 @@ pub(super) struct StoredAccount {
 }
 
 impl Cache {
-    /// Creates the directory if it does not exist.
     pub(super) fn open(config: &AcmeConfig) -> Result<Self> {
         let directory = config.cache.join(directory_name(&config.directory));
         create_directory(STATE_DIRECTORY, &directory, None)?;
         Ok(Self { directory })
     }
 
-    /// Takes the right to renew, which lasts as long as the file is open. Returns `None` if another process
-    /// has it.
+    /// Takes the right to renew while the file is open. Returns `None` if another process has it.
     pub(super) fn lock(&self) -> Result<Option<File>> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
@@ -50,7 +47,6 @@ impl Cache {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// Returns the path of a host's certificate.
     pub(super) fn path(&self, domain: &str) -> PathBuf {
         self.directory.join(format!("{domain}.pem"))
     }
@@ -70,7 +66,6 @@ impl Cache {
         Ok(Some(certificate))
     }
 
-    /// Saves a host's certificate: its key and its chain.
     pub(super) fn save_certificate(&self, domain: &str, pem: &str) -> Result<()> {
         write(&self.path(domain), pem.as_bytes())
     }
@@ -100,7 +95,6 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     write_secret(path, bytes, None).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Converts a URL to the name of a directory.
 fn directory_name(directory: &str) -> String {
     let plain =
         |char: char| if char.is_ascii_alphanumeric() || "-.".contains(char) { char } else { '_' };
@@ -117,25 +111,15 @@ mod tests {
     use super::*;
     use config::Challenge;
 
-    /// A cache in a temporary directory.
-    struct Temporary(AcmeConfig, #[expect(dead_code, reason = "it ends with the test")] Directory);
-
-    impl Temporary {
-        fn new() -> Self {
-            let directory = Directory::new().unwrap();
-            let config = AcmeConfig {
-                domains: vec!["t.example".into()],
-                directory: "https://ca.example:14000/dir?x=1".into(),
-                cache: directory.path("cache"),
-                challenge: Challenge::TlsAlpn,
-                ca: None,
-            };
-            Self(config, directory)
-        }
-
-        fn directory(&self) -> PathBuf {
-            self.0.cache.join("ca.example_14000_dir_x_1")
-        }
+    fn open(directory: &Directory) -> Cache {
+        let config = AcmeConfig {
+            domains: vec!["t.example".into()],
+            directory: "https://ca.example:14000/dir?x=1".into(),
+            cache: directory.path("cache"),
+            challenge: Challenge::TlsAlpn,
+            ca: None,
+        };
+        Cache::open(&config).unwrap()
     }
 
     fn pem(domain: &str) -> String {
@@ -144,50 +128,33 @@ mod tests {
         key.serialize_pem() + &params.self_signed(&key).unwrap().pem()
     }
 
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().mode() & 0o777
-    }
-
     #[test]
-    fn reads_saved_certificates() {
-        let temporary = Temporary::new();
-        let cache = Cache::open(&temporary.0).unwrap();
+    fn reads_saved_certificates_and_reports_invalid_files() {
+        let directory = Directory::new().unwrap();
+        let cache = open(&directory);
         assert!(cache.certificate("t.example").unwrap().is_none());
         for _ in 0..2 {
             let text = pem("t.example");
             cache.save_certificate("t.example", &text).unwrap();
-            let again = Cache::open(&temporary.0).unwrap();
-            let read = again.certificate("t.example").unwrap().unwrap();
+            let read = open(&directory).certificate("t.example").unwrap().unwrap();
             let given = Certificate::from_pem(text.as_bytes(), Path::new("x")).unwrap();
             assert_eq!(read.der(), given.der());
         }
-        assert_eq!(mode(&temporary.directory()), 0o700);
-        let path = temporary.directory().join("t.example.pem");
-        assert_eq!(mode(&path), 0o600);
-        assert_eq!(
-            fs::read_dir(temporary.directory()).unwrap().count(),
-            1,
-            "no temporary file is left"
-        );
-    }
-
-    #[test]
-    fn reports_invalid_files() {
-        let temporary = Temporary::new();
-        let cache = Cache::open(&temporary.0).unwrap();
-        fs::write(cache.path("t.example"), pem("other.example")).unwrap();
+        let path = directory.path("cache/ca.example_14000_dir_x_1/t.example.pem");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        fs::write(&path, pem("other.example")).unwrap();
         let said = cache.certificate("t.example").unwrap_err().to_string();
         assert!(said.ends_with("t.example.pem: the certificate is for another host"), "{said}");
         assert!(cache.account().unwrap().is_none());
-        fs::write(temporary.directory().join("account.json"), "{}").unwrap();
+        fs::write(path.with_file_name("account.json"), "{}").unwrap();
         let said = cache.account().map(|_| ()).unwrap_err().to_string();
         assert!(said.ends_with("account.json: not a valid account file"), "{said}");
     }
 
     #[test]
     fn only_one_process_has_the_lock() {
-        let temporary = Temporary::new();
-        let [one, other] = [0; 2].map(|_| Cache::open(&temporary.0).unwrap());
+        let directory = Directory::new().unwrap();
+        let [one, other] = [0; 2].map(|_| open(&directory));
         let held = one.lock().unwrap().unwrap();
         assert!(other.lock().unwrap().is_none());
         drop(held);

@@ -23,14 +23,11 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 
-/// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time until a response begins.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a response in bytes. A certificate chain has some 6 kB.
 const RESPONSE_MAX: usize = 256 * 1024;
 
-/// Clones are cheap and share their connections.
 #[derive(Clone)]
 pub(super) struct Client {
     pool: Pool<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>,
@@ -38,7 +35,6 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Trusts the roots that browsers trust, and those in the PEM file `ca`.
     pub(super) fn new(ca: Option<&Path>) -> Result<Self> {
         let roots = roots(ca)?;
         let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());

@@ -13,7 +13,7 @@ use instant_acme::{
 use net::tls::{Certificate, Certificates};
 use pages::Challenges;
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::cache::{Cache, StoredAccount};
 use super::client::Client;
@@ -29,7 +29,6 @@ const POLL_POLICY: RetryPolicy = RetryPolicy::new()
 /// Longest time to obtain a certificate, or to ask when to renew one, including waits that the server asks for.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Why there is no certificate.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) scope: FailureScope,
@@ -47,19 +46,12 @@ pub(super) struct Authority {
     pub(super) challenges: Arc<Challenges>,
 }
 
-pub(super) struct Obtained {
-    pub(super) certificate: Certificate,
-    /// Why it could not be saved for the next start, if so.
-    pub(super) save_error: Option<String>,
-}
-
 impl Authority {
-    /// Obtains and saves a certificate for `domain`, which replaces `old` if there is one.
     pub(super) async fn obtain(
         &self,
         domain: &str,
         old: Option<&Certificate>,
-    ) -> Result<Obtained, Failure> {
+    ) -> Result<Certificate, Failure> {
         let ordered = self.with_timeout(self.order(domain, old)).await?;
         let path = self.cache.path(domain);
         let invalid = |error: &dyn Display| {
@@ -73,11 +65,14 @@ impl Authority {
         if !certificate.covers_host(domain) {
             return Err(invalid(&"it is for another host"));
         }
-        let kept = self.cache.save_certificate(domain, &ordered);
-        if kept.is_ok() {
-            info!(domain, file = %path.display(), "obtained a certificate");
+        match self.cache.save_certificate(domain, &ordered) {
+            Ok(()) => info!(domain, file = %path.display(), "obtained a certificate"),
+            Err(error) => {
+                let error = format!("{error:#}");
+                error!(domain, error, "cannot save the certificate: a restart needs another");
+            }
         }
-        Ok(Obtained { certificate, save_error: kept.err().map(|error| format!("{error:#}")) })
+        Ok(certificate)
     }
 
     /// Asks the server when to renew (RFC 9773). Returns the time, at the position `random` (0 to 1) of
@@ -117,7 +112,6 @@ impl Authority {
         tokio::time::timeout(TOTAL_TIMEOUT, work).await.map_err(late)?
     }
 
-    /// Returns key and chain as PEM.
     async fn order(&self, domain: &str, old: Option<&Certificate>) -> Result<String, Failure> {
         let names = [Identifier::Dns(domain.to_owned())];
         let replaced = old.and_then(certificate_id);
@@ -143,7 +137,6 @@ impl Authority {
 
     /// Proves to the server that the order's host is ours, unless it still considers that proven.
     async fn prove(&self, order: &mut Order) -> Result<(), Failure> {
-        // Removes the challenge whenever this function ends.
         let _guard = ChallengeGuard(self);
         let wanted = match self.config.challenge {
             Challenge::TlsAlpn => ChallengeType::TlsAlpn01,
@@ -169,7 +162,6 @@ impl Authority {
         }
     }
 
-    /// Places the response to a challenge where the server looks for it.
     fn show(&self, challenge: &ChallengeHandle<'_>) -> Result<(), Failure> {
         let authorization = challenge.key_authorization();
         match self.config.challenge {
@@ -190,7 +182,6 @@ impl Authority {
         Ok(())
     }
 
-    /// Returns what the server says about a failed challenge.
     async fn why_invalid(&self, order: &mut Order) -> String {
         let mut authorizations = order.authorizations();
         while let Some(Ok(mut authorization)) = authorizations.next().await {
@@ -204,7 +195,6 @@ impl Authority {
         "the server rejected the order without a reason".into()
     }
 
-    /// Returns the saved account, or creates one.
     async fn account(&self) -> Result<Account, Failure> {
         let stored = self.cache.account().unwrap_or_else(|error| {
             warn!("cannot read the saved account, so a new one is created: {error:#}");
@@ -234,7 +224,6 @@ impl Authority {
         Ok(account)
     }
 
-    /// Returns the failure of the first request, which reads the directory.
     fn no_directory(&self, error: &Error) -> Failure {
         match error {
             Error::Json(error) => {
@@ -278,7 +267,6 @@ impl Authority {
     }
 }
 
-/// Removes the responses to challenges when it is dropped.
 struct ChallengeGuard<'a>(&'a Authority);
 
 impl Drop for ChallengeGuard<'_> {

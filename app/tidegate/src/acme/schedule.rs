@@ -41,15 +41,12 @@ impl FailureScope {
     }
 }
 
-/// The ratio of a pause to the one before.
 const BACKOFF_FACTOR: u32 = 3;
 /// Bounds of the pause after a success, even if by the clock the new certificate must be renewed. Let's
 /// Encrypt allows five certificates for the same names per week.
 const SUCCESS_PAUSE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(2 * 24 * 3600)];
-/// The longest `Retry-After` that is respected.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Pauses after failures, each longer than the one before.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -76,7 +73,6 @@ impl Backoff {
         pause
     }
 
-    /// Ends the pause after a success.
     pub(super) fn reset(&mut self) {
         *self = Self::default();
     }
@@ -86,7 +82,6 @@ impl Backoff {
     }
 }
 
-/// When to obtain the certificate of one host.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     /// When to renew. `None` = at once, as there is no certificate.
@@ -126,7 +121,6 @@ impl Schedule {
     }
 }
 
-/// Returns the first and the last moment at which a certificate is valid.
 pub(super) fn validity(certificate: &Certificate) -> [SystemTime; 2] {
     [certificate.begins(), certificate.expires()]
 }
@@ -154,8 +148,7 @@ mod tests {
         }
     }
 
-    /// Simulates the thread for `time`: it sleeps as long as the schedule says, a minute at most, and calls
-    /// `attempt` whenever it must be renewed. Returns the number of attempts and of wake-ups.
+    /// Simulates the thread for `time`. Returns the number of attempts and of wake-ups.
     fn simulate(
         clocks: &mut Clocks,
         schedule: &mut Schedule,
@@ -183,12 +176,6 @@ mod tests {
         }
     }
 
-    fn refuse(scope: FailureScope) -> impl FnMut(Now, &mut Schedule) {
-        move |now, schedule| {
-            schedule.backoff.fail(now.monotonic, scope, None, 0.5);
-        }
-    }
-
     #[test]
     fn renews_at_two_thirds_of_lifetime() {
         let mut clocks = Clocks::start();
@@ -208,17 +195,6 @@ mod tests {
         let mut schedule = Schedule::default();
         let [attempts, _] = simulate(&mut clocks, &mut schedule, 365 * DAY, give(90 * DAY));
         assert_eq!(attempts, 7, "one at first, and then every 56 days");
-    }
-
-    #[test]
-    fn refused_host_waits_longer() {
-        let mut clocks = Clocks::start();
-        let mut schedule = Schedule::default();
-        let [attempts, _] = simulate(&mut clocks, &mut schedule, HOUR, refuse(FailureScope::Host));
-        assert_eq!(attempts, 5);
-        let [attempts, _] =
-            simulate(&mut clocks, &mut schedule, 7 * DAY, refuse(FailureScope::Host));
-        assert!((20..40).contains(&attempts), "{attempts}");
     }
 
     #[test]
@@ -267,60 +243,6 @@ mod tests {
         assert_eq!(simulate(&mut clocks, &mut Schedule::default(), DAY, give(90 * DAY))[0], 1);
         clocks.0.wall = truth + 365 * DAY;
         assert_eq!(simulate(&mut clocks, &mut schedule, DAY, give(90 * DAY))[0], 1);
-    }
-
-    #[test]
-    fn clock_jump_during_outage_neither_hurries_nor_stops_renewal() {
-        let start = Clocks::start();
-        let expiring = [start.0.wall - 85 * DAY, start.0.wall + 5 * DAY];
-        // Days by which the clock is wrong from the third day to the sixth.
-        for days in [-30_000_i64, -90, -1, 1, 90, 3650] {
-            let (mut clocks, mut schedule) = (start, Schedule::default());
-            schedule.set_validity(expiring, 0.5);
-            let mut attempts =
-                simulate(&mut clocks, &mut schedule, 3 * DAY, refuse(FailureScope::Server))[0];
-            let jump = u32::try_from(days.abs()).unwrap() * DAY;
-            let right = clocks.0.wall;
-            let wrong = if days < 0 { right.checked_sub(jump) } else { right.checked_add(jump) };
-            clocks.0.wall = wrong.unwrap();
-            let odd =
-                simulate(&mut clocks, &mut schedule, 3 * DAY, refuse(FailureScope::Server))[0];
-            // If the clock is 90 days behind, there is time; otherwise the renewal is overdue.
-            assert!(if days <= -90 { odd <= 1 } else { (70..74).contains(&odd) }, "{days}: {odd}");
-            clocks.0.wall = right + 3 * DAY;
-            attempts +=
-                odd + simulate(&mut clocks, &mut schedule, DAY, refuse(FailureScope::Server))[0];
-            assert!(attempts <= 7 * 24 + 10, "{days}: {attempts}");
-            // The certificate has expired meanwhile, and is renewed as soon as the server is back.
-            assert_eq!(
-                simulate(&mut clocks, &mut schedule, 2 * HOUR, give(90 * DAY))[0],
-                1,
-                "{days}"
-            );
-            assert_eq!(
-                simulate(&mut clocks, &mut schedule, 50 * DAY, give(90 * DAY))[0],
-                0,
-                "{days}"
-            );
-        }
-    }
-
-    #[test]
-    fn renews_after_suspend() {
-        let (mut clocks, mut schedule) = (Clocks::start(), Schedule::default());
-        schedule.set_validity([clocks.0.wall, clocks.0.wall + 90 * DAY], 0.5);
-        assert_eq!(simulate(&mut clocks, &mut schedule, DAY, give(90 * DAY))[0], 0);
-        // The monotonic clock may stop during suspend.
-        clocks.0.wall += 100 * DAY;
-        assert_eq!(simulate(&mut clocks, &mut schedule, HOUR, give(90 * DAY))[0], 1);
-        // Suspended during a pause, it then waits for the rest of the pause only.
-        clocks.0.wall += 100 * DAY;
-        clocks.0.monotonic += 3 * DAY;
-        assert_eq!(simulate(&mut clocks, &mut schedule, HOUR, refuse(FailureScope::Server))[0], 6);
-        let left = schedule.wait(clocks.0);
-        clocks.0.wall += 100 * DAY;
-        assert_eq!(schedule.wait(clocks.0), left);
-        assert!(left <= HOUR);
     }
 
     #[test]

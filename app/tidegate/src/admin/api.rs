@@ -2,13 +2,13 @@
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::tls::Trust;
-use http_body_util::{BodyExt, Either, Full, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, EXPECT, HeaderValue, RETRY_AFTER};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Pool;
@@ -20,12 +20,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::error::ApiError;
 use super::event_stream::{SseMessage, SseParser};
-use super::upload::Upload;
 use crate::cli::printable;
 use crate::errors;
 
-/// Maximum size in bytes of a response that is kept in memory. A page of a thousand torrents has some
-/// 200 kB.
+/// Bytes of a response that is kept in memory. A page of a thousand torrents has some 200 kB.
 const RESPONSE_MAX: usize = 64 << 20;
 /// Longest time of an upload. The API closes idle connections earlier.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
@@ -33,14 +31,12 @@ const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 /// Longest time that a stream may be silent. The API sends something every 15 seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Where the API is, and how to access it.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     /// Without `/api/v1`.
     pub(crate) url: String,
     pub(crate) token: Option<String>,
     pub(crate) authorities: Arc<RootCertStore>,
-    /// The timeout of each response.
     pub(crate) timeout: Duration,
 }
 
@@ -50,7 +46,7 @@ pub(crate) struct Api {
     pool: Pool<HttpsConnector<HttpConnector>, Body>,
 }
 
-type Body = Either<Full<Bytes>, Upload>;
+type Body = Full<Bytes>;
 
 impl Api {
     pub(crate) fn new(endpoint: Endpoint) -> Result<Self, ApiError> {
@@ -87,23 +83,14 @@ impl Api {
         })
     }
 
-    /// Uploads a list while it is read.
-    pub(super) fn send(&self, request: &str, list: Upload) -> Result<Value, ApiError> {
-        let (fault, continue_signal) = (list.error(), list.continue_signal());
-        let mut request = self.build(request, Either::Right(list))?;
-        request.headers_mut().insert(CONTENT_TYPE, TEXT);
-        // The API checks the token before the list is sent.
-        request.headers_mut().insert(EXPECT, CONTINUE);
-        hyper::ext::on_informational(&mut request, move |_| continue_signal.notify_one());
+    pub(super) fn upload(&self, request: &str, list: String) -> Result<Value, ApiError> {
+        let mut upload = self.build(request, list.into())?;
+        upload.headers_mut().insert(CONTENT_TYPE, TEXT);
         self.runtime.block_on(async {
-            let response = tokio::time::timeout(UPLOAD_TIMEOUT, self.pool.request(request)).await;
+            let response = tokio::time::timeout(UPLOAD_TIMEOUT, self.pool.request(upload)).await;
             let response = match response.map_err(|_| self.timed_out())? {
                 Ok(response) => response,
-                Err(error) if error.is_connect() => return Err(self.unreachable(&error)),
-                Err(error) => {
-                    let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    return Err(fault.unwrap_or_else(|| self.upload_broken(&error)));
-                }
+                Err(error) => return Err(self.upload_broken(request, &error).await),
             };
             let response = self.check_status(response).await?;
             let (status, bytes) = (response.status(), self.read_body(response).await?);
@@ -111,21 +98,17 @@ impl Api {
         })
     }
 
-    /// Passes a text response to `take` while it is received.
-    pub(crate) fn read(
-        &self,
-        request: &str,
-        mut take: impl FnMut(&[u8]) -> Result<(), ApiError>,
-    ) -> Result<(), ApiError> {
-        let mut request = self.build(request, Either::Left(Full::default()))?;
+    pub(super) fn text(&self, request: &str) -> Result<String, ApiError> {
+        let mut request = self.build(request, Body::default())?;
         request.headers_mut().insert(ACCEPT, TEXT);
+        let mut text = Vec::new();
         self.runtime.block_on(async {
             let response = self.with_timeout(self.pool.request(request)).await?;
             let mut body = self.check_status(response).await?.into_body();
             while let Some(chunk) = self.next_chunk(&mut body, self.endpoint.timeout).await? {
-                take(&chunk)?;
+                text.extend_from_slice(&chunk);
             }
-            Ok(())
+            Ok(String::from_utf8_lossy(&text).into_owned())
         })
     }
 
@@ -149,8 +132,7 @@ impl Api {
         }
     }
 
-    /// Sends a request and returns the response if it is no error. If there are too many requests, it
-    /// waits as long as the API says and retries, within the timeout.
+    /// Sends a request, again when the API says so if there are too many. Returns a response without error.
     async fn send_request(
         &self,
         request: &str,
@@ -159,7 +141,7 @@ impl Api {
         let start = Instant::now();
         loop {
             let text = body.map(Value::to_string).unwrap_or_default();
-            let mut read_body = self.build(request, Either::Left(Full::from(text)))?;
+            let mut read_body = self.build(request, text.into())?;
             if body.is_some() {
                 read_body.headers_mut().insert(CONTENT_TYPE, JSON);
             }
@@ -225,7 +207,7 @@ impl Api {
         if !error.is_connect() {
             return self.broken(error);
         }
-        let why = printable(&errors::describe_root(error));
+        let why = printable(&errors::describe(error));
         let hint = if why.contains("unknown authority") {
             ": if you trust it, pass its certificate with --ca FILE"
         } else if why.contains("does not use TLS") {
@@ -237,12 +219,28 @@ impl Api {
     }
 
     fn broken(&self, error: &(dyn StdError + 'static)) -> ApiError {
-        let why = printable(&errors::describe_root(error));
+        let why = printable(&errors::describe(error));
         ApiError::Failed(format!("{}: the connection was lost: {why}", self.url()))
     }
 
-    fn upload_broken(&self, error: &(dyn StdError + 'static)) -> ApiError {
-        let (url, why) = (self.url(), printable(&errors::describe_root(error)));
+    /// Returns why an upload broke off. The API checks the token first, and may have closed the connection before it
+    /// had all of the list: an empty one shows that.
+    async fn upload_broken(
+        &self,
+        request: &str,
+        error: &hyper_util::client::legacy::Error,
+    ) -> ApiError {
+        if error.is_connect() {
+            return self.unreachable(error);
+        }
+        if let Ok(empty) = self.build(request, Body::default())
+            && let Ok(response) = self.with_timeout(self.pool.request(empty)).await
+            && matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+            && let Err(refused) = self.check_status(response).await
+        {
+            return refused;
+        }
+        let (url, why) = (self.url(), printable(&errors::describe(error)));
         ApiError::Failed(format!(
             "{url}: the connection was lost while the list was sent: {why} (the API accepts 5 million \
              entries at a time, within 75 seconds)"
@@ -292,9 +290,7 @@ impl EventStream<'_> {
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain");
-const CONTINUE: HeaderValue = HeaderValue::from_static("100-continue");
 
-/// Escapes text for a path or a query.
 pub(super) fn escape(text: &str) -> String {
     let escaped = text.bytes().map(|byte| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b',' => {
@@ -303,16 +299,4 @@ pub(super) fn escape(text: &str) -> String {
         _ => format!("%{byte:02X}"),
     });
     escaped.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn escapes_what_has_a_meaning_in_urls() {
-        assert_eq!(escape("2001:db8::/32"), "2001%3Adb8%3A%3A%2F32");
-        assert_eq!(escape("ban,key_first_used"), "ban,key_first_used");
-        assert_eq!(escape("a&b=c d\n"), "a%26b%3Dc%20d%0A");
-    }
 }

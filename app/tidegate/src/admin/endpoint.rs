@@ -16,7 +16,6 @@ const TOKEN_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
 
 const INVALID_TOKEN: &str = "invalid token: expected `tg_` followed by 32 alphanumeric characters";
 
-/// The heading of these options in the help of each command.
 pub(super) const HELP_HEADING: &str = "API options";
 
 /// Options for reaching the API.
@@ -77,12 +76,9 @@ impl ApiArgs {
     }
 }
 
-/// Returns the path of the first token, as far as the configuration tells: the one in `file`, or else that of the only
-/// running tracker.
+/// Returns the path of the first token, as far as the configuration in `file` tells.
 fn first_token(file: Option<&Path>) -> String {
-    let running: Vec<PathBuf> = crate::running::files().into_keys().collect();
-    let only = if let [only] = running.as_slice() { Some(only.as_path()) } else { None };
-    let dir = crate::load(file.or(only)).ok().and_then(|(_, config)| config.state_dir);
+    let dir = crate::load(file).ok().and_then(|(_, config)| config.state_dir);
     let place = dir.map(|dir| dir.join("first-token").display().to_string());
     place.unwrap_or_else(|| "first-token in its state directory".into())
 }
@@ -115,7 +111,6 @@ fn checked(text: &str) -> Result<String, String> {
     Ok(base.strip_suffix("/api/v1").unwrap_or(base).into())
 }
 
-/// Returns the URL of the configuration's admin listener.
 fn configured(file: Option<&Path>) -> Result<String, ApiError> {
     let (_, config) = crate::load(file).map_err(|problems| ApiError::Usage(problems.join("; ")))?;
     let Some(listen) = config.admin_listen.first() else {
@@ -135,25 +130,4 @@ pub(crate) fn here(listen: SocketAddr) -> SocketAddr {
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
     SocketAddr::new(ip, listen.port())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accepts_urls_of_admin_listeners() {
-        for (text, url) in [
-            ("http://127.0.0.1:6970", "http://127.0.0.1:6970"),
-            ("https://[::1]:6970/", "https://[::1]:6970"),
-            ("https://a.example/tidegate/api/v1/", "https://a.example/tidegate"),
-        ] {
-            assert_eq!(checked(text), Ok(url.into()));
-        }
-        for bad in
-            ["", "127.0.0.1:6970", "udp://a:1", "http://", "http://u:p@a", "http://a/?x", "a b"]
-        {
-            assert!(checked(bad).is_err(), "{bad}");
-        }
-    }
 }

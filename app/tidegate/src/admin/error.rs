@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::cli::UsageError;
 
-/// Why a command ends early.
 #[derive(Debug)]
 pub(crate) enum ApiError {
     /// The arguments make no sense. A sentence.

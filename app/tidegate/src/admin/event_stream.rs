@@ -5,12 +5,10 @@ const LINE_MAX: usize = 16 << 20;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct SseMessage {
-    /// Its kind.
     pub(crate) name: String,
     pub(crate) data: String,
 }
 
-/// Parses events from chunks of bytes.
 #[derive(Default)]
 pub(super) struct SseParser {
     bytes: Vec<u8>,
@@ -28,7 +26,6 @@ impl SseParser {
         self.bytes.len() <= LINE_MAX + chunk.len()
     }
 
-    /// Returns the next complete event.
     pub(super) fn next(&mut self) -> Option<SseMessage> {
         loop {
             let rest = self.bytes.get(self.at..)?;
@@ -53,7 +50,6 @@ impl SseParser {
                     }
                     self.begun.data.push_str(value);
                 }
-                // A comment, which keeps the connection alive, or an id.
                 _ => {}
             }
         }

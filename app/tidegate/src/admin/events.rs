@@ -98,7 +98,6 @@ impl EventsArgs {
     }
 }
 
-/// Returns an event as text: time, kind and data.
 fn line(event: &Value) -> String {
     let time = event["time"].as_u64().map_or_else(|| "-".into(), date);
     let mut text = format!("{time}  {:<15}", plain(&event["kind"]));
@@ -114,20 +113,4 @@ fn line(event: &Value) -> String {
     text.truncate(text.trim_end().len());
     text.push('\n');
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prints_event_on_one_line() {
-        let data = json!({ "network": "192.0.2.0/24", "reason": "a\nb", "expires": null });
-        let event = json!({ "id": 1, "time": 0, "kind": "ban", "data": data });
-        let expected =
-            "1970-01-01 00:00:00  ban              network: 192.0.2.0/24  reason: a\\nb\n";
-        assert_eq!(line(&event), expected);
-        let bare = json!({ "time": 0, "kind": "reload", "data": {} });
-        assert_eq!(line(&bare), "1970-01-01 00:00:00  reload\n");
-    }
 }

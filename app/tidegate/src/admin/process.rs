@@ -35,7 +35,6 @@ pub(super) const CLIENTS: &[Column] = &[
 const CERTIFICATES: &[Column] =
     &[column("expires", "/expires", Format::Date), column("name", "/name", Format::Text)];
 
-/// Prints the health, and fails if the tracker does not serve.
 pub(super) fn health(session: &Session) -> Result<(), ApiError> {
     let health = session.api.request("GET /health", None)?;
     session.print_value(&health, lines)?;
@@ -97,7 +96,6 @@ fn show(session: &Session) -> Result<(), ApiError> {
             format!("{setting}\n")
         } else {
             let (name, origin) = (plain(&setting["name"]), plain(&setting["origin"]));
-            // As JSON, so that strings have quotes.
             format!("{name} = {}  # {origin}\n", printable(&setting["value"].to_string()))
         };
     }
@@ -193,30 +191,5 @@ impl CertificatesCommand {
                 session.print_done("Reloaded certificates and lists")
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_values_as_json_or_string() {
-        let parsed = |text: &str| setting(text).map(|(key, value)| format!("{key} {value}"));
-        assert_eq!(parsed("tracker.interval_s=900"), Ok("tracker.interval_s 900".into()));
-        assert_eq!(parsed("access.mode = deny"), Ok("access.mode \"deny\"".into()));
-        assert_eq!(parsed("a=[\"x\"]"), Ok("a [\"x\"]".into()));
-        assert_eq!(parsed("a=b=c"), Ok("a \"b=c\"".into()));
-        for bad in ["a", "=1", "a=null"] {
-            assert!(parsed(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn prints_result_of_reload() {
-        let text = reloaded(&json!({ "changed": ["a", "b"], "needs_restart": ["c"] }));
-        assert_eq!(text, "Changed: a b\nNeeds a restart: c\n");
-        let nothing = json!({ "changed": [], "needs_restart": [] });
-        assert_eq!(reloaded(&nothing), "Nothing has changed\n");
     }
 }

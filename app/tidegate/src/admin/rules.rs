@@ -1,7 +1,7 @@
 //! Commands about access: keys, lists, bans and tokens.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -14,7 +14,6 @@ use super::api::escape;
 use super::error::ApiError;
 use super::table::{Column, Format, column, date, lines, plain};
 use super::torrents::TorrentsArg;
-use super::upload::Upload;
 use super::{Session, items_of};
 use crate::dates::Expiry;
 
@@ -36,8 +35,7 @@ impl ExpiryArg {
     }
 }
 
-/// Removes keys, tokens or webhooks, which `words` name, one after the other. `all` is their list in the API, `one` the
-/// name of each in messages.
+/// Removes what `words` name in the list `all` of the API. `one` is the name of each in messages.
 pub(super) fn remove_each(
     session: &Session,
     all: &str,
@@ -198,20 +196,19 @@ impl KeysCommand {
 impl KeyRulesArgs {
     /// Returns a request body with the options that are given, and with the key in a file.
     fn body(&self, key_file: Option<&Path>) -> Result<Value, ApiError> {
-        let mut body = json!({});
-        let mut put = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                body[name] = value;
-            }
-        };
-        put("key", key_file.map(read_key).transpose()?.map(Value::from));
-        put("name", self.name.clone().map(Value::from));
-        put("torrents", self.torrents.map(Value::from));
-        put("peers_per_torrent", self.peers_per_torrent.map(Value::from));
-        put("addresses", self.addresses.map(Value::from));
-        put("announces_per_minute", self.announces_per_minute.map(Value::from));
-        put("seed_only", self.seed_only.map(Value::from));
-        put("download_slots", self.download_slots.map(Value::from));
+        let mut body = json!({
+            "key": key_file.map(read_key).transpose()?,
+            "name": self.name,
+            "torrents": self.torrents,
+            "peers_per_torrent": self.peers_per_torrent,
+            "addresses": self.addresses,
+            "announces_per_minute": self.announces_per_minute,
+            "seed_only": self.seed_only,
+            "download_slots": self.download_slots,
+        });
+        if let Value::Object(rules) = &mut body {
+            rules.retain(|_, value| !value.is_null());
+        }
         self.expiry.body(&mut body);
         Ok(body)
     }
@@ -239,14 +236,21 @@ fn with_urls(key: &Value) -> String {
 }
 
 fn read_key(file: &Path) -> Result<String, ApiError> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        io::stdin().read_to_string(&mut text)
-    } else {
-        File::open(file).and_then(|mut file| file.read_to_string(&mut text))
-    };
-    read.map_err(|error| ApiError::Usage(format!("cannot read {}: {error}", file.display())))?;
-    Ok(text.trim().into())
+    let (_, bytes) = read(file)?;
+    Ok(String::from_utf8_lossy(&bytes).trim().into())
+}
+
+/// Reads a file, or standard input if it is `-`. Returns its name for messages, too.
+fn read(file: &Path) -> Result<(String, Vec<u8>), ApiError> {
+    let is_stdin = file == Path::new("-");
+    let name = if is_stdin { "standard input".into() } else { file.display().to_string() };
+    let mut bytes = Vec::new();
+    let read =
+        if is_stdin { io::stdin().read_to_end(&mut bytes).map(|_| bytes) } else { fs::read(file) };
+    match read {
+        Ok(bytes) => Ok((name, bytes)),
+        Err(error) => Err(ApiError::Usage(format!("cannot read {name}: {error}"))),
+    }
 }
 
 #[derive(Args)]
@@ -292,31 +296,26 @@ impl ListsArgs {
             List::Allow => "/lists/allow",
             List::Deny => "/lists/deny",
         };
-        match &self.command {
-            ListCommand::Add(arg) => {
-                let body = as_json(&hashes(&arg.torrents)?);
-                let outcome = session.api.request(&format!("POST {path}"), Some(&body))?;
-                session.print_value(&outcome, |outcome| changed(outcome, "Added"))
-            }
-            ListCommand::Remove(arg) => {
-                let body = as_json(&hashes(&arg.torrents)?);
-                let outcome = session.api.request(&format!("DELETE {path}"), Some(&body))?;
-                session.print_value(&outcome, |outcome| changed(outcome, "Removed"))?;
-                if outcome["changed"] != outcome["requested"] {
-                    return Err(ApiError::Failed(
-                        "some of the torrents were not on the list".into(),
-                    ));
-                }
-                Ok(())
-            }
-            ListCommand::List => show(session, path),
+        let send = |method: &str, arg: &TorrentsArg| {
+            let hashes: Value = hashes(&arg.torrents)?.iter().map(InfoHash::to_string).collect();
+            session.api.request(&format!("{method} {path}"), Some(&hashes))
+        };
+        let (outcome, done) = match &self.command {
+            ListCommand::Add(arg) => (send("POST", arg)?, "Added"),
+            ListCommand::Remove(arg) => (send("DELETE", arg)?, "Removed"),
+            ListCommand::List => return show(session, path),
             ListCommand::Import { file, remove } => {
                 let (method, done) =
                     if *remove { ("DELETE", "Removed") } else { ("POST", "Added") };
-                let outcome = session.api.send(&format!("{method} {path}"), opened(file)?)?;
-                session.print_value(&outcome, |outcome| changed(outcome, done))
+                (session.api.upload(&format!("{method} {path}"), read_list(file)?)?, done)
             }
+        };
+        session.print_value(&outcome, |outcome| changed(outcome, done))?;
+        let is_partial = outcome["changed"] != outcome["requested"];
+        if is_partial && matches!(self.command, ListCommand::Remove(_)) {
+            return Err(ApiError::Failed("some of the torrents were not on the list".into()));
         }
+        Ok(())
     }
 }
 
@@ -329,10 +328,6 @@ pub(super) fn hashes(torrents: &[String]) -> Result<Vec<InfoHash>, ApiError> {
     Ok(hashes)
 }
 
-fn as_json(hashes: &[InfoHash]) -> Value {
-    hashes.iter().map(InfoHash::to_string).collect()
-}
-
 fn changed(outcome: &Value, done: &str) -> String {
     let Value::Object(outcome) = outcome else { return lines(outcome) };
     let figure = |name: &str| plain(outcome.get(name).unwrap_or(&Value::Null));
@@ -341,35 +336,13 @@ fn changed(outcome: &Value, done: &str) -> String {
     format!("{done} {changed} of {requested}; the list has {total} {entries}\n")
 }
 
-/// Prints a list while it is received.
 fn show(session: &Session, path: &str) -> Result<(), ApiError> {
-    let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
-    let mut begun = Vec::new();
-    let mut write = |bytes: &[u8]| match out.write_all(bytes) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(ApiError::OutputClosed),
-        Err(error) => Err(ApiError::Usage(format!("cannot print: {error}"))),
-    };
-    session.api.read(&format!("GET {path}"), |chunk| {
-        if !session.json {
-            return write(chunk);
-        }
-        begun.extend_from_slice(chunk);
-        let whole = begun.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-        for line in begun.drain(..whole).as_slice().split(|byte| *byte == b'\n') {
-            if !line.is_empty() {
-                write(format!("{}\n", entry(&String::from_utf8_lossy(line))).as_bytes())?;
-            }
-        }
-        Ok(())
-    })?;
-    write(b"")?;
-    match out.flush() {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(ApiError::Usage(format!("cannot print: {error}")))
-        }
-        _ => Ok(()),
+    let list = session.api.text(&format!("GET {path}"))?;
+    if session.json {
+        return session
+            .print(&list.lines().map(|line| format!("{}\n", entry(line))).collect::<String>());
     }
+    session.print(&list)
 }
 
 /// Returns a line of a list as JSON. An entry of a list file has a comment that names the file.
@@ -380,14 +353,17 @@ fn entry(line: &str) -> Value {
     }
 }
 
-fn opened(file: &Path) -> Result<Upload, ApiError> {
-    if file == Path::new("-") {
-        return Ok(Upload::new("standard input".into(), Box::new(BufReader::new(io::stdin()))));
+/// Returns the info hashes of a file, one a line.
+fn read_list(file: &Path) -> Result<String, ApiError> {
+    let (name, bytes) = read(file)?;
+    let mut list = String::new();
+    for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
+        let hash = InfoHash::from_line(line).map_err(|error| {
+            ApiError::Failed(format!("{name}:{number}: {error} (nothing was changed)"))
+        })?;
+        list.extend(hash.map(|hash| format!("{hash}\n")));
     }
-    let name = file.display().to_string();
-    let opened = File::open(file);
-    let opened = opened.map_err(|error| ApiError::Usage(format!("cannot read {name}: {error}")))?;
-    Ok(Upload::new(name, Box::new(BufReader::new(opened))))
+    Ok(list)
 }
 
 #[derive(Subcommand)]

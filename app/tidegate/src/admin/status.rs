@@ -17,7 +17,6 @@ pub(super) struct StatusArgs {
     quiet: bool,
 }
 
-/// Levels at which all is well.
 const WELL: [&str; 2] = ["ok", "info"];
 
 impl StatusArgs {
@@ -60,14 +59,12 @@ fn text(status: &Value) -> String {
 
 /// The time after which a new process counts as failed. Lists of millions of hashes take seconds.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(300);
-/// The pause between two questions which process serves.
 const UPGRADE_POLL: Duration = Duration::from_millis(500);
-/// Begins the line of the log that says why there is no new process.
 const UPGRADE_FAILED: &str = "upgrade failed";
 
-/// Starts a new process, and waits until it serves instead of the present one.
 pub(super) fn upgrade(session: &Session) -> Result<(), ApiError> {
-    let mut log = LogReader::new(session);
+    let mut read = 0;
+    new_lines(session, &mut read);
     let begun = Instant::now();
     session.api.request("POST /process/upgrade", None)?;
     while begun.elapsed() < UPGRADE_TIMEOUT {
@@ -81,7 +78,8 @@ pub(super) fn upgrade(session: &Session) -> Result<(), ApiError> {
                 format!("Upgraded: tidegate {} serves\n", plain(&status["version"]))
             });
         }
-        if let Some(line) = log.find(UPGRADE_FAILED) {
+        let failed = |line: &String| line.starts_with(UPGRADE_FAILED);
+        if let Some(line) = new_lines(session, &mut read).into_iter().find(failed) {
             return Err(ApiError::Failed(line));
         }
     }
@@ -89,32 +87,13 @@ pub(super) fn upgrade(session: &Session) -> Result<(), ApiError> {
     Err(ApiError::Failed(format!("{url}: no new process serves after {seconds} s")))
 }
 
-/// Reads new lines of the log. A token without `config:read` finds none.
-struct LogReader<'a> {
-    session: &'a Session,
-    after: u64,
-}
-
-impl<'a> LogReader<'a> {
-    /// Skips the lines that are there.
-    fn new(session: &'a Session) -> Self {
-        let mut reader = Self { session, after: 0 };
-        reader.lines();
-        reader
-    }
-
-    fn find(&mut self, start: &str) -> Option<String> {
-        self.lines().into_iter().find(|message| message.starts_with(start))
-    }
-
-    fn lines(&mut self) -> Vec<String> {
-        let log = self.session.api.request(&format!("GET /log?after={}", self.after), None);
-        let log = log.unwrap_or_default();
-        let lines = log["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let last = lines.iter().filter_map(|line| line["id"].as_u64()).max();
-        self.after = last.unwrap_or(self.after);
-        lines.iter().map(|line| plain(&line["message"])).collect()
-    }
+/// Returns the lines of the log after the one with the id `last`, and sets that. A token without `config:read` finds none.
+fn new_lines(session: &Session, last: &mut u64) -> Vec<String> {
+    let log = session.api.request(&format!("GET /log?after={last}"), None).unwrap_or_default();
+    let lines = log["lines"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ids = lines.iter().filter_map(|line| line["id"].as_u64());
+    *last = ids.max().unwrap_or(*last);
+    lines.iter().map(|line| plain(&line["message"])).collect()
 }
 
 const SYSTEMS: &[Column] = &[
@@ -126,7 +105,6 @@ const SYSTEMS: &[Column] = &[
 const COUNTRIES: &[Column] =
     &[column("peers", "/peers", Format::Count), column("country", "/country", Format::Text)];
 
-/// Prints the autonomous systems and the countries with the most peers.
 pub(super) fn networks(session: &Session) -> Result<(), ApiError> {
     let networks = session.api.request("GET /stats/networks", None)?;
     if session.json {

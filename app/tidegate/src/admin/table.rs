@@ -31,8 +31,7 @@ pub(super) const fn column(head: &'static str, pointer: &'static str, kind: Form
     Column { head, pointer, kind }
 }
 
-/// Rows in columns as wide as their content. Rows can be drained while others follow; columns never
-/// become narrower.
+/// Rows in columns as wide as their content. Rows can be drained while others follow.
 pub(super) struct Table {
     columns: &'static [Column],
     widths: Vec<usize>,

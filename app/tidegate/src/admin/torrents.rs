@@ -66,8 +66,7 @@ pub(super) struct TorrentsArg {
     pub(super) torrents: Vec<String>,
 }
 
-/// The columns that the API can sort by.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     Seeders,
     Leechers,
@@ -77,7 +76,6 @@ pub(crate) enum Sort {
 }
 
 impl Sort {
-    /// Returns its name in the API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Seeders => "seeders",
@@ -134,17 +132,14 @@ impl TorrentsCommand {
                 }
                 Ok(())
             }
-            Self::Remove(arg) => arg.change_each(session, "DELETE", "", "removed"),
-            Self::Freeze(arg) => arg.change_each(session, "PUT", "/freeze", "frozen"),
-            Self::Unfreeze(arg) => arg.change_each(session, "DELETE", "/freeze", "unfrozen"),
+            Self::Remove(arg) => arg.change_each(session, "DELETE", "", None, "removed"),
+            Self::Freeze(arg) => arg.change_each(session, "PUT", "/freeze", None, "frozen"),
+            Self::Unfreeze(arg) => arg.change_each(session, "DELETE", "/freeze", None, "unfrozen"),
             Self::Refuse { torrents, reason } => {
                 let body = json!({ "reason": reason });
-                hashes(&torrents.torrents)?.iter().try_for_each(|hash| {
-                    session.api.request(&format!("PUT /torrents/{hash}/access"), Some(&body))?;
-                    session.print_done(format_args!("{hash} refused"))
-                })
+                torrents.change_each(session, "PUT", "/access", Some(&body), "refused")
             }
-            Self::Serve(arg) => arg.change_each(session, "DELETE", "/access", "served again"),
+            Self::Serve(arg) => arg.change_each(session, "DELETE", "/access", None, "served again"),
             Self::Refused { limit } => {
                 let path = format!("/reasons?limit={}", page_size(*limit));
                 session.list(&path, "torrents", *limit, REASONS)
@@ -159,22 +154,21 @@ fn page_size(limit: usize) -> usize {
 }
 
 impl TorrentsArg {
-    /// Sends a request for each torrent, and prints what was done.
     fn change_each(
         &self,
         session: &Session,
         method: &str,
         what: &str,
+        body: Option<&Value>,
         done: &str,
     ) -> Result<(), ApiError> {
         hashes(&self.torrents)?.iter().try_for_each(|hash| {
-            session.api.request(&format!("{method} /torrents/{hash}{what}"), None)?;
+            session.api.request(&format!("{method} /torrents/{hash}{what}"), body)?;
             session.print_done(format_args!("{hash} {done}"))
         })
     }
 }
 
-/// Returns the statistics of a torrent, one per line, and a table of its peers.
 fn detail(torrent: &Value) -> String {
     let mut figures = torrent.clone();
     let peers = figures.as_object_mut().and_then(|figures| {

@@ -7,21 +7,18 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// A certificate and its key, in PEM.
 pub(super) struct Pair {
     pub(super) certificate: String,
     pub(super) key: String,
 }
 
-/// Makes the authority of the cluster `name`.
 pub(super) fn make(name: &str) -> Result<Pair> {
     let key = KeyPair::generate().context(CANNOT)?;
     let certificate = params_of_authority(name).self_signed(&key).context(CANNOT)?;
     Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
-/// Makes the certificate of the server at `host`, which it shows to nodes and to the other servers. `authority_key` is that
-/// of the cluster `name`.
+/// Makes the certificate that the server at `host` shows to nodes and to the other servers of the cluster `name`.
 pub(super) fn issue(name: &str, authority_key: &str, host: &str) -> Result<Pair> {
     let authority_key =
         KeyPair::from_pem(authority_key).context("the authority's key is damaged")?;

@@ -20,11 +20,9 @@ use crate::backup::{Backup, Restore};
 use crate::cli;
 use config::is_cluster_name;
 
-/// The least size of the stream, in MiB.
 const SIZE_MIB_MIN: u64 = 16;
 /// The most servers that store each message: NATS allows no more.
 const REPLICAS_MAX: usize = 5;
-/// The longest lifetime of peers, seconds.
 const LIFETIME_S_MAX: u32 = 7 * 86_400;
 
 /// Where the operator's folder is.
@@ -102,7 +100,6 @@ pub(crate) enum OperatorCommand {
     /// The servers disconnect it and refuse it from now on, and the other nodes drop its messages. It serves the clients
     /// that reach it until it is stopped, from its own memory. Then change the secret, if somebody else may have it.
     Remove {
-        /// The number of the node.
         #[arg(value_parser = value_parser!(u8).range(1..))]
         node: u8,
         #[command(flatten)]
@@ -243,7 +240,6 @@ fn write_file(
     Ok(file)
 }
 
-/// Writes a new file that only its owner can read.
 fn write_new(path: &Path, text: &str) -> Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
@@ -319,7 +315,6 @@ fn settings_text(settings: StreamSettings) -> String {
     format!("replicas  {replicas}\nsize      {size}\nlifetime  {lifetime_s}\n")
 }
 
-/// Reads keys and values, which alternate.
 fn parse_changes(words: &[String]) -> Result<StreamChanges> {
     let mut changes = StreamChanges::default();
     for pair in words.chunks(2) {
@@ -352,14 +347,12 @@ fn parse_changes(words: &[String]) -> Result<StreamChanges> {
     Ok(changes)
 }
 
-/// Reads a size such as 256MiB or 8GiB.
 fn parse_mib(text: &str) -> Option<u64> {
     let (digits, shift) = match (text.strip_suffix("MiB"), text.strip_suffix("GiB")) {
         (Some(digits), _) => (digits, 0),
         (_, Some(digits)) => (digits, 10),
         _ => return None,
     };
-    // More bytes than that are no number of NATS.
     let size: u32 = digits.parse().ok()?;
     Some(u64::from(size) << shift)
 }

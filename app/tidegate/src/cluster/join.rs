@@ -14,18 +14,15 @@ use config::is_cluster_name;
 
 /// The version of join files that this program writes, and the latest that it reads.
 pub(super) const VERSION: u32 = 1;
-/// Names the key of the configuration in messages.
 const KEY_NAME: &str = "cluster.join";
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Join {
     pub(super) join_version: u32,
-    /// The cluster's name.
     pub(crate) cluster: String,
     /// This node's number, 1 to 255.
     pub(crate) node: u8,
     pub(super) zone: String,
-    /// URLs of NATS servers.
     pub(super) servers: Vec<String>,
     pub(super) secret_number: u32,
     #[serde(serialize_with = "secret::write", deserialize_with = "secret::read")]
@@ -46,10 +43,6 @@ pub(crate) struct Join {
 
 impl Join {
     /// Reads a join file. Only its owner and group may have rights to read it.
-    ///
-    /// # Errors
-    ///
-    /// If it is readable for others, damaged, or of a later version: a sentence with a remedy.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let name = path.display();
         check_secret(path).context(KEY_NAME)?;
@@ -105,7 +98,6 @@ impl Join {
         ))
     }
 
-    /// Returns the secret by which the node begins.
     pub(crate) fn secret(&self) -> Secret {
         Secret::new(self.secret_number, self.secret)
     }
@@ -137,9 +129,6 @@ impl Join {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use harness::Directory;
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject;
 
@@ -191,25 +180,5 @@ mod tests {
             let error = format!("{:#}", Join::parse(&text).err().unwrap());
             assert!(error.contains(why), "{why}: {error}");
         }
-    }
-
-    #[test]
-    fn a_file_that_others_can_read_is_refused() {
-        let directory = Directory::new().unwrap();
-        let file = directory.write("join", join().text().unwrap()).unwrap();
-        for (mode, is_fine) in [(0o600, true), (0o640, true), (0o644, false), (0o660, false)] {
-            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-            let read = Join::read(&file);
-            assert_eq!(read.is_ok(), is_fine, "{mode:o}");
-            if let Err(error) = read {
-                let error = format!("{error:#}");
-                assert!(
-                    error.starts_with("cluster.join: ") && error.contains("chmod 600"),
-                    "{error}"
-                );
-            }
-        }
-        let error = Join::read(&directory.path("none")).err().unwrap();
-        assert!(format!("{error:#}").contains("cannot read"), "{error:#}");
     }
 }

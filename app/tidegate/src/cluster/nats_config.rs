@@ -9,12 +9,9 @@ const PLACES: [&str; 2] = ["/etc/nats", "/var/lib/nats"];
 /// Pause between two comparisons of removed users by the servers.
 const COMPARE_PERIOD: &str = "10s";
 
-/// Properties that all servers of a cluster share.
 pub(super) struct ServerPlan<'a> {
-    /// The name of the trackers' cluster.
     pub(super) name: &'a str,
     pub(super) servers: &'a [Server],
-    /// The token of the operator.
     pub(super) operator: &'a str,
     /// The public key of the account of administration.
     pub(super) system_account: &'a str,
@@ -62,7 +59,6 @@ impl ServerPlan<'_> {
         text
     }
 
-    /// Returns how a server reaches the others.
     fn routes(&self, server: &Server, files: &str) -> String {
         let (name, listen, port) = (self.name, listen_address(server), server.routes_port());
         let is_here = server.is_loopback();
@@ -87,7 +83,6 @@ fn tls_files(folder: &str) -> String {
     format!("    cert_file: \"{folder}/server.pem\"\n    key_file: \"{folder}/server-key.pem\"\n")
 }
 
-/// Returns the addresses at which a server listens.
 fn listen_address(server: &Server) -> &str {
     match server.host.as_str() {
         host if server.is_loopback() => host,

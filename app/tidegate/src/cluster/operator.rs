@@ -29,17 +29,14 @@ const REPLICAS: usize = 3;
 /// The size of the stream in MiB, and of one for trying it out. NATS sets that room aside at once.
 const SIZE_MIB: u64 = 8192;
 const SIZE_HERE_MIB: u64 = 256;
-/// The lifetime of peers by default, seconds.
 const LIFETIME_S: u32 = 2700;
 /// Lifetime of a token for a command of the operator, seconds.
 const COMMAND_S: u64 = 600;
 
-/// All that the operator of a cluster keeps.
 #[derive(Serialize, Deserialize)]
 pub(super) struct OperatorFile {
     operator_version: u32,
     name: String,
-    /// Host and port of each server.
     servers: Vec<String>,
     secret_number: u32,
     #[serde(serialize_with = "secret::write", deserialize_with = "secret::read")]
@@ -57,7 +54,6 @@ pub(super) struct OperatorFile {
     #[serde(skip_serializing_if = "Option::is_none")]
     ca_key: Option<String>,
     stream: StreamRecord,
-    /// Nodes by number.
     #[serde(default)]
     nodes: BTreeMap<String, NodeRecord>,
     /// The seeds of readers of accounts, by name.
@@ -88,11 +84,6 @@ pub(super) struct OperatorFolder {
 }
 
 impl OperatorFolder {
-    /// Makes the folder of a cluster with these servers.
-    ///
-    /// # Errors
-    ///
-    /// If there is something at `path` already: nothing is overwritten.
     pub(super) fn create(path: &Path, name: &str, servers: &[Server]) -> Result<Self> {
         let is_here = check_servers(servers)?;
         DirBuilder::new().mode(0o700).create(path).with_context(|| {
@@ -130,11 +121,6 @@ impl OperatorFolder {
         Ok(folder)
     }
 
-    /// Reads the folder.
-    ///
-    /// # Errors
-    ///
-    /// If its file is missing, readable for others, damaged, or of a later version: a sentence with a remedy.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let file = path.join(FILE);
         let name = file.display();
@@ -157,7 +143,6 @@ impl OperatorFolder {
         Ok(Self { path: path.canonicalize()?, file })
     }
 
-    /// Writes the file as a whole.
     pub(super) fn write(&self) -> Result<()> {
         let text = toml::to_string_pretty(&self.file).context("cannot write the file")?;
         let head = format!(
@@ -172,9 +157,12 @@ impl OperatorFolder {
         let folder = self.path.join(format!("server-{number}"));
         DirBuilder::new().mode(0o700).create(&folder)?;
         let keys = self.keys()?;
-        let operator = keys.operator_token(name)?;
+        let subject = |key, name, issued| Subject { key, name, issued, expires: None };
+        let operator =
+            token::of_operator(&subject(&keys.operator, name, dates::now()), &keys.system)?;
         let account = self.account_token(&keys)?;
-        let system = keys.system_token(self.file.account_issued)?;
+        let system = subject(&keys.system, "system", self.file.account_issued);
+        let system = token::of_system_account(&system, &keys.operator)?;
         let [account_key, system_key] = [&keys.account, &keys.system].map(KeyPair::public_key);
         let plan = ServerPlan {
             name,
@@ -229,12 +217,7 @@ impl OperatorFolder {
         })
     }
 
-    /// Notes that the user of a node is removed. Returns the token of the account that tells the servers so. For a node that
-    /// is removed already, it is the same token again.
-    ///
-    /// # Errors
-    ///
-    /// If the node was never invited.
+    /// Notes that the user of a node is removed. Returns the token of the account that tells the servers so.
     pub(super) fn remove(&mut self, node: u8) -> Result<String> {
         if let Some(record) = self.file.nodes.remove(&node.to_string()) {
             self.revoke(&record.seed, node)?;
@@ -243,7 +226,6 @@ impl OperatorFolder {
         self.account_token(&self.keys()?)
     }
 
-    /// Notes that the user with this seed is refused from now on.
     fn revoke(&mut self, seed: &str, node: u8) -> Result<()> {
         self.file.removed.insert(token::key_of(seed)?.public_key(), node);
         // Servers keep the later one of two tokens.
@@ -251,8 +233,7 @@ impl OperatorFolder {
         Ok(())
     }
 
-    /// Returns the credentials of a reader of accounts. The same name gets the same user again, unless it was removed
-    /// meanwhile.
+    /// Returns the credentials of a reader of accounts: of the same user again, unless it was removed meanwhile.
     pub(super) fn reader(&mut self, name: &str) -> Result<String> {
         let seed = match self.file.readers.get(name) {
             Some(seed) => seed.clone(),
@@ -264,7 +245,6 @@ impl OperatorFolder {
         Ok(NatsUser { jwt, seed }.credentials())
     }
 
-    /// Returns the token of a user of the nodes' account.
     fn user_token(&self, seed: &str, name: &str, rights: &Rights) -> Result<String> {
         let key = token::key_of(seed)?;
         let subject = Subject { key: &key, name, issued: dates::now(), expires: None };
@@ -272,10 +252,6 @@ impl OperatorFolder {
     }
 
     /// Notes that a reader is removed. Returns the token of the account that tells the servers so.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such reader.
     pub(super) fn remove_reader(&mut self, name: &str) -> Result<String> {
         let seed = self.file.readers.remove(name);
         let seed = seed.with_context(|| format!("there is no reader `{name}` in this folder"))?;
@@ -283,12 +259,10 @@ impl OperatorFolder {
         self.account_token(&self.keys()?)
     }
 
-    /// Returns the pattern of subjects that readers of accounts subscribe to.
     pub(super) fn readers_subject(&self) -> String {
         Rights::of_reader(&self.file.name).subscribe.concat()
     }
 
-    /// Returns whether a node of this number was removed once.
     pub(super) fn was_removed(&self, node: u8) -> bool {
         self.file.removed.values().any(|removed| *removed == node)
     }
@@ -299,12 +273,10 @@ impl OperatorFolder {
         Ok(())
     }
 
-    /// Returns the secret that was made last.
     pub(super) fn secret(&self) -> Secret {
         Secret::new(self.file.secret_number, self.file.secret)
     }
 
-    /// Returns the settings of the stream when they were last changed.
     pub(super) fn settings(&self) -> StreamSettings {
         let StreamRecord { replicas, size_mib, lifetime_s } = self.file.stream;
         StreamSettings { replicas, bytes: size_mib << 20, lifetime_s }
@@ -365,7 +337,6 @@ impl OperatorFolder {
         })
     }
 
-    /// Returns the token of the account that the nodes are users of.
     fn account_token(&self, keys: &Keys) -> Result<String> {
         let OperatorFile { name, account_issued, removed, .. } = &self.file;
         let subject = Subject { key: &keys.account, name, issued: *account_issued, expires: None };
@@ -373,27 +344,12 @@ impl OperatorFolder {
     }
 }
 
-/// The keys that sign tokens.
 struct Keys {
     operator: KeyPair,
     account: KeyPair,
     system: KeyPair,
 }
 
-impl Keys {
-    fn operator_token(&self, name: &str) -> Result<String> {
-        let issued = dates::now();
-        let subject = Subject { key: &self.operator, name, issued, expires: None };
-        token::of_operator(&subject, &self.system)
-    }
-
-    fn system_token(&self, issued: u64) -> Result<String> {
-        let subject = Subject { key: &self.system, name: "system", issued, expires: None };
-        token::of_system_account(&subject, &self.operator)
-    }
-}
-
-/// Checks the list of servers. Returns whether all of them are on this machine.
 fn check_servers(servers: &[Server]) -> Result<bool> {
     let here = servers.iter().filter(|server| server.is_loopback()).count();
     ensure!(

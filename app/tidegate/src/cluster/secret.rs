@@ -28,7 +28,6 @@ impl Secret {
         Self { number, bytes, until: None }
     }
 
-    /// Returns the keys of connection ids and offers.
     pub(crate) fn keys(&self) -> SharedSecrets {
         SharedSecrets {
             connection_ids: derive(&self.bytes, "tidegate connection ids"),
@@ -36,7 +35,6 @@ impl Secret {
         }
     }
 
-    /// Returns what names the secret in messages.
     fn id(&self) -> [u8; 4] {
         derive(&self.bytes, "tidegate id")
     }
@@ -75,10 +73,11 @@ impl From<Secrets> for Vec<Secret> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nodes accept the new secret.
     Accept,
     /// Nodes issue by it, and accept the old one until this unix time, in seconds.
-    Issue { old_until: u64 },
+    Issue {
+        old_until: u64,
+    },
 }
 
 impl Secrets {
@@ -88,7 +87,6 @@ impl Secrets {
         recorded.filter(is_known).unwrap_or_else(|| join.into())
     }
 
-    /// Returns the number of the secret by which nodes issue.
     pub(crate) fn number(&self) -> u32 {
         self.first.number
     }
@@ -98,10 +96,6 @@ impl Secrets {
     }
 
     /// Returns the secrets after a step of the change to `new`. A step that has been made changes nothing.
-    ///
-    /// # Errors
-    ///
-    /// If the cluster has a later secret, or another one with this number.
     pub(crate) fn changed(&self, new: &Secret, step: Step) -> Result<Self, String> {
         let number = new.number;
         let known = self.first.number;
@@ -133,17 +127,14 @@ impl Secrets {
         self.others.len() < count
     }
 
-    /// Returns the keys by which nodes issue.
     pub(crate) fn keys(&self) -> SharedSecrets {
         self.first.keys()
     }
 
-    /// Returns the keys that are accepted beside them.
     pub(crate) fn previous_keys(&self) -> Option<SharedSecrets> {
         self.others.first().map(Secret::keys)
     }
 
-    /// Returns what names the secrets in messages, the first one first.
     pub(crate) fn ids(&self) -> Vec<[u8; 4]> {
         std::iter::once(&self.first).chain(&self.others).map(Secret::id).collect()
     }
@@ -174,7 +165,6 @@ impl KeyType for Len {
     }
 }
 
-/// Writes a secret as hex digits.
 pub(super) fn write<S: Serializer>(
     bytes: &[u8; SECRET_LEN],
     serializer: S,
@@ -227,7 +217,6 @@ mod tests {
         assert_eq!(numbers(&issuing), [2, 1]);
         assert_eq!(issuing.previous_keys().unwrap().offers, old.keys().offers);
         assert_eq!(issuing.ids(), [secret(2).id(), secret(1).id()]);
-        // Repeated, with a later time.
         assert!(issuing.changed(&secret(2), Step::Issue { old_until: 900 }) == Ok(issuing.clone()));
         // The next change comes before the old one is over.
         let next = issuing.changed(&secret(3), Step::Accept).unwrap();

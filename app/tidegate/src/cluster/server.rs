@@ -6,11 +6,9 @@ use std::str::FromStr;
 
 use hyper::Uri;
 
-/// The port for nodes of servers that are named without one.
 const PORT: u16 = 4222;
 /// Servers reach each other at the port for nodes plus this.
 const ROUTES_AFTER: u16 = 2000;
-/// The largest port for nodes.
 const PORT_MAX: u16 = u16::MAX - ROUTES_AFTER;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +21,6 @@ pub(super) struct Server {
 impl FromStr for Server {
     type Err = String;
 
-    /// Reads `HOST` or `HOST:PORT`.
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || {
             format!(
@@ -58,7 +55,6 @@ impl fmt::Display for Server {
 }
 
 impl Server {
-    /// Reads a URL of [`Self::url`].
     pub(super) fn of_url(url: &str) -> Result<Self, String> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let server: Self = rest.parse()?;
@@ -79,7 +75,6 @@ impl Server {
         format!("{scheme}://{self}")
     }
 
-    /// Returns where the other servers reach it.
     pub(super) fn routes_port(&self) -> u16 {
         self.port + ROUTES_AFTER
     }

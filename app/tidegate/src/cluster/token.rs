@@ -11,7 +11,6 @@ use types::to_hex;
 
 /// The head of each token: signed by a key of NATS.
 const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
-/// The version of the claims.
 const VERSION: u32 = 2;
 const UNLIMITED: i32 = -1;
 /// Time within which a user can answer a message, nanoseconds: twice that of which a node waits.
@@ -45,7 +44,6 @@ pub(super) fn new_seed(kind: KeyPairType) -> Result<String> {
     seed_of(&new_key(kind)?)
 }
 
-/// Returns the token of an operator, who signs it.
 pub(super) fn of_operator(subject: &Subject<'_>, system_account: &KeyPair) -> Result<String> {
     let claims = json!({ "type": "operator", "system_account": system_account.public_key() });
     sign(subject, subject.key, claims)
@@ -87,7 +85,6 @@ pub(super) fn of_system_account(subject: &Subject<'_>, operator: &KeyPair) -> Re
     sign(subject, operator, json!({ "type": "account", "limits": limits }))
 }
 
-/// Returns the token of a user with these rights and no others.
 pub(super) fn of_user(subject: &Subject<'_>, account: &KeyPair, rights: &Rights) -> Result<String> {
     let mut claims = json!({
         "type": "user",

@@ -1,19 +1,14 @@
 //! Parts of the start that need nothing but the configuration.
 
-use std::sync::Arc;
-
 use anyhow::{Context, Result, bail};
 use net::process::InheritedSockets;
-use net::tls::Certificates;
-use tracing::{info, warn};
+use tracing::info;
 use tracker::{Options, Secrets, SharedSecrets, StoreOptions, Tracker};
 
 use super::handoff::HandoffState;
-use crate::certificates;
 use config::{Config, worker_count};
 
-/// Checks for inherited sockets that belong to no listener. In an upgrade, the old process may have
-/// had listeners that the new configuration lacks; from a supervisor, such sockets are a mistake.
+/// Checks for inherited sockets of no listener: of the old process, or a mistake of the supervisor's.
 pub(super) fn check_leftover(inherited: InheritedSockets, is_upgrade: bool) -> Result<()> {
     let left = inherited.into_unclaimed();
     if left.is_empty() {
@@ -55,14 +50,4 @@ pub(super) fn new_tracker(
     let offers = shared.map_or(offers, |shared| shared.offers);
     let keys = Secrets { connection_ids, offers, limits, sessions, previous: None };
     Ok(Tracker::new(&Options { policy: config.policy, store }, &keys))
-}
-
-pub(super) fn read_certificates(config: &Config) -> Result<Arc<Certificates>> {
-    let certificates = Arc::new(Certificates::default());
-    let read = certificates::read(config)?;
-    let mut warnings = certificates::warnings(config, &read);
-    warnings.extend(certificates::key_warnings(config));
-    warnings.iter().for_each(|warning| warn!("{warning}"));
-    certificates.replace(read);
-    Ok(certificates)
 }

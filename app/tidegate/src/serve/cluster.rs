@@ -1,10 +1,7 @@
 //! The cluster: what its thread asks of the tracker, and when it starts and stops.
 
 mod host;
-mod letters;
-mod records;
 mod secrets;
-mod stats;
 
 use std::fs::File;
 use std::sync::Arc;
@@ -30,17 +27,13 @@ use super::workers::{ends_by, give_way};
 use crate::cluster::secret::Secrets;
 use crate::cluster::{Join, nats_options};
 use config::{ClusterConfig, Config};
-use host::TrackerHost;
-use letters::WorkerLetters;
-use records::ClusterRecords;
+use host::{RecordRows, StatusSource, TrackerHost, WorkerLetters};
 use secrets::LiveSecrets;
-use stats::StatusSource;
 
 #[derive(Default)]
 pub(super) struct ClusterModule(Option<Node>);
 
 impl Module for ClusterModule {
-    /// Reads the join file, and asks the NATS servers.
     fn check(&self, config: &Config, is_running: bool, findings: &mut Findings) {
         let Some(cluster) = &config.cluster else { return };
         let checked = Join::read(&cluster.join).and_then(|join| {
@@ -50,7 +43,6 @@ impl Module for ClusterModule {
         findings.problems.extend(checked.err().map(|error| format!("{error:#}")));
     }
 
-    /// Opens the node, if there is a cluster. Reads its join file.
     fn join(&mut self, config: &Config) -> Result<Option<Membership>> {
         self.0 = config.cluster.as_ref().map(|cluster| Node::open(config, cluster)).transpose()?;
         let Some(Node { join, .. }) = &self.0 else { return Ok(None) };
@@ -100,7 +92,6 @@ impl Module for ClusterModule {
         let Some(node) = &self.0 else { return Some(command) };
         match command {
             Command::NodeIgnored { node: other, is_ignored } => node.ignore(other, is_ignored),
-            // Fails only if the requester has given up.
             Command::ChangeSecret { step, reply } => drop(reply.send(node.secrets.changed(&step))),
             Command::SecretsRecorded(recorded) => node.secrets.take_recorded(&recorded),
             other => return Some(other),
@@ -116,7 +107,6 @@ impl Module for ClusterModule {
         Ok(())
     }
 
-    /// Publishes the last changes.
     fn stop(&mut self, deadline: Instant) {
         let Some(thread) = self.thread() else { return };
         thread.stop.send_replace(Stop::Now);
@@ -137,11 +127,9 @@ struct Node {
     join: Join,
     secrets: Arc<LiveSecrets>,
     options: NatsOptions,
-    /// The boot's number.
     boot: u64,
     policy: u64,
     status: Arc<Status>,
-    /// True if the other nodes ignore this one.
     is_ignored: Arc<AtomicBool>,
     /// Accounts that the nodes exchange, if there is a site. Taken by the thread.
     accounts: Option<Arc<dyn SharedAccounts>>,
@@ -194,7 +182,6 @@ impl Node {
         Ok(())
     }
 
-    /// Returns what reads the state for management.
     fn status_source(&self, running: &Running<'_>) -> StatusSource {
         let Shared { tracker, records, .. } = running.shared;
         StatusSource {
@@ -217,7 +204,7 @@ impl Node {
 
     /// Fetches the records that differ from those of another node. Takes a few seconds at most.
     fn fetch_records(&self, records: &Arc<Records>) {
-        match nats::fetch_rows(&self.options, &self.status, &ClusterRecords(Arc::clone(records))) {
+        match nats::fetch_rows(&self.options, &self.status, &RecordRows(Arc::clone(records))) {
             Ok(Some(node)) => info!(node, "fetched the records that another node has"),
             Ok(None) => {}
             Err(error) => warn!(%error, "starting without all records of other nodes"),
@@ -281,7 +268,7 @@ impl Node {
             feed: Arc::clone(&shared.feed),
             reservation,
             letters: letters.map(|letters| Arc::new(letters) as Arc<dyn Letters>),
-            rows: Arc::new(ClusterRecords(Arc::clone(&shared.records))),
+            rows: Arc::new(RecordRows(Arc::clone(&shared.records))),
             status: Arc::clone(&self.status),
             orders,
             lower_priority: give_way,
@@ -301,7 +288,6 @@ fn policy_digest(config: &Config) -> u64 {
     for policy in &config.listener_policies {
         let is_private = policy.access == Access::Private;
         text += &format!("|{:?} {:?} {is_private}", policy.mode, policy.private_addresses);
-        // Files have other names and the same content.
         for list in policy.lists() {
             let path = match list.source {
                 config::ListSource::File(path) => path,

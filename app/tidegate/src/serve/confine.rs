@@ -38,8 +38,7 @@ pub(super) fn become_user(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Drops the capabilities that root has, or that a service was started with although it is not root, e.g. to
-/// bind low ports.
+/// Drops the capabilities that root has, or that a service was started with, e.g. to bind low ports.
 fn drop_capabilities() {
     match process::drop_capabilities() {
         Ok(dropped) if dropped.is_empty() => {}
@@ -146,24 +145,4 @@ fn directories<'a>(files: impl Iterator<Item = &'a Path>) -> Vec<PathBuf> {
         }
     }
     directories
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn follows_links_to_directories() {
-        let base = harness::Directory::new().unwrap();
-        let base_of = |name: &str| base.path(name);
-        std::fs::create_dir_all(base_of("real")).unwrap();
-        std::fs::create_dir_all(base_of("config")).unwrap();
-        std::fs::write(base_of("real/list"), "").unwrap();
-        let link = base_of("config/list");
-        std::os::unix::fs::symlink(base_of("real/list"), &link).unwrap();
-        let files = [base_of("config/tidegate.toml"), link, PathBuf::from("/top.toml")];
-        let found = directories(files.iter().map(PathBuf::as_path));
-        let real = base_of("real").canonicalize().unwrap();
-        assert_eq!(found, [base_of("config"), real, PathBuf::from("/top.toml")]);
-    }
 }

@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::Result;
@@ -20,24 +18,21 @@ use tracker::{Near, Tracker, ZoneNetwork, Zones};
 use types::limits;
 
 use super::module::{Findings, Module, Running};
+use super::workers::follow;
 use crate::access::{FileState, file_state};
 use config::{Config, GeoConfig, NearConfig};
 
-/// Period at which the thread checks whether there is work.
-const STEP: Duration = Duration::from_millis(200);
 /// A count that took 1 s is not repeated within 20 s: counting takes at most 5 % of a core.
 const PAUSE_FACTOR: u32 = 20;
 /// Peers that are looked up in one count: a second's work. Of more, every second, third, … one is.
 const SAMPLE_MAX: u64 = 1_000_000;
 
-/// Starts the thread that counts peers, and sends it the configuration.
 #[derive(Default)]
 pub(super) struct GeoModule {
     configs: watch::Sender<GeoConfig>,
 }
 
 impl Module for GeoModule {
-    /// Reads the files that say where networks belong.
     fn check(&self, config: &Config, _is_running: bool, findings: &mut Findings) {
         for (key, path) in [("geo.asn", &config.geo.asn), ("geo.country", &config.geo.country)] {
             if !path.as_os_str().is_empty()
@@ -54,18 +49,16 @@ impl Module for GeoModule {
         let shown = Arc::clone(&status);
         let subsystems = &running.workers.metric_sources().subsystems;
         subsystems.add("geo", move || shown.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        let counter = GeoCounter {
-            configs: self.configs.subscribe(),
+        let mut counter = GeoCounter {
             tracker: Arc::clone(&running.shared.tracker),
             status,
             asn: GeoSource::default(),
             country: GeoSource::default(),
             near: None,
         };
-        let stop = running.workers.stop_flag();
+        let (configs, stop) = (self.configs.subscribe(), running.workers.stopping());
         running.workers.start("geo", lower_priority, move || {
-            counter.run(&stop);
-            Ok(())
+            follow(configs, stop, async |config| counter.run(&config).await)
         })
     }
 
@@ -75,9 +68,7 @@ impl Module for GeoModule {
 }
 
 struct GeoCounter {
-    configs: watch::Receiver<GeoConfig>,
     tracker: Arc<Tracker>,
-    /// The last count.
     status: Arc<Mutex<NetworkStatus>>,
     asn: GeoSource,
     country: GeoSource,
@@ -106,23 +97,15 @@ struct Sums {
 }
 
 impl GeoCounter {
-    /// Counts until `stop` becomes true.
-    fn run(mut self, stop: &AtomicBool) {
-        let mut due = Instant::now();
-        while !stop.load(Ordering::Relaxed) {
-            // The sender lives as long as this thread.
-            let is_other = self.configs.has_changed().unwrap_or(false);
-            if is_other || Instant::now() >= due {
-                let config = self.configs.borrow_and_update().clone();
-                let began = Instant::now();
-                // A file may be made to do harm. What a panic leaves behind is replaced as a whole.
-                if catch_unwind(AssertUnwindSafe(|| self.count(&config))).is_err() {
-                    error!("counting peers by network panicked (see the message above)");
-                }
-                let pause = Duration::from_secs(config.interval_s.into());
-                due = Instant::now() + pause.max(began.elapsed() * PAUSE_FACTOR);
+    async fn run(&mut self, config: &GeoConfig) {
+        loop {
+            let began = Instant::now();
+            // A file may be made to do harm. What a panic leaves behind is replaced as a whole.
+            if catch_unwind(AssertUnwindSafe(|| self.count(config))).is_err() {
+                error!("counting peers by network panicked (see the message above)");
             }
-            thread::sleep(STEP);
+            let pause = Duration::from_secs(config.interval_s.into());
+            tokio::time::sleep(pause.max(began.elapsed() * PAUSE_FACTOR)).await;
         }
     }
 
@@ -176,7 +159,6 @@ fn near(config: &NearConfig, asn: Option<&Database>) -> Near {
     Near { percent: config.percent, own: Zones::new(own), systems: Zones::new(systems) }
 }
 
-/// Looks up one of `every` addresses that `visit` passes on.
 fn sums(
     every: u64,
     asn: Option<&Database>,
@@ -240,8 +222,7 @@ impl Sums {
 }
 
 impl GeoSource {
-    /// Reads the file at `path`, if that or the file is another one than the last time. A file that cannot be
-    /// read leaves the last one in use.
+    /// Reads the file at `path` if it is another one than before, which stays in use if that fails.
     fn follow(&mut self, key: &str, path: &Path) {
         if self.path != path {
             *self = Self { path: path.to_owned(), ..Self::default() };

@@ -22,7 +22,6 @@ use config::{Config, KeySource, TokenConfig, without_secrets};
 /// Seconds until keys are requested again after a failure, while there are none.
 const RETRY_S: u32 = 5;
 
-/// Starts the thread that requests keys, and sends it the configuration.
 #[derive(Default)]
 pub(super) struct JwtModule {
     configs: watch::Sender<Option<TokenConfig>>,
@@ -56,24 +55,21 @@ struct KeyFollower {
     tracker: Arc<Tracker>,
     sources: Arc<MetricSources>,
     fetcher: Option<HttpsFetcher>,
-    /// True if the last request failed.
     has_failed: bool,
 }
 
 impl KeyFollower {
-    /// Requests the keys of a configuration until it is dropped.
     async fn follow(&mut self, config: Option<TokenConfig>) {
         // Its authorities may be others.
         self.fetcher = None;
         let Some(config) = &config else { return pending().await };
-        let KeySource::Url { url, .. } = &config.keys else { return pending().await };
+        let KeySource::Url(url) = &config.keys else { return pending().await };
         loop {
             let wait_s = self.request(config, url).await;
             tokio::time::sleep(Duration::from_secs(wait_s.into())).await;
         }
     }
 
-    /// Requests the keys once. Returns the seconds until the next time.
     async fn request(&mut self, config: &TokenConfig, url: &str) -> u32 {
         let Err(error) = self.fetch(config, url).await else {
             if std::mem::take(&mut self.has_failed) {
@@ -96,7 +92,6 @@ impl KeyFollower {
         if are_there { config.refresh_s } else { config.refresh_s.min(RETRY_S) }
     }
 
-    /// Replaces the keys in use by those at `url`.
     async fn fetch(&mut self, config: &TokenConfig, url: &str) -> Result<(), String> {
         let mut bytes = Vec::new();
         let request = FetchRequest {

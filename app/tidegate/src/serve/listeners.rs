@@ -11,25 +11,20 @@ use net::{
 };
 use tracing::{info, warn};
 
-use config::{Config, ListenerGroup, SiteConfig, Transport, worker_count};
+use config::{Config, ListenerGroup, Transport, worker_count};
 
 pub(crate) struct BoundListeners {
     pub(super) udp: Vec<BoundListener<UdpSocket>>,
-    /// HTTP's, with TLS or without.
     pub(super) tcp: Vec<BoundListener<TcpListener>>,
     pub(super) admin: Vec<TcpListener>,
-    /// Where the site calls, if there is one.
     pub(crate) site: Option<TcpListener>,
 }
 
 pub(crate) struct BoundListener<S> {
-    /// A socket for each worker.
     pub(super) sockets: Vec<S>,
-    /// Configuration of the listener's group, whose rules apply to it.
     pub(super) group: ListenerGroup,
 }
 
-/// The name of the socket of the site's calls.
 const SITE: &str = "site";
 /// The names of inherited sockets (LISTEN_FDNAMES), one for each kind of listener.
 pub(super) const SOCKET_NAMES: &[&str] = &["udp", "http", "tls", "admin", SITE];
@@ -41,39 +36,28 @@ pub(super) fn bind(config: &Config, inherited: &mut InheritedSockets) -> Result<
     let http_workers = worker_count(config.http_workers);
     let mut bound =
         BoundListeners { udp: Vec::new(), tcp: Vec::new(), admin: Vec::new(), site: None };
+    for group in config.groups.iter().filter(|group| group.transport == Transport::Udp) {
+        bound.udp.extend(bind_group(group, |at| {
+            let take = InheritedSockets::take_udp;
+            let sockets = take_inherited("udp", at, udp_workers, inherited, take);
+            bind_udp(at, sockets, udp_workers, &udp_options)
+        })?);
+    }
+    let mut tcp = |name: &str, at: SocketAddr, workers: usize, options: &TcpOptions| {
+        let sockets = take_inherited(name, at, workers, inherited, InheritedSockets::take_tcp);
+        bind_tcp(at, sockets, workers, options)
+    };
     for group in &config.groups {
-        let name = group.transport.label();
-        if group.transport == Transport::Udp {
-            let udp = bind_all(&group.addresses, group.is_default, |at| {
-                let take = InheritedSockets::take_udp;
-                let sockets = take_inherited(name, at, udp_workers, inherited, take);
-                bind_udp(at, sockets, udp_workers, &udp_options)
-            })?;
-            bound.udp.extend(
-                udp.into_iter().map(|sockets| BoundListener { sockets, group: group.clone() }),
-            );
-        } else {
-            let options = TcpOptions::default();
-            let tcp = bind_all(&group.addresses, group.is_default, |at| {
-                let take = InheritedSockets::take_tcp;
-                let sockets = take_inherited(name, at, http_workers, inherited, take);
-                bind_tcp(at, sockets, http_workers, &options)
-            })?;
-            bound.tcp.extend(
-                tcp.into_iter().map(|sockets| BoundListener { sockets, group: group.clone() }),
-            );
+        let (name, options) = (group.transport.label(), TcpOptions::default());
+        if group.transport != Transport::Udp {
+            bound.tcp.extend(bind_group(group, |at| tcp(name, at, http_workers, &options))?);
         }
     }
-    let admin = bind_all(&config.admin_listen, false, |at| {
-        let sockets = take_inherited("admin", at, 1, inherited, InheritedSockets::take_tcp);
-        bind_tcp(at, sockets, 1, &admin_options())
-    })?;
+    let admin = |at: &SocketAddr| tcp("admin", *at, 1, &admin_options());
+    let admin: Vec<_> = config.admin_listen.iter().map(admin).collect::<Result<_, _>>()?;
     bound.admin = admin.into_iter().flatten().collect();
-    let of_site = config.site.as_ref().and_then(SiteConfig::database).map(|site| site.listen);
-    let site = bind_all(of_site.as_slice(), false, |at| {
-        let sockets = take_inherited(SITE, at, 1, inherited, InheritedSockets::take_tcp);
-        bind_tcp(at, sockets, 1, &admin_options())
-    })?;
+    let of_site = config.site.as_ref().and_then(|site| site.listen);
+    let site = of_site.map(|at| tcp(SITE, at, 1, &admin_options())).transpose()?;
     bound.site = site.into_iter().flatten().next();
     Ok(bound)
 }
@@ -91,7 +75,6 @@ fn udp_options(config: &Config) -> UdpOptions {
     }
 }
 
-/// Why listeners cannot be bound.
 #[derive(Debug, Default)]
 pub(super) struct BindProblems {
     /// Ports that a running tidegate has, probably with this configuration.
@@ -109,7 +92,6 @@ fn is_tidegate(owner: &SocketOwner) -> bool {
     owner.is_same_program() || owner.program.starts_with(env!("CARGO_PKG_NAME"))
 }
 
-/// Binds each listener of `config`, and frees it again.
 pub(super) fn check(config: &Config) -> BindProblems {
     let udp_options = udp_options(config);
     let mut problems = BindProblems::default();
@@ -140,7 +122,7 @@ pub(super) fn check(config: &Config) -> BindProblems {
             check(address, group.is_default, bound);
         }
     }
-    let of_site = config.site.as_ref().and_then(SiteConfig::database).map(|site| &site.listen);
+    let of_site = config.site.as_ref().and_then(|site| site.listen.as_ref());
     for address in config.admin_listen.iter().chain(of_site) {
         check(address, false, bind_tcp(*address, Vec::new(), 1, &admin_options()).map(drop));
     }
@@ -171,16 +153,15 @@ fn take_inherited(
 }
 
 /// Binds each address. Default addresses of a family that the system lacks are skipped.
-fn bind_all<S>(
-    addresses: &[SocketAddr],
-    is_default: bool,
+fn bind_group<S>(
+    group: &ListenerGroup,
     mut bind: impl FnMut(SocketAddr) -> Result<Vec<S>, BindError>,
-) -> Result<Vec<Vec<S>>> {
+) -> Result<Vec<BoundListener<S>>> {
     let mut bound = Vec::new();
-    for address in addresses {
+    for address in &group.addresses {
         match bind(*address) {
-            Ok(sockets) => bound.push(sockets),
-            Err(error) if is_default && error.is_family_absent() => {
+            Ok(sockets) => bound.push(BoundListener { sockets, group: group.clone() }),
+            Err(error) if group.is_default && error.is_family_absent() => {
                 warn!(%address, %error, "skipped a default address");
             }
             Err(error) => return Err(error.into()),

@@ -29,7 +29,6 @@ const RETRY_S: u32 = 60;
 /// The same while there is no copy.
 const RETRY_WITHOUT_S: u32 = 5;
 
-/// Starts the thread that requests lists, and sends it the configuration.
 #[derive(Default)]
 pub(super) struct ListsModule {
     jobs: watch::Sender<Jobs>,
@@ -106,7 +105,6 @@ async fn refresh_all(jobs: Jobs, registry: &Arc<Registry>) {
         let refresher = Refresher { kind, list, fetch: jobs.fetch.clone(), fetcher, registry };
         tasks.spawn(refresher.run());
     }
-    // They end only with this function.
     tasks.join_all().await;
 }
 
@@ -200,7 +198,6 @@ impl Refresher {
         Ok(())
     }
 
-    /// Returns the number of entries of a list, if it may be used.
     fn check(&self, incoming: &Incoming) -> Result<usize, FetchFault> {
         let pinned = self.list.sha256.map(|digest| to_hex(&digest));
         let found = incoming.sha256();
@@ -214,7 +211,6 @@ impl Refresher {
     }
 }
 
-/// The server sent something else than the list.
 fn content(error: impl Display) -> FetchFault {
     FetchFault { error: error.to_string(), is_content: true }
 }

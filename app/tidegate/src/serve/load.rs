@@ -24,12 +24,10 @@ const WORKERS: [&str; 2] = ["udp-", "http-"];
 pub(super) struct LoadModule {
     started: Instant,
     pacer: Option<Pacer>,
-    /// Present while clients are served.
     serving: Option<Serving>,
     step: Duration,
     last: Instant,
     processors: Processors,
-    /// The bytes of today, if there is a state directory.
     day: Option<DayFile>,
 }
 
@@ -80,7 +78,6 @@ impl LoadModule {
         }
     }
 
-    /// Writes the bytes of today by `write`, if there are any to write.
     fn write_day(&mut self, write: impl FnOnce(&mut DayFile, &BytesOfDay) -> io::Result<()>) {
         let (Some(day), Some(pacer)) = (&mut self.day, &self.pacer) else { return };
         let Some(today) = pacer.bytes_of_day() else { return };

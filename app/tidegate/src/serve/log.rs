@@ -35,12 +35,12 @@ pub(super) struct Log {
 impl Log {
     /// Starts logging for the whole process. Call it once.
     pub(super) fn start(config: &Config) -> Self {
-        let LogConfig { levels, format, rate_limit } = config.log.clone();
+        let LogConfig { levels, format, .. } = config.log.clone();
         let form = match format {
             LogFormat::Json => Form::Json,
             LogFormat::Text => Form::Text { has_colours: io::stderr().is_terminal() },
         };
-        let limiter = Mutex::new(RateLimiter::new(rate_limit));
+        let limiter = Mutex::new(RateLimiter::new(&config.log));
         let output = Arc::new(Output { form, limiter, is_journal: is_journal() });
         let (filter, handle) = reload::Layer::new(targets(&levels));
         let layer = OutputLayer(Arc::clone(&output));
@@ -54,14 +54,12 @@ impl Log {
     }
 
     pub(super) fn set_levels(&mut self, levels: LogLevels) {
-        // Fails only if the subscriber is gone, at the end of the process.
         let _ = self.filter.reload(targets(&levels));
         self.levels = levels;
     }
 
-    /// Applies what a reload can change.
     pub(super) fn configure(&mut self, config: &LogConfig) {
-        self.output.limiter().limit = config.rate_limit;
+        self.output.limiter().configure(config);
         self.set_levels(config.levels.clone());
     }
 

@@ -76,10 +76,8 @@ pub(crate) trait Module {
         Ok(())
     }
 
-    /// Does what is to be done each second.
     fn tick(&mut self) {}
 
-    /// Applies a new configuration.
     fn configure(&mut self, _config: &Config) {}
 
     /// Reads again what a reload by signal refreshes beside the configuration.
@@ -91,10 +89,6 @@ pub(crate) trait Module {
     }
 
     /// Leaves to the new process of an upgrade what only one of them can have.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be left. This process continues to serve then, with all of its subsystems.
     fn hand_over(&mut self) -> Result<()> {
         Ok(())
     }
@@ -103,11 +97,8 @@ pub(crate) trait Module {
     fn stop(&mut self, _deadline: Instant) {}
 }
 
-/// A process that is a node of a cluster.
 pub(crate) struct Membership {
-    /// The number of the node.
     pub(crate) node: u8,
-    /// The key of sessions.
     pub(crate) session_key: [u8; 16],
     /// The keys that all nodes have.
     pub(crate) shared: SharedSecrets,
@@ -120,7 +111,6 @@ pub(crate) struct Opening<'a> {
     pub(crate) bound: &'a BoundListeners,
     pub(crate) inherited: &'a mut InheritedSockets,
     pub(crate) tracker: &'a Arc<Tracker>,
-    /// The number of a node of a cluster.
     pub(crate) node: Option<u8>,
     /// Set by the XDP program.
     pub(crate) engine: EngineStatus,
@@ -165,17 +155,14 @@ pub(crate) struct Running<'a> {
     pub(crate) access: &'a AccessState,
     pub(crate) workers: &'a mut Workers,
     pub(crate) upgrader: &'a mut Upgrader,
-    /// Reports to the main thread.
     pub(crate) notify: &'a Notify,
 }
 
-/// Parts of the process that threads share.
 pub(crate) struct Shared {
     pub(crate) tracker: Arc<Tracker>,
     pub(crate) certificates: Arc<Certificates>,
     pub(crate) clock: Clock,
     pub(crate) records: Arc<Records>,
-    /// The changes of swarms.
     pub(crate) feed: Arc<Feed>,
     /// Statistics of the swarms that an old process sends.
     pub(crate) upgrade_stats: Arc<UpgradeStats>,
@@ -194,5 +181,4 @@ pub(crate) enum Notice {
     TorrentsChanged,
 }
 
-/// Sends a notice to the main thread.
 pub(crate) type Notify = Arc<dyn Fn(Notice) + Send + Sync>;

@@ -6,7 +6,7 @@ mod resolver;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{
@@ -25,27 +25,21 @@ use crate::errors;
 
 pub(super) use resolver::Targets;
 
-/// Longest time of a request until its response is complete.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest time to establish a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) type Pool = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
-/// Redirects that are followed.
 const REDIRECTS_MAX: u32 = 3;
-/// Bytes of a validator that is remembered.
 const VALIDATOR_MAX: usize = 1024;
 
-/// Returns a client that connects to `targets` only. Trusts the authorities that browsers trust, and those in the PEM
-/// file `ca`.
+/// Returns a client that connects to `targets` only, and also trusts the authorities in the PEM file `ca`.
 pub(super) fn pool(targets: &Targets, ca: Option<&Path>) -> Result<Pool> {
     let roots = client::tls::authorities(ca)?;
     let builder = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into());
     let builder = builder.with_safe_default_protocol_versions()?;
     let tls = builder.with_root_certificates(roots).with_no_client_auth();
-    let resolver = Resolver::start(resolver::system, targets.clone());
-    let mut tcp = HttpConnector::new_with_resolver(resolver.context("cannot start a thread")?);
+    let mut tcp = HttpConnector::new_with_resolver(Resolver::new(targets.clone()));
     tcp.enforce_http(false);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
@@ -61,13 +55,11 @@ pub(super) struct HttpsFetcher(Pool);
 pub(super) struct FetchRequest<'a> {
     /// The URL, which [`config::fetch_port`] accepts.
     pub(super) url: &'a str,
-    /// The media types that are understood.
     pub(super) accept: &'static str,
     /// The version that is known.
     pub(super) known: &'a Validators,
     /// Bytes of the longest response.
     pub(super) bytes_max: u64,
-    /// Longest time until the response is complete.
     pub(super) timeout: Duration,
     pub(super) follows_redirects: bool,
 }
@@ -80,7 +72,6 @@ pub(super) struct Validators {
 }
 
 impl HttpsFetcher {
-    /// Starts the threads that resolve names. `ca` are further authorities to trust.
     pub(super) fn new(ca: Option<&Path>) -> Result<Self> {
         pool(&Targets::Any, ca).map(Self)
     }
@@ -88,10 +79,6 @@ impl HttpsFetcher {
     /// Passes the body of a response with status 200 to `take`, part by part, and returns the marks of that version.
     /// Returns `None` if the known version is the present one. `take` counts the bytes: of responses that do not say
     /// how long they are, it refuses the rest.
-    ///
-    /// # Errors
-    ///
-    /// Returns a sentence about the response, or the error of `take`.
     pub(super) async fn get(
         &self,
         request: &FetchRequest<'_>,

@@ -16,15 +16,10 @@ use config::{Config, Problem, Settings};
 /// The name of a key and the value that was set through the API.
 type Override = (String, Value);
 
-/// An override that was left out, and why.
 type LeftOut = (Override, Vec<Problem>);
 
 /// Applies settings changed through the API to the configuration read at startup. Returns whether there
 /// were any. `file` is where the configuration comes from.
-///
-/// # Errors
-///
-/// If one that decides who is served cannot be applied.
 pub(super) fn apply(
     overrides: &[Override],
     settings: &mut Settings,
@@ -72,31 +67,15 @@ fn is_needed(name: &str, value: &Value) -> bool {
     name.starts_with("access.") && !opens
 }
 
-/// Chooses overrides that are valid together: all, all but one, or as many as can be added one by one.
+/// Chooses overrides that are valid together: all, or as many as can be added one by one.
 fn choose(settings: &Settings, overrides: &[Override]) -> (Vec<Override>, Vec<LeftOut>) {
-    let (mut kept, mut left_out) = (Vec::new(), Vec::new());
-    for one in overrides {
-        let problems = settings.clone().apply_overrides(std::slice::from_ref(one));
-        if problems.is_empty() {
-            kept.push(one.clone());
-        } else {
-            left_out.push((one.clone(), problems));
-        }
-    }
-    let Err(problems) = try_all(settings, &kept) else { return (kept, left_out) };
-    // Rather one that may be left out than one that is needed.
-    kept.sort_by_key(|(name, value)| is_needed(name, value));
-    for at in 0..kept.len() {
-        let mut rest = kept.clone();
-        let one = rest.remove(at);
-        if try_all(settings, &rest).is_ok() {
-            left_out.push((one, problems));
-            return (rest, left_out);
-        }
+    let (mut kept, mut left_out) = (overrides.to_vec(), Vec::new());
+    if try_all(settings, &kept).is_ok() {
+        return (kept, left_out);
     }
     let mut pending = std::mem::take(&mut kept);
     // Those that are needed first.
-    pending.reverse();
+    pending.sort_by_key(|(name, value)| !is_needed(name, value));
     loop {
         let count = kept.len();
         pending.retain(|one| {
@@ -107,6 +86,7 @@ fn choose(settings: &Settings, overrides: &[Override]) -> (Vec<Override>, Vec<Le
             }
             !is_valid
         });
+        // Some are valid only with later ones.
         if kept.len() == count {
             break;
         }
@@ -118,7 +98,6 @@ fn choose(settings: &Settings, overrides: &[Override]) -> (Vec<Override>, Vec<Le
     (kept, left_out)
 }
 
-/// Returns settings and configuration with these overrides, or what is wrong with them.
 fn try_all(
     settings: &Settings,
     overrides: &[Override],
@@ -154,25 +133,11 @@ mod tests {
             "access.private": true, "limits.exempt": wrong, "no.such": 1, "tracker.interval_s": 77,
         }));
         assert_eq!(kept, ["access.private", "tracker.interval_s"]);
-        assert_eq!(left_out, ["no.such", "limits.exempt"]);
+        assert_eq!(left_out, ["limits.exempt", "no.such"]);
         let (kept, left_out) = chosen(json!({
             "access.clients_deny": [""], "limits.exempt": wrong, "tracker.interval_s": 77,
         }));
         assert_eq!(kept, ["tracker.interval_s"]);
         assert_eq!(left_out, ["access.clients_deny", "limits.exempt"]);
-    }
-
-    #[test]
-    fn needs_what_closes_the_tracker() {
-        assert!(
-            is_needed("access.private", &json!(true)) && is_needed("access.mode", &json!("deny"))
-        );
-        assert!(is_needed("access.clients_deny", &json!(["-XL"])));
-        assert!(!is_needed("access.private", &json!(false)));
-        assert!(!is_needed("access.private_and_open", &json!(true)));
-        assert!(
-            !is_needed("access.mode", &json!("open"))
-                && !is_needed("tracker.interval_s", &json!(5))
-        );
     }
 }

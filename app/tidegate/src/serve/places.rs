@@ -78,7 +78,6 @@ fn places(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Pushes the parts of a path, the first one last.
 fn push_parts(left: &mut Vec<PathBuf>, path: &Path) {
     let parts = path.components().rev();
     let parts = parts.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
@@ -107,34 +106,6 @@ mod tests {
         let config = Config::from_settings(&settings).unwrap();
         let result = check(&config, Some(&directory.path(file)));
         result.err().map(|error| error.to_string())
-    }
-
-    #[test]
-    fn files_in_writable_folders_are_refused() {
-        let directory = folder();
-        let at = |file| refusal(&directory, file, "");
-        for fine in ["config/t.toml", "t.toml", "state.toml", "state/../t.toml", "statement/t.toml"]
-        {
-            assert_eq!(at(fine), None, "{fine}");
-        }
-        for bad in ["state/t.toml", "state/inner/t.toml", "other/../state/none/t.toml"] {
-            let text = at(bad).unwrap();
-            assert!(text.contains(": the configuration file must not be in "), "{text}");
-            assert!(text.contains("(state.dir): move it, or "), "{text}");
-        }
-        let list = |key: &str, name: &str| {
-            let path = directory.path(name);
-            refusal(
-                &directory,
-                "config/t.toml",
-                &format!("[access]\nmode = \"allow\"\n{key} = {path:?}\n"),
-            )
-        };
-        assert_eq!(list("allow", "other/allow.txt"), None);
-        for key in ["allow", "keys", "allow_torrents"] {
-            let text = list(key, "state/list").unwrap();
-            assert!(text.contains("a file that the configuration names must not be in "), "{text}");
-        }
     }
 
     #[test]

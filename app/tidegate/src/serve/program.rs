@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use crate::access::{FileState, file_state};
 
-/// The file that this process was started from.
 pub(super) struct ProgramFile {
     path: PathBuf,
     state: Option<FileState>,
@@ -21,14 +20,12 @@ impl ProgramFile {
         Self { state: file_state(&path), path }
     }
 
-    /// Returns whether there is another file in its place now.
     pub(super) fn has_changed(&self) -> bool {
         let now = file_state(&self.path);
         self.state.is_some() && now.is_some() && now != self.state
     }
 }
 
-/// Returns the path by which the launcher starts the program.
 pub(super) fn path() -> PathBuf {
     let running = env::current_exe().unwrap_or_default();
     // As the launcher does: a link by which the program was called may point to a newer version later.

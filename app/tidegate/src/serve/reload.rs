@@ -16,11 +16,11 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 use tracker::Tracker;
 
-use super::event::Event;
 use super::log::Log;
 use super::modules::{Modules, modules};
+use super::serving::Event;
 use super::workers::give_way;
-use super::{build, confine, overrides, places};
+use super::{confine, overrides, places};
 use crate::ConfigSource;
 use crate::access::{self, AccessFiles, AccessState, FileWatcher, TorrentFolders};
 use crate::certificates;
@@ -42,17 +42,13 @@ pub(super) struct Reloader {
     /// From when the process is in it.
     pub(super) sandbox: Option<Arc<Sandbox>>,
     reading: ReadState,
-    /// Settings changed through the API.
     pub(super) overrides: Vec<(String, Value)>,
-    /// The requesters that wait for a result.
     pending: PendingReplies,
 }
 
 /// Result of reading files: their contents, or the reasons why they could not be read.
 pub(super) enum ReadOutcome {
-    /// Configuration, lists and certificates.
     Everything(Result<Box<NewConfig>, Vec<String>>),
-    /// Lists and certificates.
     ReadFiles(Box<ReadFiles>),
 }
 
@@ -62,9 +58,7 @@ pub(super) struct ReadFiles {
     certificates: Result<Vec<Certificate>>,
 }
 
-/// A configuration with its lists and certificates.
 pub(super) struct NewConfig {
-    /// The settings as read.
     settings: Settings,
     /// The settings in use after the reload: the old ones with the reloadable new ones.
     running: Settings,
@@ -75,30 +69,16 @@ pub(super) struct NewConfig {
     certificates: Vec<Certificate>,
 }
 
-/// The result of a reload, or the mistakes that prevented it.
 pub(super) type ReloadResult = Result<ReloadOutcome, Vec<String>>;
 
-/// The requesters that wait for a reload.
 #[derive(Default)]
-pub(super) struct PendingReplies {
+struct PendingReplies {
     now: Vec<Reply>,
     /// Those of the next reload: files may have changed since the current one read them.
     later: Vec<Reply>,
 }
 
-type Reply = Box<dyn FnOnce(&ReloadResult) + Send>;
-
-impl PendingReplies {
-    /// Returns a callback that sends the result. It does nothing if the requester has given up.
-    pub(super) fn to(reply: oneshot::Sender<ReloadResult>) -> Reply {
-        Box::new(move |done| drop(reply.send(done.clone())))
-    }
-
-    /// Returns a callback that sends only success or the mistakes.
-    pub(super) fn to_result(reply: oneshot::Sender<Result<(), Vec<String>>>) -> Reply {
-        Box::new(move |done| drop(reply.send(done.clone().map(|_| ()))))
-    }
-}
+type Reply = oneshot::Sender<ReloadResult>;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ReadState {
@@ -111,10 +91,6 @@ enum ReadState {
 
 impl Reloader {
     /// Applies a configuration at startup. `settings` and `config` were read from `source`.
-    ///
-    /// # Errors
-    ///
-    /// If a file that it names cannot be read.
     pub(super) fn new(
         source: ConfigSource,
         settings: Settings,
@@ -124,12 +100,15 @@ impl Reloader {
     ) -> Result<Self> {
         let watcher = FileWatcher::new(&config);
         let mut access = AccessState::new(&config);
-        apply(&config, &tracker, &mut access)?;
+        apply(&config, &tracker);
+        access::read(&config, &access.folders)?.apply(&tracker, &mut access);
+        let certificates = Arc::<Certificates>::default();
+        certificates::install(&config, &certificates, certificates::read(&config)?);
         Ok(Self {
             source,
             configured: settings.clone(),
             settings,
-            certificates: build::read_certificates(&config)?,
+            certificates,
             config,
             tracker,
             access,
@@ -142,15 +121,12 @@ impl Reloader {
         })
     }
 
-    /// Applies settings changed through the API at startup.
-    ///
-    /// # Errors
-    ///
-    /// If one that decides who is served cannot be applied.
     pub(super) fn override_settings(&mut self, values: Vec<(String, Value)>) -> Result<()> {
         let file = self.source.file.as_deref();
         if overrides::apply(&values, &mut self.settings, &mut self.config, file)? {
-            apply(&self.config, &self.tracker, &mut self.access)?;
+            apply(&self.config, &self.tracker);
+            let read = access::read(&self.config, &self.access.folders)?;
+            read.apply(&self.tracker, &mut self.access);
             self.log.configure(&self.config.log);
         }
         self.configured.clone_from(&self.settings);
@@ -162,13 +138,11 @@ impl Reloader {
         config::list(&self.settings, &self.configured)
     }
 
-    /// Reloads everything, and replies with the result.
     pub(super) fn reload_and_reply(&mut self, events: &Sender<Event>, reply: Reply) {
         self.enqueue(reply);
         self.reload(events);
     }
 
-    /// Reloads lists and certificates, and replies with the result.
     pub(super) fn reload_files_and_reply(&mut self, events: &Sender<Event>, reply: Reply) {
         self.enqueue(reply);
         match self.reading {
@@ -177,7 +151,6 @@ impl Reloader {
         }
     }
 
-    /// Checks the configuration with these values set through the API, and replies with the result.
     pub(super) fn validate(
         &self,
         values: Vec<(String, Value)>,
@@ -193,24 +166,35 @@ impl Reloader {
             drop(reply.send(Err(refused)));
             return;
         }
-        let (config, sandbox) = (self.source.clone(), self.sandbox.clone());
-        let (running, before) = (self.settings.clone(), self.settings.clone());
-        // Those in use are not touched.
-        let folders = TorrentFolders::default();
+        let before = self.settings.clone();
+        // The folders in use are not touched.
+        let read = self.reader(values, TorrentFolders::default());
         let work = move || {
             give_way();
-            let source = Source { config: &config, sandbox: sandbox.as_deref(), folders: &folders };
-            let read = || read_all(&source, &values, running);
-            let read = catch_unwind(AssertUnwindSafe(read));
-            let read = read.unwrap_or_else(|_| Err(vec![PANICKED.into()]));
             let outcome = |new: Box<NewConfig>| {
                 let (changed, needs_restart) = config::changes(&before, &new.settings);
                 ReloadOutcome { changed, needs_restart }
             };
-            drop(reply.send(read.map(outcome)));
+            drop(reply.send(read().map(outcome)));
         };
         // Without a thread, the reply's channel closes, which the requester sees.
         let _ = std::thread::Builder::new().name("reload".into()).spawn(work);
+    }
+
+    /// Returns what reads everything, with these settings of the API.
+    fn reader(
+        &self,
+        overrides: Vec<(String, Value)>,
+        folders: TorrentFolders,
+    ) -> impl FnOnce() -> Result<Box<NewConfig>, Vec<String>> + Send + use<> {
+        let (source, sandbox) = (self.source.clone(), self.sandbox.clone());
+        let running = self.settings.clone();
+        move || {
+            let read = || read_all(&source, sandbox.as_deref(), &folders, &overrides, running);
+            // No state that a panic left inconsistent is used again.
+            let read = catch_unwind(AssertUnwindSafe(read));
+            read.unwrap_or_else(|_| Err(vec![PANICKED.into()]))
+        }
     }
 
     fn enqueue(&mut self, reply: Reply) {
@@ -226,32 +210,23 @@ impl Reloader {
     }
 
     fn reply_all(&mut self, done: &ReloadResult) {
-        std::mem::take(&mut self.pending.now).into_iter().for_each(|reply| reply(done));
+        for reply in std::mem::take(&mut self.pending.now) {
+            let _ = reply.send(done.clone());
+        }
         self.pending.now = std::mem::take(&mut self.pending.later);
     }
 
-    /// Starts to read configuration, lists and certificates; [`Event::Read`] has the result. Returns false
-    /// if the thread cannot be started.
+    /// Starts to read everything; [`Event::Read`] has the result. Returns false if that is not possible.
     pub(super) fn reload(&mut self, events: &Sender<Event>) -> bool {
         if self.reading != ReadState::Idle {
             self.reading = ReadState::RunningStale;
             return true;
         }
-        let (config, sandbox) = (self.source.clone(), self.sandbox.clone());
-        let (running, overrides) = (self.settings.clone(), self.overrides.clone());
-        let folders = self.access.folders.clone();
-        let read = move || {
-            let source = Source { config: &config, sandbox: sandbox.as_deref(), folders: &folders };
-            let read = || read_all(&source, &overrides, running);
-            // No state that a panic left inconsistent is used again.
-            let read = catch_unwind(AssertUnwindSafe(read));
-            ReadOutcome::Everything(read.unwrap_or_else(|_| Err(vec![PANICKED.into()])))
-        };
-        self.read(events, read);
+        let read = self.reader(self.overrides.clone(), self.access.folders.clone());
+        self.read(events, move || ReadOutcome::Everything(read()));
         self.reading != ReadState::Idle
     }
 
-    /// Starts to read lists and certificates if a file has changed.
     pub(super) fn reload_changed_files(&mut self, events: &Sender<Event>) {
         if self.reading != ReadState::Idle || !self.watcher.has_changed() {
             return;
@@ -280,7 +255,6 @@ impl Reloader {
         let events = events.clone();
         let work = move || {
             give_way();
-            // Fails only while the process is going down.
             let _ = events.send(Event::Read(read()));
         };
         match std::thread::Builder::new().name("reload".into()).spawn(work) {
@@ -292,7 +266,6 @@ impl Reloader {
         }
     }
 
-    /// Applies what was read, unless there was a mistake.
     pub(super) fn apply_read(
         &mut self,
         outcome: ReadOutcome,
@@ -332,7 +305,6 @@ impl Reloader {
         if problems.is_empty() { Ok(ReloadOutcome::default()) } else { Err(problems) }
     }
 
-    /// Applies what has changed in folders of torrents.
     pub(super) fn replace_torrents(&self) {
         access::apply_folders(&self.config, &self.access, &self.tracker);
     }
@@ -341,20 +313,14 @@ impl Reloader {
         if !certificates.is_empty() {
             info!(count = certificates.len(), "loaded certificates");
         }
-        let mut warnings = certificates::warnings(&self.config, &certificates);
-        warnings.extend(certificates::key_warnings(&self.config));
-        warnings.iter().for_each(|warning| warn!("{warning}"));
-        self.certificates.replace(certificates);
+        certificates::install(&self.config, &self.certificates, certificates);
     }
 
     fn replace(&mut self, new: NewConfig, modules: &mut Modules) -> ReloadOutcome {
         let NewConfig { settings, running, config, watcher, access, certificates } = new;
         let (reloadable, fixed) = config::changes(&self.settings, &settings);
         let lists = access.summary();
-        self.tracker.reconfigure(&config.policy);
-        self.tracker.set_quiet(config.quiet);
-        self.tracker.limiter().replace(config.limits.clone());
-        self.tracker.bans().set_rules(config.bans);
+        apply(&config, &self.tracker);
         access.apply(&self.tracker, &mut self.access);
         modules.iter_mut().for_each(|module| module.configure(&config));
         self.log.configure(&config.log);
@@ -374,32 +340,25 @@ impl Reloader {
     }
 }
 
-/// Applies at startup what a reload can change.
-fn apply(config: &Config, tracker: &Tracker, access: &mut AccessState) -> Result<()> {
+/// Applies what a reload can change of the tracker, apart from what files say.
+fn apply(config: &Config, tracker: &Tracker) {
     tracker.reconfigure(&config.policy);
     tracker.set_quiet(config.quiet);
     tracker.limiter().replace(config.limits.clone());
     tracker.bans().set_rules(config.bans);
-    access::read(config, &access.folders)?.apply(tracker, access);
-    Ok(())
 }
 
 const PANICKED: &str = "reading the files panicked (see the message above)";
 
-/// Sources that a reload reads from.
-struct Source<'a> {
-    config: &'a ConfigSource,
-    sandbox: Option<&'a Sandbox>,
-    folders: &'a TorrentFolders,
-}
-
 /// Reads everything. `running` are the settings in use, which get the reloadable new values.
 fn read_all(
-    source: &Source<'_>,
+    source: &ConfigSource,
+    sandbox: Option<&Sandbox>,
+    folders: &TorrentFolders,
     overrides: &[(String, Value)],
     mut running: Settings,
 ) -> Result<Box<NewConfig>, Vec<String>> {
-    let (settings, mut config) = crate::load_with(source.config, overrides)?;
+    let (settings, mut config) = crate::load_with(source, overrides)?;
     let kinds = config::access_kinds(&running);
     running.take_reloadable(&settings);
     let new_kinds = config::access_kinds(&running);
@@ -418,12 +377,12 @@ fn read_all(
     config.listener_policies =
         listener_policies.map_err(|all| all.iter().map(as_it_is).collect::<Vec<_>>())?;
     let problem = |error| vec![format!("{error:#}")];
-    places::check(&config, source.config.file.as_deref()).map_err(problem)?;
-    if let Some(reload_conflict) = confine::reload_conflict(source.sandbox, &config) {
+    places::check(&config, source.file.as_deref()).map_err(problem)?;
+    if let Some(reload_conflict) = confine::reload_conflict(sandbox, &config) {
         return Err(vec![reload_conflict]);
     }
     let watcher = FileWatcher::new(&config);
-    let access = access::read(&config, source.folders).map_err(problem)?;
+    let access = access::read(&config, folders).map_err(problem)?;
     let certificates = certificates::read(&config).map_err(problem)?;
     for module in modules() {
         module.prepare(&config).map_err(problem)?;

@@ -11,9 +11,7 @@ use crate::access::read_up_to;
 use crate::permissions::{create_state_directory, future_owner, write_secret};
 use config::Config;
 
-/// The name of the file in `state.dir`.
 const FILE_NAME: &str = "secret";
-/// Bytes of the file.
 const LEN: usize = 32;
 
 /// Returns the key of sessions. With `state.dir`, it comes from the secret there, which is made if there
@@ -54,26 +52,10 @@ fn create(path: &Path, owner: Option<Identity>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::MetadataExt;
 
     use harness::Directory;
 
     use super::*;
-
-    #[test]
-    fn makes_a_secret_once() {
-        let directory = Directory::new().unwrap();
-        // An interrupted attempt has left this file.
-        directory.write("secret.new", "x").unwrap();
-        let secret = read_or_create(directory.root(), None).unwrap();
-        assert_ne!(secret, [0; LEN]);
-        assert_eq!(read_or_create(directory.root(), None).unwrap(), secret);
-        let path = directory.path("secret");
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(directory.root()).unwrap().count(), 1);
-        let other = Directory::new().unwrap();
-        assert_ne!(read_or_create(other.root(), None).unwrap(), secret);
-    }
 
     #[test]
     fn rejects_what_is_no_secret() {

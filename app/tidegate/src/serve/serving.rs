@@ -6,34 +6,41 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use admin::{AnnotationKind, Api, Command, EventKind, ReloadFailure};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use net::tls::TlsConfig;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use tracing::{error, info, warn};
 
-use super::event::Event;
 use super::listeners::BoundListeners;
 use super::module::{Module, Notice, Notify, Running, Shared};
 use super::modules::Modules;
-use super::reload::{PendingReplies, ReadOutcome, Reloader};
-use super::startup::print;
+use super::reload::{ReadOutcome, Reloader};
 use super::state;
 use super::supervisor::Supervisor;
 use super::transfer::SwarmSender;
 use super::upgrade::{OldProcess, Upgrader};
 use super::workers::{ThreadExit, Workers};
+use crate::cli::{self, UsageError};
 
-/// The interval at which files are checked for changes.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// The sleep of the main thread while it waits for records to be written.
 const SHORT_SLEEP: Duration = Duration::from_millis(10);
 /// The time that threads have to stop, in addition to the time that responses have to be sent.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
+pub(super) enum Event {
+    Signal(i32),
+    Read(ReadOutcome),
+    /// The id of the new process, which serves now; or why it does not.
+    NewProcess(Result<u32, String>),
+    ThreadExit(ThreadExit),
+    Command(Command),
+    Notice(Notice),
+}
+
 pub(super) struct Serving {
     pub(super) shared: Shared,
-    /// The number of a node of a cluster.
     pub(super) node: Option<u8>,
     pub(super) modules: Modules,
     pub(super) workers: Workers,
@@ -47,20 +54,14 @@ pub(super) struct Serving {
 /// The rest of the start, when swarms are restored.
 pub(super) struct Start {
     pub(super) bound: BoundListeners,
-    /// Printed when the process serves.
     pub(super) startup_text: String,
     pub(super) old_process: Option<OldProcess>,
 }
 
-/// Why serving ends.
 enum End {
-    /// A signal to stop.
     Signal(i32),
-    /// Clients have moved to other nodes.
     Drained,
-    /// The process with this id serves instead.
     HandedOver(u32),
-    /// A thread ended unasked.
     Failed(ThreadExit),
 }
 
@@ -136,19 +137,16 @@ impl Serving {
                 }
             }
         };
-        // Does not fail, because the receiver is here.
         later.into_iter().for_each(|event| drop(self.events.send(event)));
         end
     }
 
-    /// Takes all subsystems through a phase.
     fn advance(
         &mut self,
         phase: fn(&mut dyn Module, &mut Running<'_>) -> Result<()>,
     ) -> Result<()> {
         let events = self.events.clone();
         let notify: Notify = Arc::new(move |notice| {
-            // Fails only while the process is going down.
             let _ = events.send(Event::Notice(notice));
         });
         let mut running = Running {
@@ -178,7 +176,7 @@ impl Serving {
         })?;
         self.workers.start_http(bound.tcp, &tls, &site, config, self.node)?;
         self.advance(|module, running| module.serve(running))?;
-        print(&startup_text)?;
+        cli::print(&startup_text).map_err(|UsageError(why)| anyhow!(why))?;
         self.workers.metric_sources().status.ready.store(true, Ordering::Relaxed);
         old_process.map_or(Ok(()), OldProcess::take_over)?;
         self.modules.iter_mut().for_each(|module| module.take_over(&mut self.upgrader));
@@ -186,7 +184,6 @@ impl Serving {
         Ok(())
     }
 
-    /// Handles an event. Returns the end of serving if it is one.
     fn handle(&mut self, event: Event) -> Option<End> {
         match event {
             Event::Signal(SIGHUP) => {
@@ -226,7 +223,6 @@ impl Serving {
             Event::ThreadExit(ended) => return Some(End::Failed(ended)),
             Event::Command(command) => self.execute(command),
             Event::Notice(Notice::TorrentsChanged) => self.reloader.replace_torrents(),
-            // It took longer than the start waited.
             Event::Notice(Notice::SwarmsRestored) => {
                 if let Err(error) = self.advance(|module, running| module.settle(running)) {
                     error!("{error:#}");
@@ -258,7 +254,6 @@ impl Serving {
         reloader.end(&done)
     }
 
-    /// Executes a command of the management API, and replies to it.
     fn execute(&mut self, mut command: Command) {
         for module in &mut self.modules {
             let Some(other) = module.execute(command) else { return };
@@ -266,20 +261,17 @@ impl Serving {
         }
         let events = &self.events;
         match command {
-            // Fails only if the requester has given up, here and below.
             Command::Settings(reply) => drop(reply.send(self.reloader.list())),
-            Command::Reload(reply) => {
-                self.reloader.reload_and_reply(events, PendingReplies::to(reply))
-            }
+            Command::Reload(reply) => self.reloader.reload_and_reply(events, reply),
             Command::SetOverrides { values, dry_run: true, reply } => {
                 self.reloader.validate(values, reply);
             }
             Command::SetOverrides { values, dry_run: false, reply } => {
                 self.reloader.overrides = values;
-                self.reloader.reload_and_reply(events, PendingReplies::to(reply));
+                self.reloader.reload_and_reply(events, reply);
             }
             Command::ReloadFiles(reply) => {
-                self.reloader.reload_files_and_reply(events, PendingReplies::to_result(reply));
+                self.reloader.reload_files_and_reply(events, reply);
             }
             Command::Drain { for_s, reply } => {
                 self.workers.drain(Duration::from_secs(for_s.into()));
@@ -319,7 +311,6 @@ impl Serving {
     fn upgrade(&mut self) {
         let events = self.events.clone();
         let done = move |outcome| {
-            // Fails only while the process is going down.
             let _ = events.send(Event::NewProcess(outcome));
         };
         if let Err(error) = self.upgrader.start(done) {
@@ -336,7 +327,6 @@ impl Serving {
 
     fn stop(mut self, end: End) -> Result<()> {
         match &end {
-            // The new process is ready instead.
             End::HandedOver(pid) => info!("process {pid} has taken over; stopping"),
             End::Signal(_) | End::Drained | End::Failed(_) => {
                 self.workers.metric_sources().status.ready.store(false, Ordering::Relaxed);
@@ -357,10 +347,9 @@ impl Serving {
             self.upgrader.cancel();
         }
         let sender = self.upgrader.into_sender();
-        let shutdown_timeout_s = u64::from(self.reloader.config.shutdown_timeout_s);
-        let time = Duration::from_secs(shutdown_timeout_s) + STOP_TIMEOUT;
+        let responses_s = u64::from(self.reloader.config.shutdown_timeout_s);
+        let time = Duration::from_secs(responses_s) + STOP_TIMEOUT;
         let left = self.workers.stop(is_handed_over, Instant::now() + time);
-        // Nothing changes any more.
         sender.into_iter().for_each(SwarmSender::finish);
         for module in self.modules.iter_mut().rev() {
             module.stop(Instant::now() + STOP_TIMEOUT);

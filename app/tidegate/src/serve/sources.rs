@@ -19,7 +19,6 @@ use crate::access::TorrentFolders;
 pub(super) fn metric_sources(shared: &Shared, folders: &TorrentFolders) -> MetricSources {
     let _ = start();
     let status = Status { torrent_names: Arc::clone(folders.names()), ..Status::default() };
-    // Set once.
     let _ = status.upgrade.set(Arc::clone(&shared.upgrade_stats));
     let clock = shared.clock;
     let certificates = Arc::clone(&shared.certificates);
@@ -51,7 +50,6 @@ pub(super) fn count_losses(sources: &MetricSources, listeners: &[BoundListener<U
         Ok(losses) => {
             let losses = Mutex::new(losses);
             let count = move || losses.lock().unwrap_or_else(PoisonError::into_inner).count();
-            // Set once.
             let _ = sources.receive_losses.set(Box::new(count));
         }
         Err(error) => debug!(%error, "the system does not count full receive buffers"),

@@ -1,7 +1,5 @@
 //! Text that the start prints: listeners, and the URLs of tracker and dashboard.
 
-use std::borrow::Cow;
-use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use admin::AnnounceUrl;
@@ -16,28 +14,11 @@ use super::tokens::FirstToken;
 use crate::admin::here;
 use config::{Config, ListenerGroup, Transport};
 
-/// The pages of the admin listeners, for users.
 const ADMIN_PAGES: &str =
     if cfg!(feature = "dashboard") { "dashboard, API, metrics" } else { "API, metrics" };
-/// The port that URLs with https and wss need not name.
 const HTTPS_PORT: u16 = 443;
 
-/// Prints the text to standard output. A closed pipe is no error.
-///
-/// # Errors
-///
-/// If it cannot be written.
-pub(super) fn print(lines: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout();
-    match out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-/// The hosts by which clients may reach this machine.
 pub(super) struct LocalHosts {
-    /// In the order of the interfaces.
     addresses: Vec<IpAddr>,
     /// The names and addresses of the certificates, without wildcards.
     names: Vec<String>,
@@ -61,18 +42,8 @@ impl LocalHosts {
         Self { addresses: own_addresses(), names }
     }
 
-    /// Returns the rank of a listener's URLs. The best is 0; those at loopback addresses, because the machine has no
-    /// other of a wildcard's family, are worse.
-    fn rank(&self, bound: SocketAddr) -> u8 {
-        let has_family = self.addresses.iter().any(|ip| ip.is_ipv4() == bound.is_ipv4());
-        match bound.ip().is_unspecified() && !has_family {
-            true => 1 + u8::from(bound.is_ipv6()),
-            false => 0,
-        }
-    }
-
-    /// Returns the addresses at which a listener can be reached: the bound one or, for a wildcard
-    /// address, those of this machine, or else loopback.
+    /// Returns the addresses at which a listener can be reached: the bound one or, for a wildcard address, those of this
+    /// machine. Without any, loopback stands for a wildcard of IPv4, and nothing for one of IPv6.
     fn addresses(&self, bound: SocketAddr) -> Vec<SocketAddr> {
         if !bound.ip().is_unspecified() {
             return vec![bound];
@@ -80,7 +51,7 @@ impl LocalHosts {
         let of_family = self.addresses.iter().filter(|ip| ip.is_ipv4() == bound.is_ipv4());
         let mut hosts: Vec<SocketAddr> =
             of_family.take(Self::SHOWN_MAX).map(|ip| SocketAddr::new(*ip, bound.port())).collect();
-        if hosts.is_empty() {
+        if hosts.is_empty() && bound.is_ipv4() {
             hosts.push(here(bound));
         }
         hosts
@@ -102,70 +73,26 @@ impl LocalHosts {
 }
 
 /// Returns a certificate's name as URLs have it: IPv6 addresses in brackets.
-fn in_url(name: &str) -> Cow<'_, str> {
-    match name.parse::<Ipv6Addr>() {
-        Ok(ip) => Cow::Owned(format!("[{ip}]")),
-        Err(_) => Cow::Borrowed(name),
-    }
-}
-
-/// The text that the start prints, but for the first token.
-pub(super) struct StartupText {
-    listeners: String,
-    /// The URL of the dashboard, if there is one.
-    dashboard: Option<String>,
-    /// The next step for a newcomer.
-    next: String,
-}
-
-impl StartupText {
-    /// Returns all of it, with what there is to say of a token.
-    pub(super) fn with(self, token: &FirstToken) -> String {
-        self.listeners + &token.text(self.dashboard.as_deref()) + &self.next
-    }
-}
-
-/// An announce URL, and how good it is.
-struct RankedUrl {
-    url: AnnounceUrl,
-    /// The best is 0.
-    rank: u8,
-    transport: Transport,
-}
-
-/// Returns the best URLs of each transport and listener policy.
-fn best(urls: &[RankedUrl]) -> Vec<AnnounceUrl> {
-    let is_best = |one: &&RankedUrl| {
-        let is_alike = |other: &&RankedUrl| {
-            let policy = other.url.listener_policy;
-            other.transport == one.transport && policy == one.url.listener_policy
-        };
-        urls.iter().filter(is_alike).all(|other| other.rank >= one.rank)
-    };
-    urls.iter().filter(is_best).map(|one| one.url.clone()).collect()
+fn in_url(name: &str) -> String {
+    name.parse::<Ipv6Addr>().map_or_else(|_| name.to_owned(), |ip| format!("[{ip}]"))
 }
 
 impl BoundListeners {
-    /// Returns the announce URLs of all listeners, without keys and each once. A URL by loopback is there only if the
-    /// listener's group has no other, and by IPv6 only if it has none by IPv4.
     pub(super) fn announce_urls(&self, hosts: &LocalHosts) -> Vec<AnnounceUrl> {
-        let mut urls: Vec<RankedUrl> = Vec::new();
+        let mut urls: Vec<AnnounceUrl> = Vec::new();
         for (address, group) in self.addresses() {
-            let rank = hosts.rank(address);
             for host in hosts.of(address, group.transport == Transport::Tls) {
                 for (scheme, path) in schemes(group) {
                     let url = format!("{scheme}://{host}{path}");
-                    let url = AnnounceUrl { listener_policy: group.listener_policy, url };
                     if !urls.iter().any(|known| known.url == url) {
-                        urls.push(RankedUrl { url, rank, transport: group.transport });
+                        urls.push(AnnounceUrl { listener_policy: group.listener_policy, url });
                     }
                 }
             }
         }
-        best(&urls)
+        urls
     }
 
-    /// Returns the address of each listener for clients.
     fn addresses(&self) -> impl Iterator<Item = (SocketAddr, &ListenerGroup)> {
         let udp = self
             .udp
@@ -198,16 +125,18 @@ impl BoundListeners {
         urls
     }
 
-    /// Returns the startup text: listeners, and the URLs to announce to. `engine` is that of UDP.
+    /// Returns the startup text: listeners, the URLs to announce to, and the first token. `engine` is that of UDP.
     pub(super) fn startup_text(
         &self,
         config: &Config,
         engine: &str,
         urls: &[AnnounceUrl],
-    ) -> StartupText {
+        token: &FirstToken,
+    ) -> String {
         let dashboard = self.dashboard_url(config);
+        let token = token.text(dashboard.as_deref());
         let next = next_steps(config, dashboard.as_deref());
-        StartupText { listeners: self.listeners_text(config, engine, urls), dashboard, next }
+        self.listeners_text(config, engine, urls) + &token + &next
     }
 
     fn listeners_text(&self, config: &Config, engine: &str, urls: &[AnnounceUrl]) -> String {
@@ -262,7 +191,6 @@ impl BoundListeners {
         text
     }
 
-    /// Returns the URL of the dashboard, as it is reached from this machine, if there is one.
     fn dashboard_url(&self, config: &Config) -> Option<String> {
         if cfg!(not(feature = "dashboard")) {
             return None;
@@ -284,7 +212,6 @@ fn next_steps(config: &Config, dashboard: Option<&str>) -> String {
     format!("Next: {key}put an announce URL into a torrent, open that in a client{watch}\n")
 }
 
-/// Returns the schemes and paths of the announce URLs of a listener.
 fn schemes(group: &ListenerGroup) -> impl Iterator<Item = (&'static str, &'static str)> {
     let (http, ws) = match group.transport {
         Transport::Udp => ("udp", None),
@@ -319,8 +246,6 @@ fn plural(workers: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tracker::ListenerPolicyId;
-
     use super::*;
 
     #[test]
@@ -335,29 +260,7 @@ mod tests {
         assert_eq!(of(&own, "[::]:6969"), "[2001:db8::1]:6969");
         assert_eq!(of(&own, "198.51.100.7:1"), "198.51.100.7:1");
         assert_eq!(of(&[], "0.0.0.0:1"), "127.0.0.1:1");
-        assert_eq!(of(&[], "[::]:1"), "[::1]:1");
-    }
-
-    #[test]
-    fn loopback_urls_are_the_last_choice() {
-        let of = |own: &[&str], bound: &[&str]| {
-            let addresses = own.iter().map(|ip| ip.parse().unwrap()).collect();
-            let hosts = LocalHosts { addresses, names: Vec::new() };
-            let url = |bound: &&str| {
-                let address = bound.parse().unwrap();
-                let url = hosts.of(address, false).join(" ");
-                let url = AnnounceUrl { listener_policy: ListenerPolicyId(0), url };
-                RankedUrl { url, rank: hosts.rank(address), transport: Transport::Udp }
-            };
-            let urls: Vec<_> = bound.iter().map(url).collect();
-            best(&urls).into_iter().map(|one| one.url).collect::<Vec<_>>().join(" ")
-        };
-        let both = ["0.0.0.0:1", "[::]:1"];
-        assert_eq!(of(&["192.0.2.1"], &both), "192.0.2.1:1");
-        assert_eq!(of(&["2001:db8::1"], &both), "[2001:db8::1]:1");
-        assert_eq!(of(&[], &both), "127.0.0.1:1");
-        assert_eq!(of(&["192.0.2.1"], &both[1..]), "[::1]:1", "there is no other");
-        assert_eq!(of(&["192.0.2.1"], &["127.0.0.1:1", "[::]:1"]), "127.0.0.1:1");
+        assert_eq!(of(&[], "[::]:1"), "");
     }
 
     #[test]

@@ -13,13 +13,12 @@ use admin::{
 use anyhow::{Context, Result, anyhow};
 use front::Clock;
 use net::process::{self, Identity};
-use serde_json::Value;
 use tracing::warn;
 use tracker::Tracker;
 
-use super::event::Event;
 use super::module::Shared;
 use super::program::ProgramFile;
+use super::serving::Event;
 use super::time::unix_ms;
 use super::tokens::{self, FirstToken};
 use super::webhooks;
@@ -29,7 +28,6 @@ use crate::permissions::{
 };
 use config::Config;
 
-/// Returns what is wrong with the directory, if anything.
 pub(super) fn check(config: &Config) -> Option<String> {
     let dir = config.state_dir.as_deref()?;
     let owner = future_owner(config);
@@ -56,8 +54,7 @@ pub(super) fn open(config: &Config) -> Result<(Arc<Records>, Writer)> {
     Ok((Arc::new(records), writer))
 }
 
-/// Returns the problem that `user` may not write to the directory or to the records in it, with its remedy. An
-/// earlier start as root, without `process.user`, has made them.
+/// Returns the problem that `user` may not write to what an earlier start as root has made, with its remedy.
 fn ownership_problem(dir: &Path, user: Identity) -> Option<String> {
     let records = dir.join(RECORDS_FILE);
     let lacks = |path: &&Path| may_write(path, user).is_ok_and(|may| !may);
@@ -69,12 +66,6 @@ fn ownership_problem(dir: &Path, user: Identity) -> Option<String> {
     ))
 }
 
-/// Returns the settings that were changed through the API.
-pub(super) fn settings(writer: &Writer) -> Result<Vec<(String, Value)>> {
-    writer.settings().context(STATE_DIRECTORY)
-}
-
-/// Restores the recorded access entries, keys, bans and counters.
 pub(super) fn fill(
     config: &Config,
     tracker: &Tracker,
@@ -97,7 +88,7 @@ pub(super) fn start(
     config: &Config,
     shared: &Shared,
     mut writer: Writer,
-    announce_urls: Vec<AnnounceUrl>,
+    announce_urls: &[AnnounceUrl],
     events: &Sender<Event>,
 ) -> Result<(Arc<Api>, FirstToken)> {
     let options = ApiOptions {
@@ -121,7 +112,7 @@ pub(super) fn start(
             let _ = events.send(Event::Command(command));
         }),
         time: Arc::new(move || moment(clock).time),
-        announce_urls,
+        announce_urls: announce_urls.to_vec(),
         send_post,
         first_token: first_token.display(config),
         is_upgrade_pending: Box::new(move || program.has_changed()),
@@ -141,7 +132,6 @@ pub(super) fn start(
     Ok((api, first_token))
 }
 
-/// Notes the start in the history of statistics.
 pub(super) fn annotate_start(api: &Api, is_upgrade: bool) {
     let (kind, started) = match is_upgrade {
         true => (AnnotationKind::Upgrade, "Upgraded to"),
@@ -150,7 +140,6 @@ pub(super) fn annotate_start(api: &Api, is_upgrade: bool) {
     api.hub().annotate(kind, format!("{started} tidegate {}", env!("CARGO_PKG_VERSION")));
 }
 
-/// Names the setting that an error is about.
 fn start_error(error: StartError) -> anyhow::Error {
     match error {
         StartError::Records(_) => error.into(),

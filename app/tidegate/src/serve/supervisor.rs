@@ -5,10 +5,8 @@ use std::time::{Duration, Instant};
 use net::process::{Notifier, monotonic, watchdog_interval};
 use tracing::{error, warn};
 
-/// The longest that the main thread sleeps.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// The supervisor, if there is one.
 pub(super) struct Supervisor {
     notifier: Option<Notifier>,
     failed_upgrades: u32,
@@ -16,7 +14,6 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Returns the supervisor named in the environment.
     pub(super) fn from_environment() -> Self {
         let notifier = Notifier::from_environment().unwrap_or_else(|error| {
             warn!(%error, "cannot use NOTIFY_SOCKET: the supervisor is not notified");
@@ -26,7 +23,6 @@ impl Supervisor {
         Self { notifier, failed_upgrades: 0, watchdog: watchdog.map(Watchdog::new) }
     }
 
-    /// Every listener serves.
     pub(super) fn ready(&self) {
         self.notify("READY=1\nSTATUS=serving");
     }
@@ -37,12 +33,10 @@ impl Supervisor {
         self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={now_us}\nSTATUS=reloading"));
     }
 
-    /// The process is going down.
     pub(super) fn stopping(&self) {
         self.notify("STOPPING=1\nSTATUS=stopping: sending the last responses");
     }
 
-    /// The process `pid` is the main process from now on.
     pub(super) fn handed_over(&self, pid: u32) {
         self.notify(&format!("MAINPID={pid}\nSTATUS=handed over to process {pid}"));
     }
@@ -53,7 +47,6 @@ impl Supervisor {
         self.notify(&format!("STATUS=serving; failed upgrades: {}", self.failed_upgrades));
     }
 
-    /// Returns how long the main thread may sleep.
     pub(super) fn sleep_time(&self) -> Duration {
         self.watchdog.as_ref().map_or(SLEEP_MAX, |watchdog| watchdog.period.min(SLEEP_MAX))
     }
@@ -62,9 +55,9 @@ impl Supervisor {
     pub(super) fn ping_watchdog(&mut self, progress: impl FnOnce() -> Vec<(String, u64)>) {
         let Some(watchdog) = &mut self.watchdog else { return };
         match watchdog.check(Instant::now(), progress) {
-            WatchdogState::NotDue => {}
-            WatchdogState::Progress => self.notify("WATCHDOG=1"),
-            WatchdogState::Stuck(name) => {
+            None => {}
+            Some(Ok(())) => self.notify("WATCHDOG=1"),
+            Some(Err(name)) => {
                 error!(worker = name, "worker is stuck; withholding the watchdog ping")
             }
         }
@@ -82,15 +75,7 @@ impl Supervisor {
 struct Watchdog {
     period: Duration,
     due: Option<Instant>,
-    /// The counters at the last ping.
     seen: Vec<u64>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum WatchdogState {
-    NotDue,
-    Progress,
-    Stuck(String),
 }
 
 impl Watchdog {
@@ -99,22 +84,23 @@ impl Watchdog {
         Self { period: time / 2, due: None, seen: Vec::new() }
     }
 
+    /// Returns `None` before the next ping is due, and the name of a worker that is stuck as an error.
     fn check(
         &mut self,
         now: Instant,
         progress: impl FnOnce() -> Vec<(String, u64)>,
-    ) -> WatchdogState {
+    ) -> Option<Result<(), String>> {
         if self.due.is_some_and(|due| now < due) {
-            return WatchdogState::NotDue;
+            return None;
         }
         self.due = Some(now + self.period);
         let progress = progress();
         let stuck = self.seen.iter().zip(&progress).find(|(seen, (_, count))| *seen == count);
         if let Some((_, (name, _))) = stuck {
-            return WatchdogState::Stuck(name.clone());
+            return Some(Err(name.clone()));
         }
         self.seen = progress.into_iter().map(|(_, count)| count).collect();
-        WatchdogState::Progress
+        Some(Ok(()))
     }
 }
 
@@ -131,11 +117,11 @@ mod tests {
             let progress = progress.into_iter().enumerate().map(|(at, count)| (name(at), count));
             watchdog.check(start + Duration::from_millis(after_ms), || progress.collect())
         };
-        assert_eq!(check(0, [0, 0]), WatchdogState::Progress, "the first ping starts the count");
-        assert_eq!(check(1999, [1, 1]), WatchdogState::NotDue);
-        assert_eq!(check(2000, [1, 1]), WatchdogState::Progress);
-        assert_eq!(check(4000, [2, 1]), WatchdogState::Stuck("worker 1".into()));
-        assert_eq!(check(6000, [3, 1]), WatchdogState::Stuck("worker 1".into()));
-        assert_eq!(check(8000, [3, 2]), WatchdogState::Progress, "it was only slow");
+        assert_eq!(check(0, [0, 0]), Some(Ok(())), "the first ping starts the count");
+        assert_eq!(check(1999, [1, 1]), None);
+        assert_eq!(check(2000, [1, 1]), Some(Ok(())));
+        assert_eq!(check(4000, [2, 1]), Some(Err("worker 1".into())));
+        assert_eq!(check(6000, [3, 1]), Some(Err("worker 1".into())));
+        assert_eq!(check(8000, [3, 2]), Some(Ok(())), "it was only slow");
     }
 }

@@ -24,7 +24,6 @@ use super::workers::ends_by;
 use crate::permissions::{create_directory, future_owner};
 use config::{Config, SwarmsConfig};
 
-/// Begins the messages about the directory.
 const KEY_NAME: &str = "state.dir";
 /// Longest time that the start waits for another process, which may be ending, to release the journal.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -39,7 +38,6 @@ const RESTORE_THREADS_MAX: usize = 8;
 
 #[derive(Default)]
 pub(super) struct JournalModule {
-    /// The journal, until its thread starts.
     open: Option<OpenJournal>,
     swarms: Option<Swarms>,
 }
@@ -61,8 +59,8 @@ impl Module for JournalModule {
 
     fn load(&mut self, loading: &mut Loading<'_>) -> Result<()> {
         let open = OpenJournal::open(loading.config, loading.is_upgrade);
-        if let Some(journal) = &open {
-            if let Some(elapsed) = journal.elapsed() {
+        if let Some(OpenJournal { source: Source::Locked(_, Some(journal)), .. }) = &open {
+            if let Some(elapsed) = elapsed(journal.epoch_ms(), unix_ms()) {
                 loading.handoff.set_clock(elapsed);
             }
             loading.loaded.restored_ms = journal.newest_round_ms();
@@ -73,7 +71,9 @@ impl Module for JournalModule {
 
     fn start(&mut self, running: &mut Running<'_>) -> Result<()> {
         let Some(journal) = self.open.take() else { return Ok(()) };
-        running.workers.metric_sources().subsystems.add("journal", journal.status_source());
+        let report = Arc::clone(&journal.report);
+        let subsystems = &running.workers.metric_sources().subsystems;
+        subsystems.add("journal", move || report.journal_status());
         self.swarms = Some(journal.start(running)?);
         Ok(())
     }
@@ -84,7 +84,6 @@ impl Module for JournalModule {
         }
     }
 
-    /// Writes the last changes.
     fn stop(&mut self, deadline: Instant) {
         let Some(swarms) = &self.swarms else { return };
         swarms.stop.store(true, Ordering::Relaxed);
@@ -96,13 +95,11 @@ impl Module for JournalModule {
     }
 }
 
-/// Returns what a reload can change.
 fn pace(config: &SwarmsConfig) -> Pace {
     let SwarmsConfig { round, sync, bytes_max, .. } = *config;
     Pace { round, sync, bytes_max }
 }
 
-/// State of the journal that statistics show.
 #[derive(Debug)]
 struct Report {
     status: Arc<Status>,
@@ -110,11 +107,8 @@ struct Report {
     is_restoring: AtomicBool,
     /// Number of peers restored, each counted once; 0 until restoring has ended.
     restored_peers: AtomicU64,
-    /// Number of times that another process had the journal.
     locked: AtomicU64,
-    /// Number of times that the directory could not be opened.
     unusable: AtomicU64,
-    /// The disk of the journal, in words.
     place: String,
 }
 
@@ -129,7 +123,6 @@ impl Report {
         JournalStatus {
             state: match figures.state {
                 _ if self.is_restoring.load(Ordering::Relaxed) => State::Restoring,
-                // The thread waits for the journal.
                 State::Off => State::Stopped,
                 state => state,
             },
@@ -144,7 +137,6 @@ impl Report {
     }
 }
 
-/// A journal whose thread does not run yet.
 struct OpenJournal {
     config: SwarmsConfig,
     is_in_cluster: bool,
@@ -152,7 +144,6 @@ struct OpenJournal {
     report: Arc<Report>,
 }
 
-/// Lock and journal that the thread begins with.
 enum Source {
     /// This process may write. It restores the journal if there is one.
     Locked(Lock, Option<Journal>),
@@ -191,24 +182,6 @@ impl OpenJournal {
             );
         }
         Some(Self { config, is_in_cluster, source, report })
-    }
-
-    /// Returns how long the tracker's clock has been running if it continues the journal's.
-    fn elapsed(&self) -> Option<Duration> {
-        let Source::Locked(_, Some(journal)) = &self.source else { return None };
-        elapsed(journal.epoch_ms(), unix_ms())
-    }
-
-    /// Returns until when, unix ms, the store will have everything when the journal is restored.
-    fn newest_round_ms(&self) -> Option<u64> {
-        let Source::Locked(_, Some(journal)) = &self.source else { return None };
-        journal.newest_round_ms()
-    }
-
-    /// Returns what reads the state for management.
-    fn status_source(&self) -> impl Fn() -> JournalStatus + use<> {
-        let report = Arc::clone(&self.report);
-        move || report.journal_status()
     }
 
     /// Starts the thread that restores and writes. It reports [`Notice::SwarmsRestored`] once.
@@ -278,22 +251,19 @@ impl Task {
                 (lock, None)
             }
             Source::Awaited => {
-                // The start does not wait.
                 restored();
                 let Some(lock) = self.await_lock() else { return };
                 // The old process has sent everything when it releases the lock.
-                while self.reception.is_running() && !self.stop.load(Ordering::Relaxed) {
+                while self.reception.is_running.load(Ordering::Acquire)
+                    && !self.stop.load(Ordering::Relaxed)
+                {
                     thread::sleep(LOCK_POLL);
                 }
-                let has_all = self.reception.is_complete();
-                (
-                    lock,
-                    if has_all {
-                        None
-                    } else {
-                        open(&self.dir, self.is_in_cluster).map(Journal::behind_announces)
-                    },
-                )
+                let journal = match self.reception.is_complete.load(Ordering::Acquire) {
+                    true => None,
+                    false => open(&self.dir, self.is_in_cluster).map(Journal::behind_announces),
+                };
+                (lock, journal)
             }
         };
         self.restore(journal);
@@ -313,7 +283,6 @@ impl Task {
         let (store, status) = (self.tracker.store(), &self.report.status);
         let (tracker, clocks) = (Arc::clone(&self.tracker), Arc::clone(&self.clocks));
         let journal = journal.with_sessions(Box::new(move |ago_s, is_newest, body| {
-            // A body that does not add up is of another version.
             let origin = SessionOrigin::EarlierProcess { is_exact: is_newest };
             let _ = tracker.import_sessions(clocks().tick, ago_s, origin, body);
         }));
@@ -339,7 +308,6 @@ impl Task {
         }
     }
 
-    /// Waits for the process that has the journal. Returns `None` if this one stops.
     fn await_lock(&self) -> Option<Lock> {
         let mut failed_at: Option<Instant> = None;
         while !self.stop.load(Ordering::Relaxed) {
@@ -360,7 +328,6 @@ impl Task {
     }
 }
 
-/// Takes the right to write, if no other process keeps it.
 fn acquire(dir: &Path, wait: Duration, report: &Report) -> Option<Lock> {
     match Lock::acquire(dir, wait) {
         Ok(Some(lock)) => return Some(lock),
@@ -381,7 +348,6 @@ fn unusable(dir: &Path, error: &std::io::Error, report: &Report) {
     error!(directory = %dir.display(), %error, "cannot open the journal of swarms");
 }
 
-/// Opens what there is to restore.
 fn open(dir: &Path, is_in_cluster: bool) -> Option<Journal> {
     let open = if is_in_cluster { Journal::open_of_node } else { Journal::open };
     open(dir, unix_ms()).unwrap_or_else(|error| {

@@ -6,7 +6,6 @@ use std::time::SystemTime;
 use front::Clock;
 use replication::{Clocks, Now};
 
-/// Returns the unix time, milliseconds.
 pub(super) fn unix_ms() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
@@ -19,7 +18,6 @@ pub(crate) fn unix_offset_s(clock: Clock) -> u64 {
     (unix_ms().saturating_sub(elapsed_ms) + 500) / 1000
 }
 
-/// Returns what reads both clocks.
 pub(super) fn clocks(clock: Clock) -> Clocks {
     Arc::new(move || Now { tick: clock.now(), unix_ms: unix_ms() })
 }

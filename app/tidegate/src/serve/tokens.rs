@@ -18,7 +18,6 @@ use config::Config;
 pub(super) const BOOTSTRAP_VARIABLE: &str = "TIDEGATE_BOOTSTRAP_TOKEN";
 /// The token of the commands that use the API. It may have few scopes.
 const CLIENT_VARIABLE: &str = "TIDEGATE_ADMIN_TOKEN";
-/// The file in `state.dir` with the first token.
 const FILE: &str = "first-token";
 
 pub(super) fn bootstrap() -> Result<Option<String>> {
@@ -42,12 +41,10 @@ pub(super) fn bootstrap() -> Result<Option<String>> {
     }
 }
 
-/// Where the first token is shown, if one is created.
 #[derive(Clone, Default)]
 pub(super) struct FirstToken(Arc<Mutex<Option<Shown>>>);
 
 enum Shown {
-    /// It is to be printed on the terminal.
     OnTerminal(String),
     InFile(PathBuf),
     /// There is neither a terminal nor a directory, so there is no token.
@@ -55,13 +52,11 @@ enum Shown {
 }
 
 impl FirstToken {
-    /// Returns what the API calls.
     pub(super) fn display(&self, config: &Config) -> FirstTokenDisplay {
         let file = config.state_dir.as_deref().map(|dir| dir.join(FILE));
         let (shown, written) = (Arc::clone(&self.0), file.clone());
         let has_api = !config.admin_listen.is_empty();
         let show = move |token: &str| {
-            // Without an API there is no use for a token.
             if !has_api {
                 return Ok(false);
             }

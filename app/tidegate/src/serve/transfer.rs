@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,6 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Memory that must be available, relative to what the old process's store takes: both are there for a
 /// while.
 const MEMORY_FACTOR: f64 = 1.2;
-/// Bytes of sessions in a block.
 pub(super) const SESSIONS_BYTES: usize = 64 * 1024;
 
 #[derive(Clone)]
@@ -53,7 +52,6 @@ impl SwarmSource {
         self.tracker.totals().memory_reserved
     }
 
-    /// Starts to send. Returns the other end of the stream, too.
     pub(super) fn send(&self) -> Result<(SwarmSender, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         let (orders, source, stream) =
@@ -82,7 +80,6 @@ impl SwarmSource {
     }
 }
 
-/// Returns what exports all sessions, again and again.
 pub(super) fn session_source(tracker: &Arc<Tracker>) -> Box<SessionSource> {
     let tracker = Arc::clone(tracker);
     let mut walk = None;
@@ -117,21 +114,17 @@ impl SwarmSender {
                 info!("the new process takes no swarms: clients come back within an interval");
             }
             Ok(Err(error)) => warn!(%error, "cannot send all swarms to the new process"),
-            // Its message has been written.
             Err(_) => warn!("cannot send all swarms to the new process: the sender panicked"),
         }
     }
 
     pub(super) fn cancel(self) {
         self.orders.cancel();
-        // Fails if the other end is closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
 /// The new process's side: receives swarms on a thread.
-pub(super) struct SwarmReceiver(Receiver<()>);
-
 pub(super) struct SwarmTarget {
     tracker: Arc<Tracker>,
     clock: Clock,
@@ -143,79 +136,11 @@ pub(super) struct SwarmTarget {
     has_journal: bool,
 }
 
-/// Progress of receiving the swarms of an old process.
 #[derive(Debug, Default)]
 pub(crate) struct Reception {
-    is_running: AtomicBool,
+    pub(super) is_running: AtomicBool,
     /// Set when everything has come, with the last changes and sessions.
-    is_complete: AtomicBool,
-}
-
-impl Reception {
-    /// Returns true while swarms are being received.
-    pub(super) fn is_running(&self) -> bool {
-        self.is_running.load(Ordering::Acquire)
-    }
-
-    /// Returns true if all of the old process's swarms have been received.
-    pub(super) fn is_complete(&self) -> bool {
-        self.is_complete.load(Ordering::Acquire)
-    }
-}
-
-impl SwarmReceiver {
-    /// Starts to receive swarms from `stream`. Closes it if there is too little memory.
-    pub(super) fn start(
-        mut stream: UnixStream,
-        target: SwarmTarget,
-        memory_bytes: u64,
-    ) -> Result<Option<Self>> {
-        if !fits(memory_bytes, available_memory_bytes()) {
-            warn!(
-                needed_mib = memory_bytes >> 20,
-                "too little memory for the swarms of two processes at a time: starting without those of \
-                 the old one"
-            );
-            return Ok(None);
-        }
-        let seed = getrandom::u64().context("cannot get random numbers from the system")?;
-        // Before this process serves: what is announced here is younger than what comes.
-        target.tracker.store().remember_stopped(true);
-        target.tracker.passkeys().begin_import();
-        target.reception.is_running.store(true, Ordering::Release);
-        let (sender, walked) = channel();
-        let work = move || {
-            // To the old process's workers, too, which share the cores.
-            give_way();
-            let begun = Instant::now();
-            let result = stream.write_all(&[HELLO]).map_err(Into::into).and_then(|()| {
-                target.receive(&stream, seed, &mut || {
-                    let ms = begun.elapsed().as_millis() as u64;
-                    target.stats.milliseconds.store(ms.max(1), Ordering::Relaxed);
-                    // Fails if the other side has given up waiting.
-                    let _ = sender.send(());
-                })
-            });
-            target.reception.is_running.store(false, Ordering::Release);
-            if let Err(error) = result {
-                warn!("received only some of the old process's swarms: {error:#}");
-            }
-        };
-        let thread = thread::Builder::new().name("upgrade-swarms".into()).spawn(work);
-        thread.context("cannot start a thread")?;
-        Ok(Some(Self(walked)))
-    }
-
-    /// Waits until everything is there that the old process had when it began to send, or no more comes, or
-    /// `deadline` is reached. Returns true if everything is there.
-    pub(super) fn wait(&self, deadline: Instant) -> bool {
-        let time = deadline.saturating_duration_since(Instant::now());
-        let walked = self.0.recv_timeout(time);
-        if walked == Err(RecvTimeoutError::Timeout) {
-            warn!("serving before all of the old process's swarms are here: it sends too slowly");
-        }
-        walked.is_ok()
-    }
+    pub(super) is_complete: AtomicBool,
 }
 
 impl SwarmTarget {
@@ -229,6 +154,55 @@ impl SwarmTarget {
         }
     }
 
+    /// Receives swarms from `stream`, which is closed if there is too little memory. Waits until everything is there that
+    /// the old process had when it began to send, or no more comes, or `deadline` is reached. Returns true if everything is
+    /// there. They continue to come. `memory_bytes` is what they take.
+    pub(super) fn start(
+        self,
+        mut stream: UnixStream,
+        memory_bytes: u64,
+        deadline: Instant,
+    ) -> Result<bool> {
+        let needed = memory_bytes as f64 * MEMORY_FACTOR;
+        if available_memory_bytes().is_some_and(|available| (available as f64) < needed) {
+            warn!(
+                needed_mib = memory_bytes >> 20,
+                "too little memory for the swarms of two processes at a time: starting without those of \
+                 the old one"
+            );
+            return Ok(false);
+        }
+        let seed = getrandom::u64().context("cannot get random numbers from the system")?;
+        // Before this process serves: what is announced here is younger than what comes.
+        self.tracker.store().remember_stopped(true);
+        self.tracker.passkeys().begin_import();
+        self.reception.is_running.store(true, Ordering::Release);
+        let (sender, walked) = channel();
+        let work = move || {
+            // To the old process's workers, too, which share the cores.
+            give_way();
+            let begun = Instant::now();
+            let result = stream.write_all(&[HELLO]).map_err(Into::into).and_then(|()| {
+                self.receive(&stream, seed, &mut || {
+                    let ms = begun.elapsed().as_millis() as u64;
+                    self.stats.milliseconds.store(ms.max(1), Ordering::Relaxed);
+                    let _ = sender.send(());
+                })
+            });
+            self.reception.is_running.store(false, Ordering::Release);
+            if let Err(error) = result {
+                warn!("received only some of the old process's swarms: {error:#}");
+            }
+        };
+        let thread = thread::Builder::new().name("upgrade-swarms".into()).spawn(work);
+        thread.context("cannot start a thread")?;
+        let walked = walked.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        if walked == Err(RecvTimeoutError::Timeout) {
+            warn!("serving before all of the old process's swarms are here: it sends too slowly");
+        }
+        Ok(walked.is_ok())
+    }
+
     /// Receives everything. Calls `walked` when all is there but what still changes.
     fn receive(&self, stream: &UnixStream, seed: u64, walked: &mut dyn FnMut()) -> Result<()> {
         let tracker = &self.tracker;
@@ -237,7 +211,6 @@ impl SwarmTarget {
         let mut receiver = journal::Receiver::new(counting, seed);
         let mut sessions = 0;
         let mut take_sessions = |ago_s: u32, body: &[u8]| {
-            // A body that does not add up is of another version.
             let origin = SessionOrigin::EarlierProcess { is_exact: true };
             let imported = tracker.import_sessions(clocks().tick, ago_s, origin, body);
             sessions += imported.unwrap_or_default();
@@ -273,7 +246,6 @@ impl SwarmTarget {
     }
 }
 
-/// Counts what is read.
 struct Counting<'a> {
     stream: &'a UnixStream,
     bytes: &'a AtomicU64,
@@ -284,36 +256,5 @@ impl Read for Counting<'_> {
         let len = (&mut &*self.stream).read(buffer)?;
         self.bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(len)
-    }
-}
-
-/// Returns whether there is memory for another copy of swarms. Where the system does not tell, there is.
-fn fits(swarms: u64, available: Option<u64>) -> bool {
-    available.is_none_or(|available| available as f64 >= swarms as f64 * MEMORY_FACTOR)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn two_copies_need_memory_for_both() {
-        assert!(fits(1000, None) && fits(0, Some(0)));
-        assert!(fits(1000, Some(1200)) && !fits(1000, Some(1199)));
-    }
-
-    #[test]
-    fn waits_until_the_walk_has_ended_or_the_time() {
-        let late = Instant::now() + Duration::from_secs(1000);
-        let (sender, walked) = channel();
-        sender.send(()).unwrap();
-        assert!(SwarmReceiver(walked).wait(late));
-        // The old process has ended.
-        drop(sender);
-        let (sender, walked) = channel();
-        drop(sender);
-        assert!(!SwarmReceiver(walked).wait(late));
-        let (_sender, walked) = channel();
-        assert!(!SwarmReceiver(walked).wait(Instant::now()));
     }
 }

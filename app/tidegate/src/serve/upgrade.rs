@@ -29,7 +29,7 @@ use net::process::{InheritedSockets, Launcher};
 use tracing::{info, warn};
 
 use super::handoff::HandoffState;
-use super::transfer::{self, SwarmReceiver, SwarmSender, SwarmSource, SwarmTarget};
+use super::transfer::{self, SwarmSender, SwarmSource, SwarmTarget};
 
 /// The name of the stream between the two processes among the inherited sockets.
 const STREAM_NAME: &str = "upgrade";
@@ -51,12 +51,10 @@ pub(super) struct OldProcess {
     swarms: Option<UnixStream>,
     /// The sessions and figures that its dashboard hands over.
     dashboard: String,
-    /// When this process started.
     started: Instant,
 }
 
 impl OldProcess {
-    /// Returns the old process, if one started this process.
     pub(super) fn from_inherited(inherited: &mut InheritedSockets) -> Option<Self> {
         let stream = inherited.take_stream(STREAM_NAME)?;
         let swarms = inherited.take_stream(transfer::STREAM_NAME);
@@ -74,6 +72,12 @@ impl OldProcess {
     /// Returns what the old process's dashboard hands over, once, if it does.
     pub(super) fn take_dashboard(&mut self) -> Option<String> {
         Some(std::mem::take(&mut self.dashboard)).filter(|text| !text.is_empty())
+    }
+
+    /// Receives the swarms of the old process, if it sends them: see [`SwarmTarget::start`].
+    pub(super) fn receive_swarms(&mut self, target: SwarmTarget, bytes: u64) -> Result<bool> {
+        let Some(stream) = self.swarms.take() else { return Ok(false) };
+        target.start(stream, bytes, self.started + WALK_TIMEOUT)
     }
 
     /// Tells the old process that this one serves, so that it stops. Fails if the old process has cancelled
@@ -94,24 +98,6 @@ impl OldProcess {
     }
 }
 
-/// Receives the swarms of the old process, if there is one and it sends them, and waits until this process can serve
-/// them. They continue to come. `memory_bytes` is what they take. Returns true if all that the old process had when it
-/// began to send is here.
-///
-/// # Errors
-///
-/// If no thread can be started, or the system has no random numbers.
-pub(super) fn receive_swarms(
-    old: Option<&mut OldProcess>,
-    target: SwarmTarget,
-    memory_bytes: u64,
-) -> Result<bool> {
-    let Some(old) = old else { return Ok(false) };
-    let Some(stream) = old.swarms.take() else { return Ok(false) };
-    let receiver = SwarmReceiver::start(stream, target, memory_bytes)?;
-    Ok(receiver.is_some_and(|receiver| receiver.wait(old.started + WALK_TIMEOUT)))
-}
-
 /// The old process's side: starts the new process.
 pub(crate) struct Upgrader {
     launcher: io::Result<Launcher>,
@@ -119,13 +105,10 @@ pub(crate) struct Upgrader {
     pub(super) descriptors: Vec<(String, OwnedFd)>,
     handoff: HandoffState,
     swarms: SwarmSource,
-    /// The stream to a new process that does not serve yet.
     attempt: Option<UnixStream>,
-    /// Sends swarms to it.
     sender: Option<SwarmSender>,
     /// Has the sessions and figures that the dashboard hands over.
     api: Arc<Api>,
-    /// Since when a new process is to be started.
     requested: Option<Instant>,
 }
 
@@ -187,7 +170,6 @@ impl Upgrader {
         self.requested.is_some()
     }
 
-    /// Returns true if the request is older than [`RECORD_TIMEOUT`].
     pub(super) fn is_overdue(&self) -> bool {
         self.requested.is_some_and(|since| since.elapsed() >= RECORD_TIMEOUT)
     }
@@ -199,12 +181,6 @@ impl Upgrader {
         done: impl FnOnce(Result<u32, String>) + Send + 'static,
     ) -> Result<()> {
         self.requested = None;
-        self.launch(done)?;
-        info!("upgrade: started a new process with the same sockets");
-        Ok(())
-    }
-
-    fn launch(&mut self, done: impl FnOnce(Result<u32, String>) + Send + 'static) -> Result<()> {
         let launcher = match (self.obstacle(), &self.launcher) {
             (None, Ok(launcher)) => launcher,
             (obstacle, _) => bail!(obstacle.unwrap_or_default()),
@@ -234,10 +210,10 @@ impl Upgrader {
             done(await_ready(&stream));
         };
         std::thread::Builder::new().name("upgrade".into()).spawn(wait)?;
+        info!("upgrade: started a new process with the same sockets");
         Ok(())
     }
 
-    /// Confirms that the new process serves instead of this one.
     pub(super) fn confirm(&mut self) {
         self.answer("go\n");
     }
@@ -258,13 +234,11 @@ impl Upgrader {
 
     fn answer(&mut self, word: &str) {
         if let Some(mut stream) = self.attempt.take() {
-            // A process that has ended needs no reply.
             let _ = stream.write_all(word.as_bytes());
         }
     }
 }
 
-/// Waits until the new process serves. Returns its id, or why it does not serve.
 fn await_ready(stream: &UnixStream) -> Result<u32, String> {
     let mut line = String::new();
     let read = stream
@@ -297,21 +271,6 @@ fn await_ready(stream: &UnixStream) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_result_of_new_process() {
-        let result = |text: &str| {
-            let (ours, theirs) = UnixStream::pair().unwrap();
-            (&theirs).write_all(text.as_bytes()).unwrap();
-            drop(theirs);
-            await_ready(&ours)
-        };
-        assert_eq!(result("ready 77\n"), Ok(77));
-        assert_eq!(result("failed cannot start x\n"), Err("cannot start x".into()));
-        assert!(result("").unwrap_err().contains("ended before it served"));
-        assert!(result("ready soon\n").unwrap_err().contains("expected a process id"));
-        assert!(result("hello\n").unwrap_err().contains("new process: hello"));
-    }
 
     #[test]
     fn old_process_can_cancel() {

@@ -21,17 +21,14 @@ use tracing::info;
 use tracker::Tracker;
 use tracker::counters::{Listener, MetricsRegistry, Protocol};
 
-use super::draining::{Draining, Traffic};
 use super::time::unix_offset_s;
 
-/// A thread that ended unasked.
 pub(super) struct ThreadExit {
     pub(super) name: String,
     /// Description of the exit, as the rest of a sentence that begins with the name.
     pub(super) reason: String,
 }
 
-/// All threads, and the state they share.
 pub(crate) struct Workers {
     tracker: Arc<Tracker>,
     registry: Arc<MetricsRegistry>,
@@ -40,22 +37,18 @@ pub(crate) struct Workers {
     stop: Arc<AtomicBool>,
     stop_async: watch::Sender<bool>,
     stop_http: watch::Sender<Option<StopOrder>>,
-    /// Steps the sweep has taken.
     sweeps: Arc<AtomicU64>,
     /// Steps that threads of subsystems have taken, with their names.
     heartbeats: Vec<(&'static str, Arc<AtomicU64>)>,
     /// WebTorrent messages for other nodes, in a cluster, from when the HTTP workers start.
     letters: Arc<OnceLock<RemoteLetters>>,
-    /// Present while clients are moving to other nodes.
     draining: Option<Draining>,
     threads: Vec<(String, JoinHandle<()>)>,
     on_exit: Arc<dyn Fn(ThreadExit) + Send + Sync>,
 }
 
-/// Sets the priority of the thread that calls it.
 type SetPriority = fn() -> io::Result<()>;
 
-/// Period of the sweep's steps.
 const SWEEP_PERIOD: Duration = Duration::from_millis(100);
 /// Seconds for one pass of the sweep over all torrents, unless peers have a shorter lifetime.
 const SWEEP_PASS_S: u32 = 60;
@@ -63,7 +56,6 @@ const SWEEP_PASS_S: u32 = 60;
 /// Time that kept-alive connections stay open at a stop, for requests that are on their way. It is short, because the
 /// port is closed, and the next process may wait for this one to end.
 const STOP_IDLE_GRACE: Duration = Duration::from_millis(500);
-/// The time between two looks at threads that are to end.
 const END_POLL: Duration = Duration::from_millis(5);
 
 impl Workers {
@@ -89,7 +81,6 @@ impl Workers {
         }
     }
 
-    /// Returns what the admin listener reports.
     pub(crate) fn metric_sources(&self) -> &Arc<MetricSources> {
         &self.metric_sources
     }
@@ -123,24 +114,25 @@ impl Workers {
             "draining: waiting until clients have moved, then stopping"
         );
         self.metric_sources.status.ready.store(false, Ordering::Relaxed);
-        self.draining = Some(Draining::begin(longest, self.traffic()));
+        self.draining = Some(Draining::begin(longest, self.traffic().0));
     }
 
     /// Returns true when clients have moved, or the time is over.
     pub(super) fn is_drained(&mut self) -> bool {
-        let traffic = self.traffic();
-        self.draining.as_mut().is_some_and(|draining| draining.is_over(traffic))
+        let (requests, web_sockets) = self.traffic();
+        let draining = self.draining.as_mut();
+        draining.is_some_and(|draining| draining.is_over(requests, web_sockets))
     }
 
-    /// Returns what clients have done and hold, as the workers last reported it.
-    fn traffic(&self) -> Traffic {
+    /// Returns how many requests there were, and how many WebSockets are open.
+    fn traffic(&self) -> (u64, u64) {
         let all = self.registry.read();
         let requests = all.iter().flat_map(|(_, counters)| counters.requests.as_flattened()).sum();
         let is_web =
             |listener: &Listener| matches!(listener.protocol, Protocol::Ws | Protocol::Wss);
         let of_web = all.iter().filter(|(listener, _)| is_web(listener));
         let web_sockets = of_web.map(|(_, counters)| counters.connections_open).sum();
-        Traffic { requests, web_sockets }
+        (requests, web_sockets)
     }
 
     /// Returns a counter for each worker, with its name. A worker whose counter does not change is stuck.
@@ -197,8 +189,7 @@ impl Workers {
         left.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// Starts a thread, which first sets its priority. It is reported if it ends unasked: by an error, a
-    /// panic or otherwise.
+    /// Starts a thread, which first sets its priority. It is reported if it ends unasked.
     pub(crate) fn start(
         &mut self,
         name: &str,
@@ -234,6 +225,33 @@ impl Workers {
             }
         };
         thread::Builder::new().name(name.into()).spawn(body).context("cannot start a thread")
+    }
+}
+
+/// A node without a request for this long has no clients any more.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// A node that is to stop, and waits until its clients have moved to other nodes.
+struct Draining {
+    deadline: Instant,
+    busy_at: Instant,
+    requests: u64,
+}
+
+impl Draining {
+    fn begin(longest: Duration, requests: u64) -> Self {
+        let now = Instant::now();
+        Self { deadline: now + longest, busy_at: now, requests }
+    }
+
+    /// Returns whether the wait is over.
+    fn is_over(&mut self, requests: u64, web_sockets: u64) -> bool {
+        let now = Instant::now();
+        if requests != self.requests || web_sockets > 0 {
+            self.requests = requests;
+            self.busy_at = now;
+        }
+        now >= self.deadline || now >= self.busy_at + QUIET
     }
 }
 

@@ -31,7 +31,6 @@ use super::module::{Findings, Module, Opening, Running};
 use super::upgrade::Upgrader;
 use config::{Config, worker_count};
 
-/// Period at which the program receives changes.
 const PERIOD: Duration = Duration::from_millis(250);
 /// In how many steps addresses and interfaces are looked at once: once a second.
 const REFRESH_STEPS: u32 = 4;
@@ -48,7 +47,6 @@ const PROTOCOL_NUMBERS: ProtocolNumbers = ProtocolNumbers {
 
 #[derive(Default)]
 pub(super) struct XdpModule {
-    /// The program, until its thread starts.
     program: Option<OpenXdp>,
     /// Exchanges the program for that of the old process, in an upgrade.
     take_over: TakeOver,
@@ -138,7 +136,6 @@ impl Module for XdpModule {
     }
 }
 
-/// The program, attached to its interfaces.
 struct OpenXdp {
     xdp: Xdp,
     /// The listeners that it knows, in its order.
@@ -146,10 +143,6 @@ struct OpenXdp {
 }
 
 /// Sets the engine of the sockets in `config`, because there is no program. Returns the reason, for users.
-///
-/// # Errors
-///
-/// If the program is required.
 fn fall_back(config: &mut Config, error: &SetupError) -> Result<String> {
     let engine = config.engine.label();
     if !error.verifier_log.is_empty() {
@@ -161,7 +154,6 @@ fn fall_back(config: &mut Config, error: &SetupError) -> Result<String> {
     Ok(format!("engine {engine} is not available: {error}"))
 }
 
-/// Returns how the program is set up for `config`, and how many workers its queues are distributed among.
 fn options(config: &Config, workers: usize) -> Result<XdpOptions> {
     let mut secret = [0; 3];
     for word in &mut secret {
@@ -186,7 +178,6 @@ fn listener(bound: &BoundListener<UdpSocket>) -> Option<Listener> {
     Some(Listener { protocol: Protocol::Udp, address, listener_policy })
 }
 
-/// Returns the listeners as the program needs to know them.
 fn listeners(bound: &BoundListeners) -> Vec<xdp::Listener> {
     let listener = |bound: &BoundListener<UdpSocket>| {
         let address = listener(bound)?.address;
@@ -214,7 +205,6 @@ fn rules(config: &Config) -> Rules {
 }
 
 impl OpenXdp {
-    /// Logs how the program is attached.
     fn new(xdp: Xdp, bound: &BoundListeners) -> Self {
         xdp.warnings.iter().for_each(|warning| warn!("{warning}"));
         for it in xdp.control.interfaces() {
@@ -237,7 +227,6 @@ impl OpenXdp {
         Self { xdp, listeners }
     }
 
-    /// Returns the engine of the UDP listeners, and where its program runs.
     fn engine_text(&self, config: &Config) -> String {
         let interfaces = self.xdp.control.interfaces();
         let texts = interfaces.iter().map(|it| format!("{} on {}", it.mode.label(), it.name));
@@ -271,19 +260,14 @@ impl OpenXdp {
 
 struct Updater {
     control: Control,
-    /// The counters of each listener, with its family.
     metrics: Vec<(Family, WorkerMetrics)>,
     shared_rules: watch::Receiver<Rules>,
-    /// Those that the program has.
     rules: Option<Rules>,
-    /// The version of the bans that the program has.
     bans_version: u64,
-    /// True if the program has all bans.
     do_bans_fit: bool,
     steps: u32,
     tracker: Arc<Tracker>,
     clock: Clock,
-    /// Status that management shows.
     status: Arc<Mutex<XdpStatus>>,
 }
 
@@ -316,7 +300,6 @@ impl Updater {
         self.count();
     }
 
-    /// Applies the rules if they have changed, and returns whether they have.
     fn apply_rules(&mut self, has_previous_key: bool) -> bool {
         let mut rules = self.shared_rules.borrow().clone();
         // The program knows one key. While a cluster's secret changes, the workers verify ids.

@@ -15,10 +15,6 @@ use replication::AccountBatch;
 const PART_BYTES: usize = 512 << 10;
 
 /// Returns up to `limit` batches after the one with this cursor.
-///
-/// # Errors
-///
-/// If the cursor is not one of this feed, or the disk cannot be read.
 pub(super) fn read(
     feed: &Feed,
     after: Option<&str>,
@@ -35,20 +31,11 @@ pub(super) fn read(
     Ok(batches)
 }
 
-/// Returns the oldest batch that is not confirmed.
-///
-/// # Errors
-///
-/// If the disk cannot be read.
 pub(super) fn next_unconfirmed(feed: &Feed) -> Result<Option<FeedBatch>, FeedError> {
     next(feed, spool(feed)?, feed.confirmed())
 }
 
 /// Returns the oldest batch that is not confirmed as messages for NATS: each has a part of its records. There are none of a batch that has only what other nodes count.
-///
-/// # Errors
-///
-/// If the disk cannot be read.
 pub(super) fn next_parts(feed: &Feed) -> Result<Option<AccountBatch>, FeedError> {
     let spool = spool(feed)?;
     let next = feed.after(feed.confirmed());
@@ -88,7 +75,6 @@ fn part_records(records: impl Iterator<Item = Value>) -> Vec<Vec<Value>> {
     parts
 }
 
-/// Returns the batch after the one with this sequence.
 fn next(feed: &Feed, spool: u64, after: u64) -> Result<Option<FeedBatch>, FeedError> {
     let next = feed.after(after).map_err(|error| FeedError::Failed(error.to_string()))?;
     Ok(next.map(|batch| {
@@ -99,11 +85,6 @@ fn next(feed: &Feed, spool: u64, after: u64) -> Result<Option<FeedBatch>, FeedEr
     }))
 }
 
-/// Confirms the batches up to the one with this cursor.
-///
-/// # Errors
-///
-/// If the cursor is not one of this feed, or the disk cannot be written.
 pub(super) fn confirm(feed: &Feed, cursor: &str) -> Result<(), FeedError> {
     let sequence = sequence(spool(feed)?, cursor)?;
     feed.confirm(sequence).map_err(|error| FeedError::Failed(error.to_string()))
@@ -139,7 +120,6 @@ fn cursor_of(spool: u64, sequence: u64) -> String {
     format!("{spool:x}-{sequence}")
 }
 
-/// Returns a batch without its records.
 fn head(spool: u64, batch: &Batch) -> Value {
     let Batch { sequence, unix_s, .. } = batch;
     let (cursor, feed) = (cursor_of(spool, *sequence), format!("{spool:x}"));
@@ -174,7 +154,6 @@ fn record_json(feed: &Feed, record: &Record) -> Value {
     json
 }
 
-/// Returns a client as its last announce left it.
 fn client_json(change: &SessionChange) -> Value {
     let session = &change.session;
     let mut json = Map::new();

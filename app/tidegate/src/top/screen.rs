@@ -19,7 +19,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::frame::{Style, StyledLine};
 use crate::admin::{ApiError, Sort};
 
-/// The terminal in raw mode. Dropping it restores the terminal.
 pub(super) struct Screen {
     out: Stdout,
     is_coloured: bool,
@@ -28,7 +27,6 @@ pub(super) struct Screen {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     None,
-    /// The size of the terminal has changed.
     Redraw,
     Sort(Sort),
     Quit,
@@ -46,13 +44,11 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Returns columns and lines.
     pub(super) fn size(&self) -> (usize, usize) {
         let (width, height) = size().unwrap_or((80, 24));
         (width.into(), height.into())
     }
 
-    /// Draws a frame without flicker.
     pub(super) fn draw(&mut self, lines: &[StyledLine]) -> Result<(), ApiError> {
         self.put(lines).map_err(|error| failed(&error))
     }
@@ -88,11 +84,9 @@ impl Screen {
         queue!(self.out, PrintStyledContent(word))
     }
 
-    /// Waits up to `wait` for a key or a change of size.
     pub(super) fn next_action(&mut self, wait: Duration) -> Result<Action, ApiError> {
         let is_there = match event::poll(wait) {
             Ok(is_there) => is_there,
-            // Interrupted by a signal, which is handled elsewhere.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => false,
             Err(error) => return Err(failed(&error)),
         };
@@ -120,7 +114,6 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Fails only if the terminal is gone.
         let _ = execute!(self.out, Show, LeaveAlternateScreen);
         let _ = disable_raw_mode();
     }

@@ -5,7 +5,6 @@ use tracker::Networks;
 
 use config::Config;
 
-/// The systems of no network.
 pub(super) struct Systems;
 
 impl Systems {

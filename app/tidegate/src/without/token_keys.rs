@@ -5,7 +5,6 @@ use tracker::Tracker;
 
 use config::{Config, TokenConfig};
 
-/// No keys.
 #[derive(Clone, Default)]
 pub(crate) struct TokenKeys;
 

@@ -18,7 +18,6 @@ impl Module for XdpModule {
         list.push(text);
     }
 
-    /// Sets the engine of the sockets.
     fn open(&mut self, opening: &mut Opening<'_>) -> Result<()> {
         let Some(text) = missing(opening.config) else { return Ok(()) };
         ensure!(!opening.config.xdp.required, "xdp.required: {text}");
@@ -29,7 +28,6 @@ impl Module for XdpModule {
     }
 }
 
-/// Returns a sentence if the configuration wants a program.
 fn missing(config: &Config) -> Option<String> {
     let engine = config.engine;
     engine

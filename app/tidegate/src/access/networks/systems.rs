@@ -10,7 +10,6 @@ use types::limits;
 
 use config::{Config, NetworkRule, NetworkSet};
 
-/// The files that rules need.
 pub(super) struct Systems {
     asn: Option<File>,
     country: Option<File>,
@@ -24,7 +23,6 @@ struct File {
 }
 
 impl Systems {
-    /// Reads the files that the configuration needs.
     pub(super) fn read(config: &Config) -> Result<Self> {
         let needs = |is_one: fn(&NetworkSet) -> bool| {
             config.networks.all().any(|rule: &NetworkRule| is_one(&rule.set))
@@ -80,7 +78,6 @@ impl File {
         Ok(Self { key, path: path.to_owned(), database })
     }
 
-    /// Names the file in an error.
     fn check(&self, read: Result<(), GeoError>) -> Result<()> {
         read.map_err(|error| anyhow!("{}: {}: {error}", self.key, self.path.display()))
     }

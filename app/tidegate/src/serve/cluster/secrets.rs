@@ -15,9 +15,7 @@ use crate::dates;
 /// minutes more, and clocks of nodes differ.
 const OLD_SPARE_S: u64 = 360;
 
-/// The secrets of a running node.
 pub(in crate::serve) struct LiveSecrets {
-    /// That of the join file.
     join: Secret,
     secrets: Mutex<Secrets>,
     /// Ids of the accepted secrets. The NATS driver shares them and follows their changes.
@@ -26,29 +24,21 @@ pub(in crate::serve) struct LiveSecrets {
 }
 
 impl LiveSecrets {
-    /// Begins with the secret of the join file.
     pub(super) fn new(join: Secret) -> Self {
         let secrets = Secrets::from(join.clone());
         let ids = SecretIds::from(secrets.ids());
         Self { join, secrets: Mutex::new(secrets), ids, tracker: OnceLock::new() }
     }
 
-    /// Returns what names the secrets in messages, now and later.
     pub(super) fn ids(&self) -> SecretIds {
         self.ids.clone()
     }
 
-    /// Makes `tracker` follow changes of the secrets.
     pub(super) fn attach(&self, tracker: &Arc<Tracker>) {
-        // Set once.
         let _ = self.tracker.set(Arc::clone(tracker));
     }
 
     /// Returns the secrets after a step of a change, as JSON to be recorded.
-    ///
-    /// # Errors
-    ///
-    /// If the step cannot be made: a sentence.
     pub(in crate::serve) fn changed(&self, step: &SecretStep) -> Result<String, String> {
         let bytes = from_hex(&step.secret).ok_or("secret: expected 64 hex digits")?;
         let new = Secret::new(step.number, bytes);
@@ -60,8 +50,7 @@ impl LiveSecrets {
         serde_json::to_string(&changed).map_err(|error| error.to_string())
     }
 
-    /// Returns for how long an old secret is needed, seconds: by clients with its connection ids, and by nodes that read
-    /// the log.
+    /// Returns how long clients with connection ids of an old secret, and nodes that read the log, need it.
     fn old_kept_s(&self) -> u64 {
         let kept_s = self.tracker.get().map_or(0, |tracker| {
             let settings = tracker.settings();
@@ -70,7 +59,6 @@ impl LiveSecrets {
         u64::from(kept_s) + OLD_SPARE_S
     }
 
-    /// Takes the secrets that are recorded, as JSON.
     pub(in crate::serve) fn take_recorded(&self, recorded: &str) {
         let recorded: Secrets = match serde_json::from_str(recorded) {
             Ok(recorded) => recorded,
@@ -88,7 +76,6 @@ impl LiveSecrets {
         self.apply(&secrets);
     }
 
-    /// Drops those that are accepted no longer.
     pub(in crate::serve) fn expire(&self) {
         let mut secrets = self.lock();
         if secrets.expire(dates::now()) {
@@ -97,7 +84,6 @@ impl LiveSecrets {
         }
     }
 
-    /// Returns the number of the secret by which this node issues.
     pub(super) fn number(&self) -> u32 {
         self.lock().number()
     }
@@ -110,7 +96,6 @@ impl LiveSecrets {
     }
 
     fn lock(&self) -> MutexGuard<'_, Secrets> {
-        // Replaced as a whole.
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,8 +4,7 @@ use std::fmt::{Debug, Write};
 
 use admin::area_of;
 use config::escaped;
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata};
 use tracing_subscriber::fmt::format::Writer;
@@ -36,7 +35,6 @@ impl LogLine {
     pub(super) fn text(&self) -> String {
         let mut text = self.message.clone();
         for (name, value) in &self.fields {
-            // Writing to a `String` cannot fail.
             let _ = write!(text, " {name}={value}");
         }
         text
@@ -45,10 +43,7 @@ impl LogLine {
 
 impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        match field.name() {
-            "message" => self.message = format!("{value:?}"),
-            name => drop(self.fields.insert(name.into(), format!("{value:?}").into())),
-        }
+        self.record_str(field, &format!("{value:?}"));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -77,38 +72,23 @@ pub(super) enum Form {
     Json,
 }
 
-#[derive(Serialize)]
-struct Json<'a> {
-    timestamp: &'a str,
-    level: &'a str,
-    area: &'a str,
-    target: &'a str,
-    fields: Fields<'a>,
-}
-
-#[derive(Serialize)]
-struct Fields<'a> {
-    message: &'a str,
-    #[serde(flatten)]
-    more: &'a Map<String, Value>,
-}
-
 impl Form {
-    /// Writes a line and its line feed.
     pub(super) fn write(self, out: &mut String, metadata: &Metadata<'_>, line: &LogLine) {
         let mut timestamp = String::new();
-        // Writing to a `String` cannot fail, here and below.
         let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
         let (level, area) = (metadata.level(), area_of(metadata.target()));
         match self {
             Self::Json => {
-                let fields = Fields { message: &line.message, more: &line.fields };
-                let (timestamp, target) = (timestamp.as_str(), metadata.target());
-                let json = Json { timestamp, level: level.as_str(), area, target, fields };
-                // Strings and maps with string keys always serialize.
-                let text = serde_json::to_string(&json);
-                debug_assert!(text.is_ok());
-                *out += &text.unwrap_or_default();
+                let mut fields = line.fields.clone();
+                fields.insert("message".into(), line.message.as_str().into());
+                let json = json!({
+                    "timestamp": timestamp,
+                    "level": level.as_str(),
+                    "area": area,
+                    "target": metadata.target(),
+                    "fields": fields,
+                });
+                *out += &json.to_string();
             }
             Self::Text { has_colours } => {
                 let (on, off) = if has_colours { (colour(*level), "\x1b[0m") } else { ("", "") };
@@ -145,7 +125,6 @@ mod tests {
 
     use super::*;
 
-    /// Returns metadata as the macros create it.
     fn metadata() -> &'static Metadata<'static> {
         let place = tracing::callsite! {
             name: "x",
@@ -171,24 +150,5 @@ mod tests {
         assert_eq!(rest, " INFO records: a\\nb\\u{1b}[31mc é omitted=7\n");
         let text = written(Form::Text { has_colours: true }, &line);
         assert!(text.contains(" \u{1b}[32m INFO\u{1b}[0m records: a"), "{text}");
-    }
-
-    #[test]
-    fn levels_have_the_journals_priorities() {
-        let all = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
-        assert_eq!(all.map(priority), ["<3>", "<4>", "<6>", "<7>", "<7>"]);
-    }
-
-    #[test]
-    fn writes_one_json_object_per_line() {
-        let line = LogLine::new("a \"b\"\n".into()).with("omitted", 7.into());
-        let text = written(Form::Json, &line);
-        assert_eq!(text.matches('\n').count(), 1);
-        let json: Value = serde_json::from_str(&text).unwrap();
-        let time = json["timestamp"].as_str().unwrap();
-        assert!(time.ends_with('Z') && time.contains('T'), "{time}");
-        assert_eq!((&json["level"], &json["area"]), (&"INFO".into(), &"records".into()));
-        assert_eq!(json["target"], "tidegate_admin::records");
-        assert_eq!(json["fields"], serde_json::json!({ "message": "a \"b\"\n", "omitted": 7 }));
     }
 }

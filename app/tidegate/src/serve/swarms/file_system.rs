@@ -34,7 +34,6 @@ fn free_bytes(path: &Path) -> Option<u64> {
     Some(u64::from(disk.blocks_available()).saturating_mul(u64::from(disk.fragment_size())))
 }
 
-/// Returns what is missing for `peers` if `free` bytes of the disk are free, and `held` are the journal's.
 fn lack_of_room(peers: u64, free: u64, held: u64) -> Option<String> {
     let needed = peers.saturating_mul(BYTES_PER_PEER);
     (free.saturating_add(held) < needed).then(|| {
@@ -66,7 +65,6 @@ pub(super) fn warning(_config: &Config) -> Option<String> {
     None
 }
 
-/// Returns `dir`, or what exists of its path.
 fn existing(dir: &Path) -> &Path {
     let is_there = |path: &&Path| !path.as_os_str().is_empty() && path.exists();
     dir.ancestors().find(is_there).unwrap_or_else(|| Path::new("."))
@@ -83,12 +81,5 @@ mod tests {
         let lack = lack_of_room(1 << 20, 10 << 20, 29 << 20).unwrap();
         assert!(lack.starts_with("10.0 MiB free, but the journal of 1048576 peers"), "{lack}");
         assert!(lack.contains("takes up to 40.0 MiB"), "{lack}");
-    }
-
-    #[test]
-    fn finds_what_exists_of_a_path() {
-        let folder = harness::Directory::new().unwrap();
-        assert_eq!(existing(&folder.path("a/b/c")), folder.root());
-        assert_eq!(existing(Path::new("not-there/swarms")), Path::new("."));
     }
 }

@@ -155,8 +155,7 @@ fn seed() -> Result<u64> {
     getrandom::u64().context("cannot get random numbers from the system")
 }
 
-/// Distributes the sockets of each listener over at most `count` workers. A listener with inherited
-/// sockets may have more or fewer of them than there are workers.
+/// Distributes the sockets of each listener, of which there may be more or fewer, over at most `count` workers.
 fn distribute<S>(listeners: Vec<BoundListener<S>>, count: usize) -> Vec<Vec<(S, ListenerGroup)>> {
     let mut workers: Vec<Vec<(S, ListenerGroup)>> = Vec::new();
     workers.resize_with(count, Vec::new);
@@ -167,31 +166,4 @@ fn distribute<S>(listeners: Vec<BoundListener<S>>, count: usize) -> Vec<Vec<(S, 
     }
     workers.retain(|sockets| !sockets.is_empty());
     workers
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use config::Settings;
-
-    #[test]
-    fn gives_every_worker_a_socket_of_every_listener() {
-        let config = Config::from_settings(&Settings::default()).unwrap();
-        let distributed = |listeners: &[&[u32]], count| -> Vec<Vec<u32>> {
-            let open = |sockets: &&[u32]| BoundListener {
-                sockets: sockets.to_vec(),
-                group: config.groups[0].clone(),
-            };
-            let workers = distribute(listeners.iter().map(open).collect(), count);
-            workers
-                .into_iter()
-                .map(|all| all.into_iter().map(|(socket, _)| socket).collect())
-                .collect()
-        };
-        assert_eq!(distributed(&[&[1, 2], &[3, 4]], 2), [[1, 3], [2, 4]]);
-        assert_eq!(distributed(&[&[1, 2, 3], &[4]], 2), [vec![1, 3, 4], vec![2]]);
-        assert_eq!(distributed(&[&[1]], 4), [[1]]);
-        assert!(distributed(&[], 3).is_empty());
-        assert!(worker_count(0) >= 1 && worker_count(3) == 3);
-    }
 }

@@ -8,8 +8,7 @@ use xdp::{Inspection, Listener};
 use crate::serve::module::Findings;
 use config::{Config, Transport, worker_count};
 
-/// Adds what there is to say about `config`'s engine on this machine. `is_running` is whether a running
-/// tidegate has the ports of `config`.
+/// Adds what there is to say about `config`'s engine. See [`crate::serve::module::Module::check`].
 pub(super) fn check(config: &Config, is_running: bool, findings: &mut Findings) {
     let addresses: Vec<_> = config.addresses(Transport::Udp).collect();
     if addresses.is_empty() || !config.engine.has_program() {
