@@ -74,7 +74,7 @@ impl ListenerPolicyConfig {
             deny: list_source(&access.deny, sections, problems),
             torrents: access.allow_torrents.value.clone().into(),
             private_addresses: sections.tracker.private_addresses.value,
-            access: access_of(access),
+            access: access_of(access).0,
             clients: ClientRules {
                 allow: access.clients_allow.value.iter().collect(),
                 deny: access.clients_deny.value.iter().collect(),
@@ -158,26 +158,56 @@ pub fn listener_policies(settings: &Settings) -> Result<Vec<ListenerPolicyConfig
     if problems.is_empty() { Ok(policies) } else { Err(problems) }
 }
 
-fn access_of(section: &AccessSection) -> Access {
+/// Returns the access of a listener with this section, and the setting that decides it.
+fn access_of(section: &AccessSection) -> (Access, Setting<bool>) {
     match (section.private.value, section.jwt.value) {
-        (true, _) => Access::Private,
-        (false, true) => Access::Tokens,
-        (false, false) => Access::Open,
+        (true, _) => (Access::Private, section.private.clone()),
+        (false, true) => (Access::Tokens, section.jwt.clone()),
+        (false, false) => (Access::Open, section.private.clone()),
+    }
+}
+
+/// Returns the end of a sentence about a listener.
+fn access_text(access: Access) -> &'static str {
+    match access {
+        Access::Private => "is private",
+        Access::Tokens => "needs tokens (access.jwt)",
+        Access::Open => "is open",
     }
 }
 
 /// Returns a problem if there are listeners of different kinds, and no key says that this is wanted.
 /// All listeners share the same swarms, so an open one would undo the privacy of the others.
 fn mix(settings: &Settings) -> Option<Problem> {
-    let setting = &settings.sections.access.private_and_open;
-    let kinds = access_kinds(settings);
-    (!setting.value && kinds.contains('+')).then(|| {
-        setting.problem(format!(
-            "there are listeners of several kinds ({kinds}), but all listeners share the same swarms, so clients of \
-             one kind get the peers of another: make all of one kind, run a tidegate for each, or accept this with \
-             access.private_and_open = true"
-        ))
-    })
+    let sections = &settings.sections;
+    if sections.access.private_and_open.value {
+        return None;
+    }
+    let of_sections = Transport::ALL.into_iter().map(|transport| {
+        let addresses = addresses(sections.listen(transport), &mut Vec::new());
+        let name = format!("[{}] at {}", transport.label(), join(&addresses));
+        (name, addresses, access_of(&sections.access))
+    });
+    let of_tables = settings.listeners.iter().map(|table| {
+        let addresses = addresses(&table.listen, &mut Vec::new());
+        let protocol = table.transport.label();
+        let name = format!("[[listener]] {protocol} at {} ({})", join(&addresses), table.origin);
+        (name, addresses, access_of(&table.apply(sections).access))
+    });
+    // Invalid addresses have been reported, and are not repeated here.
+    let all: Vec<_> = of_sections
+        .chain(of_tables)
+        .filter(|(_, addresses, _)| !addresses.is_empty())
+        .map(|(name, _, (access, setting))| (access, name, setting))
+        .collect();
+    let (access, name, setting) = all.iter().min_by_key(|(access, ..)| access)?;
+    let (other_access, other, _) = all.iter().find(|(other, ..)| other != access)?;
+    let (text, other_text) = (access_text(*access), access_text(*other_access));
+    Some(setting.problem(format!(
+        "{name} {text} and {other} {other_text}, but all listeners share the same swarms, so clients of \
+         the second get the peers of the first: make both of one kind, serve one by a tidegate of its \
+         own, or accept this with access.private_and_open = true"
+    )))
 }
 
 /// Returns the kinds of listeners that serve, as the nodes of a cluster tell each other: `open`, `private`, `jwt`,
@@ -192,8 +222,13 @@ pub fn access_kinds(settings: &Settings) -> String {
         Access::Tokens => "jwt",
         Access::Open => "open",
     };
-    let kinds: BTreeSet<_> = of_sections.into_iter().chain(of_tables).map(word).collect();
+    let kinds: BTreeSet<_> =
+        of_sections.into_iter().chain(of_tables).map(|(access, _)| word(access)).collect();
     kinds.into_iter().collect::<Vec<_>>().join("+")
+}
+
+fn join(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn groups(

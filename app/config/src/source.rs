@@ -21,6 +21,20 @@ pub(super) struct File<'a> {
     pub(super) text: &'a str,
 }
 
+/// Words for true and false in other formats, in lower case, and what to write in TOML.
+const TRUTH_WORDS: [(&str, &str); 6] = [
+    ("true", "true"),
+    ("yes", "true"),
+    ("on", "true"),
+    ("false", "false"),
+    ("no", "false"),
+    ("off", "false, or \"off\" if the key expects words"),
+];
+
+/// The beginnings of the parser's messages about a value that is no number, no date and has no quotes.
+const VALUE_ERRORS: [&str; 3] =
+    ["string values must be quoted", "invalid boolean", "invalid float, expected `"];
+
 impl File<'_> {
     /// Returns the line of the byte `at`, from 1.
     fn line(&self, at: usize) -> usize {
@@ -35,16 +49,66 @@ impl File<'_> {
         Problem::new(&self.origin(at), text)
     }
 
+    /// Returns an error of the TOML parser as a mistake with a remedy.
     pub(super) fn syntax_problem(&self, error: &toml::de::Error) -> Problem {
         let span = error.span().unwrap_or_default();
-        let found = self.text.get(span.clone()).and_then(|found| found.lines().next());
+        let at = span.start;
+        let found = self.text.get(span).unwrap_or_default().trim();
         let message = error.message();
-        let text = match found.map(str::trim) {
-            Some(found) if !found.is_empty() => format!("{message}, found `{found}`"),
-            _ => message.to_owned(),
+        if message == "duplicate key" {
+            return self.problem(at, self.duplicate(at, found));
+        }
+        if !VALUE_ERRORS.iter().any(|begin| message.starts_with(begin)) || found.is_empty() {
+            return self.problem(at, message.to_owned());
+        }
+        let truth = TRUTH_WORDS.iter().find(|(word, _)| found.eq_ignore_ascii_case(word));
+        let text = match truth {
+            Some((_, value)) => format!("expected true or false, found `{found}`: write {value}"),
+            None => format!("expected a value, found `{found}` without quotes: write {found:?}"),
         };
-        self.problem(span.start, text)
+        self.problem(at, text)
     }
+
+    /// Says which key or section stands in the file for the second time at the byte `at`, and where it stands first.
+    /// `name` is the last part of its name.
+    fn duplicate(&self, at: usize, name: &str) -> String {
+        let lines: Vec<&str> = self.text.lines().map(str::trim).collect();
+        let (before, rest) = lines.split_at(self.line(at) - 1);
+        let second = rest.first().copied().unwrap_or_default();
+        let own = title(second);
+        if is_header(second) {
+            let first = before.iter().position(|line| title(line) == own);
+            return match first {
+                Some(first) => format!(
+                    "{own} is there twice, first in line {}: put all its keys below one of them",
+                    first + 1
+                ),
+                None => format!("`{name}` is there twice: remove one of them"),
+            };
+        }
+        // A key of the same name in another section is another key.
+        let section =
+            before.iter().rposition(|line| is_header(line)).map_or(0, |header| header + 1);
+        let first = before.iter().skip(section).position(|line| title(line) == own);
+        match first {
+            Some(first) => format!(
+                "`{own}` is set twice, first in line {}: remove one of the two lines",
+                section + first + 1
+            ),
+            None => format!("`{name}` is set twice: remove one of the two"),
+        }
+    }
+}
+
+/// Returns whether a line of a file begins a section.
+fn is_header(line: &str) -> bool {
+    line.starts_with('[')
+}
+
+/// Returns the section that a line begins, in brackets, or the key that it sets.
+fn title(line: &str) -> &str {
+    let end = if is_header(line) { '#' } else { '=' };
+    line.split(end).next().unwrap_or_default().trim_end()
 }
 
 /// Passes each key of a table, and of the sections in it, to `visit`: its whole name, its place and its value. `section`

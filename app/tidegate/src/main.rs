@@ -25,7 +25,9 @@ mod errors;
 #[cfg(feature = "journal")]
 mod journal;
 mod manual;
+mod mistakes;
 mod permissions;
+mod running;
 mod scrape;
 mod serve;
 #[cfg(feature = "site")]
@@ -143,7 +145,8 @@ enum ConfigFileCommand {
 }
 
 fn main() -> ExitCode {
-    let command_line = CommandLine::parse();
+    let command_line =
+        CommandLine::try_parse().unwrap_or_else(|error| mistakes::explain(error).exit());
     let file = command_line.config.as_deref();
     let done = match command_line.command.unwrap_or_else(|| Command::Serve(Serve::default())) {
         Command::Serve(serve) => run(serve.source(file)),
@@ -233,11 +236,57 @@ fn init(file: Option<&Path>, force: bool, short: bool) -> Result<(), Vec<String>
     })
 }
 
-fn check_config(file: Option<&Path>) -> Result<(), Vec<String>> {
-    let read = file.map_or_else(
-        || "Read no file, only the environment: --config names one".into(),
-        |file| format!("Read {}", file.display()),
-    );
+/// Where packages put the configuration.
+const PACKAGED_FILES: [&str; 2] =
+    ["/etc/tidegate/tidegate.toml", "/usr/local/etc/tidegate/tidegate.toml"];
+
+/// A configuration file to check, and where it was found.
+struct FileToCheck {
+    path: Option<PathBuf>,
+    /// The sentence that names the file.
+    read: String,
+}
+
+/// Returns the file that was named, or else that of the running tracker, or that of a package.
+///
+/// # Errors
+///
+/// If several trackers run with different files.
+fn file_to_check(named: Option<&Path>) -> Result<FileToCheck, Vec<String>> {
+    let found = |path: &Path, note: String| FileToCheck {
+        path: Some(path.to_owned()),
+        read: format!("Read {}{note}", path.display()),
+    };
+    if let Some(file) = named {
+        return Ok(found(file, String::new()));
+    }
+    let running: Vec<(PathBuf, u32)> = running::files().into_iter().collect();
+    match running.as_slice() {
+        [] => {}
+        [(file, pid)] => {
+            return Ok(found(file, format!(", the file of the running tidegate, pid {pid}")));
+        }
+        several => {
+            let names: Vec<_> =
+                several.iter().map(|(file, _)| file.display().to_string()).collect();
+            return Err(vec![format!(
+                "several trackers run here, with the configuration files {}: name the one to check by --config",
+                names.join(", ")
+            )]);
+        }
+    }
+    let packaged = PACKAGED_FILES.iter().map(Path::new).find(|file| file.exists());
+    let none = || FileToCheck {
+        path: None,
+        read: "Read no file, only the environment: --config names one".into(),
+    };
+    Ok(packaged.map_or_else(none, |file| found(file, String::new())))
+}
+
+/// Checks a configuration, and prints which file that was.
+fn check_config(named: Option<&Path>) -> Result<(), Vec<String>> {
+    let FileToCheck { path, read } = file_to_check(named)?;
+    let file = path.as_deref();
     let config = check_file(file).inspect_err(|_| {
         cli::print_error(format_args!("note: {read}"));
     })?;

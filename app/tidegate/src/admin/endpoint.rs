@@ -76,9 +76,12 @@ impl ApiArgs {
     }
 }
 
-/// Returns the path of the first token, as far as the configuration in `file` tells.
+/// Returns the path of the first token, as far as the configuration tells: the one in `file`, or else that of the only
+/// running tracker.
 fn first_token(file: Option<&Path>) -> String {
-    let dir = crate::load(file).ok().and_then(|(_, config)| config.state_dir);
+    let running: Vec<PathBuf> = crate::running::files().into_keys().collect();
+    let only = if let [only] = running.as_slice() { Some(only.as_path()) } else { None };
+    let dir = crate::load(file.or(only)).ok().and_then(|(_, config)| config.state_dir);
     let place = dir.map(|dir| dir.join("first-token").display().to_string());
     place.unwrap_or_else(|| "first-token in its state directory".into())
 }

@@ -194,12 +194,53 @@ fn checks_the_files_of_acme() {
 
 #[test]
 fn says_which_file_was_checked() {
+    let tracker = Tracker::start(Directory::new(), "");
+    let running = tracker.directory.path("tidegate.toml");
+    let output = tidegate(&["config", "check"]).output().unwrap();
+    let text = stdout(&output) + &stderr(&output);
+    // Trackers of other tests may run beside it.
+    let only = format!(
+        "Read {}, the file of the running tidegate, pid {}\n",
+        running.display(),
+        tracker.pid()
+    );
+    let others = "several trackers run here, with the configuration files ";
+    let is_among = text.contains(others) && text.contains(&running.display().to_string());
+    assert!(text.contains(&only) || is_among, "{text}");
     let directory = Directory::new();
     let file = directory.write("tidegate.toml", "nonsense = 1\n");
     let output = tidegate(&["config", "check", "--config"]).arg(&file).output().unwrap();
     let text = stderr(&output);
     assert!(text.contains(&format!("note: Read {}\n", file.display())), "{text}");
     assert!(text.contains("nonsense") && !output.status.success(), "{text}");
+}
+
+#[test]
+fn wrong_arguments_point_to_the_right_ones() {
+    let addresses = "tip: addresses and ports are settings: listen in [udp] and [http]";
+    let state = "tip: 'tidegate serve --state DIR' names the directory of the state";
+    let file = "tip: '--config FILE' names the configuration file";
+    for (arguments, tip) in [
+        (["--port", "80"].as_slice(), addresses),
+        (&["serve", "--listen=0.0.0.0:80"], addresses),
+        (&["serve", "--state-dir", "/x"], state),
+        (&["--memory"], state),
+        (&["serve", "my.toml"], file),
+        (&["my.toml"], file),
+        (&["config", "check", "my.toml"], file),
+        (&["-c", "my.toml"], file),
+    ] {
+        let output = run(arguments);
+        let text = stderr(&output);
+        assert!(output.status.code() == Some(2) && text.contains(tip), "{arguments:?}: {text}");
+        assert_eq!(text.matches("tip:").count(), 1, "{text}");
+    }
+    // Other commands are clients.
+    for arguments in [["scrape", "--port"], ["admin", "my.toml"]] {
+        let text = stderr(&run(&arguments));
+        assert!(text.contains("error: ") && !text.contains(addresses), "{text}");
+        assert!(!text.contains(file), "{text}");
+    }
 }
 
 /// Runs `config check` and `serve`, which fail. Returns what each of them says.
