@@ -9,9 +9,9 @@ use types::InfoHash;
 use crate::clock::ClockReading;
 use crate::records::Writer;
 use crate::records::tables;
-use crate::records::tables::bans::{self, BanRow};
+use crate::records::tables::bans::{self, BanFilter, BanRow};
 use crate::records::tables::counts;
-use crate::records::tables::keys::{self, KeyRow, Rules};
+use crate::records::tables::keys::{self, KeyFilter, KeyRow, Rules};
 use crate::records::tables::lists::{self, List};
 use crate::records::tables::torrent_reasons::{self, ReasonRow};
 
@@ -27,7 +27,10 @@ pub fn restore(
     counts_downloads: bool,
 ) -> Result<(), rusqlite::Error> {
     let connection = writer.connection();
-    let keys = |last: Option<&KeyRow>| keys::page(connection, last.map_or(0, |row| row.id), PAGE);
+    let all_keys = KeyFilter::default();
+    let keys = |last: Option<&KeyRow>| {
+        keys::page(connection, &all_keys, last.map_or(0, |row| row.id), PAGE)
+    };
     each_page(keys, |page| page.iter().for_each(|row| apply_key(tracker, row, now)))?;
     restore_bans(tracker, connection, now)?;
     for list in [List::Allow, List::Deny, List::Frozen] {
@@ -128,8 +131,9 @@ fn restore_bans(
     now: ClockReading,
 ) -> Result<(), rusqlite::Error> {
     let mut all = Vec::new();
+    let filter = BanFilter { now: now.time, text: String::new() };
     let bans = |last: Option<&BanRow>| {
-        bans::page(connection, now.time, last.map_or("", |row| row.network.as_str()), PAGE)
+        bans::page(connection, &filter, last.map_or("", |row| row.network.as_str()), PAGE)
     };
     each_page(bans, |page| {
         for row in page {

@@ -4,32 +4,24 @@
 use std::sync::Arc;
 
 use axum::body::{Body as Bytes, Bytes as Piece};
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::try_unfold;
 use futures_util::{StreamExt, TryStreamExt};
-use serde::{Deserialize, Serialize};
 use tracker::Tracker;
 use tracker::access::HashList;
 use types::InfoHash;
 use types::limits::ACCESS_ENTRIES_MAX;
 
-use super::auth::Caller;
-use super::input::{
-    Json, NoContent, PathParam, PathSegment, Query, Raw, check_room, media_type, page_limit,
-};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::{Api, Shared};
+use super::handler::*;
+use super::input::{check_room, media_type, page_limit};
 use crate::records::RecordOp;
 use crate::records::tables::lists::{self, HashRange, List};
 use crate::torrent_list::HashPrefix;
 use files::FilePage;
 pub use reader::Reader;
-use utoipa::{IntoParams, ToSchema};
 
 mod files;
 mod reader;

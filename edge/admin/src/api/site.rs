@@ -3,21 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::response::sse::Event as Line;
 use futures_util::stream::unfold;
-use serde::Deserialize;
 
-use super::auth::Caller;
-use super::input::{Body, Json, NoContent, Query, Raw, page_limit};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::Shared;
+use super::handler::*;
+use super::input::page_limit;
 use crate::site::{FeedBatch, FeedError, SiteSource};
-use utoipa::{IntoParams, ToSchema};
 
 /// Batches in one response. Each has what was announced in some seconds.
 const BATCHES_MAX: u32 = 1000;

@@ -174,18 +174,6 @@ pub(crate) fn get(connection: &Connection, id: u32) -> Result<Option<KeyRow>, ru
     connection.prepare_cached(&sql)?.query_row([id], read).optional()
 }
 
-/// Returns up to `limit` keys with ids above `after`, sorted by id.
-pub(crate) fn page(
-    connection: &Connection,
-    after: u32,
-    limit: u32,
-) -> Result<Vec<KeyRow>, rusqlite::Error> {
-    let sql = format!("{SELECT} WHERE keys.id > ?1 GROUP BY keys.id ORDER BY keys.id LIMIT ?2");
-    let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![after, limit], read)?;
-    rows.collect()
-}
-
 /// SQL condition: a key matches the text `?1`, which is empty, a part of its name, the beginning of the key, or its id;
 /// and its totals have changed, or it was created, at or after the time `?2`, if that is not null.
 const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0
@@ -201,20 +189,25 @@ pub(crate) struct KeyFilter {
     pub(crate) changed_since: Option<i64>,
 }
 
-/// Like [`page`], of the keys that match. Also returns how many match in all.
-pub(crate) fn search(
+/// Returns up to `limit` keys that match, with ids above `after`, sorted by id.
+pub(crate) fn page(
     connection: &Connection,
     filter: &KeyFilter,
     after: u32,
     limit: u32,
-) -> Result<(Vec<KeyRow>, u64), rusqlite::Error> {
-    let KeyFilter { text, changed_since } = filter;
-    let sql = format!("SELECT count(*) FROM keys WHERE {MATCHES}");
-    let count: i64 = connection.query_row(&sql, params![text, changed_since], |row| row.get(0))?;
+) -> Result<Vec<KeyRow>, rusqlite::Error> {
     let sql = format!(
         "{SELECT} WHERE keys.id > ?3 AND {MATCHES} GROUP BY keys.id ORDER BY keys.id LIMIT ?4"
     );
     let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![text, changed_since, after, limit], read)?;
-    Ok((rows.collect::<Result<_, _>>()?, count.unsigned_abs()))
+    let KeyFilter { text, changed_since } = filter;
+    page.query_map(params![text, changed_since, after, limit], read)?.collect()
+}
+
+/// Returns how many keys match.
+pub(crate) fn count(connection: &Connection, filter: &KeyFilter) -> Result<u64, rusqlite::Error> {
+    let sql = format!("SELECT count(*) FROM keys WHERE {MATCHES}");
+    let KeyFilter { text, changed_since } = filter;
+    let count: i64 = connection.query_row(&sql, params![text, changed_since], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
 }
