@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -105,7 +105,6 @@ pub(super) struct Caller {
 pub(crate) struct Authenticator {
     /// By digest.
     tokens: RwLock<HashMap<[u8; 32], TokenRow>>,
-    has_first: AtomicBool,
     /// Invalid tokens by address, and in all.
     failures: Mutex<(RateLimiter<IpPrefix>, RateLimiter<()>)>,
     failure_limit: RateLimit,
@@ -127,10 +126,8 @@ impl Authenticator {
     ) -> Self {
         let per_s = f64::from(requests_per_s);
         let failures_per_s = f64::from(wrong_tokens_per_min) / 60.0;
-        let has_first = tokens.iter().any(|token| token.is_first);
         Self {
             tokens: RwLock::new(tokens.into_iter().map(|token| (token.digest, token)).collect()),
-            has_first: AtomicBool::new(has_first),
             failures: Mutex::default(),
             failure_limit: RateLimit { burst: FAILURES_BURST, per_s: failures_per_s },
             requests: Mutex::default(),
@@ -141,7 +138,6 @@ impl Authenticator {
     }
 
     pub(crate) fn add(&self, token: TokenRow) {
-        self.has_first.fetch_or(token.is_first, Ordering::Relaxed);
         let mut tokens = self.tokens.write();
         tokens.insert(token.digest, token);
     }
@@ -152,19 +148,15 @@ impl Authenticator {
         tokens.remove(&digest)
     }
 
-    /// Returns the ids of first tokens, once, if `caller` has taken over from them: with another recorded
-    /// token that has full access. In a cluster, each node may have created one.
-    pub(super) fn take_first(&self, caller: &Caller) -> Vec<i64> {
-        let may_take = caller.token != 0 && caller.scopes.allow(Scope::All);
-        if !may_take || !self.has_first.load(Ordering::Relaxed) {
+    /// Returns the ids of first tokens, if `caller` has taken over from them: with another recorded token that has full
+    /// access. In a cluster, each node may have created one.
+    pub(super) fn ended_first(&self, caller: &Caller) -> Vec<i64> {
+        if caller.token == 0 || !caller.scopes.allow(Scope::All) {
             return Vec::new();
         }
-        let tokens = self.tokens();
-        let first: Vec<_> = tokens.iter().filter(|row| row.is_first).map(|row| row.id).collect();
-        if first.contains(&caller.token) || !self.has_first.swap(false, Ordering::Relaxed) {
-            return Vec::new();
-        }
-        first
+        let tokens = self.tokens.read();
+        let first: Vec<_> = tokens.values().filter(|it| it.is_first).map(|it| it.id).collect();
+        if first.contains(&caller.token) { Vec::new() } else { first }
     }
 
     /// Returns whether the token with this id is known and has not expired at the Unix time `now`.
