@@ -1,4 +1,4 @@
-//! What every table of routes and its handlers are made of: arguments, results, scopes and state.
+//! Imports of all modules with handlers: arguments, results, routes, scopes and state.
 
 pub(super) use axum::extract::State;
 pub(super) use serde::{Deserialize, Serialize};

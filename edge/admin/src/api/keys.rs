@@ -7,7 +7,7 @@ use super::auth::random_text;
 use super::handler::*;
 use super::input::{check_expiry, check_name, check_room, check_time, page_limit, search_text};
 use crate::records::tables::ids;
-use crate::records::tables::keys::{self, KeyFilter, KeyRow, KeyUpdate, Rules};
+use crate::records::tables::keys::{self, KeyFilter, KeyRow, KeyUpdate};
 use crate::records::{RecordOp, RecordsError};
 
 /// Keys on one page.
@@ -145,19 +145,18 @@ struct KeyPageQuery {
 impl From<KeyRow> for Key {
     fn from(row: KeyRow) -> Self {
         let KeyTotals { uploaded, downloaded, seeding_s, announces } = row.totals;
-        let rules = row.rules;
         Self {
             id: row.id,
             key: Some(row.key),
             name: row.name,
             created: row.created,
-            expires: rules.expires,
-            peers_per_torrent: rules.peers_per_torrent,
-            torrents: rules.torrents,
-            addresses: rules.addresses,
-            announces_per_minute: rules.announces_per_minute,
-            seed_only: rules.seed_only,
-            download_slots: rules.download_slots,
+            expires: row.expires,
+            peers_per_torrent: row.peers_per_torrent,
+            torrents: row.torrents,
+            addresses: row.addresses,
+            announces_per_minute: row.announces_per_minute,
+            seed_only: row.seed_only,
+            download_slots: row.download_slots,
             first_used: row.first_used,
             totals: Totals { uploaded, downloaded, seeding_s, announces },
             announce_urls: None,
@@ -217,15 +216,13 @@ async fn create(
         key,
         name: new.name,
         created: api.now(),
-        rules: Rules {
-            expires: new.expires,
-            peers_per_torrent: new.peers_per_torrent,
-            torrents: new.torrents,
-            addresses: new.addresses,
-            announces_per_minute: new.announces_per_minute,
-            seed_only: new.seed_only,
-            download_slots: new.download_slots,
-        },
+        expires: new.expires,
+        peers_per_torrent: new.peers_per_torrent,
+        torrents: new.torrents,
+        addresses: new.addresses,
+        announces_per_minute: new.announces_per_minute,
+        seed_only: new.seed_only,
+        download_slots: new.download_slots,
         ..KeyRow::default()
     };
     let outcome = api.records().change(RecordOp::KeyPut(row)).await?;

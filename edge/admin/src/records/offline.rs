@@ -16,7 +16,7 @@ use super::op::{Outcome, RecordOp};
 use super::stamp::{Clock, Stamp};
 use super::tables::counts;
 use super::tables::key_totals;
-use super::tables::keys::{self, KeyFilter, KeyRow, KeyUpdate, Rules};
+use super::tables::keys::{self, KeyFilter, KeyRow, KeyUpdate};
 use super::tables::lists::List;
 use super::{FILE, schema, stamps};
 
@@ -143,17 +143,13 @@ impl OfflineRecords {
     }
 
     fn new_row(&self, new: &OfflineKey) -> KeyRow {
-        let rules = Rules {
-            expires: new.expires,
-            peers_per_torrent: new.peers_per_torrent,
-            seed_only: new.seed_only,
-            ..Rules::default()
-        };
         KeyRow {
             key: new.key.as_str().into(),
             name: new.name.clone(),
             created: self.now,
-            rules,
+            expires: new.expires,
+            peers_per_torrent: new.peers_per_torrent,
+            seed_only: new.seed_only,
             ..KeyRow::default()
         }
     }

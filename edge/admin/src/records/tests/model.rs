@@ -22,6 +22,7 @@ use super::super::tables::torrent_reasons::{self, ReasonRow};
 use super::super::tables::webhooks::{self, WebhookRow};
 use super::super::{ChangeSource, RecordOp};
 use super::*;
+use crate::json::json_text;
 
 /// Runs the model with these seeds.
 const SEEDS: u64 = 3;
@@ -51,7 +52,7 @@ struct ModelLive {
 }
 
 fn rules_text(row: &KeyRow) -> String {
-    format!("{} {} {:?}", row.key, row.name, row.rules)
+    json_text(row)
 }
 
 impl LiveState for ModelLive {
