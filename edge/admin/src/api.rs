@@ -19,6 +19,7 @@ mod events;
 mod first_token;
 mod guard;
 mod hand_over;
+mod handler;
 mod health;
 mod history;
 mod hosts;

@@ -361,20 +361,4 @@ pub(crate) mod tests {
             held.drain(..190).for_each(|stream| drop(rest(stream)));
         });
     }
-
-    #[test]
-    fn idle_connections_of_one_network_lock_no_other_out() {
-        let limits = ConnectionLimits { connections: 16, per_host: 8, idle_timeout: PATIENCE };
-        with_limits(limits, |address| {
-            let mut scraper = open_from([0, 2], address);
-            assert!(is_answered(&mut scraper, "/metrics"));
-            // It has not sent its request when the others come: each from an address of its own.
-            let mut probe = open_from([0, 2], address);
-            let held: Vec<_> = (1..=200).map(|host| open_from([1, host], address)).collect();
-            assert!(is_answered(&mut probe, "/health/live"));
-            assert!(is_answered(&mut scraper, "/metrics"));
-            assert!(is_answered(&mut open_from([0, 3], address), "/health/live"));
-            drop(held);
-        });
-    }
 }

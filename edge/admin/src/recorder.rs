@@ -1,9 +1,8 @@
 //! Recent statistics for the dashboard's charts and `tidegate top`: a sample each second to streams, and the
 //! history of 90 days. The same data as `/metrics`, without a Prometheus server.
 
-mod endings;
 mod history;
-mod losses;
+mod recent;
 mod sample;
 mod services;
 mod torrents;
@@ -28,11 +27,10 @@ use crate::records::tables::history::{PendingHistory, StoredRow};
 use crate::records::tables::lists::List;
 use crate::sources::MetricSources;
 
-use endings::Endings;
-pub(crate) use endings::{Cause, CommonEnding};
 use history::History;
 pub(crate) use history::{HistorySpan, StatsHistory, TorrentHistory};
-use losses::Losses;
+use recent::Recent;
+pub(crate) use recent::{Cause, CommonEnding};
 use sample::{CounterSnapshot, FIELDS, Sample, rounded, sample};
 use services::{Moment, Services};
 
@@ -64,8 +62,7 @@ struct State {
     seconds: VecDeque<Sample>,
     history: History,
     services: Services,
-    losses: Losses,
-    endings: Endings,
+    recent: Recent,
     last: Option<CounterSnapshot>,
     /// The counters at the last details.
     last_details: Option<CounterSnapshot>,
@@ -109,8 +106,7 @@ impl Recorder {
         let snapshot = CounterSnapshot::new(&listeners, (sources.process)().cpu_s);
         let lost = sources.receive_losses();
         let mut state = self.state.lock();
-        state.losses.add(snapshot.at, lost);
-        state.endings.add(snapshot.at, &snapshot.counters);
+        state.recent.add(snapshot.at, &snapshot.counters, lost);
         if let Some(last) = &state.last {
             let sample = sample(sources, last, &snapshot);
             state.keep(sample);
@@ -136,12 +132,12 @@ impl Recorder {
 
     /// Returns the datagrams that the kernel dropped in the last ten minutes because receive buffers were full.
     pub(crate) fn recent_losses(&self) -> u64 {
-        self.state.lock().losses.recent()
+        self.state.lock().recent.losses()
     }
 
     /// Returns the cause by which nearly all requests of the last five minutes ended, if there is one.
     pub(crate) fn common_ending(&self) -> Option<CommonEnding> {
-        self.state.lock().endings.common()
+        self.state.lock().recent.common_ending()
     }
 
     /// Keeps an annotation, and sends it to streams.

@@ -57,15 +57,12 @@ use writer::{Call, WriterRequest};
 pub const FILE: &str = "tidegate.db";
 /// Requests queued for the writer. Further ones are refused.
 const QUEUE_MAX: usize = 1024;
-/// Read connections kept open.
-const READERS_MAX: usize = 4;
 
 /// A handle to the records.
 pub struct Records {
     /// `None` if the records are in memory only.
     file: Option<PathBuf>,
     requests: SyncSender<WriterRequest>,
-    readers: Mutex<Vec<Connection>>,
     health: Arc<RecordsHealth>,
     /// True if changes are refused. Locked while one is sent, so that none is queued after a pause.
     is_paused: Mutex<bool>,
@@ -91,8 +88,7 @@ impl Records {
         let writer = Writer::new(connection, queue, Arc::clone(&health), Arc::clone(&replication));
         let fail = |error: rusqlite::Error| OpenError { file: file.clone(), reason: error.into() };
         let writer = writer.map_err(fail)?;
-        let (readers, is_paused) = Default::default();
-        Ok((Self { file, requests, readers, health, is_paused, replication }, writer))
+        Ok((Self { file, requests, health, is_paused: Mutex::new(false), replication }, writer))
     }
 
     /// Returns whether the records survive the process.
@@ -141,23 +137,9 @@ impl Records {
             self.send(WriterRequest::Call(call))?;
             return Ok(answer.await.map_err(|_| RecordsError::Stopped)??);
         };
-        let reader = self.readers.lock().pop();
-        let result = tokio::task::spawn_blocking(move || {
-            let reader = match reader {
-                Some(reader) => reader,
-                None => schema::open_read_only(&file)?,
-            };
-            let rows = read(&reader)?;
-            Ok((reader, rows))
-        });
+        let read = tokio::task::spawn_blocking(move || Ok(read(&schema::open_read_only(&file)?)?));
         // The task is never cancelled, so an error is a panic.
-        let (reader, rows) =
-            result.await.map_err(|_| RecordsError::Stopped)?.map_err(RecordsError::new)?;
-        let mut readers = self.readers.lock();
-        if readers.len() < READERS_MAX {
-            readers.push(reader);
-        }
-        Ok(rows)
+        read.await.map_err(|_| RecordsError::Stopped)?
     }
 
     /// Refuses changes from now on, or accepts them again. Call before another process reads the records to take

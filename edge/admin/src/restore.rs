@@ -9,9 +9,9 @@ use types::InfoHash;
 use crate::clock::ClockReading;
 use crate::records::Writer;
 use crate::records::tables;
-use crate::records::tables::bans::{self, BanRow};
+use crate::records::tables::bans::{self, BanFilter, BanRow};
 use crate::records::tables::counts;
-use crate::records::tables::keys::{self, KeyRow, Rules};
+use crate::records::tables::keys::{self, KeyFilter, KeyRow};
 use crate::records::tables::lists::{self, List};
 use crate::records::tables::torrent_reasons::{self, ReasonRow};
 
@@ -27,7 +27,10 @@ pub fn restore(
     counts_downloads: bool,
 ) -> Result<(), rusqlite::Error> {
     let connection = writer.connection();
-    let keys = |last: Option<&KeyRow>| keys::page(connection, last.map_or(0, |row| row.id), PAGE);
+    let all_keys = KeyFilter::default();
+    let keys = |last: Option<&KeyRow>| {
+        keys::page(connection, &all_keys, last.map_or(0, |row| row.id), PAGE)
+    };
     each_page(keys, |page| page.iter().for_each(|row| apply_key(tracker, row, now)))?;
     restore_bans(tracker, connection, now)?;
     for list in [List::Allow, List::Deny, List::Frozen] {
@@ -75,17 +78,17 @@ pub fn ignored_nodes(writer: &Writer) -> Result<Vec<u8>, rusqlite::Error> {
 
 /// Applies a recorded key to the tracker. A key that cannot be applied is logged and skipped.
 pub(crate) fn apply_key(tracker: &Tracker, row: &KeyRow, now: ClockReading) {
-    let Rules { download_slots, .. } = row.rules;
     let rules = KeyRules {
-        expires: row.rules.expires.map(|time| now.tick_at(time)),
-        peers_per_torrent: row.rules.peers_per_torrent,
-        torrents: row.rules.torrents,
-        addresses: row.rules.addresses,
-        announces_per_minute: row.rules.announces_per_minute,
-        seed_only: row.rules.seed_only,
+        expires: row.expires.map(|time| now.tick_at(time)),
+        peers_per_torrent: row.peers_per_torrent,
+        torrents: row.torrents,
+        addresses: row.addresses,
+        announces_per_minute: row.announces_per_minute,
+        seed_only: row.seed_only,
     };
     if let Some(site) = tracker.site() {
-        site.set_key_rule(KeyId(row.id), SiteKeyRule { download_slots });
+        let rule = SiteKeyRule { download_slots: row.download_slots };
+        site.set_key_rule(KeyId(row.id), rule);
     }
     let key = row.id;
     let Ok(user_key) = UserKey::parse(&row.key) else {
@@ -128,8 +131,9 @@ fn restore_bans(
     now: ClockReading,
 ) -> Result<(), rusqlite::Error> {
     let mut all = Vec::new();
+    let filter = BanFilter { now: now.time, text: String::new() };
     let bans = |last: Option<&BanRow>| {
-        bans::page(connection, now.time, last.map_or("", |row| row.network.as_str()), PAGE)
+        bans::page(connection, &filter, last.map_or("", |row| row.network.as_str()), PAGE)
     };
     each_page(bans, |page| {
         for row in page {

@@ -5,20 +5,12 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use futures_util::stream::unfold;
-use serde::Deserialize;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tracing::{info, warn};
-use utoipa::IntoParams;
 
-use super::auth::Caller;
-use super::input::{Query, Raw};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::Shared;
+use super::handler::*;
 use crate::records::{ArchiveParts, write_archive};
 
 /// Bytes of a part of the archive.

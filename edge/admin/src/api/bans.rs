@@ -2,25 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use axum::extract::State;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tracker::IpPrefix;
 use types::limits::BANS_MAX;
 
-use super::auth::Caller;
-use super::input::{
-    Body, Created, Json, NoContent, PathParam, PathSegment, Query, check_count, check_expiry,
-    check_name, check_room, page_limit, search_text,
-};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::{Api, Shared};
+use super::handler::*;
+use super::input::{check_count, check_expiry, check_name, check_room, page_limit, search_text};
 use crate::events::EventKind;
 use crate::records::RecordOp;
-use crate::records::tables::bans::{self, BanRow};
-use utoipa::{IntoParams, ToSchema};
+use crate::records::tables::bans::{self, BanFilter, BanRow};
 
 /// Bans on one page.
 const PAGE_MAX: u32 = 1000;
@@ -139,12 +129,13 @@ async fn list(
     let after = query.cursor.unwrap_or_default();
     let text = search_text(query.q)?;
     let now = api.now();
-    let (rows, total) = if text.is_empty() {
-        let rows = api.records().read(move |db| bans::page(db, now, &after, limit)).await?;
-        (rows, api.tracker().bans().len() as u64)
-    } else {
-        api.records().read(move |db| bans::search(db, now, &text, &after, limit)).await?
+    let all = text.is_empty().then(|| api.tracker().bans().len() as u64);
+    let filter = BanFilter { now, text };
+    let read = move |db: &rusqlite::Connection| {
+        let total = all.map_or_else(|| bans::count(db, &filter), Ok)?;
+        Ok((bans::page(db, &filter, &after, limit)?, total))
     };
+    let (rows, total) = api.records().read(read).await?;
     let next = rows.last().filter(|_| rows.len() == limit as usize);
     let next = next.map(|row| row.network.clone());
     Ok(Json(BanPage { bans: rows, next, total }))

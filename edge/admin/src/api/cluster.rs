@@ -1,16 +1,8 @@
 //! `/cluster`: this node's view of the cluster, and what operators may tell it.
 
-use axum::extract::State;
-use serde::Deserialize;
 use subsystem::Subsystem;
-use utoipa::ToSchema;
 
-use super::auth::Caller;
-use super::input::{Body, Json, NoContent, PathParam, PathSegment, Raw};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::{Api, Shared};
+use super::handler::*;
 use crate::control::{Command, SecretStep};
 use crate::records::RecordOp;
 use crate::records::tables::settings;

@@ -4,23 +4,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::SystemTime;
 
-use axum::extract::State;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::auth::Caller;
-use super::input::{Body, Json, NoContent, Query, check_length};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::Shared;
+use super::handler::*;
+use super::input::check_length;
 use crate::clock::since_epoch;
 use crate::control::{Command, ReloadOutcome, Settings};
 use crate::log_levels::LogLevels;
 use crate::log_tail::{LOG_TAIL, LogLine};
 use crate::records::RecordOp;
 use crate::records::tables::settings;
-use utoipa::{IntoParams, ToSchema};
 
 /// Keys in one request.
 const KEYS_MAX: usize = 100;

@@ -4,24 +4,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
 use axum::response::sse::Event as Line;
 use futures_util::stream::unfold;
-use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::MissedTickBehavior;
 use tracker::TorrentEvent;
 
-use super::auth::Caller;
-use super::input::{Query, Raw};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::{Api, Shared};
+use super::handler::*;
 use crate::events::{Event, EventKind};
-use utoipa::IntoParams;
 
 /// Concurrent streams: fewer than of statistics, which every page of the dashboard reads.
 pub(super) const STREAMS_MAX: usize = 16;

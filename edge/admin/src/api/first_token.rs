@@ -97,7 +97,7 @@ impl Api {
     /// Ends the first token if `caller` shows that it is no longer needed: its token is another one with full
     /// access.
     pub(super) fn end_first_token(self: &Arc<Self>, caller: &Caller) {
-        for first in self.authenticator().take_first(caller) {
+        for first in self.authenticator().ended_first(caller) {
             self.end_token(first, caller);
         }
     }

@@ -4,22 +4,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::extract::State;
 use axum::response::sse::Event as Line;
 use futures_util::stream::{StreamExt, iter, unfold};
-use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::auth::Caller;
-use super::input::{Json, PathParam, Query, Raw};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::Shared;
+use super::handler::*;
 use crate::clock::since_epoch;
 use crate::recorder::{HistorySpan, StatsHistory, StatsMessage, TorrentHistory};
 use types::InfoHash;
-use utoipa::IntoParams;
 
 /// Concurrent streams: a quarter of the connections of the admin listeners.
 pub(super) const STREAMS_MAX: usize = 32;

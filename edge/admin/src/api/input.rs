@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -59,6 +59,12 @@ fn floats_to_integers(value: &mut Value) {
 pub(super) fn media_type(headers: &HeaderMap) -> String {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Returns whether the client prefers this type of response.
+pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let accepted = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    accepted.is_some_and(|kinds| kinds.trim_start().starts_with(kind))
 }
 
 /// The query of the URL, parsed.

@@ -1,23 +1,14 @@
 //! `/keys`: the user keys (passkeys) of private listeners.
 
-use axum::extract::State;
-use serde::{Deserialize, Serialize};
 use tracker::{KeyTotals, UserKey};
 use types::limits::USER_KEYS_MAX;
 
-use super::auth::{Caller, random_text};
-use super::input::{
-    Body, Created, Id, Json, NoContent, PathParam, Query, check_expiry, check_name, check_room,
-    check_time, page_limit, search_text,
-};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::Shared;
+use super::auth::random_text;
+use super::handler::*;
+use super::input::{check_expiry, check_name, check_room, check_time, page_limit, search_text};
 use crate::records::tables::ids;
-use crate::records::tables::keys::{self, KeyFilter, KeyRow, KeyUpdate, Rules};
+use crate::records::tables::keys::{self, KeyFilter, KeyRow, KeyUpdate};
 use crate::records::{RecordOp, RecordsError};
-use utoipa::{IntoParams, ToSchema};
 
 /// Keys on one page.
 const PAGE_MAX: u32 = 1000;
@@ -154,19 +145,18 @@ struct KeyPageQuery {
 impl From<KeyRow> for Key {
     fn from(row: KeyRow) -> Self {
         let KeyTotals { uploaded, downloaded, seeding_s, announces } = row.totals;
-        let rules = row.rules;
         Self {
             id: row.id,
             key: Some(row.key),
             name: row.name,
             created: row.created,
-            expires: rules.expires,
-            peers_per_torrent: rules.peers_per_torrent,
-            torrents: rules.torrents,
-            addresses: rules.addresses,
-            announces_per_minute: rules.announces_per_minute,
-            seed_only: rules.seed_only,
-            download_slots: rules.download_slots,
+            expires: row.expires,
+            peers_per_torrent: row.peers_per_torrent,
+            torrents: row.torrents,
+            addresses: row.addresses,
+            announces_per_minute: row.announces_per_minute,
+            seed_only: row.seed_only,
+            download_slots: row.download_slots,
             first_used: row.first_used,
             totals: Totals { uploaded, downloaded, seeding_s, announces },
             announce_urls: None,
@@ -189,12 +179,12 @@ async fn list(
     let text = search_text(query.q)?;
     check_time("changed_since", query.changed_since)?;
     let filter = KeyFilter { text, changed_since: query.changed_since };
-    let (rows, total) = if filter == KeyFilter::default() {
-        let rows = api.records().read(move |db| keys::page(db, after, limit)).await?;
-        (rows, api.tracker().passkeys().keys() as u64)
-    } else {
-        api.records().read(move |db| keys::search(db, &filter, after, limit)).await?
+    let all = (filter == KeyFilter::default()).then(|| api.tracker().passkeys().keys() as u64);
+    let read = move |db: &rusqlite::Connection| {
+        let total = all.map_or_else(|| keys::count(db, &filter), Ok)?;
+        Ok((keys::page(db, &filter, after, limit)?, total))
     };
+    let (rows, total) = api.records().read(read).await?;
     let next = rows.last().filter(|_| rows.len() == limit as usize).map(|row| row.id);
     Ok(Json(KeyPage { keys: rows.into_iter().map(Key::from).collect(), next, total }))
 }
@@ -226,15 +216,13 @@ async fn create(
         key,
         name: new.name,
         created: api.now(),
-        rules: Rules {
-            expires: new.expires,
-            peers_per_torrent: new.peers_per_torrent,
-            torrents: new.torrents,
-            addresses: new.addresses,
-            announces_per_minute: new.announces_per_minute,
-            seed_only: new.seed_only,
-            download_slots: new.download_slots,
-        },
+        expires: new.expires,
+        peers_per_torrent: new.peers_per_torrent,
+        torrents: new.torrents,
+        addresses: new.addresses,
+        announces_per_minute: new.announces_per_minute,
+        seed_only: new.seed_only,
+        download_slots: new.download_slots,
         ..KeyRow::default()
     };
     let outcome = api.records().change(RecordOp::KeyPut(row)).await?;

@@ -4,32 +4,24 @@
 use std::sync::Arc;
 
 use axum::body::{Body as Bytes, Bytes as Piece};
-use axum::extract::{FromRequest, Request, State};
+use axum::extract::{FromRequest, Request};
 use axum::http::HeaderMap;
-use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::try_unfold;
 use futures_util::{StreamExt, TryStreamExt};
-use serde::{Deserialize, Serialize};
 use tracker::Tracker;
 use tracker::access::HashList;
 use types::InfoHash;
 use types::limits::ACCESS_ENTRIES_MAX;
 
-use super::auth::Caller;
-use super::input::{
-    Json, NoContent, PathParam, PathSegment, Query, Raw, check_room, media_type, page_limit,
-};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::{Api, Shared};
+use super::handler::*;
+use super::input::{accepts, check_room, media_type, page_limit};
 use crate::records::RecordOp;
 use crate::records::tables::lists::{self, HashRange, List};
 use crate::torrent_list::HashPrefix;
 use files::FilePage;
 pub use reader::Reader;
-use utoipa::{IntoParams, ToSchema};
 
 mod files;
 mod reader;
@@ -139,21 +131,6 @@ enum EntryFormat {
     Text,
 }
 
-/// The client's choice of text (true) or JSON, by its `Accept` header.
-pub(super) struct WantsText(bool);
-
-impl<S: Sync> axum::extract::FromRequestParts<S> for WantsText {
-    type Rejection = Problem;
-
-    async fn from_request_parts(
-        parts: &mut axum::http::request::Parts,
-        _: &S,
-    ) -> Result<Self, Problem> {
-        let accepts = parts.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
-        Ok(Self(accepts.is_some_and(|kinds| kinds.trim_start().starts_with("text/plain"))))
-    }
-}
-
 /// A page as JSON, or all entries as text.
 pub(super) enum Entries {}
 
@@ -169,7 +146,7 @@ async fn show(State(api): State<Shared>) -> Result<Raw<ListsState>, Problem> {
 async fn read(
     State(api): State<Shared>,
     PathParam(list): PathParam<List>,
-    WantsText(wants_text): WantsText,
+    headers: HeaderMap,
     Query(query): Query<EntryPageQuery>,
 ) -> Result<Raw<Entries>, Problem> {
     let limit = page_limit(query.limit, 1000, PAGE_MAX)?;
@@ -177,7 +154,8 @@ async fn read(
     let after = after.map_err(|error| Problem::bad_request(format!("cursor: {error}")))?;
     let prefix = HashPrefix::parse(&query.q.unwrap_or_default());
     let prefix = prefix.ok_or_else(|| Problem::bad_request("q: expected up to 40 hex digits"))?;
-    if query.format.map_or(wants_text, |format| format == EntryFormat::Text) {
+    let wants_text = || accepts(&headers, "text/plain");
+    if query.format.map_or_else(wants_text, |format| format == EntryFormat::Text) {
         return Ok(Raw::new(export(api, list, prefix.bounds(), after)));
     }
     let range = prefix.bounds();

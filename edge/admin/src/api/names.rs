@@ -1,18 +1,13 @@
 //! `/names`: what the names in the API's responses mean, so that no user interface has its own list of them.
 
-use serde::Serialize;
 use tracker::BanReason;
 use tracker::counters::{DropReason, Protocol};
 use types::Refusal;
 
-use super::input::Json;
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
+use super::handler::*;
 use crate::events::EventKind;
 use crate::log_levels::{AREAS, LEVELS};
 use crate::recorder::HistorySpan;
-use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![route("GET /names", None, "List names in responses with what they mean", names)]

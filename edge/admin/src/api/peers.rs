@@ -3,21 +3,13 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use axum::extract::State;
-use serde::{Deserialize, Serialize};
 use tracker::counters::Clients;
 use types::limits::INSPECT_PEERS_MAX;
 
-use super::auth::Caller;
-use super::input::{Json, Query};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::{Api, Shared};
+use super::handler::*;
 use super::torrents::Peer;
 use crate::clients::name;
 use crate::records::RecordOp;
-use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{PeersRead, PeersWrite, StatsRead};

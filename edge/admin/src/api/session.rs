@@ -66,7 +66,7 @@ async fn open(
         return Err(cross_origin());
     }
     let session_info = session_info(&api, format!("Bearer {token}").as_bytes(), client.ip());
-    let session_info = session_info.map_err(sign_in_problem)?;
+    let session_info = session_info.map_err(|error| error.problem(Scopes::ALL))?;
     let id = random_text(LEN).map_err(|_| Problem::no_random())?;
     api.sessions.open(SessionId::of(&id), &token);
     let secure = if is_over_tls(&headers) { "; Secure" } else { "" };
@@ -111,16 +111,6 @@ fn session_info(api: &Shared, header: &[u8], client: IpAddr) -> Result<SessionIn
         cluster: sources.subsystems.read("cluster").is_some(),
         site: sources.site.get().is_some(),
     })
-}
-
-/// Converts an error to the response for the sign-in form. Its user has a token and sees no headers.
-fn sign_in_problem(error: AuthError) -> Problem {
-    match error {
-        AuthError::MalformedToken => Problem::unauthorized(
-            "malformed token: expected `tg_` and 32 letters and digits: copy all of it, without quotes",
-        ),
-        error => error.problem(Scopes::ALL),
-    }
 }
 
 fn with_cookie(mut response: Response, cookie: &str) -> Response {

@@ -3,21 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
-use axum::http::request::Parts;
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::sse::Event as Line;
 use futures_util::stream::unfold;
-use serde::Deserialize;
 
-use super::auth::Caller;
-use super::input::{Body, Json, NoContent, Query, Raw, page_limit};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::Shared;
+use super::handler::*;
+use super::input::{accepts, page_limit};
 use crate::site::{FeedBatch, FeedError, SiteSource};
-use utoipa::{IntoParams, ToSchema};
 
 /// Batches in one response. Each has what was announced in some seconds.
 const BATCHES_MAX: u32 = 1000;
@@ -68,25 +61,6 @@ struct Confirmation {
 /// Batches as lines of JSON, or a stream of them.
 pub(super) enum Feed {}
 
-/// Says whether the client follows the feed, and from where on it does if its connection was interrupted.
-pub(super) struct FeedClient {
-    wants_stream: bool,
-    last_event_id: Option<String>,
-}
-
-impl<S: Sync> axum::extract::FromRequestParts<S> for FeedClient {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        let accepts = header(ACCEPT.as_str()).unwrap_or_default();
-        Ok(Self {
-            wants_stream: accepts.trim_start().starts_with("text/event-stream"),
-            last_event_id: header("last-event-id").map(String::from),
-        })
-    }
-}
-
 /// The state of the site's part of the tracker.
 pub(super) enum SiteState {}
 
@@ -98,12 +72,14 @@ async fn show(State(api): State<Shared>) -> Result<Raw<SiteState>, Problem> {
 async fn read(
     State(api): State<Shared>,
     caller: Caller,
-    client: FeedClient,
+    headers: HeaderMap,
     Query(query): Query<FeedQuery>,
 ) -> Result<Raw<Feed>, Problem> {
     let limit = page_limit(query.limit, 100, BATCHES_MAX)?;
-    let after = query.after.or(client.last_event_id);
-    if client.wants_stream {
+    // A client whose connection was interrupted continues behind what it has.
+    let last_event_id = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    let after = query.after.or_else(|| last_event_id.map(String::from));
+    if accepts(&headers, "text/event-stream") {
         return follow(api, caller, after).await;
     }
     let batches = batches(&source(&api)?, after, limit as usize).await?;

@@ -4,22 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracker::access::Mode;
 use tracker::counters::{Counters, DropReason, Listener as ListenerKey, Protocol};
 use tracker::{ListenerPolicyId, RequestKind};
 use types::Refusal;
 
-use super::input::{Json, Query, Raw, page_limit};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::{Api, Shared};
+use super::handler::*;
+use super::input::page_limit;
 use crate::records::RecordsHealth;
-use utoipa::{IntoParams, ToSchema};
 
 /// Autonomous systems, and countries, in a response.
 const ROWS_MAX: u32 = 1000;

@@ -4,23 +4,16 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use axum::extract::State;
-use serde::Serialize;
 use serde_json::Value;
 use subsystem::{HealthItem, Level};
 
+use super::handler::*;
 use super::health::{days_left, health_items};
-use super::input::Json;
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::{Api, Shared};
 use super::stats::access_mode;
 use crate::announce_url::AnnounceUrl;
 use crate::clock::since_epoch;
 use tracker::ListenerPolicyId;
 use tracker::counters::{Listener, Protocol};
-use utoipa::ToSchema;
 
 pub(super) fn routes() -> Vec<Route> {
     let summary = "Show whether the tracker is well, what is wrong, and what to do";

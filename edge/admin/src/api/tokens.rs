@@ -1,21 +1,11 @@
 //! `/tokens`: the bearer tokens of the API.
 
-use axum::extract::State;
-use serde::{Deserialize, Serialize};
-
-use super::auth::{self, Caller, TOKENS_MAX};
-use super::input::{
-    Body, Created, Id, Json, NoContent, PathParam, Query, check_count, check_expiry, check_name,
-    check_room, page_limit, search_text,
-};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::{Scope, Scopes};
-use super::state::Shared;
+use super::auth::{self, TOKENS_MAX};
+use super::handler::*;
+use super::input::{check_count, check_expiry, check_name, check_room, page_limit, search_text};
 use crate::records::RecordOp;
 use crate::records::tables::tokens::TokenRow;
 use crate::records::tables::webhooks::WebhookRow;
-use utoipa::{IntoParams, ToSchema};
 
 pub(super) fn routes() -> Vec<Route> {
     vec![

@@ -3,15 +3,12 @@
 use std::fs::File;
 use std::io::BufReader;
 
-use serde::Serialize;
 use tracker::access::HashList;
 use tracker::{Access, ListenerPolicy};
 use types::{InfoHash, Refusal};
 
-use super::problem::Problem;
-use super::state::{Api, Shared};
+use super::handler::*;
 use crate::records::tables::lists::List;
-use utoipa::ToSchema;
 
 /// The outcome of announces of a torrent at some of the listeners.
 #[derive(Clone, PartialEq, Eq, Serialize, ToSchema)]

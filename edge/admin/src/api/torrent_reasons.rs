@@ -1,19 +1,12 @@
 //! `/reasons`, and a torrent's own reason below `/torrents/{hash}/access`: torrents that are refused with texts that
 //! clients show.
 
-use axum::extract::State;
-use serde::{Deserialize, Serialize};
 use types::limits::{NOTICE_LEN_MAX, TORRENT_REASONS_MAX};
 use types::{InfoHash, Notice};
-use utoipa::{IntoParams, ToSchema};
 
-use super::auth::Caller;
-use super::input::{Body, Json, NoContent, PathParam, Query, check_count, check_room, page_limit};
+use super::handler::*;
+use super::input::{check_count, check_room, page_limit};
 use super::lists::InfoHashes;
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::{Api, Shared};
 use crate::records::RecordOp;
 use crate::records::tables::torrent_reasons::{self, ReasonRow};
 

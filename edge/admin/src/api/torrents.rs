@@ -2,19 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use serde::{Deserialize, Serialize};
 use tracker::{PeerInfo, TorrentDetails};
 use types::limits::{FROZEN_MAX, INSPECT_PEERS_MAX};
 use types::{FamilyCounts, InfoHash, Role, Tick};
 
-use super::auth::Caller;
 use super::breakdown::Breakdown;
-use super::input::{Json, NoContent, PathParam, Query, check_room, page_limit};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::Scope;
-use super::state::Shared;
+use super::handler::*;
+use super::input::{check_room, page_limit};
 use super::torrent_access::{self, TorrentAccess};
 use crate::records::RecordOp;
 use crate::records::tables::lists::List;
@@ -22,7 +16,6 @@ use crate::torrent_list::{
     Cursor, HashPrefix, PageRequest, ROWS_PER_PAGE_MAX, SortKey, TorrentRow,
 };
 use crate::torrent_names::{TorrentLabel, TorrentNames};
-use utoipa::{IntoParams, ToSchema};
 
 pub(super) fn routes() -> Vec<Route> {
     use Scope::{TorrentsRead, TorrentsWrite};

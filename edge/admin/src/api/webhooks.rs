@@ -2,23 +2,15 @@
 
 use std::net::IpAddr;
 
-use axum::extract::State;
-use serde::{Deserialize, Serialize};
-
-use super::auth::{AuthError, Caller, random_text};
-use super::input::{
-    Body, Created, Id, Json, NoContent, PathParam, check_count, check_length, check_room,
-};
-use super::problem::Problem;
-use super::route::{Route, route};
-use super::scope::{Scope, Scopes};
-use super::state::{Api, ApiOptions, Shared};
+use super::auth::{AuthError, random_text};
+use super::handler::*;
+use super::input::{check_count, check_length, check_room};
+use super::state::ApiOptions;
 use crate::events::EventKind;
 use crate::public_address::is_public_address;
 use crate::records::RecordOp;
 use crate::records::tables::webhooks::WebhookRow;
 use crate::webhooks::{Delivery, recorded_kinds};
-use utoipa::ToSchema;
 
 /// Webhooks at most.
 const WEBHOOKS_MAX: usize = 32;

@@ -225,6 +225,15 @@ mod tests {
     }
 
     #[test]
+    fn closes_a_connection_of_the_network_with_the_most() {
+        let all = connections(4, 4);
+        let other = all.admit(OTHER);
+        let hosts = [1, 2, 3].map(|number| all.admit([198, 51, 100, number].into()));
+        let last = all.admit([203, 0, 113, 1].into());
+        assert!(is_open(&other.0) && is_open(&last.0) && !is_open(&hosts[0].0));
+    }
+
+    #[test]
     fn spares_clients_with_tokens_but_for_a_reserve() {
         let all = connections(16, 16);
         let (importing, _kept) = all.admit(GREEDY);

@@ -103,21 +103,4 @@ mod tests {
         followed.add(hash(7));
         assert_eq!(followed.0, [hash(50), hash(7)]);
     }
-
-    #[test]
-    fn samples_survive_in_the_records() {
-        let sample = |number| TorrentSample {
-            info_hash: hash(number),
-            seeders: 1,
-            leechers: 2,
-            downloads: 3,
-        };
-        let samples = vec![sample(1), sample(2)];
-        assert_eq!(from_stored(Some(&to_stored(&samples))), samples);
-        let mut stored = to_stored(&samples[..1]);
-        stored["x"] = json!([1, 2, 3]);
-        stored[hash(9).to_string()] = json!([1, -2, 3]);
-        assert_eq!(from_stored(Some(&stored)), &samples[..1]);
-        assert!(from_stored(None).is_empty());
-    }
 }

@@ -16,7 +16,7 @@ use super::op::{Outcome, RecordOp};
 use super::stamp::{Clock, Stamp};
 use super::tables::counts;
 use super::tables::key_totals;
-use super::tables::keys::{self, KeyRow, KeyUpdate, Rules};
+use super::tables::keys::{self, KeyFilter, KeyRow, KeyUpdate};
 use super::tables::lists::List;
 use super::{FILE, schema, stamps};
 
@@ -80,8 +80,8 @@ impl OfflineRecords {
             // A tracker holds a shared lock as long as it has the file open.
             db.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
             db.execute_batch("BEGIN IMMEDIATE")?;
-            let keys = db.query_row("SELECT count(*) FROM keys", [], |row| row.get::<_, u32>(0))?;
-            Ok((keys as usize, stamps::read_clock(&db)?.unwrap_or((0, Stamp::OLDEST))))
+            let keys = keys::count(&db, &KeyFilter::default())? as usize;
+            Ok((keys, stamps::read_clock(&db)?.unwrap_or((0, Stamp::OLDEST))))
         };
         let (keys, (node, last)) = begin().map_err(fail)?;
         let now_ms = u64::try_from(now).unwrap_or_default() * 1000;
@@ -143,17 +143,13 @@ impl OfflineRecords {
     }
 
     fn new_row(&self, new: &OfflineKey) -> KeyRow {
-        let rules = Rules {
-            expires: new.expires,
-            peers_per_torrent: new.peers_per_torrent,
-            seed_only: new.seed_only,
-            ..Rules::default()
-        };
         KeyRow {
             key: new.key.as_str().into(),
             name: new.name.clone(),
             created: self.now,
-            rules,
+            expires: new.expires,
+            peers_per_torrent: new.peers_per_torrent,
+            seed_only: new.seed_only,
             ..KeyRow::default()
         }
     }

@@ -14,7 +14,7 @@ use super::changes::Consequences;
 use super::json;
 use super::tables::bans::{self, BanRow};
 use super::tables::ignored_nodes;
-use super::tables::key_totals::KeyCounts;
+use super::tables::key_totals::{self, KeyCounts};
 use super::tables::keys::{self, KeyRow, KeyUpdate};
 use super::tables::lists::List;
 use super::tables::settings;
@@ -187,6 +187,12 @@ impl RecordOp {
         // recorded, and stays.
         if (outcome.changed == 0 && self.is_removal()) || !to.stamp(db, &mut self)? {
             return Ok(outcome);
+        }
+        if let Self::KeyRemoved { id } = self
+            && to.clock.node == 0
+        {
+            // In a cluster, they go with the tombstone: nodes that have not heard of the removal still tell theirs.
+            key_totals::remove(db, to, id)?;
         }
         if let Self::ListAdded { hashes, .. } | Self::ListRemoved { hashes, .. } = &self {
             outcome.changed = hashes.len();

@@ -150,7 +150,7 @@ impl RecordOp {
                 rows.len() <= ROWS_MAX && rows.iter().all(|row| is_text(&row.reason))
             }
             Self::KeyPut(row) => {
-                let expires = row.rules.expires.is_none_or(is_time);
+                let expires = row.expires.is_none_or(is_time);
                 is_id(row.id.into())
                     && UserKey::parse(&row.key).is_ok()
                     && is_text(&row.name)

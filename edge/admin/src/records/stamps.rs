@@ -199,8 +199,9 @@ pub(super) fn read_clock(db: &Connection) -> Result<Option<(u8, Stamp)>, rusqlit
     db.query_row("SELECT node, stamp FROM clock", [], read).optional()
 }
 
-/// Makes this node `node`. Ids that another node has assigned with the same file are not continued. Rows with ids from
-/// before the cluster get the node's own stamps: in no other node's table these ids mean the same rows.
+/// Makes this node `node`. Ids that another node has assigned with the same file are not continued. Those of this node
+/// are: records that were migrated from 1.0.0 have them, but not the node's number. Rows with ids from before the
+/// cluster get the node's own stamps: in no other node's table these ids mean the same rows.
 pub(super) fn set_node(
     db: &Connection,
     to: &mut Consequences,
@@ -210,7 +211,7 @@ pub(super) fn set_node(
     if old == node {
         return Ok(());
     }
-    db.execute("DELETE FROM last_ids", [])?;
+    db.execute("DELETE FROM last_ids WHERE id % 256 <> ?1", [node])?;
     db.execute("UPDATE clock SET node = ?1", [node])?;
     if old > 0 {
         return Ok(());

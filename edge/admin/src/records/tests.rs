@@ -266,5 +266,22 @@ fn totals_add_up_to_the_maximum() {
     assert_eq!(found.totals.seeding_s, 6);
     assert_eq!(found.totals.uploaded, i64::MAX as u64 / 256);
     assert_eq!(found.first_used, Some(77));
-    drop(records);
+    // Outside a cluster, totals go with their key.
+    writer.change(RecordOp::KeyRemoved { id }).unwrap();
+    let sql = "SELECT count(*) FROM key_totals";
+    assert_eq!(writer.connection().query_row(sql, [], |row| row.get(0)), Ok(0));
+    assert!(records.range_digests(9).iter().all(|digest| *digest == 0));
+}
+
+/// 1.0.0 noted the last ids of its node, but not where this version looks for the node's number.
+#[test]
+fn a_node_continues_its_ids_of_1_0_0() {
+    for (last, expected) in [((1 << 28) + 2 * 256 + 9, 3), ((1 << 28) + 2 * 256 + 8, 1)] {
+        let (_records, mut writer) = Records::open(None).unwrap();
+        let sql = "INSERT INTO last_ids VALUES ('tokens', ?1)";
+        writer.connection().execute(sql, [last]).unwrap();
+        writer.replicate(9, || 4_000_000_000_000).unwrap();
+        let id = writer.change(RecordOp::TokenPut(token(1))).unwrap().id;
+        assert_eq!(id, (1 << 28) + expected * 256 + 9);
+    }
 }

@@ -63,31 +63,7 @@ impl Reader {
     ///
     /// If the piece is malformed: a sentence that names the line or item.
     pub fn read(&mut self, piece: &[u8]) -> Result<(), String> {
-        let mut rest = piece;
-        while !rest.is_empty() {
-            rest = match self.plain_line(rest) {
-                Some(behind) => behind,
-                None => {
-                    let end = rest.iter().position(|byte| *byte == b'\n');
-                    let (line, behind) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
-                    line.iter().try_for_each(|byte| self.byte(*byte))?;
-                    behind
-                }
-            };
-        }
-        Ok(())
-    }
-
-    /// Fast path: parses a line that is exactly a v1 hash, as most are. Returns the text behind it.
-    fn plain_line<'a>(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
-        if self.format != Format::Text || !self.partial.is_empty() {
-            return None;
-        }
-        let (line, rest) = text.split_first_chunk::<40>()?;
-        let rest = rest.strip_prefix(b"\n")?;
-        self.hashes.push(InfoHash::from_hex(line).ok()?);
-        self.line += 1;
-        Some(rest)
+        piece.iter().try_for_each(|byte| self.byte(*byte))
     }
 
     /// Returns all hashes.

@@ -1,6 +1,7 @@
 //! Parts of an operation's description that come from the arguments and results of its handler.
 
 use axum::extract::State;
+use axum::http::HeaderMap;
 use serde_json::{Value, json};
 use tracker::IpPrefix;
 use types::InfoHash;
@@ -16,9 +17,9 @@ use crate::api::cluster::{ClusterState, NodeNumber};
 use crate::api::events::EventStream;
 use crate::api::history::StatsStream;
 use crate::api::input::{Body, Created, Id, Json, NoContent, PathParam, PathSegment, Query, Raw};
-use crate::api::lists::{Entries, EntryPage, InfoHashes, ListsState, WantsText};
+use crate::api::lists::{Entries, EntryPage, InfoHashes, ListsState};
 use crate::api::peers::AddressQuery;
-use crate::api::site::{Feed, FeedClient, SiteState};
+use crate::api::site::{Feed, SiteState};
 use crate::api::state::Shared;
 use crate::api::stats::{Health, HealthState, NetworkState};
 use crate::events::Event;
@@ -28,9 +29,7 @@ impl Input for State<Shared> {}
 
 impl Input for Caller {}
 
-impl Input for WantsText {}
-
-impl Input for FeedClient {}
+impl Input for HeaderMap {}
 
 impl<T: ToSchema, const MAX: usize> Input for Body<T, MAX> {
     fn describe(operation: &mut Operation) {

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use tracker::IpPrefix;
 use utoipa::ToSchema;
 
+use crate::json::json_text;
+
 /// A banned network.
 // A row, what the API shows of it, and what nodes tell each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -72,22 +74,6 @@ pub(in super::super) fn get(
     connection.query_row(&sql, [network], read).optional()
 }
 
-/// Returns up to `limit` bans that are valid at `now`, sorted by network, after the network `after`.
-pub(crate) fn page(
-    connection: &Connection,
-    now: i64,
-    after: &str,
-    limit: u32,
-) -> Result<Vec<BanRow>, rusqlite::Error> {
-    let sql = format!(
-        "SELECT {COLUMNS} FROM bans WHERE network > ?1 AND (expires IS NULL OR expires > ?2)
-         ORDER BY network LIMIT ?3"
-    );
-    let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![after, now, limit], read)?;
-    rows.collect()
-}
-
 /// Returns every network that contains `ip`.
 fn networks_with(ip: IpAddr) -> Vec<String> {
     let ip = ip.to_canonical();
@@ -95,29 +81,48 @@ fn networks_with(ip: IpAddr) -> Vec<String> {
     (0..=bits_max).map(|bits| IpPrefix::new(ip, bits).to_string()).collect()
 }
 
+/// Bans that are searched for.
+#[derive(Clone, Debug)]
+pub(crate) struct BanFilter {
+    /// Unix time in seconds: only bans that are valid then.
+    pub(crate) now: i64,
+    /// A part of the network or of the reason, or an address in the network. Empty: any.
+    pub(crate) text: String,
+}
+
 /// SQL condition: a ban is valid at the time `?1`, and the text `?2` is a part of its network or its reason, or an
 /// address in its network. The JSON `?3` lists the networks that contain that address.
 const MATCHES: &str = "(expires IS NULL OR expires > ?1)
-    AND (instr(network, lower(?2)) > 0 OR instr(lower(reason), lower(?2)) > 0
+    AND (?2 = '' OR instr(network, lower(?2)) > 0 OR instr(lower(reason), lower(?2)) > 0
         OR network IN (SELECT value FROM json_each(?3)))";
 
-/// Like [`page`], of the bans that match `text`: a part of the network or of the reason, or an address in the
-/// network. Also returns how many match in all.
-pub(crate) fn search(
+impl BanFilter {
+    /// Returns the networks that contain the address that is searched for, as JSON.
+    fn networks(&self) -> String {
+        let networks = self.text.trim().parse().map(networks_with).unwrap_or_default();
+        json_text(&networks)
+    }
+}
+
+/// Returns up to `limit` bans that match, sorted by network, after the network `after`.
+pub(crate) fn page(
     connection: &Connection,
-    now: i64,
-    text: &str,
+    filter: &BanFilter,
     after: &str,
     limit: u32,
-) -> Result<(Vec<BanRow>, u64), rusqlite::Error> {
-    let networks = text.trim().parse().map(networks_with).unwrap_or_default();
-    let networks = serde_json::json!(networks).to_string();
-    let sql = format!("SELECT count(*) FROM bans WHERE {MATCHES}");
-    let count: i64 = connection.query_row(&sql, params![now, text, networks], |row| row.get(0))?;
+) -> Result<Vec<BanRow>, rusqlite::Error> {
     let sql = format!(
         "SELECT {COLUMNS} FROM bans WHERE {MATCHES} AND network > ?4 ORDER BY network LIMIT ?5"
     );
     let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![now, text, networks, after, limit], read)?;
-    Ok((rows.collect::<Result<_, _>>()?, count.unsigned_abs()))
+    let parameters = params![filter.now, filter.text, filter.networks(), after, limit];
+    page.query_map(parameters, read)?.collect()
+}
+
+/// Returns how many bans match.
+pub(crate) fn count(connection: &Connection, filter: &BanFilter) -> Result<u64, rusqlite::Error> {
+    let sql = format!("SELECT count(*) FROM bans WHERE {MATCHES}");
+    let parameters = params![filter.now, filter.text, filter.networks()];
+    let count: i64 = connection.query_row(&sql, parameters, |row| row.get(0))?;
+    Ok(count.unsigned_abs())
 }

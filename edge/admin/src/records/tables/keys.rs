@@ -15,18 +15,8 @@ pub struct KeyRow {
     pub(crate) key: String,
     pub(crate) name: String,
     pub(crate) created: i64,
-    #[serde(flatten)]
-    pub(crate) rules: Rules,
-    #[serde(skip)]
-    pub(crate) totals: Totals,
-    #[serde(skip)]
-    pub(crate) first_used: Option<i64>,
-}
-
-/// Limits of a key; 0 = unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rules {
     pub(crate) expires: Option<i64>,
+    /// In this and the other limits, 0 = unlimited.
     pub(crate) peers_per_torrent: u16,
     pub(crate) torrents: u32,
     pub(crate) addresses: u16,
@@ -36,6 +26,10 @@ pub(crate) struct Rules {
     pub(crate) seed_only: bool,
     #[serde(default)]
     pub(crate) download_slots: u32,
+    #[serde(skip)]
+    pub(crate) totals: Totals,
+    #[serde(skip)]
+    pub(crate) first_used: Option<i64>,
 }
 
 /// A change of a key; absent fields stay as they are.
@@ -78,15 +72,13 @@ fn read(row: &Row<'_>) -> Result<KeyRow, rusqlite::Error> {
         key: row.get(1)?,
         name: row.get(2)?,
         created: row.get(3)?,
-        rules: Rules {
-            expires: row.get(4)?,
-            peers_per_torrent: row.get(5)?,
-            torrents: row.get(6)?,
-            addresses: row.get(7)?,
-            announces_per_minute: row.get(8)?,
-            seed_only: row.get(9)?,
-            download_slots: row.get(10)?,
-        },
+        expires: row.get(4)?,
+        peers_per_torrent: row.get(5)?,
+        torrents: row.get(6)?,
+        addresses: row.get(7)?,
+        announces_per_minute: row.get(8)?,
+        seed_only: row.get(9)?,
+        download_slots: row.get(10)?,
         totals: Totals {
             uploaded: total(11)?,
             downloaded: total(12)?,
@@ -102,7 +94,6 @@ pub(crate) fn insert(connection: &Connection, row: &mut KeyRow) -> Result<(), ru
     if row.id == 0 {
         row.id = ids::next(connection, "keys")?;
     }
-    let rules = &row.rules;
     let mut insert = connection.prepare_cached(
         "INSERT INTO keys (id, key, name, created, expires, peers_per_torrent, torrents, addresses,
              announces_per_minute, seed_only, download_slots) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
@@ -112,13 +103,13 @@ pub(crate) fn insert(connection: &Connection, row: &mut KeyRow) -> Result<(), ru
         row.key,
         row.name,
         row.created,
-        rules.expires,
-        rules.peers_per_torrent,
-        rules.torrents,
-        rules.addresses,
-        rules.announces_per_minute,
-        rules.seed_only,
-        rules.download_slots
+        row.expires,
+        row.peers_per_torrent,
+        row.torrents,
+        row.addresses,
+        row.announces_per_minute,
+        row.seed_only,
+        row.download_slots
     ])?;
     Ok(())
 }
@@ -130,20 +121,15 @@ pub(crate) fn update(
     update: &KeyUpdate,
 ) -> Result<Option<KeyRow>, rusqlite::Error> {
     let Some(mut row) = get(connection, id)? else { return Ok(None) };
-    if let Some(key) = &update.key {
-        row.key.clone_from(key);
-    }
-    if let Some(name) = &update.name {
-        row.name.clone_from(name);
-    }
-    let rules = &mut row.rules;
-    rules.expires = update.expires.unwrap_or(rules.expires);
-    rules.peers_per_torrent = update.peers_per_torrent.unwrap_or(rules.peers_per_torrent);
-    rules.torrents = update.torrents.unwrap_or(rules.torrents);
-    rules.addresses = update.addresses.unwrap_or(rules.addresses);
-    rules.announces_per_minute = update.announces_per_minute.unwrap_or(rules.announces_per_minute);
-    rules.seed_only = update.seed_only.unwrap_or(rules.seed_only);
-    rules.download_slots = update.download_slots.unwrap_or(rules.download_slots);
+    row.key = update.key.clone().unwrap_or(row.key);
+    row.name = update.name.clone().unwrap_or(row.name);
+    row.expires = update.expires.unwrap_or(row.expires);
+    row.peers_per_torrent = update.peers_per_torrent.unwrap_or(row.peers_per_torrent);
+    row.torrents = update.torrents.unwrap_or(row.torrents);
+    row.addresses = update.addresses.unwrap_or(row.addresses);
+    row.announces_per_minute = update.announces_per_minute.unwrap_or(row.announces_per_minute);
+    row.seed_only = update.seed_only.unwrap_or(row.seed_only);
+    row.download_slots = update.download_slots.unwrap_or(row.download_slots);
     put(connection, &row)?;
     Ok(Some(row))
 }
@@ -174,18 +160,6 @@ pub(crate) fn get(connection: &Connection, id: u32) -> Result<Option<KeyRow>, ru
     connection.prepare_cached(&sql)?.query_row([id], read).optional()
 }
 
-/// Returns up to `limit` keys with ids above `after`, sorted by id.
-pub(crate) fn page(
-    connection: &Connection,
-    after: u32,
-    limit: u32,
-) -> Result<Vec<KeyRow>, rusqlite::Error> {
-    let sql = format!("{SELECT} WHERE keys.id > ?1 GROUP BY keys.id ORDER BY keys.id LIMIT ?2");
-    let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![after, limit], read)?;
-    rows.collect()
-}
-
 /// SQL condition: a key matches the text `?1`, which is empty, a part of its name, the beginning of the key, or its id;
 /// and its totals have changed, or it was created, at or after the time `?2`, if that is not null.
 const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0
@@ -201,20 +175,25 @@ pub(crate) struct KeyFilter {
     pub(crate) changed_since: Option<i64>,
 }
 
-/// Like [`page`], of the keys that match. Also returns how many match in all.
-pub(crate) fn search(
+/// Returns up to `limit` keys that match, with ids above `after`, sorted by id.
+pub(crate) fn page(
     connection: &Connection,
     filter: &KeyFilter,
     after: u32,
     limit: u32,
-) -> Result<(Vec<KeyRow>, u64), rusqlite::Error> {
-    let KeyFilter { text, changed_since } = filter;
-    let sql = format!("SELECT count(*) FROM keys WHERE {MATCHES}");
-    let count: i64 = connection.query_row(&sql, params![text, changed_since], |row| row.get(0))?;
+) -> Result<Vec<KeyRow>, rusqlite::Error> {
     let sql = format!(
         "{SELECT} WHERE keys.id > ?3 AND {MATCHES} GROUP BY keys.id ORDER BY keys.id LIMIT ?4"
     );
     let mut page = connection.prepare(&sql)?;
-    let rows = page.query_map(params![text, changed_since, after, limit], read)?;
-    Ok((rows.collect::<Result<_, _>>()?, count.unsigned_abs()))
+    let KeyFilter { text, changed_since } = filter;
+    page.query_map(params![text, changed_since, after, limit], read)?.collect()
+}
+
+/// Returns how many keys match.
+pub(crate) fn count(connection: &Connection, filter: &KeyFilter) -> Result<u64, rusqlite::Error> {
+    let sql = format!("SELECT count(*) FROM keys WHERE {MATCHES}");
+    let KeyFilter { text, changed_since } = filter;
+    let count: i64 = connection.query_row(&sql, params![text, changed_since], |row| row.get(0))?;
+    Ok(count.unsigned_abs())
 }

@@ -13,15 +13,16 @@ use primitives::Random;
 
 use super::super::replication::PartReader;
 use super::super::rows::Kind;
-use super::super::tables::bans::{self, BanRow};
+use super::super::tables::bans::{self, BanFilter, BanRow};
 use super::super::tables::ids;
 use super::super::tables::ignored_nodes;
-use super::super::tables::keys::{KeyRow, KeyUpdate};
+use super::super::tables::keys::{KeyFilter, KeyRow, KeyUpdate};
 use super::super::tables::settings;
 use super::super::tables::torrent_reasons::{self, ReasonRow};
 use super::super::tables::webhooks::{self, WebhookRow};
 use super::super::{ChangeSource, RecordOp};
 use super::*;
+use crate::json::json_text;
 
 /// Runs the model with these seeds.
 const SEEDS: u64 = 3;
@@ -51,7 +52,7 @@ struct ModelLive {
 }
 
 fn rules_text(row: &KeyRow) -> String {
-    format!("{} {} {:?}", row.key, row.name, row.rules)
+    json_text(row)
 }
 
 impl LiveState for ModelLive {
@@ -148,9 +149,9 @@ fn memory_of(db: &Connection) -> Memory {
         let hashes = lists::page(db, list, None, 1000).unwrap();
         memory.lists.extend(hashes.into_iter().map(|hash| (format!("{list:?}"), hash)));
     }
-    let keys = keys::page(db, 0, 1000).unwrap();
+    let keys = all_keys(db).unwrap();
     memory.keys = keys.iter().map(|row| (row.id, rules_text(row))).collect();
-    let bans = bans::page(db, i64::MIN, "", 1000).unwrap();
+    let bans = bans::page(db, &BanFilter { now: i64::MIN, text: String::new() }, "", 1000).unwrap();
     memory.bans = bans.into_iter().map(|row| (row.network, row.reason)).collect();
     memory.tokens = tokens::all(db).unwrap().iter().map(|row| (row.id, row.digest[0])).collect();
     memory.webhooks = webhooks::all(db).unwrap().into_iter().map(|row| (row.id, row.url)).collect();
@@ -327,7 +328,7 @@ impl World {
         };
         for node in 0..world.nodes.len() {
             world.nodes[node].change(key_put(format!("stable-{node}-{}", "x".repeat(16)), "s"));
-            let rows = keys::page(world.nodes[node].db(), 0, 9).unwrap();
+            let rows = all_keys(world.nodes[node].db()).unwrap();
             world.stable.push(rows[0].id);
         }
         world.settle(seed);
@@ -448,7 +449,7 @@ impl World {
         let network = format!("10.0.{}.0/24", self.below(3));
         let name = format!("n{}", self.next());
         let key = format!("{}-{}", self.below(3), "k".repeat(16));
-        let existing = keys::page(self.nodes[node].db(), 0, 100).unwrap();
+        let existing = all_keys(self.nodes[node].db()).unwrap();
         let existing: Vec<_> =
             existing.iter().map(|row| row.id).filter(|id| !self.stable.contains(id)).collect();
         let pick = |ids: &[u32], random: &mut Random| match ids.len() as u32 {
@@ -507,7 +508,7 @@ impl World {
 
     fn count(&mut self, node: usize) {
         let mut pending = PendingCounts::default();
-        let existing = keys::page(self.nodes[node].db(), 0, 100).unwrap();
+        let existing = all_keys(self.nodes[node].db()).unwrap();
         for row in existing {
             let uploaded = 1 + self.below(100) as u64;
             pending.add(row.id, Totals { uploaded, ..Totals::default() });
@@ -573,6 +574,10 @@ impl World {
             );
         }
     }
+}
+
+fn all_keys(db: &Connection) -> Result<Vec<KeyRow>, rusqlite::Error> {
+    keys::page(db, &KeyFilter::default(), 0, 1000)
 }
 
 fn key_put(key: String, name: &str) -> RecordOp {
@@ -650,7 +655,7 @@ fn records_from_before_the_cluster_are_united() {
         world.nodes.push(second);
         world.settle(seed);
         let db = world.nodes[0].db();
-        let (keys, tokens) = (keys::page(db, 0, 1000).unwrap(), tokens::all(db).unwrap());
+        let (keys, tokens) = (all_keys(db).unwrap(), tokens::all(db).unwrap());
         let denied = lists::page(db, List::Deny, None, 1000).unwrap();
         for number in [7, 8] {
             for key in 0..3 {
