@@ -87,7 +87,7 @@ fn constants_are_ignored_with_a_warning() {
     }
     assert!(config.has_removed_keys());
     assert_eq!(config.policy.peer_lifetime_s, 900);
-    // What an earlier version has recorded is ignored.
+    // Constants that an earlier version has recorded are ignored.
     let mut settings = Settings::default();
     let recorded = [("tracker.numwant_default".to_owned(), serde_json::json!(7))];
     assert_eq!(settings.apply_overrides(&recorded), []);

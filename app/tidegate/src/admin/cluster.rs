@@ -184,7 +184,7 @@ fn wait_until(
         let mut cluster = api.request("GET /cluster", None)?;
         let elapsed = started.elapsed();
         let nodes = cluster["nodes"].as_array_mut().into_iter().flatten();
-        // What an earlier heartbeat said is not compared.
+        // Differences of an earlier heartbeat do not count.
         for node in nodes.filter(|it| number(&it["heartbeat_age_s"]) >= elapsed.as_secs_f64()) {
             node["differing"] = Value::Null;
         }

@@ -12,7 +12,7 @@ const PERIOD_MS: i64 = 16_000;
 /// The name of the line with what the dashboard needs.
 const DASHBOARD: &str = "dashboard";
 
-/// What the new process gets from the old one beside sockets and swarms: its connection ids, sessions and clock.
+/// The connection ids, sessions and clock of the old process, which the new one gets beside sockets and swarms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandoffState {
     pub(super) connection_ids: [u8; 16],

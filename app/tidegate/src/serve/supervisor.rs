@@ -84,7 +84,7 @@ impl Watchdog {
         Self { period: time / 2, due: None, seen: Vec::new() }
     }
 
-    /// Returns `None` before the next ping is due, and the name of a worker that is stuck as an error.
+    /// Returns `None` until it is time for the next ping, and the name of a worker that is stuck as an error.
     fn check(
         &mut self,
         now: Instant,

@@ -14,7 +14,7 @@ use crate::dates;
 use line::{LABEL, wrap};
 pub(super) use line::{Style, StyledLine};
 
-/// What the user sees: its source, size and keys.
+/// The source, the size and the keys of the picture.
 pub(super) struct View {
     pub(super) url: String,
     pub(super) width: usize,

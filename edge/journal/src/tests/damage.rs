@@ -99,7 +99,7 @@ fn a_damaged_byte_costs_its_block() {
             others.insert(*number, bytes.clone());
             let disk = MemoryDisk::of(others);
             let restored = restore(&disk, sample.now_ms, 1);
-            // What operators see is what is skipped.
+            // The command that inspects files finds the same damage.
             let damaged = inspect_on(&disk).unwrap().damaged();
             assert_eq!(damaged > 0, restored.figures.skipped[1] > 0, "byte {at} of {number}");
             assert_known(&sample, &restored.peers, &format!("byte {at} of {number}"));
