@@ -210,7 +210,8 @@ impl<E: Entry> PeerSet<E> {
         (0..self.pages(arena)).flat_map(move |page| self.entries(arena, page))
     }
 
-    /// Keeps the peers of a page for which `keep` returns true. Returns the number of lines visited.
+    /// Keeps the peers of a page for which `keep` returns true, and moves the page out of draining
+    /// memory. Returns the number of lines visited.
     pub(crate) fn retain(
         &mut self,
         arena: &mut Arena,
@@ -221,6 +222,7 @@ impl<E: Entry> PeerSet<E> {
         let mut entries = self.page(arena, page);
         let cost = entries.lines();
         let before = entries.len;
+        entries.block = arena.relocate(entries.block, entries.lines());
         let mut at = 0;
         while at < entries.len {
             if keep(&entries.slice(arena)[at as usize]) {
@@ -235,6 +237,10 @@ impl<E: Entry> PeerSet<E> {
         }
         self.raw.word -= before - entries.len;
         self.set_page(arena, page, entries);
+        if page == 0 {
+            let lines = self.head(arena).len;
+            self.raw.block = arena.relocate(self.raw.block, lines);
+        }
         self.shrink_if_sparse(arena, &hash);
         cost
     }

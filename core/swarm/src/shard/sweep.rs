@@ -67,6 +67,9 @@ impl Pass {
     }
 }
 
+/// Free blocks that leave draining memory in a step.
+const DRAIN_BLOCKS: u32 = 32;
+
 /// Lifetimes of peers, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
@@ -103,6 +106,7 @@ impl Shard {
 
     /// Visits about `lines` lines and removes expired peers.
     pub(crate) fn sweep(&mut self, now: Tick, lifetimes: Lifetimes, lines: u32) {
+        self.arena.drain(DRAIN_BLOCKS);
         if self.cursor == Cursor::default() {
             self.pass.began = now;
         }
@@ -139,7 +143,7 @@ impl Shard {
             if self.cursor.record >= self.records.len() {
                 self.cursor = Cursor::default();
                 self.pass.last = self.pass.began;
-                self.arena.release_empty();
+                self.arena.plan_drain();
                 return;
             }
             left = left.saturating_sub(self.visit(is_expired, is_web_gone, &is_over));
