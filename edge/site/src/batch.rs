@@ -1,6 +1,6 @@
 //! Batches: all that announces changed within a few seconds, merged by user and torrent.
 //!
-//! A batch is the unit of everything that follows: it is stored as one frame of the [spool](crate::spool), written to the
+//! A batch is the unit of everything that follows: it is stored as one frame of the spool, written to the
 //! database in one transaction, and read from the feed by one cursor. It holds differences for those who add them up,
 //! and the last state of each session, from which the ledger is restored.
 

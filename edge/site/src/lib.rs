@@ -5,7 +5,7 @@
 //!                 └─ who moved what? ───▶ ledger ─ each 3 s ─▶ spool ─▶ the site's database, or readers of the feed
 //! ```
 //!
-//! `answers` implements the tracker's trait, and waits for nothing. [`ledger`] counts, [`spool`] makes what was counted
+//! `answers` implements the tracker's trait, and waits for nothing. `ledger` counts, `spool` makes what was counted
 //! durable, `database` writes it once; `unit3d` and `gazelle` know tables and calls. It knows no protocol of
 //! clients, and no configuration but [`SiteConfig`].
 #![forbid(unsafe_code)]
