@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use primitives::Random;
 use replication::block::{self, Block, Change, Header, Kind};
-use replication::{AGE_UNIT_S, MergeTime, ReplicatedStore};
+use replication::{AGE_UNIT_S, MergeTime};
 use tidegate_swarm::{Action, Options, PeerCaps, Store, StoreAnnounce};
 use types::{Families, InfoHash, PeerId, PeerKey, Role, Tick};
 
